@@ -1,0 +1,60 @@
+package outbox
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+func goodEvent() Event {
+	return Event{Key: keyAt(noon, 7), AggregateType: "order", AggregateID: "o-1", Type: "OrderPaid", Payload: []byte(`{}`)}
+}
+
+func TestValidateNamesTheField(t *testing.T) {
+	for want, spoil := range map[string]func(*Event){
+		"Key: not set":         func(e *Event) { e.Key = Key{} },
+		"AggregateType: empty": func(e *Event) { e.AggregateType = "" },
+		"AggregateID: empty":   func(e *Event) { e.AggregateID = "" },
+		"Type: empty":          func(e *Event) { e.Type = "" },
+		"Type: not valid":      func(e *Event) { e.Type = "\xff" },
+		"AggregateID: holds":   func(e *Event) { e.AggregateID = "a\x00b" },
+		"ContentType: not":     func(e *Event) { e.ContentType = "\xff" },
+		"Traceparent: holds":   func(e *Event) { e.Traceparent = "\x00" },
+		`Headers["id"]`:        func(e *Event) { e.Headers = map[string]string{"id": "x"} },
+		`Headers["ce_x"]`:      func(e *Event) { e.Headers = map[string]string{"ce_x": "x"} },
+		`Headers[""]`:          func(e *Event) { e.Headers = map[string]string{"": "x"} },
+		"encode binary":        func(e *Event) { e.Headers = map[string]string{"sig": "\xfe\xff"} },
+		"name holds a NUL":     func(e *Event) { e.Headers = map[string]string{"a\x00": "x"} },
+		"1 to 255 bytes":       func(e *Event) { e.Headers = map[string]string{strings.Repeat("n", 256): "x"} },
+	} {
+		ev := goodEvent()
+		spoil(&ev)
+		err := ev.Validate(noon)
+		require.ErrorIs(t, err, ErrEvent, want)
+		require.ErrorContains(t, err, want)
+	}
+	ev := goodEvent()
+	require.NoError(t, ev.Validate(noon))
+	ev.Payload, ev.Headers = nil, map[string]string{"tenant": "übung", "empty": ""}
+	require.NoError(t, ev.Validate(noon), "a tombstone with headers")
+}
+
+func TestValidateJudgesTheEventTime(t *testing.T) {
+	ev := goodEvent()
+	require.ErrorIs(t, ev.Validate(noon.Add(-DefaultKeySkew-1)), ErrKey)
+	ev.Key = Key{namespace: "pay", id: uuid.New()}
+	require.ErrorIs(t, ev.Validate(noon), ErrKey)
+}
+
+func TestEveryHeaderOfTheContractIsReserved(t *testing.T) {
+	for _, name := range []string{
+		HeaderKey, HeaderEventType, HeaderAggregateType, HeaderContentType, HeaderOccurredAt, HeaderTraceparent,
+		HeaderPosition, HeaderReplayID, HeaderReplayMode, HeaderReplayGroup, HeaderRepairID, "id", "eventType", "ce_id",
+	} {
+		require.True(t, ReservedHeader(name), name)
+	}
+	require.False(t, ReservedHeader("tenant"))
+	require.False(t, ReservedHeader("ce"))
+}
