@@ -1,0 +1,68 @@
+-- name: ClaimEvent :execrows
+-- ClaimEvent inserts the claim of one group on one event, outcome p (processed) or d (dead). 0 rows: the group has claimed it before.
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
+VALUES (@event_id, @consumer_group, @event_type, @namespace, @fingerprint, CAST(sqlc.arg(outcome)::text AS "char"), @result)
+ON CONFLICT DO NOTHING;
+
+-- name: FindClaim :one
+-- FindClaim reads what the group stored about an event it claimed before.
+SELECT fingerprint, outcome::text AS outcome, result, processed_at
+FROM onceward.processed_events
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: CompleteClaim :execrows
+-- CompleteClaim stores the handler's result in the claim, for duplicates to return again.
+UPDATE onceward.processed_events
+SET result = @result
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: DeleteClaim :execrows
+-- DeleteClaim takes the claim of a failed handler back, so that the event can be tried again.
+DELETE FROM onceward.processed_events
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: InsertDeadLetter :execrows
+-- InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
+INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+  event_type, record_key, record_value, record_headers, reason, error, attempts)
+VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
+  @event_type, @record_key, @record_value, @record_headers, @reason, @error, @attempts)
+ON CONFLICT DO NOTHING;
+
+-- name: MarkProgress :exec
+-- MarkProgress widens the marks of a topic partition to the given offset; they never narrow.
+INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
+VALUES (@consumer_group, @topic, @kafka_partition, @low_offset, @high_offset, @finished_time)
+ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
+SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
+    high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
+    finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
+    updated_at    = clock_timestamp();
+
+-- name: ClaimsOfEvent :many
+-- ClaimsOfEvent lists what every group did with an event.
+SELECT consumer_group, namespace, outcome::text AS outcome, processed_at
+FROM onceward.processed_events
+WHERE event_id = @event_id
+ORDER BY consumer_group;
+
+-- name: DeadLettersOfEvent :many
+-- DeadLettersOfEvent lists the messages of an event that no group could apply.
+SELECT consumer_group, topic, kafka_partition, kafka_offset, reason, error, state, created_at
+FROM onceward.consumer_dead_letters
+WHERE event_id = @event_id
+ORDER BY consumer_group, created_at;
+
+-- name: ConsumerTables :one
+-- ConsumerTables counts the tables that the consumer's side cannot do without: 2 when it is installed.
+SELECT count(*)
+FROM pg_catalog.pg_tables
+WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters');
+
+-- name: IsDeadLetter :one
+-- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
+-- topic was deleted and created again, so that its offsets started anew.
+SELECT (record_key IS NOT DISTINCT FROM @record_key AND record_value IS NOT DISTINCT FROM @record_value
+  AND record_headers IS NOT DISTINCT FROM @record_headers)::boolean AS same
+FROM onceward.consumer_dead_letters
+WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset;

@@ -1,0 +1,68 @@
+-- name: LoadRelayState :one
+-- LoadRelayState reads the whole state of the relay that owns the slot.
+SELECT * FROM onceward.relay_state WHERE slot = @slot;
+
+-- name: InsertRelayState :execrows
+-- InsertRelayState writes the first state of a relay. 0 rows: the slot has one already.
+INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, mode, publication, publication_catalog)
+VALUES (@slot, @relay, @database, @system_identifier, @timeline, @confirmed_lsn, @mode, @publication, @publication_catalog)
+ON CONFLICT DO NOTHING;
+
+-- name: BumpEpoch :one
+-- BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
+UPDATE onceward.relay_state
+SET epoch = epoch + 1, updated_at = clock_timestamp()
+WHERE slot = @slot
+RETURNING *;
+
+-- name: SaveCheckpoint :one
+-- SaveCheckpoint moves the durable checkpoint. No row: the session was fenced, or the position would go backwards.
+UPDATE onceward.relay_state
+SET confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = clock_timestamp()
+WHERE slot = @slot AND epoch = @epoch AND confirmed_lsn <= @confirmed_lsn
+RETURNING tick;
+
+-- name: RelayStates :many
+-- RelayStates lists every relay of this database.
+SELECT * FROM onceward.relay_state ORDER BY relay, slot;
+
+-- name: FindOutboxRow :one
+-- FindOutboxRow reads one event.
+SELECT * FROM onceward.outbox WHERE id = @id;
+
+-- name: PublishedBy :many
+-- PublishedBy says, for every relay, whether its last published snapshot covers a transaction; known is false before its first.
+SELECT slot, relay, mode, published_at, (published_snapshot IS NOT NULL)::boolean AS known,
+  COALESCE(pg_catalog.pg_visible_in_snapshot(sqlc.arg(tx_id)::xid8, published_snapshot), false)::boolean AS published
+FROM onceward.relay_state ORDER BY relay, slot;
+
+-- name: DeadLettersByID :many
+-- DeadLettersByID lists the letters of an event or of a replay, one per slot at most.
+SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, position, error_class, error, attempts,
+  first_at, last_at, state, decided_by, decided_why
+FROM onceward.dead_letters WHERE letter_id = ANY(@ids::uuid[]) ORDER BY slot, first_at;
+
+-- name: ReplaysOfEvent :many
+-- ReplaysOfEvent lists the orders to publish an event again, oldest first.
+SELECT replay_id, namespace, mode, replay_group, topic, reason, requested_by, requested_at
+FROM onceward.replays WHERE id = @id ORDER BY seq;
+
+-- name: DeadLettersByState :many
+-- DeadLettersByState counts letters.
+SELECT slot, state, count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
+
+-- name: Slots :many
+-- Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.
+SELECT s.slot_name::text AS slot, COALESCE(s.plugin::text, '')::text AS plugin, s.active::boolean AS active, s.active_pid, s.wal_status,
+  COALESCE(s.confirmed_flush_lsn::text, '')::text AS confirmed_flush_lsn,
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn)::bigint, 0)::bigint AS retained_bytes,
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn)::bigint, 0)::bigint AS lag_bytes
+FROM pg_catalog.pg_replication_slots s
+WHERE s.database = pg_catalog.current_database() AND s.slot_type = 'logical'
+ORDER BY s.slot_name;
+
+-- name: OutboxEstimate :one
+-- OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0.
+SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'onceward.outbox'::regclass;

@@ -1,0 +1,196 @@
+//go:build e2e
+
+package outboxdb_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+func install(t *testing.T) (*pgxpool.Pool, *outboxdb.Queries) {
+	t.Helper()
+	pool := testdb.New(t, "15")
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
+	require.NoError(t, err)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	return pool, outboxdb.New(pool)
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+func TestRelayStateIsWrittenOnce(t *testing.T) {
+	_, q := install(t)
+	_, err := q.LoadRelayState(t.Context(), "onceward_orders")
+	require.ErrorIs(t, err, pgx.ErrNoRows)
+
+	catalog := "16400 701"
+	first := outboxdb.InsertRelayStateParams{
+		Slot: "onceward_orders", Relay: "orders", Database: "app", SystemIdentifier: "7300000000000000001", Timeline: 1,
+		ConfirmedLsn: "1/2C00A8F0", Mode: "idempotent", Publication: "onceward_orders", PublicationCatalog: &catalog,
+	}
+	n, err := q.InsertRelayState(t.Context(), first)
+	require.NoError(t, err)
+	require.EqualValues(t, 1, n)
+	second := first
+	second.ConfirmedLsn = "0/0"
+	n, err = q.InsertRelayState(t.Context(), second)
+	require.NoError(t, err)
+	require.Zero(t, n)
+
+	st, err := q.LoadRelayState(t.Context(), "onceward_orders")
+	require.NoError(t, err)
+	require.Equal(t, "1/2C00A8F0", st.ConfirmedLsn)
+	require.Equal(t, &catalog, st.PublicationCatalog)
+	require.Nil(t, st.PublishedSnapshot)
+	require.Nil(t, st.RepairID)
+	require.Empty(t, st.Skip)
+	require.WithinDuration(t, time.Now(), st.UpdatedAt, time.Minute)
+}
+
+func TestEveryTypeOfRelayStateComesBack(t *testing.T) {
+	pool, q := install(t)
+	insertState(t, q)
+	repair, skipped := uuid.Must(uuid.NewV7()), []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	exec(t, pool, `UPDATE onceward.relay_state SET published_snapshot = '10:20:10,14,15', published_at = now(),
+ repair_id = $1, repair_from = '1:1:', repair_to = '2:2:', repair_cursor = 5, skip = $2, paused_routes = '{a,b}'`, repair, skipped)
+	all, err := q.RelayStates(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	st := all[0]
+	require.Equal(t, "10:20:10,14,15", *st.PublishedSnapshot)
+	require.NotNil(t, st.PublishedAt)
+	require.Equal(t, repair, *st.RepairID)
+	require.Equal(t, "1:1:", *st.RepairFrom)
+	require.EqualValues(t, 5, *st.RepairCursor)
+	require.Equal(t, skipped, st.Skip)
+	require.Equal(t, []string{"a", "b"}, st.PausedRoutes)
+}
+
+func insertState(t *testing.T, q *outboxdb.Queries) {
+	t.Helper()
+	_, err := q.InsertRelayState(t.Context(), outboxdb.InsertRelayStateParams{
+		Slot: "onceward_orders", Relay: "orders", Database: "app", SystemIdentifier: "1", Timeline: 1,
+		ConfirmedLsn: "0/100", Mode: "idempotent", Publication: "onceward_orders",
+	})
+	require.NoError(t, err)
+}
+
+func TestCheckpointIsMonotoneAndFenced(t *testing.T) {
+	_, q := install(t)
+	insertState(t, q)
+	old, err := q.BumpEpoch(t.Context(), "onceward_orders")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, old.Epoch)
+	require.Equal(t, "0/100", old.ConfirmedLsn)
+
+	save := func(epoch int64, lsn string) (int64, error) {
+		return q.SaveCheckpoint(t.Context(), outboxdb.SaveCheckpointParams{Slot: "onceward_orders", Epoch: epoch, ConfirmedLsn: lsn})
+	}
+	tick, err := save(1, "0/200")
+	require.NoError(t, err)
+	require.EqualValues(t, 1, tick)
+	tick, err = save(1, "0/200")
+	require.NoError(t, err, "the same position again is a tick, not a step back")
+	require.EqualValues(t, 2, tick)
+	_, err = save(1, "0/1FF")
+	require.ErrorIs(t, err, pgx.ErrNoRows, "never backwards")
+
+	young, err := q.BumpEpoch(t.Context(), "onceward_orders")
+	require.NoError(t, err)
+	require.EqualValues(t, 2, young.Epoch)
+	require.Equal(t, "0/200", young.ConfirmedLsn)
+	_, err = save(1, "0/300")
+	require.ErrorIs(t, err, pgx.ErrNoRows, "a woken zombie is fenced")
+	_, err = save(2, "A/0")
+	require.NoError(t, err, "positions compare as numbers, not as text")
+	_, err = save(2, "9/FFFFFFFF")
+	require.ErrorIs(t, err, pgx.ErrNoRows)
+
+	_, err = q.BumpEpoch(t.Context(), "nobody")
+	require.ErrorIs(t, err, pgx.ErrNoRows)
+}
+
+func TestEventAndItsLife(t *testing.T) {
+	pool, q := install(t)
+	insertState(t, q)
+	id, replay := uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())
+	_, err := q.FindOutboxRow(t.Context(), id)
+	require.ErrorIs(t, err, pgx.ErrNoRows)
+
+	exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
+VALUES ($1, 'orders', 'order', 'A', 'OrderPaid', NULL, '{"a": "b"}')`, id)
+	row, err := q.FindOutboxRow(t.Context(), id)
+	require.NoError(t, err)
+	require.Nil(t, row.Payload)
+	require.JSONEq(t, `{"a": "b"}`, string(row.Headers))
+	require.Positive(t, row.TxID)
+	require.EqualValues(t, 1, row.Seq)
+
+	by, err := q.PublishedBy(t.Context(), row.TxID)
+	require.NoError(t, err)
+	require.False(t, by[0].Known)
+	require.False(t, by[0].Published)
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
+	by, err = q.PublishedBy(t.Context(), row.TxID)
+	require.NoError(t, err)
+	require.True(t, by[0].Known)
+	require.True(t, by[0].Published)
+	by, err = q.PublishedBy(t.Context(), row.TxID+1_000_000)
+	require.NoError(t, err)
+	require.False(t, by[0].Published)
+
+	exec(t, pool, `INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason)
+VALUES ($1, $2, 'orders', 'order', 'A', 'OrderPaid', now(), 'support')`, replay, id)
+	replays, err := q.ReplaysOfEvent(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, replay, replays[0].ReplayID)
+	for _, letter := range []uuid.UUID{id, replay} {
+		exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type,
+ created_at, tx_id, seq, position, error_class, error) VALUES ('onceward_orders', $1, 'orders', 'order', 'A', 'OrderPaid', 't', now(), '1', 1, '1/A0', 'c', 'e')`, letter)
+	}
+	letters, err := q.DeadLettersByID(t.Context(), []uuid.UUID{id, replay})
+	require.NoError(t, err)
+	require.Len(t, letters, 2)
+	require.Equal(t, "1/A0", letters[0].Position)
+	counts, err := q.DeadLettersByState(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []outboxdb.DeadLettersByStateRow{{Slot: "onceward_orders", State: "open", Letters: 2}}, counts)
+
+	exec(t, pool, "ANALYZE onceward.outbox")
+	rows, err := q.OutboxEstimate(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, rows)
+}
+
+func TestSlotsAreThoseOfThisDatabase(t *testing.T) {
+	pool, q := install(t)
+	slots, err := q.Slots(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, slots)
+	exec(t, pool, "SELECT pg_create_logical_replication_slot('onceward_queries', 'pgoutput')")
+	slots, err = q.Slots(t.Context())
+	require.NoError(t, err)
+	require.Len(t, slots, 1)
+	require.Equal(t, "pgoutput", slots[0].Plugin)
+	require.False(t, slots[0].Active)
+	require.Nil(t, slots[0].ActivePid)
+	require.Equal(t, "reserved", *slots[0].WalStatus)
+	require.NotEmpty(t, slots[0].ConfirmedFlushLsn)
+	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_queries')")
+}

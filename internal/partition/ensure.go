@@ -1,0 +1,141 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Conn is what [Ensure] needs: a connection, a pool or a transaction of pgx.
+type Conn interface {
+	Querier
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Ensure makes the daily partitions of "schema.table" for the UTC days from
+// the one of first to the one of last, both included, and returns the names of
+// those that were missing. The table must be partitioned by RANGE over one uuid
+// column of the given name; the caller must own it.
+//
+// It blocks while another session maintains partitions of the same table. The
+// error matches [ErrDefault], [ErrOverlap] or [ErrTaken] where one of these is
+// the cause, and then nothing was made.
+func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]string, error) {
+	existing, err := List(ctx, conn, table)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := days.missing(table, existing)
+	if err != nil || len(todo) == 0 {
+		return nil, err
+	}
+	var made []string
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		made, err = attachMissing(ctx, tx, table, column, days)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make partitions of %s: %w", table, ensureError(err))
+	}
+	return made, nil
+}
+
+// Span is a run of UTC days, both ends included. Only the day of each counts.
+type Span struct{ First, Last time.Time }
+
+func (s Span) missing(table string, existing []Partition) ([]Partition, error) {
+	_, name, err := splitTable(table)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := missing(existing, Days(name, s.First, s.Last))
+	if err != nil {
+		return nil, fmt.Errorf("partitions of %s: %w", table, err)
+	}
+	return todo, nil
+}
+
+// SQL returns the statements that [Ensure] would run where the given
+// partitions exist. It is pure.
+func SQL(table, column string, existing []Partition, days Span) ([]string, error) {
+	todo, err := days.missing(table, existing)
+	if err != nil || len(todo) == 0 {
+		return nil, err
+	}
+	out := []string{lockTable(table)}
+	for _, p := range todo {
+		out = append(out, attach(table, column, p)...)
+	}
+	return out, nil
+}
+
+// attachMissing looks again under the lock that attaching takes anyway: it
+// excludes every other maintainer, and no reader or writer.
+func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Span) ([]string, error) {
+	if _, err := tx.Exec(ctx, lockTable(table)); err != nil {
+		return nil, err
+	}
+	existing, err := List(ctx, tx, table)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := days.missing(table, existing)
+	if err != nil {
+		return nil, err
+	}
+	var made []string
+	for _, p := range todo {
+		for _, sql := range attach(table, column, p) {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return nil, fmt.Errorf("%s: %w", p.Name, err)
+			}
+		}
+		made = append(made, p.Name)
+	}
+	return made, nil
+}
+
+func lockTable(table string) string {
+	return "LOCK TABLE " + quote(table) + " IN SHARE UPDATE EXCLUSIVE MODE"
+}
+
+// attach returns the statements for one partition, in order. The new table has
+// no identity of its own: PostgreSQL 17 and later refuse to attach one that
+// has, and the identity of the parent fills the column on all versions. Keys
+// and indexes come with attaching. The CHECK spares the scan that would
+// otherwise hold the parent's lock.
+func attach(table, column string, p Partition) []string {
+	schema, _, _ := splitTable(table)
+	parent, child := quote(table), pgx.Identifier{schema, p.Name}.Sanitize()
+	id := pgx.Identifier{column}.Sanitize()
+	check := pgx.Identifier{p.Name + "_range"}.Sanitize()
+	return []string{
+		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE INCLUDING COMPRESSION, CONSTRAINT %s CHECK (%s >= '%s' AND %s < '%s'))",
+			child, parent, check, id, p.Lower, id, p.Upper),
+		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", parent, child, p.Lower, p.Upper),
+		fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s", child, check),
+	}
+}
+
+func quote(table string) string {
+	schema, name, _ := splitTable(table)
+	return pgx.Identifier{schema, name}.Sanitize()
+}
+
+func ensureError(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42P07": // duplicate_table
+		return fmt.Errorf("%w: a table of this name exists and is not attached; look at its rows, then attach or drop it: %w", ErrTaken, err)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w; partitions are made by the owner of the table or a member of it", err)
+	}
+	return err
+}

@@ -1,0 +1,156 @@
+//go:build e2e
+
+package partition_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+const events = `CREATE TABLE public.events (id uuid NOT NULL, body text DEFAULT 'none' CHECK (body <> ''),
+  seq bigint GENERATED ALWAYS AS IDENTITY, PRIMARY KEY (id)) PARTITION BY RANGE (id); CREATE INDEX ON public.events (seq)`
+
+func days(n int) partition.Span { return partition.Span{First: noon, Last: noon.AddDate(0, 0, n-1)} }
+
+func ensure(ctx context.Context, pool *pgxpool.Pool, span partition.Span) ([]string, error) {
+	return partition.Ensure(ctx, pool, "public.events", "id", span)
+}
+
+func newTable(t *testing.T, version string) *pgxpool.Pool {
+	t.Helper()
+	pool := testdb.New(t, version)
+	_, err := pool.Exec(t.Context(), events)
+	require.NoError(t, err)
+	return pool
+}
+
+func TestEnsure(t *testing.T) {
+	for _, version := range []string{"15", "18"} {
+		t.Run(version, func(t *testing.T) {
+			pool := newTable(t, version)
+			made, err := ensure(t.Context(), pool, days(3))
+			require.NoError(t, err)
+			require.Equal(t, []string{"events_20261121", "events_20261122", "events_20261123"}, made)
+			made, err = ensure(t.Context(), pool, days(4))
+			require.NoError(t, err)
+			require.Equal(t, []string{"events_20261124"}, made)
+
+			var seq int64
+			var body, leaf string
+			require.NoError(t, pool.QueryRow(t.Context(),
+				"INSERT INTO public.events (id) VALUES ($1) RETURNING seq, body, tableoid::regclass::text", outbox.FirstID(noon)).Scan(&seq, &body, &leaf))
+			require.EqualValues(t, 1, seq)
+			require.Equal(t, "none", body)
+			require.Equal(t, "events_20261121", leaf)
+			_, err = pool.Exec(t.Context(), "INSERT INTO public.events (id) VALUES ($1)", outbox.FirstID(noon))
+			require.ErrorContains(t, err, "duplicate key", "the primary key came with attaching")
+
+			existing, err := partition.List(t.Context(), pool, "public.events")
+			require.NoError(t, err)
+			require.Equal(t, partition.Days("events", noon, noon.AddDate(0, 0, 3)), existing)
+			var checks int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_constraint WHERE contype = 'c' AND conname LIKE '%_range'").Scan(&checks))
+			require.Zero(t, checks, "the constraint lives only while attaching")
+		})
+	}
+}
+
+func TestEnsureRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		setup string
+		want  error
+	}{
+		"a DEFAULT partition":  {"CREATE TABLE public.rest PARTITION OF public.events DEFAULT", partition.ErrDefault},
+		"an overlap":           {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM ('%s') TO ('%s')", outbox.FirstID(noon), outbox.FirstID(noon.AddDate(0, 0, 1))), partition.ErrOverlap},
+		"an unbounded one":     {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM (MINVALUE) TO ('%s')", outbox.FirstID(noon)), partition.ErrOverlap},
+		"a name that is taken": {"CREATE TABLE public.events_20261122 (id uuid)", partition.ErrTaken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := newTable(t, "15")
+			_, err := pool.Exec(t.Context(), tc.setup)
+			require.NoError(t, err)
+			_, err = ensure(t.Context(), pool, days(3))
+			require.ErrorIs(t, err, tc.want)
+			var made int
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = 'public.events'::regclass AND c.relname LIKE 'events_2%'").Scan(&made))
+			require.Zero(t, made, "all or nothing")
+		})
+	}
+}
+
+func TestADetachedPartitionIsNotTakenForFree(t *testing.T) {
+	pool := newTable(t, "15")
+	_, err := ensure(t.Context(), pool, days(2))
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ALTER TABLE public.events DETACH PARTITION public.events_20261122")
+	require.NoError(t, err)
+	_, err = ensure(t.Context(), pool, days(2))
+	require.ErrorIs(t, err, partition.ErrTaken)
+	require.ErrorContains(t, err, "events_20261122")
+}
+
+func TestConcurrentEnsuresWaitForOneAnother(t *testing.T) {
+	pool := newTable(t, "15")
+	const runs = 4
+	made, errs := make(chan []string, runs), make(chan error, runs)
+	for range runs {
+		go func() {
+			names, err := ensure(t.Context(), pool, days(10))
+			made <- names
+			errs <- err
+		}()
+	}
+	total := 0
+	for range runs {
+		require.NoError(t, <-errs)
+		total += len(<-made)
+	}
+	require.Equal(t, 10, total)
+}
+
+// An open transaction that has written holds ROW EXCLUSIVE on the parent; with
+// ACCESS EXCLUSIVE, as CREATE TABLE … PARTITION OF takes it, Ensure would wait
+// for it, and every other writer for Ensure.
+func TestEnsureDoesNotWaitForWriters(t *testing.T) {
+	pool := newTable(t, "15")
+	_, err := ensure(t.Context(), pool, days(1))
+	require.NoError(t, err)
+	writer, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, writer.Rollback(context.WithoutCancel(t.Context()))) }()
+	_, err = writer.Exec(t.Context(), "INSERT INTO public.events (id) VALUES ($1)", outbox.FirstID(noon))
+	require.NoError(t, err)
+
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "SET lock_timeout = '2s'")
+	require.NoError(t, err)
+	made, err := partition.Ensure(t.Context(), conn, "public.events", "id", days(3))
+	require.NoError(t, err)
+	require.Len(t, made, 2)
+}
+
+func TestEnsureWithoutRightsSaysWhoMay(t *testing.T) {
+	pool := newTable(t, "15")
+	err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL ROLE pg_monitor"); err != nil {
+			return err
+		}
+		_, err := partition.Ensure(t.Context(), tx, "public.events", "id", days(1))
+		return err
+	})
+	require.ErrorContains(t, err, "made by the owner of the table")
+}

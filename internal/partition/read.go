@@ -1,0 +1,78 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// Querier is what [List] needs: a connection, a pool or a transaction of pgx.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// A detached-pending partition is listed too: its rows and its range are still
+// there.
+const selectPartitions = `SELECT c.relname::text, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
+FROM pg_catalog.pg_inherits i
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
+JOIN pg_catalog.pg_namespace n ON n.oid = p.relnamespace
+WHERE n.nspname = $1 AND p.relname = $2
+ORDER BY c.relname`
+
+// List returns the partitions of "schema.table" by name. It needs no right on
+// the table. A table that does not exist has none. The error matches
+// [ErrDefault] when the table has a DEFAULT partition.
+func List(ctx context.Context, q Querier, table string) ([]Partition, error) {
+	schema, name, err := splitTable(table)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.Query(ctx, selectPartitions, schema, name)
+	if err != nil {
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
+	}
+	var child, bound string
+	var out []Partition
+	_, err = pgx.ForEachRow(rows, []any{&child, &bound}, func() error {
+		p, err := parseBound(child, bound)
+		out = append(out, p)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
+	}
+	return out, nil
+}
+
+// bounds is PostgreSQL's own wording of a range over one column.
+var bounds = regexp.MustCompile(`^FOR VALUES FROM \((MINVALUE|'[0-9a-f-]{36}')\) TO \((MAXVALUE|'[0-9a-f-]{36}')\)$`)
+
+// parseBound reads what pg_get_expr says of a partition's bound.
+func parseBound(name, bound string) (Partition, error) {
+	if bound == "DEFAULT" {
+		return Partition{}, fmt.Errorf("%w: %s; it hides that an event's day has no partition; "+
+			"move its rows where they belong and drop it", ErrDefault, name)
+	}
+	m := bounds.FindStringSubmatch(bound)
+	if m == nil {
+		return Partition{}, fmt.Errorf("partition %s: bound %q is not a range over one uuid", name, bound)
+	}
+	p := Partition{Name: name}
+	if m[1] != "MINVALUE" {
+		p.Lower = uuid.MustParse(m[1][1 : len(m[1])-1])
+	}
+	if m[2] == "MAXVALUE" {
+		// Off by the one id that no clock can make.
+		for i := range p.Upper {
+			p.Upper[i] = 0xff
+		}
+		return p, nil
+	}
+	p.Upper = uuid.MustParse(m[2][1 : len(m[2])-1])
+	return p, nil
+}

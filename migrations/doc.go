@@ -1,0 +1,45 @@
+// Package migrations installs, checks and removes Onceward's tables.
+//
+// There are two sides, each with migrations and a version table of its own, so
+// that they may live in one database or in two:
+//
+//   - [Outbox], the producer's database: onceward.outbox and what the relay
+//     keeps; versions in onceward.outbox_migrations.
+//   - [Consumer], the consumer's database: onceward.processed_events and what
+//     belongs to it; versions in onceward.consumer_migrations.
+//
+// The version table of the application's own migrations is never touched.
+//
+// # What Up does, in this order
+//
+//  1. makes the schema onceward when it is missing;
+//  2. runs the versioned migrations, each in one transaction;
+//  3. makes the daily partitions from 7 days back to 14 days ahead (UTC), but
+//     none below the oldest there is: a range that retention dropped never
+//     comes back;
+//  4. on the outbox side, with a relay's name: makes the publication
+//     onceward_<relay>.
+//
+// The publication must exist before the relay's slot is made. A slot decodes
+// with the catalog as it was when each row was written, and rows written before
+// the publication existed end the stream with an error instead of arriving.
+//
+// # Who waits for whom
+//
+// Up and Down hold one advisory lock of the database, in a session of their
+// own, from the first look to the last statement. A second run waits for the
+// first, at most [Config.LockTimeout], and then finds nothing left to do.
+//
+// # What each failure does
+//
+// A step that fails leaves what the steps before it made; each step is atomic
+// and is skipped when it was done before, so the cure is to run Up again. A
+// schema newer than this binary is refused before anything is changed
+// ([ErrNewerSchema]). A publication of the right name with other content is
+// refused with the statements that mend it ([ErrPublication]).
+//
+// Down removes what Up made and nothing else: it refuses while a slot of a
+// relay exists ([ErrSlotExists]), PostgreSQL refuses while somebody's view or
+// foreign key needs a table, and the schema stays when it was there before Up
+// or when anything else lives in it.
+package migrations

@@ -1,0 +1,89 @@
+package migrations
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// Status is what is installed of one side.
+type Status struct {
+	Side           Side
+	Version        int64    // in the database; 0 is not installed
+	Latest         int64    // newest that this binary knows
+	Pending        []string // names of the migrations that Up would run
+	Partitions     int
+	PartitionsFrom string // UTC day of the oldest, 2006-01-02; empty when there is none
+	PartitionsTo   string // UTC day of the newest
+	DaysAhead      int    // days after today that are covered without a hole
+	Publications   []PublicationStatus
+}
+
+// PublicationStatus is one publication that Up made, or that has the name of
+// the configured relay.
+type PublicationStatus struct {
+	Name   string
+	Faults []string // what keeps it from being a relay's; empty: it is good
+}
+
+// status reads without the lock: what it shows may be overtaken at any moment.
+func (m *Migrator) status(ctx context.Context) (Status, error) {
+	st := Status{Side: m.cfg.Side}
+	var err error
+	if st.Version, st.Latest, err = versions(ctx, m.cfg.Pool, m.cfg.Side); err != nil {
+		return st, err
+	}
+	all, err := m.cfg.Side.steps()
+	if err != nil {
+		return st, err
+	}
+	for _, s := range all {
+		if s.version > st.Version {
+			st.Pending = append(st.Pending, s.name)
+		}
+	}
+	if err := m.partitionStatus(ctx, &st); err != nil {
+		return st, err
+	}
+	return st, m.publicationStatus(ctx, &st)
+}
+
+func (m *Migrator) partitionStatus(ctx context.Context, st *Status) error {
+	table, _ := m.cfg.Side.partitioned()
+	existing, err := partition.List(ctx, m.cfg.Pool, table)
+	if err != nil {
+		return err
+	}
+	st.Partitions = len(existing)
+	st.DaysAhead = partition.Ahead(existing, m.cfg.Now())
+	if first, last, ok := partition.Extent(existing); ok {
+		st.PartitionsFrom, st.PartitionsTo = first.Format("2006-01-02"), last.Format("2006-01-02")
+	}
+	return nil
+}
+
+func (m *Migrator) publicationStatus(ctx context.Context, st *Status) error {
+	if m.cfg.Side != Outbox {
+		return nil
+	}
+	found, err := m.publications(ctx, "")
+	if err != nil {
+		return err
+	}
+	if m.cfg.Relay != "" {
+		if found, err = m.publications(ctx, PublicationName(m.cfg.Relay)); err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			st.Publications = append(st.Publications, PublicationStatus{
+				Name:   PublicationName(m.cfg.Relay),
+				Faults: []string{fmt.Sprintf("it does not exist; run `outboxctl migrate up --side outbox --relay %s`", m.cfg.Relay)},
+			})
+		}
+	}
+	for _, p := range found {
+		st.Publications = append(st.Publications, PublicationStatus{Name: p.Name, Faults: p.faults()})
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// up runs under the migration lock.
+func (m *Migrator) up(ctx context.Context) (res Result, err error) {
+	if res.From, err = m.current(ctx); err != nil {
+		return res, err
+	}
+	res.To = res.From
+	statements, err := m.schemaSQL(ctx)
+	if err != nil {
+		return res, err
+	}
+	if err := m.exec(ctx, statements); err != nil {
+		return res, fmt.Errorf("make schema %s: %w", schemaName, explain(err))
+	}
+	if res.To, err = m.goose(ctx, func(ctx context.Context, p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	}); err != nil {
+		return res, err
+	}
+	if res.Partitions, err = m.makePartitions(ctx); err != nil {
+		return res, err
+	}
+	res.Publication, err = m.makePublication(ctx)
+	return res, err
+}
+
+// upSQL mirrors up, statement by statement.
+func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
+	version, err := m.current(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out, err := m.schemaSQL(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := m.cfg.Side.steps()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.version > version {
+			out = append(out, fmt.Sprintf("-- %s, recorded in %s\n%s", s.name, m.cfg.Side.versionTable(), s.up))
+		}
+	}
+	table, column := m.cfg.Side.partitioned()
+	existing, err := partition.List(ctx, m.cfg.Pool, table)
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := partition.SQL(table, column, existing, m.span(existing))
+	if err != nil {
+		return nil, err
+	}
+	publication, err := m.publicationSQL(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(out, partitions...), publication...), nil
+}
+
+// schemaSQL returns what is missing of the schema. It asks first, because
+// CREATE SCHEMA IF NOT EXISTS wants the right to create even where the schema
+// is there.
+func (m *Migrator) schemaSQL(ctx context.Context) ([]string, error) {
+	exists, _, err := m.schema(ctx)
+	if err != nil || exists {
+		return nil, err
+	}
+	return []string{
+		"CREATE SCHEMA IF NOT EXISTS " + schemaName,
+		fmt.Sprintf("COMMENT ON SCHEMA %s IS '%s'", schemaName, madeByUs),
+	}, nil
+}
+
+// schema tells whether the schema exists and whether Up made it.
+func (m *Migrator) schema(ctx context.Context) (exists, ours bool, err error) {
+	const query = `SELECT COALESCE(pg_catalog.obj_description(oid, 'pg_namespace') = $2, false)
+FROM pg_catalog.pg_namespace WHERE nspname = $1`
+	err = m.cfg.Pool.QueryRow(ctx, query, schemaName, madeByUs).Scan(&ours)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return false, false, nil
+	}
+	if err != nil {
+		return false, false, fmt.Errorf("look for schema %s: %w", schemaName, err)
+	}
+	return true, ours, nil
+}
+
+// goose runs work with a provider over the pool and returns the version that
+// is recorded afterwards, whether work failed or not.
+func (m *Migrator) goose(ctx context.Context, work func(context.Context, *goose.Provider) error) (int64, error) {
+	sub, err := fs.Sub(files, string(m.cfg.Side))
+	if err != nil {
+		return 0, fmt.Errorf("embedded migrations of side %s: %w", m.cfg.Side, err)
+	}
+	db := stdlib.OpenDBFromPool(m.cfg.Pool)
+	defer db.Close() //nolint:errcheck // closes the wrapper, not the pool
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, sub,
+		goose.WithTableName(m.cfg.Side.versionTable()), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return 0, fmt.Errorf("read embedded migrations: %w", err)
+	}
+	failed := work(ctx, provider)
+	version, _, err := versions(ctx, m.cfg.Pool, m.cfg.Side)
+	if failed != nil {
+		return version, explain(failed)
+	}
+	return version, err
+}
+
+// makePartitions returns the names of those it made.
+func (m *Migrator) makePartitions(ctx context.Context) ([]string, error) {
+	table, column := m.cfg.Side.partitioned()
+	existing, err := partition.List(ctx, m.cfg.Pool, table)
+	if err != nil {
+		return nil, err
+	}
+	return partition.Ensure(ctx, m.cfg.Pool, table, column, m.span(existing))
+}
+
+// span is the days that Up wants. Never below the oldest partition: what
+// retention dropped must stay gone, because an empty partition there would take
+// a replay for new.
+func (m *Migrator) span(existing []partition.Partition) partition.Span {
+	today := partition.Day(m.cfg.Now())
+	span := partition.Span{First: today.AddDate(0, 0, -DaysBack), Last: today.AddDate(0, 0, DaysAhead)}
+	if oldest, _, ok := partition.Extent(existing); ok && oldest.After(span.First) {
+		span.First = oldest
+	}
+	return span
+}
+
+// exec runs statements in one transaction.
+func (m *Migrator) exec(ctx context.Context, statements []string) error {
+	return pgx.BeginFunc(ctx, m.cfg.Pool, func(tx pgx.Tx) error {
+		for _, sql := range statements {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// explain adds the way out to failures that have one.
+func explain(err error) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w; run it as the owner of schema %s, who needs CREATE on the database", err, schemaName)
+	case "42P07": // duplicate_table
+		return fmt.Errorf("%w; the version table does not say that Onceward made it: if it is a leftover of yours, rename or drop it", err)
+	case "2BP01": // dependent_objects_still_exist
+		return fmt.Errorf("%w (%s); drop what depends on it first", err, pg.Detail)
+	}
+	return err
+}
