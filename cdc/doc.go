@@ -1,0 +1,35 @@
+// Package cdc reads committed rows of the outbox from PostgreSQL's log, in
+// commit order, and confirms to the replication slot what has ended.
+//
+// # Guarantee
+//
+// Every row of a committed transaction is delivered at least once, after its
+// commit and in commit order; rows of rolled-back transactions and savepoints
+// are not. The slot is confirmed only up to positions that the caller gave to
+// [Reader.Confirm], so nothing is forgotten by the server before it has ended.
+//
+// # How
+//
+// pgoutput, protocol version 1, binary, on servers 15 to 18. Version 1 sends a
+// transaction only after its commit, row by row, so the reader holds no
+// transaction in memory whatever its size.
+//
+// One goroutine, the one in [Reader.Run], owns the connection. It never waits
+// for the sink: when the queue is full it stops reading and goes on sending
+// status updates with an unchanged position, so that the server keeps the
+// session while Kafka is away.
+//
+// # Positions
+//
+// The unit is the commit end LSN. Positions of rows run backwards across
+// transactions and several rows share one, so no decision is based on them; see
+// [Progress], which holds the invariant.
+//
+// # Failures
+//
+// [Check], [EnsureSlot] and [Open] name what is wrong on the server and the command that
+// mends it ([StartError]); a slot that another process holds is
+// [ErrSlotActive]. Run ends with the error of the connection or of the decoder;
+// the caller opens a new reader, and skips what has ended by the position it
+// gives to Open.
+package cdc

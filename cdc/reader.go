@@ -1,0 +1,282 @@
+package cdc
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// ErrSlotActive: another process streams from the slot; this one is a standby.
+var ErrSlotActive = errors.New("replication slot is in use")
+
+// ErrSilent: the server sent nothing for longer than Config.SilenceLimit.
+var ErrSilent = errors.New("server is silent")
+
+// Reader is one replication session: the connection that owns the slot, and the
+// queue that it fills. [Open] makes it, one goroutine runs [Reader.Run], one
+// calls [Reader.Next], any may call [Reader.Confirm].
+type Reader struct {
+	cfg    Config
+	conn   *pgconn.PgConn
+	system pglogrepl.IdentifySystemResult
+	queue  *queue
+
+	confirmed atomic.Uint64 // what the server may forget
+	stream    stream        // of the goroutine in Run
+	heard     time.Time     // when the server sent last; likewise
+}
+
+// Open connects, and takes hold of the slot with START_REPLICATION. When it
+// returns, this session is the slot's only reader: everything that depends on
+// being alone comes after it. [ErrSlotActive] says that another is.
+//
+// START_REPLICATION is sent with 0/0, so the server starts where the slot
+// stands; what has ended beyond that is skipped here, by the position given to
+// [Reader.Resume]. A start position beyond the end of the log would be accepted
+// by the server, and everything would be skipped in silence.
+func Open(ctx context.Context, cfg Config) (*Reader, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	conf, err := pgconn.ParseConfig(cfg.DSN)
+	if err != nil {
+		return nil, fmt.Errorf("parse DSN: %w", err)
+	}
+	conf.RuntimeParams["replication"] = "database"
+	conf.RuntimeParams["client_encoding"] = "UTF8"
+	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
+	if cfg.configure != nil {
+		cfg.configure(conf)
+	}
+	conn, err := pgconn.ConnectConfig(ctx, conf)
+	if err != nil {
+		return nil, fmt.Errorf("connect for replication: %w", err)
+	}
+	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
+	if err := r.start(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return r, nil
+}
+
+func (r *Reader) start(ctx context.Context) error {
+	var err error
+	if r.system, err = pglogrepl.IdentifySystem(ctx, r.conn); err != nil {
+		return fmt.Errorf("identify system: %w", err)
+	}
+	err = pglogrepl.StartReplication(ctx, r.conn, r.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
+		PluginArgs: []string{"proto_version '1'", "publication_names '" + r.cfg.Publication + "'", "messages 'true'", "binary 'true'"},
+	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "55006" {
+		return fmt.Errorf("%w: %s", ErrSlotActive, pg.Message)
+	}
+	if err != nil {
+		return fmt.Errorf("start replication from slot %s: %w", r.cfg.Slot, err)
+	}
+	return nil
+}
+
+// System returns the identity of the server: system identifier, timeline, end
+// of the log at the time of Open, database.
+func (r *Reader) System() pglogrepl.IdentifySystemResult { return r.system }
+
+// Resume says where the session begins: transactions with a commit end at or
+// before ended are not delivered, and the server may forget everything up to
+// checkpoint, which is durable. Required before Run, because the first status
+// update tells the checkpoint to the server, which also takes a lower position
+// than it had.
+func (r *Reader) Resume(ended, checkpoint pglogrepl.LSN) {
+	r.stream.skip = ended
+	r.Confirm(checkpoint)
+}
+
+// Confirm lets the server forget everything up to the position. It must be a
+// durable checkpoint already. The next status update tells the server; a lower
+// position than before is ignored. Safe for concurrent use.
+func (r *Reader) Confirm(position pglogrepl.LSN) {
+	for {
+		old := r.confirmed.Load()
+		if uint64(position) <= old || r.confirmed.CompareAndSwap(old, uint64(position)) {
+			return
+		}
+	}
+}
+
+// Next waits for the next items and returns all there are, in order. The slice
+// is valid until the next call. Its error is the one that ended Run, io.EOF when
+// that was none, or that of ctx.
+func (r *Reader) Next(ctx context.Context, used []Item) ([]Item, error) {
+	return r.queue.take(ctx, used)
+}
+
+// QueueBytes returns how many bytes were read and not yet published.
+func (r *Reader) QueueBytes() int { return r.queue.held() }
+
+// Run reads until ctx ends, which is no error, or the session breaks. The
+// connection stays open after it: [Reader.Close] sends the last position.
+func (r *Reader) Run(ctx context.Context) error {
+	if r.confirmed.Load() == 0 {
+		return errors.New("run reader: Resume was not called with a position")
+	}
+	stop := context.AfterFunc(ctx, func() { _ = r.conn.Conn().SetReadDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err := r.loop(ctx)
+	if ctx.Err() != nil {
+		err = nil
+	}
+	r.queue.close(err)
+	return err
+}
+
+// Close tells the server the last confirmed position and gives the slot back.
+// Run must have returned.
+func (r *Reader) Close(ctx context.Context) error {
+	if !r.conn.IsClosed() {
+		_ = r.conn.Conn().SetReadDeadline(time.Time{})
+		if err := r.sendStatus(ctx); err != nil {
+			return errors.Join(err, r.conn.Close(ctx))
+		}
+	}
+	return r.conn.Close(ctx)
+}
+
+func (r *Reader) loop(ctx context.Context) error {
+	frontend := r.conn.Frontend()
+	r.heard = time.Now()
+	var next time.Time // when a status update is due
+	for ctx.Err() == nil {
+		now := time.Now()
+		if !now.Before(next) {
+			if err := r.tick(ctx, now); err != nil {
+				return err
+			}
+			next = now.Add(r.cfg.StatusInterval)
+			if err := r.conn.Conn().SetReadDeadline(next); err != nil {
+				return fmt.Errorf("set read deadline: %w", err)
+			}
+			continue // ctx may have ended before the deadline was set
+		}
+		msg, err := frontend.Receive()
+		if err != nil {
+			var timeout net.Error
+			if errors.As(err, &timeout) && timeout.Timeout() {
+				continue
+			}
+			return fmt.Errorf("read from the server: %w", err)
+		}
+		r.heard = now
+		if err := r.receive(ctx, msg); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// tick is what is done once per StatusInterval.
+func (r *Reader) tick(ctx context.Context, now time.Time) error {
+	if limit := r.cfg.SilenceLimit; limit > 0 && now.Sub(r.heard) > limit {
+		return fmt.Errorf("%w for %s (limit %s): the session counts as dead", ErrSilent, now.Sub(r.heard).Round(time.Second), limit)
+	}
+	return r.sendStatus(ctx)
+}
+
+// sendStatus tells the server what it may forget. All three positions are set:
+// the library copies the written one into a flushed one of zero, and so would
+// confirm what was only read.
+func (r *Reader) sendStatus(ctx context.Context) error {
+	confirmed := pglogrepl.LSN(r.confirmed.Load())
+	if err := r.conn.Conn().SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		return fmt.Errorf("set write deadline: %w", err)
+	}
+	err := pglogrepl.SendStandbyStatusUpdate(ctx, r.conn, pglogrepl.StandbyStatusUpdate{
+		WALWritePosition: max(r.stream.received, confirmed),
+		WALFlushPosition: confirmed,
+		WALApplyPosition: confirmed,
+	})
+	if err != nil {
+		return fmt.Errorf("send status update: %w", err)
+	}
+	return nil
+}
+
+func (r *Reader) receive(ctx context.Context, msg pgproto3.BackendMessage) error {
+	switch m := msg.(type) {
+	case *pgproto3.CopyData:
+		return r.copyData(ctx, m.Data)
+	case *pgproto3.ErrorResponse:
+		return fmt.Errorf("server ended the stream: %w", pgconn.ErrorResponseToPgError(m))
+	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
+		return fmt.Errorf("server ended the stream: it is shutting down")
+	}
+	return nil // notices and parameter changes
+}
+
+// copyData unpacks the streaming replication protocol.
+func (r *Reader) copyData(ctx context.Context, data []byte) error {
+	if len(data) == 0 {
+		return &DecodeError{errors.New("empty message")}
+	}
+	switch data[0] {
+	case pglogrepl.XLogDataByteID:
+		const header = 1 + 8 + 8 + 8 // kind, start of the data, end of the log, time
+		if len(data) <= header {
+			return &DecodeError{fmt.Errorf("XLogData of %d bytes, want more than %d", len(data), header)}
+		}
+		it, ok, err := r.stream.change(data[header], data[header+1:])
+		if err != nil || !ok {
+			return err
+		}
+		return r.push(ctx, it)
+	case pglogrepl.PrimaryKeepaliveMessageByteID:
+		if len(data) != 1+8+8+1 {
+			return &DecodeError{fmt.Errorf("keepalive of %d bytes, want 18", len(data))}
+		}
+		return r.keepalive(ctx, pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])), data[17] == 1)
+	}
+	return &DecodeError{fmt.Errorf("unknown replication message %q", data[0])}
+}
+
+func (r *Reader) keepalive(ctx context.Context, end pglogrepl.LSN, reply bool) error {
+	if it, ok := r.stream.idle(end); ok {
+		if err := r.push(ctx, it); err != nil {
+			return err
+		}
+	}
+	if reply {
+		return r.sendStatus(ctx)
+	}
+	return nil
+}
+
+// push waits for room in the queue. Meanwhile nothing is read, and status
+// updates go on: the server's own requests sit unread behind the rows.
+func (r *Reader) push(ctx context.Context, it Item) error {
+	if r.queue.push(it) {
+		return nil
+	}
+	status := time.NewTicker(r.cfg.StatusInterval)
+	defer status.Stop()
+	for !r.queue.push(it) {
+		select {
+		case <-r.queue.space:
+		case <-status.C:
+			if err := r.sendStatus(ctx); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.heard = time.Now() // it was us who were silent
+	return nil
+}

@@ -1,0 +1,211 @@
+package cdc
+
+import (
+	"context"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func wal(messages ...[]byte) [][]byte {
+	var out [][]byte
+	for _, m := range messages {
+		out = append(out, xlogData(m))
+	}
+	return out
+}
+
+func TestReaderDeliversAndConfirms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop(t)
+		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()))...)
+		r.server.stream(wal(transactionOf(0x1000, 7, newTestRow(testID, 7, "x"))...)...)
+		synctest.Wait()
+		items, err := r.Next(t.Context(), nil)
+		require.NoError(t, err)
+		require.Len(t, items, 2)
+		<-time.After(3 * time.Second)
+		for _, s := range r.server.drain() {
+			require.EqualValues(t, 0x900, s.WALFlushPosition, "read is not confirmed")
+			require.EqualValues(t, 0x900, s.WALApplyPosition)
+		}
+		r.Confirm(0x1008)
+		r.Confirm(0x1000) // lower: ignored
+		<-time.After(2 * time.Second)
+		all := r.server.drain()
+		require.EqualValues(t, 0x1008, all[len(all)-1].WALFlushPosition)
+	})
+}
+
+// A sink that stalls for an hour costs neither memory nor the session: the
+// reader stops reading, and status updates go on with an unchanged position.
+func TestReaderKeepsTheSessionWhileTheQueueIsFull(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, func(c *Config) { c.QueueBytes, c.SilenceLimit = 1<<16, 2*time.Minute })
+		defer r.stop(t)
+		go func() {
+			r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(0x1000, 7))...)
+			for range 1000 {
+				r.server.stream(wal(insertMessage(outboxOID, outboxColumns(), newTestRow(testID, 7, string(make([]byte, 1000)))))...)
+			}
+			r.server.stream(wal(commitMessage(0x1000, 0x1008))...)
+		}()
+		<-time.After(time.Hour)
+		require.LessOrEqual(t, r.QueueBytes(), 1<<16)
+		statuses := r.server.drain()
+		require.GreaterOrEqual(t, len(statuses), 3500, "one a second")
+		for _, s := range statuses {
+			require.EqualValues(t, 0x900, s.WALFlushPosition)
+		}
+		var batch []Item
+		events, commits := 0, 0
+		for commits == 0 {
+			var err error
+			batch, err = r.Next(t.Context(), batch)
+			require.NoError(t, err)
+			for _, it := range batch {
+				if it.Kind == KindEvent {
+					events++
+				} else {
+					commits++
+				}
+			}
+		}
+		require.Equal(t, 1000, events)
+	})
+}
+
+func TestReaderGivesUpOnASilentServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, func(c *Config) { c.SilenceLimit = 2 * time.Minute })
+		began := time.Now()
+		require.ErrorIs(t, <-r.ended, ErrSilent)
+		require.InDelta(t, 120, time.Since(began).Seconds(), 2)
+		_, err := r.Next(t.Context(), nil)
+		require.ErrorIs(t, err, ErrSilent)
+		_ = r.Close(t.Context())
+	})
+}
+
+func TestReaderAnswersARequestAndReportsTheIdleEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop(t)
+		synctest.Wait()
+		r.server.drain()
+		r.server.stream(keepaliveData(0x2000, true))
+		synctest.Wait()
+		require.Len(t, r.server.drain(), 1, "at once")
+		items, err := r.Next(t.Context(), nil)
+		require.NoError(t, err)
+		require.Equal(t, []Item{{Kind: KindIdle, End: 0x2000}}, items)
+	})
+}
+
+func TestReaderEndsWithTheServersReason(t *testing.T) {
+	for name, m := range map[string]pgproto3.BackendMessage{
+		"error":    &pgproto3.ErrorResponse{Severity: "FATAL", Code: "57P01", Message: "terminating connection due to administrator command"},
+		"shutdown": &pgproto3.CopyDone{},
+		"garbage":  &pgproto3.CopyData{Data: []byte{'?'}},
+		"empty":    &pgproto3.CopyData{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := start(t, nil)
+				r.server.send(m)
+				require.Error(t, <-r.ended)
+				_ = r.Close(t.Context())
+			})
+		})
+	}
+}
+
+func TestReaderStopsAtOnceAndTellsTheLastPosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		synctest.Wait()
+		began := time.Now()
+		r.cancel()
+		require.NoError(t, <-r.ended)
+		require.Zero(t, time.Since(began))
+		_, err := r.Next(t.Context(), nil)
+		require.ErrorIs(t, err, io.EOF)
+		r.server.drain()
+		r.Confirm(0x3000)
+		_ = r.Close(t.Context())
+		synctest.Wait()
+		statuses := r.server.drain()
+		require.Len(t, statuses, 1)
+		require.EqualValues(t, 0x3000, statuses[0].WALFlushPosition)
+	})
+}
+
+func TestOpenNamesTheSlotInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalsender(t)
+		w.refuse = &pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: `replication slot "onceward_shop" is active for PID 42`}
+		_, err := Open(t.Context(), w.config())
+		require.ErrorIs(t, err, ErrSlotActive)
+		require.ErrorContains(t, err, "PID 42")
+	})
+}
+
+func TestReaderNeedsAPosition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalsender(t)
+		r, err := Open(t.Context(), w.config())
+		require.NoError(t, err)
+		require.ErrorContains(t, r.Run(t.Context()), "Resume")
+		_ = r.Close(t.Context())
+	})
+}
+
+func TestConfigNamesFieldAndValue(t *testing.T) {
+	good := Config{DSN: "host=x", Slot: "a", Publication: "b"}
+	for want, tweak := range map[string]func(*Config){
+		"DSN is empty":             func(c *Config) { c.DSN = "" },
+		`Slot "a b"`:               func(c *Config) { c.Slot = "a b" },
+		`Publication "p'x"`:        func(c *Config) { c.Publication = "p'x" },
+		"QueueBytes 5":             func(c *Config) { c.QueueBytes = 5 },
+		"may not be negative":      func(c *Config) { c.SilenceLimit = -1 },
+		`Slot ""`:                  func(c *Config) { c.Slot = "" },
+		`Publication "p) (x 'y'"`:  func(c *Config) { c.Publication = "p) (x 'y'" },
+		`StatusInterval -1ns`:      func(c *Config) { c.StatusInterval = -1 },
+		`Slot "UPPER"`:             func(c *Config) { c.Slot = "UPPER" },
+		`Publication "onceward-x"`: func(c *Config) { c.Publication = "onceward-x" },
+	} {
+		c := good
+		tweak(&c)
+		_, err := c.withDefaults()
+		require.ErrorContains(t, err, want)
+	}
+	c, err := good.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, DefaultQueueBytes, c.QueueBytes)
+	require.Equal(t, DefaultStatusInterval, c.StatusInterval)
+}
+
+func TestQueueAcceptsOneHugeItemAlone(t *testing.T) {
+	q := newQueue(1 << 16)
+	huge := Item{Kind: KindCommit, End: pglogrepl.LSN(1)}
+	for q.push(huge) {
+	}
+	require.LessOrEqual(t, q.held(), 1<<16)
+	batch, err := q.take(context.Background(), nil)
+	require.NoError(t, err)
+	require.False(t, q.push(huge), "what the caller holds still counts")
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, err = q.take(ctx, batch)
+	require.ErrorIs(t, err, context.Canceled)
+	require.Zero(t, q.held())
+}

@@ -1,0 +1,159 @@
+package cdc
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+)
+
+// DecodeError: the stream holds what this version cannot take for an event: a
+// message out of order, a needed column that is gone, a forged row. To read it
+// again gives the same, so the relay stops; the slot has not moved past it.
+type DecodeError struct {
+	Err error
+}
+
+// Error implements error.
+func (e *DecodeError) Error() string { return "decode stream: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// stream turns the messages of pgoutput into items. It is pure: it holds the
+// open transaction and the described tables, and knows no connection.
+type stream struct {
+	// skip is the position up to which everything has ended: transactions with
+	// a commit end at or before it make no items.
+	skip      pglogrepl.LSN
+	received  pglogrepl.LSN     // highest position that was read whole
+	relations map[uint32]layout // nil layout: a table that makes no events
+	rows      rowDecoder
+	ignored   uint64 // updates, deletes, truncates, rows of other tables
+
+	open    bool // between Begin and Commit
+	skipped bool // the open transaction makes no items
+	begin   begin
+}
+
+// change handles one message. Transactions do not overlap in protocol version
+// 1: what stands between Begin and Commit is one of them. ok says whether the
+// message makes an item.
+func (s *stream) change(kind byte, data []byte) (it Item, ok bool, err error) {
+	switch kind {
+	case msgInsert:
+		it, ok, err = s.insert(data)
+	case msgBegin:
+		err = s.beginTx(data)
+	case msgCommit:
+		it, ok, err = s.commitTx(data)
+	case msgRelation:
+		err = s.relation(data)
+	case msgUpdate, msgDelete, msgTruncate:
+		s.ignored++
+	case msgMessage:
+		_, err = decodeLogical(data)
+	case msgOrigin, msgType:
+	default:
+		err = fmt.Errorf("unknown pgoutput message %q", kind)
+	}
+	if err != nil {
+		return Item{}, false, &DecodeError{err}
+	}
+	return it, ok, nil
+}
+
+// idle takes the end of the log between two transactions for a position: the
+// server has decoded and sent everything before it.
+func (s *stream) idle(end pglogrepl.LSN) (Item, bool) {
+	if s.open || end <= s.received {
+		return Item{}, false
+	}
+	s.received = end
+	return Item{Kind: KindIdle, End: end}, end > s.skip
+}
+
+func (s *stream) beginTx(data []byte) error {
+	if s.open {
+		return fmt.Errorf("transaction begins inside transaction %d", s.begin.xid)
+	}
+	b, err := decodeBegin(data)
+	if err != nil {
+		return err
+	}
+	// The position to skip to is the end of a log record. A commit record that
+	// starts before it therefore also ends at or before it; commitTx checks.
+	s.open, s.begin, s.skipped = true, b, b.commitLSN < s.skip
+	return nil
+}
+
+func (s *stream) commitTx(data []byte) (Item, bool, error) {
+	c, err := decodeCommit(data)
+	if err != nil {
+		return Item{}, false, err
+	}
+	if !s.open || c.commitLSN != s.begin.commitLSN {
+		return Item{}, false, fmt.Errorf("commit at %s without its beginning", c.commitLSN)
+	}
+	s.open = false
+	s.received = max(s.received, c.endLSN)
+	if s.skipped {
+		if c.endLSN > s.skip {
+			return Item{}, false, fmt.Errorf("transaction %d ends at %s, behind the checkpoint %s that cuts through it: the checkpoint is not of this log", s.begin.xid, c.endLSN, s.skip)
+		}
+		return Item{}, false, nil
+	}
+	return Item{Kind: KindCommit, Commit: c.commitLSN, End: c.endLSN, CommitTime: serverTime(c.time)}, true, nil
+}
+
+func (s *stream) relation(data []byte) error {
+	rel, err := decodeRelation(data)
+	if err != nil {
+		return err
+	}
+	if s.relations == nil {
+		s.relations = make(map[uint32]layout)
+	}
+	if rel.namespace != "onceward" || rel.name != "outbox" {
+		s.relations[rel.oid] = nil
+		return nil
+	}
+	s.relations[rel.oid], err = newLayout(rel)
+	return err
+}
+
+func (s *stream) insert(data []byte) (Item, bool, error) {
+	if !s.open {
+		return Item{}, false, fmt.Errorf("row outside a transaction")
+	}
+	if s.skipped {
+		return Item{}, false, nil
+	}
+	oid, tuple, err := decodeInsert(data)
+	if err != nil {
+		return Item{}, false, err
+	}
+	l, known := s.relations[oid]
+	if !known {
+		return Item{}, false, fmt.Errorf("row of relation %d, which was not described", oid)
+	}
+	if l == nil {
+		s.ignored++
+		return Item{}, false, nil
+	}
+	row, err := s.rows.decode(l, tuple)
+	if err != nil {
+		return Item{}, false, fmt.Errorf("transaction %d, commit at %s: %w", s.begin.xid, s.begin.commitLSN, err)
+	}
+	// True for savepoints and prepared transactions too: the column's default
+	// is the top-level transaction. Anything else was forged or restored, and
+	// would look published before it is.
+	const low = 1<<32 - 1 // the rest is the epoch
+	if row.TxID&low != uint64(s.begin.xid) {
+		return Item{}, false, fmt.Errorf("row %s: tx_id %d is not of the transaction that committed it (xid %d): it was forged, or restored from another cluster; write the event again with outbox.Enqueue", row.ID, row.TxID, s.begin.xid)
+	}
+	return Item{Kind: KindEvent, Row: row, Commit: s.begin.commitLSN, CommitTime: serverTime(s.begin.time)}, true, nil
+}
+
+// serverTime converts the protocol's microseconds since 2000-01-01.
+func serverTime(us int64) time.Time { return time.UnixMicro(us + postgresEpoch) }
