@@ -1,0 +1,160 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// limitName is the topic setting that bounds a batch.
+const limitName = "max.message.bytes"
+
+// brokers asks the cluster about itself on one connection of its own, so that
+// a look-up neither waits behind produce requests nor shares sarama's retries,
+// which never end for a topic that does not exist. Only one goroutine uses it.
+// Every call is bounded by the network timeouts, and by the wire's cut.
+type brokers struct {
+	config  *sarama.Config
+	seeds   []string
+	learned []string // advertised addresses, for when the seeds are gone
+	conn    *sarama.Broker
+	address string // of conn
+}
+
+// close ends the connection.
+func (b *brokers) close() {
+	if b.conn != nil {
+		_ = b.conn.Close() // the only error is that it was not open
+		b.conn = nil
+	}
+}
+
+// ask runs fn on the open connection, and when that fails on a new one to each
+// known address in turn.
+func (b *brokers) ask(fn func(*sarama.Broker) error) error {
+	if b.conn != nil {
+		if fn(b.conn) == nil {
+			return nil
+		}
+		b.close() // idle connections are closed by brokers; say so only if new ones fail
+	}
+	var failures []error
+	for _, address := range append(append([]string{}, b.seeds...), b.learned...) {
+		err := b.connect(address)
+		if err == nil {
+			if err = fn(b.conn); err == nil {
+				return nil
+			}
+			b.close()
+		}
+		failures = append(failures, fmt.Errorf("%s: %w", address, err))
+	}
+	return errors.Join(failures...)
+}
+
+func (b *brokers) connect(address string) error {
+	conn := sarama.NewBroker(address)
+	if err := conn.Open(b.config); err != nil {
+		return err
+	}
+	if _, err := conn.Connected(); err != nil {
+		_ = conn.Close()
+		return err
+	}
+	b.conn, b.address = conn, address
+	return nil
+}
+
+// reach checks that some broker answers, and learns the others' addresses.
+func (b *brokers) reach() error {
+	return b.ask(func(conn *sarama.Broker) error {
+		response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.config.Version))
+		if err != nil {
+			return err
+		}
+		if response.Err != sarama.ErrNoError {
+			return response.Err
+		}
+		b.learned = b.learned[:0]
+		for _, broker := range response.Brokers {
+			b.learned = append(b.learned, net.JoinHostPort(broker.Host, strconv.Itoa(int(broker.Port))))
+		}
+		return nil
+	})
+}
+
+// describe returns the metadata of the named topics, with what this principal
+// may do to them.
+func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
+	var response *sarama.MetadataResponse
+	err := b.ask(func(conn *sarama.Broker) (err error) {
+		request := sarama.NewMetadataRequest(b.config.Version, names)
+		request.AllowAutoTopicCreation = false
+		request.IncludeTopicAuthorizedOperations = true
+		response, err = conn.GetMetadata(request)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	b.learned = b.learned[:0]
+	for _, broker := range response.Brokers {
+		b.learned = append(b.learned, broker.Addr())
+	}
+	return response, nil
+}
+
+// limits returns max.message.bytes of those topics whose settings may be read,
+// and the error for one of the others.
+func (b *brokers) limits(names []string) (map[string]int, error) {
+	request := &sarama.DescribeConfigsRequest{Version: 4}
+	for _, name := range names {
+		request.Resources = append(request.Resources, &sarama.ConfigResource{
+			Type: sarama.TopicResource, Name: name, ConfigNames: []string{limitName},
+		})
+	}
+	limits := make(map[string]int, len(names))
+	var denied error
+	err := b.ask(func(conn *sarama.Broker) error {
+		response, err := conn.DescribeConfigs(request)
+		if err != nil {
+			return err
+		}
+		for _, resource := range response.Resources {
+			if resource.ErrorCode != 0 {
+				denied = sarama.KError(resource.ErrorCode)
+			}
+			for _, entry := range resource.Configs {
+				if n, err := strconv.Atoi(entry.Value); err == nil && entry.Name == limitName {
+					limits[resource.Name] = n
+				}
+			}
+		}
+		return nil
+	})
+	return limits, errors.Join(err, denied)
+}
+
+// create makes a topic, through the cluster's controller. A topic that exists
+// already is fine: another relay was faster.
+func (b *brokers) create(name string, controller *sarama.Broker, topics Topics) error {
+	conn := sarama.NewBroker(controller.Addr())
+	if err := conn.Open(b.config); err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	detail := map[string]*sarama.TopicDetail{name: {NumPartitions: topics.Partitions, ReplicationFactor: topics.ReplicationFactor}}
+	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, detail, 10*time.Second, false))
+	if err != nil {
+		return err
+	}
+	failure := response.TopicErrors[name]
+	if failure == nil || failure.Err == sarama.ErrNoError || failure.Err == sarama.ErrTopicAlreadyExists {
+		return nil
+	}
+	return failure
+}

@@ -1,0 +1,107 @@
+package publisher
+
+import (
+	"runtime"
+
+	"github.com/IBM/sarama"
+)
+
+// ackBatch is the most tags that one call of the acknowledged function gets.
+const ackBatch = 1024
+
+// drain is the only reader of sarama's two channels, and the only giver of the
+// wire's permits; the wire says why that has to be one goroutine. It ends when
+// sarama has closed both channels, after AsyncClose.
+type drain struct {
+	publisher    *Publisher
+	successes    <-chan *sarama.ProducerMessage
+	errors       <-chan *sarama.ProducerError
+	acknowledged func(tags []uint64)
+
+	tags  []uint64
+	bytes int64
+}
+
+func (d *drain) run() {
+	d.tags = make([]uint64, 0, ackBatch)
+	permits := d.publisher.wire.permits
+	for d.successes != nil || d.errors != nil {
+		select {
+		case message, open := <-d.successes:
+			if !open {
+				d.successes = nil
+				continue
+			}
+			d.add(message)
+			d.collect()
+			d.report()
+		case failure, open := <-d.errors:
+			if !open {
+				d.errors = nil
+				continue
+			}
+			if d.fail(failure) {
+				permits = nil // no write may begin from here on
+			}
+		case permits <- struct{}{}:
+		}
+	}
+}
+
+// collect takes the successes that are about to be sent. sarama sends them one
+// by one on an unbuffered channel, so the sender is given one chance to come.
+func (d *drain) collect() {
+	for yielded := false; len(d.tags) < ackBatch; {
+		select {
+		case message, open := <-d.successes:
+			if !open {
+				d.successes = nil
+				return
+			}
+			d.add(message)
+			yielded = false
+		default:
+			if yielded {
+				return
+			}
+			yielded = true
+			runtime.Gosched()
+		}
+	}
+}
+
+func (d *drain) add(message *sarama.ProducerMessage) {
+	r := message.Metadata.(*record)
+	d.tags = append(d.tags, r.tag)
+	d.bytes += r.cost
+	r.topic.inFlight.Add(-1)
+}
+
+// report gives the tags to the caller before the counts fall, so that when
+// Flush returns every acknowledgement has been reported.
+func (d *drain) report() {
+	d.acknowledged(d.tags)
+	d.publisher.acknowledgements.Add(uint64(len(d.tags)))
+	d.publisher.inflight.done(len(d.tags), d.bytes)
+	d.tags, d.bytes = d.tags[:0], 0
+}
+
+// fail ends the publisher, or what is left of it while it closes, and reports
+// whether the gate must shut.
+func (d *drain) fail(failure *sarama.ProducerError) bool {
+	p := d.publisher
+	if resend := p.settings.faults.resend; resend != nil {
+		go resend(p, failure)
+		return false
+	}
+	select {
+	case <-p.quit:
+		p.cut() // given up by Close, which is no failure
+	default:
+		p.fail(explain(failure, p.settings.MaxMessageBytes))
+	}
+	r := failure.Msg.Metadata.(*record)
+	r.topic.inFlight.Add(-1)
+	p.inflight.done(1, r.cost)
+	return true
+}

@@ -1,0 +1,70 @@
+package publisher
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// inflight counts what was handed over and has not ended, and wakes those who
+// wait for it to fall. The hot path takes no lock while nobody waits.
+type inflight struct {
+	events  atomic.Int64
+	bytes   atomic.Int64
+	waiting atomic.Int32
+
+	mu      sync.Mutex
+	changed chan struct{} // closed at the next fall, and replaced
+}
+
+func newInflight() *inflight { return &inflight{changed: make(chan struct{})} }
+
+func (f *inflight) add(bytes int64) {
+	f.bytes.Add(bytes)
+	f.events.Add(1)
+}
+
+// done takes back what has ended. Waiters announce themselves before they look
+// and done looks for them after it has changed the counts, so none is missed.
+func (f *inflight) done(events int, bytes int64) {
+	f.bytes.Add(-bytes)
+	f.events.Add(-int64(events))
+	f.wake()
+}
+
+func (f *inflight) wake() {
+	if f.waiting.Load() == 0 {
+		return
+	}
+	f.mu.Lock()
+	close(f.changed)
+	f.changed = make(chan struct{})
+	f.mu.Unlock()
+}
+
+// wait returns nil once ok holds. It returns ctx's error when ctx ends first,
+// ErrFailed or ErrClosed when that channel is closed.
+func (f *inflight) wait(ctx context.Context, failed, quit <-chan struct{}, ok func() bool) error {
+	if ok() {
+		return nil
+	}
+	f.waiting.Add(1)
+	defer f.waiting.Add(-1)
+	for {
+		f.mu.Lock()
+		changed := f.changed
+		f.mu.Unlock()
+		if ok() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-failed:
+			return ErrFailed
+		case <-quit:
+			return ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package publisher
+
+import (
+	"math"
+	"net"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/xdg-go/scram"
+)
+
+const (
+	dialTimeout = 10 * time.Second
+	netTimeout  = 30 * time.Second
+	// ackTimeout is how long a leader waits for its followers. Below
+	// netTimeout, so that the broker's answer comes before we give up on it.
+	ackTimeout = 15 * time.Second
+	// produceRetries × the longest backoff is about 2.7 hours. sarama makes an
+	// array of this size per partition: 32 KiB each; a million would be 30 MiB.
+	produceRetries  = 1000
+	produceBackoff  = 100 * time.Millisecond
+	produceCeiling  = 10 * time.Second
+	metadataBackoff = 100 * time.Millisecond
+	metadataCeiling = 5 * time.Second
+	// metadataRetries at metadataCeiling are more than five days. sarama
+	// recurses once per retry, so that a truly endless number would end in a
+	// stack overflow.
+	metadataRetries = 100_000
+	// metadataTimeout is never reached. It exists because a backoff beyond it
+	// is the only way to end sarama's metadata retries early: see stopped.
+	metadataTimeout = 10 * 365 * 24 * time.Hour
+	stopped         = 2 * metadataTimeout
+)
+
+// producerConfig builds the sarama configuration of the producer. It and
+// lookupConfig are the only places where one is built.
+func producerConfig(s *settings, w *wire) *sarama.Config {
+	c := lookupConfig(s, w)
+	c.Net.Proxy.Dialer = dialer{wire: w, gated: true}
+
+	p := &c.Producer
+	p.Idempotent = true                // sequence numbers: the broker drops what a retry repeats
+	p.RequiredAcks = sarama.WaitForAll // default: the leader alone, whose crash loses acknowledged events
+	p.Timeout = ackTimeout
+	p.Partitioner = sarama.NewManualPartitioner // ours is murmur2 (partition.go); the default is FNV, unlike Java's
+	p.Return.Successes = true                   // default false: nothing would ever be acknowledged
+	p.Return.Errors = true
+	p.MaxMessageBytes = batchLimit(s.MaxMessageBytes)
+	p.Compression = s.compression
+
+	// A failed batch costs a rewind, because sarama sends the partition's next
+	// one; the default of 3 retries would rewind at every leader election.
+	p.Retry.Max = produceRetries
+	p.Retry.BackoffFunc = func(retries, _ int) time.Duration {
+		w.pause(backoff(retries, produceBackoff, produceCeiling))
+		return 0
+	}
+	// A limit here drops the oldest message and goes on with the next, which
+	// is a reorder. Memory is bounded before Input, by MaxInFlightBytes.
+	p.Retry.MaxBufferLength = 0
+	p.Retry.MaxBufferBytes = 0
+	// Zero everywhere: an event that arrives alone leaves at once, and while a
+	// partition's batch is in flight the next one grows.
+	p.Flush.Bytes, p.Flush.Messages, p.Flush.MaxMessages, p.Flush.Frequency = 0, 0, 0, 0
+	// Not transactional. The retries are those of the request for a producer
+	// id, at start.
+	p.Transaction.ID = ""
+	p.Transaction.Retry.Max = 10
+
+	// With these a leaderless partition is waited for instead of failing the
+	// message whatever Producer.Retry.Max says. The price is that an unknown
+	// topic waits as well, for ever: topics.go looks it up before.
+	c.Metadata.Retry.Max = metadataRetries
+	c.Metadata.Timeout = metadataTimeout
+	// sarama neither stops retrying when the client is closed, nor bears a
+	// refresh by another goroutine during its own sleep (it returns the old
+	// error then). Both are avoided by waiting here and returning zero, or,
+	// once the wire is cut, something beyond the timeout.
+	c.Metadata.Retry.BackoffFunc = func(retries, _ int) time.Duration {
+		if w.pause(backoff(retries+1, metadataBackoff, metadataCeiling)) {
+			return 0
+		}
+		return stopped
+	}
+	if s.faults.config != nil {
+		s.faults.config(c)
+	}
+	return c
+}
+
+// lookupConfig builds what every connection needs, and no more: the watcher
+// uses it for its own connection, with no retries of sarama's.
+func lookupConfig(s *settings, w *wire) *sarama.Config {
+	c := sarama.NewConfig()
+	c.ClientID = s.ClientID
+	c.Version = s.version
+	c.ChannelBufferSize = 256
+	// sarama's meters start a goroutine that nothing ends, and its histograms
+	// cost time per message. The registry hands out metrics that do nothing;
+	// metrics.UseNilMetrics would be a global of the embedding program.
+	c.MetricRegistry = silence{}
+
+	c.Net.MaxOpenRequests = 1 // more would let a retried batch pass its successor
+	c.Net.DialTimeout = dialTimeout
+	c.Net.ReadTimeout = netTimeout
+	c.Net.WriteTimeout = netTimeout
+	c.Net.Proxy.Enable = true // the hook through which every connection is ours
+	c.Net.Proxy.Dialer = dialer{wire: w}
+	if s.TLS != nil {
+		c.Net.TLS.Enable = true
+		c.Net.TLS.Config = s.TLS.Clone()
+	}
+	setSASL(c, s.SASL)
+
+	c.Metadata.AllowAutoTopicCreation = false // default true: a typo would make a topic
+	c.Metadata.Full = false                   // only the topics in use, not all of the cluster
+	// No background refresh: its retries cannot be ended, so that Close would
+	// wait for them. The producer refreshes on errors, the watcher every
+	// TopicRefresh.
+	c.Metadata.RefreshFrequency = 0
+	c.Metadata.Retry.Max = 0
+	return c
+}
+
+func setSASL(c *sarama.Config, credentials SASL) {
+	if credentials.Mechanism == "" {
+		return
+	}
+	c.Net.SASL.Enable = true
+	c.Net.SASL.Mechanism = sarama.SASLMechanism(credentials.Mechanism) // empty would mean PLAIN
+	c.Net.SASL.User = credentials.Username
+	c.Net.SASL.Password = credentials.Password
+	hash := scram.SHA256
+	if credentials.Mechanism == MechanismSCRAMSHA512 {
+		hash = scram.SHA512
+	}
+	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: hash} }
+}
+
+// backoff doubles from first at retry 1 up to ceiling.
+func backoff(retry int, first, ceiling time.Duration) time.Duration {
+	if retry < 1 {
+		retry = 1
+	}
+	if retry > int(math.Log2(float64(ceiling/first)))+1 {
+		return ceiling
+	}
+	return min(first<<(retry-1), ceiling)
+}
+
+// dialer is what sarama dials through.
+type dialer struct {
+	wire  *wire
+	gated bool
+}
+
+// Dial implements proxy.Dialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	return d.wire.dial(network, address, d.gated)
+}
+
+// conversation is a SCRAM exchange (RFC 5802) in the shape that sarama wants.
+type conversation struct {
+	hash scram.HashGeneratorFcn
+	*scram.ClientConversation
+}
+
+// Begin implements sarama.SCRAMClient.
+func (c *conversation) Begin(username, password, authzID string) error {
+	client, err := c.hash.NewClient(username, password, authzID)
+	if err != nil {
+		return err
+	}
+	c.ClientConversation = client.NewConversation()
+	return nil
+}
