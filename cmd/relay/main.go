@@ -1,0 +1,64 @@
+// Command relay publishes the transactional outbox of one PostgreSQL database
+// to Kafka. See package relay for what it guarantees.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+)
+
+// version is set by the build.
+var version = "dev"
+
+func main() {
+	os.Exit(run(os.Args, os.Environ(), os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit code. 0: done, 1:
+// failed, 2: wrong usage.
+func run(args, environ []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	// After the first signal the default is back, so that the second one kills.
+	context.AfterFunc(ctx, stop)
+	usage := false
+	app := &cli.App{
+		Name:    "relay",
+		Usage:   "publish a PostgreSQL outbox to Kafka",
+		Version: version,
+		Writer:  stdout, ErrWriter: stderr,
+		Suggest:        true,
+		HideHelp:       false,
+		Commands:       []*cli.Command{runCommand(environ, stderr)},
+		ExitErrHandler: func(*cli.Context, error) {}, // run decides
+		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
+			usage = true
+			return err
+		},
+		Action: func(c *cli.Context) error {
+			if c.NArg() > 0 {
+				usage = true
+				return fmt.Errorf("no command %q; see `relay help`", c.Args().First())
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	for _, c := range app.Commands {
+		c.OnUsageError = app.OnUsageError
+	}
+	err := app.RunContext(ctx, args)
+	if err == nil {
+		return 0
+	}
+	_, _ = fmt.Fprintln(stderr, "relay:", err) // there is nowhere else to say it
+	if usage {
+		return 2
+	}
+	return 1
+}

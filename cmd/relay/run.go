@@ -1,0 +1,52 @@
+package main
+
+import (
+	"io"
+	"log/slog"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/onceward/onceward/relay"
+)
+
+// runCommand is `relay run`: the daemon.
+func runCommand(environ []string, stderr io.Writer) *cli.Command {
+	return &cli.Command{
+		Name:  "run",
+		Usage: "publish until told to stop",
+		Description: "Follows the outbox and publishes until SIGINT or SIGTERM; then it flushes, writes a last\n" +
+			"checkpoint and gives the slot back. A second signal, or kill -9, is always safe.\n\n" +
+			"Every scalar key of the file can be given as an environment variable, e.g. postgres.dsn as\n" +
+			"ONCEWARD_POSTGRES_DSN, which wins over the file.",
+		Flags: []cli.Flag{
+			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the configuration", Value: "relay.yaml"},
+		},
+		Action: func(c *cli.Context) error {
+			cfg, err := relay.Load(c.Path("config"), environ)
+			if err != nil {
+				return err
+			}
+			r, err := relay.New(cfg, newLogger(cfg.Log, stderr))
+			if err != nil {
+				return err
+			}
+			// The first to stop stops all: a relay without its health page would
+			// be killed by whoever looks at it.
+			group, ctx := errgroup.WithContext(c.Context)
+			group.Go(func() error { return r.ServeAdmin(ctx) })
+			group.Go(func() error { return r.Run(ctx) })
+			return group.Wait()
+		},
+	}
+}
+
+func newLogger(cfg relay.LogConfig, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Level)) // validated
+	opts := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "text" {
+		return slog.New(slog.NewTextHandler(w, opts))
+	}
+	return slog.New(slog.NewJSONHandler(w, opts))
+}

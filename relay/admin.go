@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Handler returns the HTTP pages of the relay:
+//
+//   - /healthz: 200 while the process lives and has not halted
+//   - /readyz: 200 while it streams, or stands by for the holder of the slot;
+//     503 with the state and the reason otherwise
+//   - /metrics: Prometheus text
+//
+// It needs no login and shows no event, so listen on loopback or put a proxy in
+// front.
+func (r *Relay) Handler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		r.answer(w, r.State() != StateHalted)
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		s := r.State()
+		r.answer(w, s == StateStreaming || s == StateStandby)
+	})
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+func (r *Relay) answer(w http.ResponseWriter, ok bool) {
+	w.Header().Set("Content-Type", "application/json")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	body := map[string]string{"relay": r.cfg.Name, "state": string(r.State())}
+	if e := r.LastError(); e != "" {
+		body["error"] = e
+	}
+	_ = json.NewEncoder(w).Encode(body) // the client went away
+}
+
+// ServeAdmin serves [Relay.Handler] on admin.listen until ctx ends. It returns
+// nil at once when admin.listen is off.
+func (r *Relay) ServeAdmin(ctx context.Context) error {
+	if r.cfg.Admin.Listen == "off" {
+		return nil
+	}
+	var lc net.ListenConfig
+	listener, err := lc.Listen(ctx, "tcp", r.cfg.Admin.Listen)
+	if err != nil {
+		return fmt.Errorf("listen on admin.listen: %w; choose another address, or off", err)
+	}
+	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	stop := context.AfterFunc(ctx, func() {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+		defer cancel()
+		_ = server.Shutdown(grace) // the process ends anyway
+	})
+	defer stop()
+	r.log.InfoContext(ctx, "serving health and metrics", "address", listener.Addr().String())
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin.listen: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package relay
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+)
+
+// Config is relay.yaml. Every field may also be given as an environment
+// variable ONCEWARD_<PATH>, e.g. ONCEWARD_POSTGRES_DSN; lists and maps only in
+// the file. [Load] reads it, [Default] has the defaults.
+type Config struct {
+	// Name of the relay, [a-z0-9_]{1,54}. Slot and publication are called
+	// onceward_<name> unless they are named. Required.
+	Name     string         `koanf:"name"`
+	Postgres PostgresConfig `koanf:"postgres"`
+	Outbox   OutboxConfig   `koanf:"outbox"`
+	Kafka    KafkaConfig    `koanf:"kafka"`
+	// Routes lead events to topics; the first that matches wins. Required.
+	Routes []RouteConfig `koanf:"routes"`
+	Topics TopicsConfig  `koanf:"topics"`
+	Queue  QueueConfig   `koanf:"queue"`
+	Admin  AdminConfig   `koanf:"admin"`
+	Log    LogConfig     `koanf:"log"`
+	// CheckpointInterval is the time between two checkpoints. Default 1s.
+	CheckpointInterval time.Duration `koanf:"checkpoint_interval"`
+	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
+	StopGrace time.Duration `koanf:"stop_grace"`
+}
+
+// PostgresConfig says where the outbox is.
+type PostgresConfig struct {
+	// DSN of the database, URL or keywords. It may hold a password: prefer
+	// DSNFile or the environment.
+	DSN string `koanf:"dsn"`
+	// DSNFile is a file that holds the DSN; read again at every connect.
+	DSNFile string `koanf:"dsn_file"`
+	// Insecure allows a connection that is not sslmode=verify-full.
+	Insecure bool       `koanf:"insecure"`
+	Slot     SlotConfig `koanf:"slot"`
+	// Publication, onceward_<name> when empty.
+	Publication string `koanf:"publication"`
+}
+
+// SlotConfig says how the replication slot is made.
+type SlotConfig struct {
+	// Name, onceward_<name> when empty.
+	Name string `koanf:"name"`
+	// Create is auto (the relay makes the slot when it has never existed) or
+	// never. Default auto.
+	Create string `koanf:"create"`
+	// Failover asks for a slot that is synchronised to standbys, PostgreSQL 17
+	// and newer. Default true; older servers ignore it.
+	Failover bool `koanf:"failover"`
+}
+
+// OutboxConfig says how to take up the table.
+type OutboxConfig struct {
+	// Start says what to do when the slot is made and the table holds rows
+	// already: ask (stop and say so) or now (publish only what commits from
+	// now on). Default ask.
+	Start string `koanf:"start"`
+}
+
+// KafkaConfig says where to publish.
+type KafkaConfig struct {
+	// Brokers to learn the cluster from, host:port. Required.
+	Brokers []string `koanf:"brokers"`
+	// ClientID in the brokers' logs and quotas, onceward-<name> when empty.
+	ClientID string `koanf:"client_id"`
+	// Insecure allows connections without TLS.
+	Insecure bool       `koanf:"insecure"`
+	TLS      TLSConfig  `koanf:"tls"`
+	SASL     SASLConfig `koanf:"sasl"`
+	// Mode is idempotent.
+	Mode string `koanf:"mode"`
+	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
+	Compression string `koanf:"compression"`
+	// MaxMessageBytes bounds a record. Default 1000000. A topic whose
+	// max.message.bytes is below it holds its route.
+	MaxMessageBytes Bytes `koanf:"max_message_bytes"`
+}
+
+// TLSConfig is the relay's side of TLS to Kafka.
+type TLSConfig struct {
+	// CAFile verifies the brokers; the system's roots when empty.
+	CAFile string `koanf:"ca_file"`
+	// CertFile and KeyFile identify the relay (mutual TLS).
+	CertFile string `koanf:"cert_file"`
+	KeyFile  string `koanf:"key_file"`
+}
+
+// SASLConfig logs in to Kafka.
+type SASLConfig struct {
+	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; none when empty.
+	Mechanism string `koanf:"mechanism"`
+	Username  string `koanf:"username"`
+	// PasswordFile holds the password; read again at every connect.
+	PasswordFile string `koanf:"password_file"`
+}
+
+// RouteConfig leads the events that match to a topic.
+type RouteConfig struct {
+	Match MatchConfig `koanf:"match"`
+	// Topic is a template over the row's columns, e.g.
+	// "{namespace}.{aggregate_type}". Required.
+	Topic string `koanf:"topic"`
+}
+
+// MatchConfig holds glob patterns; an empty one matches everything.
+type MatchConfig struct {
+	Namespace     string `koanf:"namespace"`
+	AggregateType string `koanf:"aggregate_type"`
+	EventType     string `koanf:"event_type"`
+}
+
+// TopicsConfig guards the topics.
+type TopicsConfig struct {
+	// Allow lists glob patterns of the names that a row may lead to; everything
+	// but internal topics when empty.
+	Allow []string `koanf:"allow"`
+	// Create makes missing topics. Default false.
+	Create bool `koanf:"create"`
+	// Partitions of a created topic. Default 12.
+	Partitions int `koanf:"partitions"`
+	// ReplicationFactor of a created topic. Default 3.
+	ReplicationFactor int `koanf:"replication_factor"`
+}
+
+// QueueConfig bounds the relay's memory.
+type QueueConfig struct {
+	// Bytes read from the log and not yet handed to the producer; the same
+	// again may be on its way to Kafka. Default 16MiB.
+	Bytes Bytes `koanf:"bytes"`
+}
+
+// AdminConfig is the HTTP side.
+type AdminConfig struct {
+	// Listen is the address of /healthz, /readyz and /metrics. Default
+	// 127.0.0.1:8088; "off" for none.
+	Listen string `koanf:"listen"`
+}
+
+// LogConfig says how to log.
+type LogConfig struct {
+	// Format is json or text. Default json.
+	Format string `koanf:"format"`
+	// Level is debug, info, warn or error. Default info.
+	Level string `koanf:"level"`
+}
+
+// Default returns the configuration with every default in it.
+func Default() Config {
+	return Config{
+		Postgres:           PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
+		Outbox:             OutboxConfig{Start: "ask"},
+		Kafka:              KafkaConfig{Mode: "idempotent", Compression: "lz4", MaxMessageBytes: 1_000_000},
+		Topics:             TopicsConfig{Partitions: 12, ReplicationFactor: 3},
+		Queue:              QueueConfig{Bytes: 16 << 20},
+		Admin:              AdminConfig{Listen: "127.0.0.1:8088"},
+		Log:                LogConfig{Format: "json", Level: "info"},
+		CheckpointInterval: time.Second,
+		StopGrace:          30 * time.Second,
+	}
+}
+
+// SlotName returns the name of the replication slot.
+func (c *Config) SlotName() string { return orDefault(c.Postgres.Slot.Name, "onceward_"+c.Name) }
+
+// PublicationName returns the name of the publication.
+func (c *Config) PublicationName() string {
+	return orDefault(c.Postgres.Publication, "onceward_"+c.Name)
+}
+
+func orDefault(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// FieldError says which field of the configuration is wrong, and why.
+type FieldError struct {
+	Field  string // path in relay.yaml
+	Detail string
+}
+
+// Error implements error.
+func (e *FieldError) Error() string { return fmt.Sprintf("config: %s: %s", e.Field, e.Detail) }
+
+var relayName = regexp.MustCompile(`^[a-z0-9_]{1,54}$`)
+
+// Validate checks what can be checked without a connection. The error is a
+// [*FieldError].
+func (c *Config) Validate() error {
+	if !relayName.MatchString(c.Name) {
+		return &FieldError{"name", fmt.Sprintf("%q: want 1 to 54 characters of a-z, 0-9 and _", c.Name)}
+	}
+	if (c.Postgres.DSN == "") == (c.Postgres.DSNFile == "") {
+		return &FieldError{"postgres.dsn", "give exactly one of postgres.dsn, postgres.dsn_file and ONCEWARD_POSTGRES_DSN"}
+	}
+	if len(c.Kafka.Brokers) == 0 {
+		return &FieldError{"kafka.brokers", "empty; list at least one host:port"}
+	}
+	if len(c.Routes) == 0 {
+		return &FieldError{"routes", `empty; without a route no event has a topic. For one topic per aggregate type: routes: [{topic: "{namespace}.{aggregate_type}"}]`}
+	}
+	for _, f := range []struct {
+		field, value string
+		allowed      []string
+	}{
+		{"postgres.slot.create", c.Postgres.Slot.Create, []string{"auto", "never"}},
+		{"outbox.start", c.Outbox.Start, []string{"ask", "now"}},
+		{"kafka.mode", c.Kafka.Mode, []string{"idempotent"}},
+		{"log.format", c.Log.Format, []string{"json", "text"}},
+		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
+	} {
+		if !slices.Contains(f.allowed, f.value) {
+			return &FieldError{f.field, fmt.Sprintf("%q: want one of %v", f.value, f.allowed)}
+		}
+	}
+	return c.validateBounds()
+}
+
+func (c *Config) validateBounds() error {
+	if c.Queue.Bytes < 64<<10 {
+		return &FieldError{"queue.bytes", fmt.Sprintf("%d: want at least 64KiB", c.Queue.Bytes)}
+	}
+	if c.CheckpointInterval < 10*time.Millisecond {
+		return &FieldError{"checkpoint_interval", fmt.Sprintf("%s: want at least 10ms", c.CheckpointInterval)}
+	}
+	if c.StopGrace <= 0 {
+		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package relay
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/publisher"
+)
+
+// dsn returns the DSN, read from its file when it has one, and refuses a
+// connection that could be read or answered by somebody else.
+func (c *Config) dsn() (string, error) {
+	dsn := c.Postgres.DSN
+	if c.Postgres.DSNFile != "" {
+		var err error
+		if dsn, err = readSecret("postgres.dsn_file", c.Postgres.DSNFile); err != nil {
+			return "", err
+		}
+	}
+	conf, err := pgconn.ParseConfig(dsn)
+	if err != nil {
+		return "", fmt.Errorf("parse postgres.dsn: %w", err)
+	}
+	if c.Postgres.Insecure || strings.HasPrefix(conf.Host, "/") || verifies(conf.TLSConfig, conf.Host) && len(conf.Fallbacks) == 0 {
+		return dsn, nil
+	}
+	return "", &FieldError{"postgres.dsn", "the connection is not sslmode=verify-full; add it (with sslrootcert) or, on a network that you trust, set postgres.insecure: true"}
+}
+
+func verifies(conf *tls.Config, host string) bool {
+	return conf != nil && !conf.InsecureSkipVerify && conf.ServerName == host
+}
+
+// publisher makes the sink's configuration; secrets are read anew every time.
+func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
+	p := publisher.Config{
+		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
+		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,
+		Topics: publisher.Topics{Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions), ReplicationFactor: int16(c.Topics.ReplicationFactor)},
+	}
+	for _, r := range c.Routes {
+		p.Routes = append(p.Routes, publisher.Route{
+			Match: publisher.Match{Namespace: r.Match.Namespace, AggregateType: r.Match.AggregateType, EventType: r.Match.EventType},
+			Topic: r.Topic,
+		})
+	}
+	if c.Kafka.SASL.Mechanism != "" {
+		password, err := readSecret("kafka.sasl.password_file", c.Kafka.SASL.PasswordFile)
+		if err != nil {
+			return p, err
+		}
+		p.SASL = publisher.SASL{Mechanism: c.Kafka.SASL.Mechanism, Username: c.Kafka.SASL.Username, Password: password}
+	}
+	if c.Kafka.Insecure && c.Kafka.TLS == (TLSConfig{}) {
+		return p, nil
+	}
+	conf, err := c.Kafka.TLS.load()
+	p.TLS = conf
+	return p, err
+}
+
+func (t TLSConfig) load() (*tls.Config, error) {
+	conf := &tls.Config{MinVersion: tls.VersionTLS12}
+	if t.CAFile != "" {
+		pem, err := os.ReadFile(t.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read kafka.tls.ca_file: %w", err)
+		}
+		conf.RootCAs = x509.NewCertPool()
+		if !conf.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, &FieldError{"kafka.tls.ca_file", t.CAFile + " holds no certificate in PEM form"}
+		}
+	}
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		return nil, errors.New("config: kafka.tls: cert_file and key_file go together")
+	}
+	if t.CertFile != "" {
+		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("load kafka.tls.cert_file: %w", err)
+		}
+		conf.Certificates = []tls.Certificate{cert}
+	}
+	return conf, nil
+}

@@ -1,0 +1,214 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/rawbytes"
+	"github.com/knadh/koanf/v2"
+	"github.com/xrash/smetrics"
+)
+
+// envPrefix begins every environment variable of the relay.
+const envPrefix = "ONCEWARD_"
+
+// Bytes is a size: a number, or a number with KiB, MiB, GiB, kB, MB or GB.
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s, factor := strings.TrimSpace(string(text)), int64(1)
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/factor {
+		return fmt.Errorf("size %q: want a whole number with KiB, MiB, GiB, kB, MB, GB or nothing", text)
+	}
+	*b = Bytes(n * factor)
+	return nil
+}
+
+// Load reads the file and the environment (as os.Environ returns it) over the
+// defaults, and validates. An unknown key or variable is an error that names
+// the nearest known one.
+func Load(path string, environ []string) (Config, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	if err != nil {
+		return Config{}, fmt.Errorf("read config: %w", err)
+	}
+	cfg, err := parse(data, environ)
+	if err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+func parse(data []byte, environ []string) (Config, error) {
+	k := koanf.New(".")
+	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
+		return Config{}, fmt.Errorf("parse YAML: %w", err)
+	}
+	env, err := fromEnvironment(environ)
+	if err != nil {
+		return Config{}, err
+	}
+	if err := k.Load(confmap.Provider(env, "."), nil); err != nil {
+		return Config{}, fmt.Errorf("read environment: %w", err)
+	}
+	if err := checkKeys(k.Raw(), reflect.TypeFor[Config](), ""); err != nil {
+		return Config{}, err
+	}
+	cfg := Default()
+	err = k.UnmarshalWithConf("", &cfg, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
+		Result: &cfg, TagName: "koanf", WeaklyTypedInput: true,
+		DecodeHook: mapstructure.ComposeDecodeHookFunc(wholeSizes, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
+	}})
+	if err != nil {
+		return Config{}, fmt.Errorf("decode config: %w", err)
+	}
+	return cfg, cfg.Validate()
+}
+
+// wholeSizes refuses a duration without a unit, which would be taken for
+// nanoseconds.
+func wholeSizes(from, to reflect.Type, value any) (any, error) {
+	if to == reflect.TypeFor[time.Duration]() && from.Kind() != reflect.String {
+		return nil, fmt.Errorf("duration %v has no unit; write e.g. 500ms, 1s, 2m", value)
+	}
+	return value, nil
+}
+
+// fromEnvironment maps ONCEWARD_POSTGRES_DSN to postgres.dsn and so on.
+func fromEnvironment(environ []string) (map[string]any, error) {
+	paths := make(map[string]string)
+	for _, p := range scalarPaths(reflect.TypeFor[Config](), "") {
+		paths[envPrefix+strings.ToUpper(strings.ReplaceAll(p, ".", "_"))] = p
+	}
+	values := make(map[string]any)
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, envPrefix) {
+			continue
+		}
+		p, ok := paths[name]
+		if !ok {
+			return nil, fmt.Errorf("environment variable %s is not known; did you mean %s?", name, nearest(name, keysOf(paths)))
+		}
+		values[p] = value
+	}
+	return values, nil
+}
+
+// scalarPaths lists the paths of the fields that one text can set.
+func scalarPaths(t reflect.Type, prefix string) []string {
+	var paths []string
+	for f := range t.Fields() {
+		path := prefix + f.Tag.Get("koanf")
+		switch f.Type.Kind() {
+		case reflect.Struct:
+			paths = append(paths, scalarPaths(f.Type, path+".")...)
+		case reflect.Slice, reflect.Map:
+		default:
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// checkKeys refuses keys that no field has.
+func checkKeys(raw map[string]any, t reflect.Type, prefix string) error {
+	fields := make(map[string]reflect.Type)
+	for f := range t.Fields() {
+		fields[f.Tag.Get("koanf")] = f.Type
+	}
+	names := keysOf(raw)
+	slices.Sort(names)
+	for _, name := range names {
+		field, ok := fields[name]
+		if !ok {
+			return &FieldError{prefix + name, fmt.Sprintf("unknown key; did you mean %s?", prefix+nearest(name, keysOf(fields)))}
+		}
+		if err := checkValue(raw[name], field, prefix+name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkValue(value any, t reflect.Type, path string) error {
+	switch {
+	case t.Kind() == reflect.Struct:
+		if value == nil {
+			return nil
+		}
+		m, ok := value.(map[string]any)
+		if !ok {
+			return &FieldError{path, "want a map of keys, see the configuration reference"}
+		}
+		return checkKeys(m, t, path+".")
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		list, ok := value.([]any)
+		if !ok {
+			return &FieldError{path, "want a list"}
+		}
+		for i, v := range list {
+			if err := checkValue(v, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func keysOf[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// nearest returns the known name with the smallest edit distance.
+func nearest(name string, known []string) string {
+	slices.Sort(known)
+	best, bestDistance := "", 1<<30
+	for _, k := range known {
+		if d := smetrics.WagnerFischer(name, k, 1, 1, 1); d < bestDistance {
+			best, bestDistance = k, d
+		}
+	}
+	return best
+}
+
+// readSecret returns what a file holds, without the line end.
+func readSecret(field, path string) (string, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", field, err)
+	}
+	secret := strings.TrimRight(string(data), "\r\n")
+	if secret == "" {
+		return "", errors.New("read " + field + ": " + path + " is empty")
+	}
+	return secret, nil
+}

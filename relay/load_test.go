@@ -1,0 +1,156 @@
+package relay
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+const minimal = `
+name: orders
+postgres: {dsn: "host=db sslmode=verify-full"}
+kafka: {brokers: [kafka-1:9093]}
+routes: [{topic: "{namespace}.{aggregate_type}"}]
+`
+
+func TestParseFillsDefaults(t *testing.T) {
+	cfg, err := parse([]byte(minimal), nil)
+	require.NoError(t, err)
+	want := Default()
+	want.Name = "orders"
+	want.Postgres.DSN = "host=db sslmode=verify-full"
+	want.Kafka.Brokers = []string{"kafka-1:9093"}
+	want.Routes = []RouteConfig{{Topic: "{namespace}.{aggregate_type}"}}
+	require.Equal(t, want, cfg)
+	require.Equal(t, "onceward_orders", cfg.SlotName())
+	require.Equal(t, "onceward_orders", cfg.PublicationName())
+}
+
+func TestParseReadsEveryKind(t *testing.T) {
+	cfg, err := parse([]byte(minimal+`
+queue: {bytes: 32MiB}
+checkpoint_interval: 250ms
+topics: {allow: ["shop.*"], create: true, partitions: 3}
+admin: {listen: "off"}
+`), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 32<<20, cfg.Queue.Bytes)
+	require.Equal(t, 250*time.Millisecond, cfg.CheckpointInterval)
+	require.Equal(t, TopicsConfig{Allow: []string{"shop.*"}, Create: true, Partitions: 3, ReplicationFactor: 3}, cfg.Topics)
+	require.Equal(t, "off", cfg.Admin.Listen)
+}
+
+func TestEnvironmentWinsOverTheFile(t *testing.T) {
+	cfg, err := parse([]byte(minimal), []string{"PATH=/bin", "ONCEWARD_POSTGRES_DSN=host=other", "ONCEWARD_QUEUE_BYTES=1MiB", "ONCEWARD_TOPICS_CREATE=true", "ONCEWARD_STOP_GRACE=5s"})
+	require.NoError(t, err)
+	require.Equal(t, "host=other", cfg.Postgres.DSN)
+	require.EqualValues(t, 1<<20, cfg.Queue.Bytes)
+	require.True(t, cfg.Topics.Create)
+	require.Equal(t, 5*time.Second, cfg.StopGrace)
+}
+
+func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		yaml string
+		env  []string
+		want string
+	}{
+		"unknown key":         {minimal + "quue: {bytes: 1MiB}", nil, "quue: unknown key; did you mean queue?"},
+		"unknown nested key":  {minimal + "topics: {alow: [x]}", nil, "topics.alow: unknown key; did you mean topics.allow?"},
+		"unknown route key":   {"name: a\nroutes: [{topics: x}]", nil, "routes[0].topics: unknown key; did you mean routes[0].topic?"},
+		"unknown variable":    {minimal, []string{"ONCEWARD_POSTGRES_DNS=x"}, "did you mean ONCEWARD_POSTGRES_DSN?"},
+		"not a map":           {minimal + "queue: 5", nil, "queue: want a map"},
+		"not a list":          {"routes: {topic: x}", nil, "routes: want a list"},
+		"bad size":            {minimal + "queue: {bytes: 5 elephants}", nil, "size"},
+		"duration, no unit":   {minimal + "stop_grace: 30", nil, "no unit"},
+		"bad duration":        {minimal + "stop_grace: 30 apples", nil, "stop_grace"},
+		"not YAML":            {"name: [", nil, "parse YAML"},
+		"bad name":            {"name: Orders!\n", nil, `name: "Orders!"`},
+		"no dsn":              {"name: a\n", nil, "postgres.dsn"},
+		"two dsn":             {minimal, []string{"ONCEWARD_POSTGRES_DSN_FILE=/x"}, "exactly one"},
+		"no brokers":          {"name: a\npostgres: {dsn: x}", nil, "kafka.brokers: empty"},
+		"no routes":           {"name: a\npostgres: {dsn: x}\nkafka: {brokers: [a]}", nil, "routes: empty"},
+		"bad choice":          {minimal + "log: {level: loud}", nil, `log.level: "loud": want one of`},
+		"mode of later":       {minimal, []string{"ONCEWARD_KAFKA_MODE=exactly"}, "kafka.mode"},
+		"queue too small":     {minimal + "queue: {bytes: 1}", nil, "queue.bytes: 1"},
+		"checkpoint too fast": {minimal + "checkpoint_interval: 1ms", nil, "checkpoint_interval: 1ms"},
+		"no grace":            {minimal + "stop_grace: 0s", nil, "stop_grace: 0s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := parse([]byte(tc.yaml), tc.env)
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+func TestLoadNamesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	_, err := Load(path, nil)
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, os.WriteFile(path, []byte("nam: x"), 0o600))
+	_, err = Load(path, nil)
+	require.ErrorContains(t, err, path)
+	require.ErrorContains(t, err, "did you mean name?")
+}
+
+func TestBytes(t *testing.T) {
+	for text, want := range map[string]int64{"0": 0, "17": 17, "1KiB": 1024, "2 MiB": 2 << 20, "3GiB": 3 << 30, "1kB": 1000, "5MB": 5e6, "1GB": 1e9, "8B": 8} {
+		var b Bytes
+		require.NoError(t, b.UnmarshalText([]byte(text)), text)
+		require.EqualValues(t, want, b, text)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var b Bytes
+		if b.UnmarshalText([]byte(rapid.String().Draw(t, "text"))) == nil && b < 0 {
+			t.Fatal("negative size")
+		}
+	})
+	var b Bytes
+	require.Error(t, b.UnmarshalText([]byte("9223372036854775807GiB")), "overflow")
+}
+
+func TestDSNMustVerifyTheServer(t *testing.T) {
+	for dsn, ok := range map[string]bool{
+		"host=db user=u sslmode=verify-full": true,
+		"host=db user=u sslmode=verify-ca":   false,
+		"host=db user=u sslmode=require":     false,
+		"host=db user=u sslmode=prefer":      false,
+		"host=db user=u":                     false,
+		"host=db user=u sslmode=disable":     false,
+		"host=/var/run/postgresql user=u":    true,
+	} {
+		c := Config{Postgres: PostgresConfig{DSN: dsn}}
+		_, err := c.dsn()
+		require.Equal(t, ok, err == nil, "%s: %v", dsn, err)
+		c.Postgres.Insecure = true
+		_, err = c.dsn()
+		require.NoError(t, err, dsn)
+	}
+}
+
+func TestDSNFileIsReadEveryTime(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dsn")
+	c := Config{Postgres: PostgresConfig{DSNFile: path, Insecure: true}}
+	_, err := c.dsn()
+	require.ErrorContains(t, err, "postgres.dsn_file")
+	for _, dsn := range []string{"host=a user=u", "host=b user=u"} {
+		require.NoError(t, os.WriteFile(path, []byte(dsn+"\n"), 0o600))
+		got, err := c.dsn()
+		require.NoError(t, err)
+		require.Equal(t, dsn, got)
+	}
+	require.NoError(t, os.WriteFile(path, []byte("\n"), 0o600))
+	_, err = c.dsn()
+	require.ErrorContains(t, err, "is empty")
+}
+
+func TestErrorsHoldNoPassword(t *testing.T) {
+	c := Config{Postgres: PostgresConfig{DSN: "host=db password=canary port=none"}}
+	_, err := c.dsn()
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "canary")
+}

@@ -1,0 +1,121 @@
+package relay
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics counts what the relay does. The counters outlive sessions. It is a
+// prometheus.Collector; safe for concurrent use.
+type Metrics struct {
+	readTotal, publishedTotal prometheus.Counter
+	sessions                  prometheus.Counter
+	checkpointTotal           prometheus.Counter
+	delay                     prometheus.Histogram
+	lagSeconds, inFlight      prometheus.Gauge
+	queueBytes                prometheus.Gauge
+	confirmed, ended          prometheus.Gauge
+	held                      prometheus.Gauge
+	stateGauge                *prometheus.GaugeVec
+	sinceCheckpoint           atomic.Int64
+}
+
+func newMetrics(relay string) *Metrics {
+	labels := prometheus.Labels{"relay": relay}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "onceward", Name: name, Help: help, ConstLabels: labels})
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "onceward", Name: name, Help: help, ConstLabels: labels})
+	}
+	return &Metrics{
+		readTotal:       counter("events_read_total", "Events read from the log, copies after a restart included."),
+		publishedTotal:  counter("events_published_total", "Events acknowledged by all in-sync replicas."),
+		sessions:        counter("sessions_total", "Sessions that took the slot."),
+		checkpointTotal: counter("checkpoints_total", "Checkpoints written."),
+		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "onceward", Name: "publish_delay_seconds", Help: "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.",
+			ConstLabels: labels, Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300},
+		}),
+		lagSeconds: gauge("lag_seconds", "Age of the oldest transaction that was read and is not acknowledged; 0 when there is none."),
+		inFlight:   gauge("events_in_flight", "Events read since the first that is not acknowledged."),
+		queueBytes: gauge("queue_bytes", "Bytes read from the log and not handed to the producer."),
+		confirmed:  gauge("confirmed_position_bytes", "The durable checkpoint, as bytes of log."),
+		ended:      gauge("ended_position_bytes", "The position up to which everything has ended, as bytes of log."),
+		held:       gauge("route_held", "1 while an event waits for its topic."),
+		stateGauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "state", Help: "1 for the state that the relay is in.", ConstLabels: labels,
+		}, []string{"state"}),
+	}
+}
+
+func (m *Metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{
+		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
+		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.stateGauge,
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (m *Metrics) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range m.collectors() {
+		c.Describe(ch)
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (m *Metrics) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range m.collectors() {
+		c.Collect(ch)
+	}
+}
+
+func (m *Metrics) read(events int) { m.readTotal.Add(float64(events)) }
+
+func (m *Metrics) published(events int, commit time.Time) {
+	m.publishedTotal.Add(float64(events))
+	m.sinceCheckpoint.Add(int64(events))
+	if !commit.IsZero() {
+		m.delay.Observe(max(0, time.Since(commit).Seconds()))
+	}
+}
+
+func (m *Metrics) holding(yes bool) {
+	if yes {
+		m.held.Set(1)
+	} else {
+		m.held.Set(0)
+	}
+}
+
+func (m *Metrics) observe(now status, durable pglogrepl.LSN, queue int) {
+	lag := 0.0
+	if !now.oldest.IsZero() {
+		lag = max(0, time.Since(now.oldest).Seconds())
+	}
+	m.lagSeconds.Set(lag)
+	m.inFlight.Set(float64(now.inFlight))
+	m.queueBytes.Set(float64(queue))
+	m.confirmed.Set(float64(durable))
+	m.ended.Set(float64(now.position))
+}
+
+func (m *Metrics) publishedSinceCheckpoint() int64 { return m.sinceCheckpoint.Load() }
+
+func (m *Metrics) checkpointed(events int64) {
+	m.checkpointTotal.Inc()
+	m.sinceCheckpoint.Add(-events)
+}
+
+func (m *Metrics) state(s State) {
+	for _, other := range States {
+		v := 0.0
+		if other == s {
+			v = 1
+		}
+		m.stateGauge.WithLabelValues(string(other)).Set(v)
+	}
+}

@@ -1,0 +1,184 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// fakeSource delivers batches, then waits for the end of ctx or returns end.
+type fakeSource struct {
+	batches [][]cdc.Item
+	end     error
+}
+
+func (s *fakeSource) Next(ctx context.Context, _ []cdc.Item) ([]cdc.Item, error) {
+	if len(s.batches) > 0 {
+		b := s.batches[0]
+		s.batches = s.batches[1:]
+		return b, nil
+	}
+	if s.end != nil {
+		return nil, s.end
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func (s *fakeSource) Confirm(pglogrepl.LSN) {}
+
+// fakeSink keeps what it was given; refuse is asked first.
+type fakeSink struct {
+	mu     sync.Mutex
+	got    []publisher.Event
+	refuse func(publisher.Event) error
+	failed chan struct{}
+	err    error
+}
+
+func newFakeSink() *fakeSink { return &fakeSink{failed: make(chan struct{})} }
+
+func (s *fakeSink) Publish(_ context.Context, ev publisher.Event) error {
+	if s.refuse != nil {
+		if err := s.refuse(ev); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, ev)
+	return nil
+}
+
+func (s *fakeSink) Flush(context.Context) error { return nil }
+func (s *fakeSink) Failed() <-chan struct{}     { return s.failed }
+func (s *fakeSink) Err() error                  { return s.err }
+
+func (s *fakeSink) tags() []uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var tags []uint64
+	for _, ev := range s.got {
+		tags = append(tags, ev.Tag)
+	}
+	return tags
+}
+
+func event(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindEvent, Commit: commit, Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order"}}
+}
+
+func commitAt(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindCommit, Commit: commit, End: commit + 8, CommitTime: time.Now()}
+}
+
+func testPipeline(sink Sink) *pipeline {
+	p := newPipeline(100, slog.New(slog.DiscardHandler), newMetrics("test"))
+	p.sink = sink
+	return p
+}
+
+func position(t *testing.T, p *pipeline) pglogrepl.LSN {
+	t.Helper()
+	s, err := p.status()
+	require.NoError(t, err)
+	return s.position
+}
+
+func TestPumpHandsOverInOrderAndCountsWhatEnded(t *testing.T) {
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	source := &fakeSource{end: io.EOF, batches: [][]cdc.Item{
+		{event(200), event(200)},
+		{commitAt(200), event(300), commitAt(300), {Kind: cdc.KindIdle, End: 400}},
+	}}
+	require.NoError(t, p.pump(t.Context(), source))
+	require.Equal(t, []uint64{0, 1, 2}, sink.tags())
+	require.Equal(t, "0/C8", sink.got[0].Position)
+	require.Equal(t, "0/12C", sink.got[2].Position)
+	require.EqualValues(t, 100, position(t, p))
+	p.acknowledged([]uint64{1, 2})
+	require.EqualValues(t, 100, position(t, p), "0 has not ended")
+	p.acknowledged([]uint64{0})
+	require.EqualValues(t, 400, position(t, p), "nothing in flight: the idle end counts")
+}
+
+func TestPumpEndsWithTheSourcesError(t *testing.T) {
+	p := testPipeline(newFakeSink())
+	broken := errors.New("broken")
+	require.ErrorIs(t, p.pump(t.Context(), &fakeSource{end: broken}), broken)
+}
+
+func TestAHeldRouteHoldsEverythingBehindIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		var healed atomic.Bool
+		sink.refuse = func(ev publisher.Event) error {
+			if ev.Tag == 1 && !healed.Load() {
+				return &publisher.RouteError{Topic: "shop.order", Reason: "missing"}
+			}
+			return nil
+		}
+		p := testPipeline(sink)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- p.pump(ctx, &fakeSource{batches: [][]cdc.Item{{event(200), event(200), event(200), commitAt(200)}}})
+		}()
+		<-time.After(time.Hour)
+		require.Equal(t, []uint64{0}, sink.tags())
+		healed.Store(true)
+		<-time.After(holdMax)
+		require.Equal(t, []uint64{0, 1, 2}, sink.tags())
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+}
+
+func TestAHeldRouteEndsWithTheSink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		sink.err = errors.New("producer failed")
+		sink.refuse = func(publisher.Event) error { return &publisher.RouteError{Topic: "t", Reason: "missing"} }
+		p := testPipeline(sink)
+		ended := make(chan error, 1)
+		go func() { ended <- p.pump(t.Context(), &fakeSource{batches: [][]cdc.Item{{event(200)}}}) }()
+		<-time.After(time.Minute)
+		close(sink.failed)
+		require.ErrorContains(t, <-ended, "producer failed")
+	})
+}
+
+func TestARecordErrorNamesTheEvent(t *testing.T) {
+	sink := newFakeSink()
+	sink.refuse = func(publisher.Event) error { return &publisher.RecordError{Detail: "too large"} }
+	it := event(200)
+	err := testPipeline(sink).pump(t.Context(), &fakeSource{batches: [][]cdc.Item{{it}}})
+	require.ErrorIs(t, err, publisher.ErrRecord)
+	require.ErrorContains(t, err, it.Row.ID.String())
+	require.ErrorContains(t, err, "0/C8")
+	require.True(t, permanent(err))
+}
+
+func TestATagReportedTwiceStopsTheRelay(t *testing.T) {
+	p := testPipeline(newFakeSink())
+	_, err := p.read([]cdc.Item{event(200), commitAt(200)})
+	require.NoError(t, err)
+	p.acknowledged([]uint64{0, 0})
+	_, err = p.status()
+	require.Error(t, err)
+}

@@ -1,0 +1,274 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// session is one ownership of the slot: a replication connection, an ordinary
+// one and a producer, which live and are thrown away together.
+type session struct {
+	cfg      *Config
+	log      *slog.Logger
+	metrics  *Metrics
+	state    *state
+	reader   *cdc.Reader
+	sink     *publisher.Publisher
+	pipeline *pipeline
+	durable  pglogrepl.LSN // the last checkpoint
+	savedAt  time.Time
+}
+
+// owned is what a process remembers of its last session, so that the next one
+// does not publish again what has ended beyond the last checkpoint.
+type owned struct {
+	systemID string
+	timeline int32
+	epoch    int64
+	ended    pglogrepl.LSN
+}
+
+// openSession connects and takes the slot, in the one order that is safe: the
+// slot is the arbiter, so the epoch, the state and the producer come after
+// START_REPLICATION.
+func (r *Relay) openSession(ctx context.Context, silence time.Duration, last owned) (_ *session, err error) {
+	cfg := &r.cfg
+	dsn, err := cfg.dsn()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connect(ctx, dsn, cfg.SlotName())
+	if err != nil {
+		return nil, err
+	}
+	s := &session{cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName())}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.discard(ctx))
+		}
+	}()
+	source := cdc.Config{
+		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
+		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), SilenceLimit: silence, Logger: r.log,
+	}
+	if err = s.prepare(ctx, source); err != nil {
+		return nil, err
+	}
+	if s.reader, err = cdc.Open(ctx, source); err != nil {
+		return nil, err
+	}
+	start, err := s.takeOver(ctx, last)
+	if err != nil {
+		return nil, err
+	}
+	s.pipeline = newPipeline(start, r.log, r.metrics)
+	sink, err := cfg.publisher(r.log)
+	if err != nil {
+		return nil, err
+	}
+	if s.sink, err = publisher.New(ctx, sink, s.pipeline.acknowledged); err != nil {
+		return nil, err
+	}
+	s.pipeline.sink = s.sink
+	s.reader.Resume(start, s.durable)
+	return s, nil
+}
+
+// connect opens the ordinary connection. Checkpoints are durable when they
+// return, whatever the server's default is.
+func connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("parse postgres.dsn: %w", err)
+	}
+	conf.RuntimeParams["application_name"] = "onceward relay " + slot
+	conf.RuntimeParams["synchronous_commit"] = "on"
+	conn, err := pgx.ConnectConfig(ctx, conf)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return conn, nil
+}
+
+// prepare checks the server and makes the slot when it may. The first start
+// over a table with rows is never decided in silence.
+func (s *session) prepare(ctx context.Context, source cdc.Config) error {
+	if err := cdc.Check(ctx, s.state.conn, source); err != nil {
+		return err
+	}
+	_, existed, err := s.state.load(ctx)
+	if err != nil {
+		return err
+	}
+	if !existed && s.cfg.Outbox.Start == "ask" {
+		fresh, err := s.state.slotOrEmptyOutbox(ctx)
+		if err != nil {
+			return err
+		}
+		if !fresh {
+			return &FieldError{"outbox.start", "onceward.outbox holds rows and relay " + s.cfg.Name + " has never run; rows committed before " +
+				"its slot is made are not published. Set outbox.start: now to publish only what commits from now on"}
+		}
+	}
+	return cdc.EnsureSlot(ctx, s.state.conn, source, existed)
+}
+
+// takeOver raises the epoch and returns the position from which to publish.
+func (s *session) takeOver(ctx context.Context, last owned) (pglogrepl.LSN, error) {
+	slotPosition, err := s.state.slotPosition(ctx)
+	if err != nil {
+		return 0, err
+	}
+	system := s.reader.System()
+	row, err := s.state.take(ctx, outboxdb.InsertRelayStateParams{
+		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
+		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: s.cfg.Kafka.Mode, Publication: s.cfg.PublicationName(),
+	})
+	if err != nil {
+		return 0, err
+	}
+	checkpoint, err := parseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return 0, err
+	}
+	if err := checkBinding(row, system, checkpoint, slotPosition); err != nil {
+		return 0, err
+	}
+	s.durable, s.savedAt = checkpoint, time.Now()
+	start := checkpoint
+	if last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 && last.ended <= system.XLogPos {
+		start = max(start, last.ended)
+	}
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "epoch", row.Epoch, "checkpoint", checkpoint.String(), "start", start.String())
+	return start, nil
+}
+
+// checkBinding compares the checkpoint with the server that it is used on. What
+// does not fit would skip events in silence, so it stops the relay by name.
+func checkBinding(row outboxdb.RelayState, system pglogrepl.IdentifySystemResult, checkpoint, slotPosition pglogrepl.LSN) error {
+	const repair = "compare table and topic before going on; to accept it and start from the slot's position: DELETE FROM onceward.relay_state WHERE slot = '%s'"
+	cure := fmt.Sprintf(repair, row.Slot)
+	switch {
+	case row.SystemIdentifier != system.SystemID:
+		return &cdc.StartError{Code: "OTHER_SYSTEM", What: fmt.Sprintf("the checkpoint of slot %s was made on system %s, this server is %s (a restored copy, or another cluster)", row.Slot, row.SystemIdentifier, system.SystemID), Cure: cure}
+	case row.Timeline != system.Timeline:
+		return &cdc.StartError{Code: "OTHER_TIMELINE", What: fmt.Sprintf("the checkpoint of slot %s was made on timeline %d, this server is on %d (a failover, or a restored backup)", row.Slot, row.Timeline, system.Timeline), Cure: cure}
+	case checkpoint > system.XLogPos:
+		return &cdc.StartError{Code: "CHECKPOINT_BEYOND_LOG", What: fmt.Sprintf("the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time", checkpoint, row.Slot, system.XLogPos), Cure: cure}
+	case slotPosition > checkpoint:
+		return &cdc.StartError{Code: "SLOT_ADVANCED", What: fmt.Sprintf("slot %s stands at %s, ahead of the checkpoint %s: it was made anew or advanced, and events in between were not sent", row.Slot, slotPosition, checkpoint), Cure: cure}
+	}
+	return nil
+}
+
+// run streams until ctx ends, which it answers with a flush and a last
+// checkpoint, or until something breaks. The session is over when it returns.
+func (s *session) run(ctx context.Context) (owned, error) {
+	group, gctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.reader.Run(gctx) })
+	group.Go(func() error { return s.pipeline.pump(gctx, s.reader) })
+	group.Go(func() error { return s.checkpoints(gctx) })
+	group.Go(func() error {
+		select {
+		case <-s.sink.Failed():
+			return s.sink.Err()
+		case <-gctx.Done():
+			return nil
+		}
+	})
+	err := group.Wait()
+	if ctx.Err() != nil {
+		err = s.finish(context.WithoutCancel(ctx))
+	}
+	err = errors.Join(err, s.discard(ctx))
+	last := owned{systemID: s.reader.System().SystemID, timeline: s.reader.System().Timeline, epoch: s.state.epoch}
+	if now, statusErr := s.pipeline.status(); statusErr == nil {
+		last.ended = now.position
+	}
+	return last, err
+}
+
+// finish is the graceful stop: what was handed over is acknowledged and
+// checkpointed, so that the next start publishes nothing twice.
+func (s *session) finish(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
+	defer cancel()
+	if err := s.sink.Flush(ctx); err != nil {
+		return fmt.Errorf("flush before stopping: %w", err)
+	}
+	return s.checkpoint(ctx, true)
+}
+
+// discard closes everything. The reader tells the server the last checkpoint.
+func (s *session) discard(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	var errs []error
+	if s.sink != nil {
+		errs = append(errs, s.sink.Close())
+	}
+	if s.reader != nil {
+		_ = s.reader.Close(ctx) // broken or not, the slot is free after it
+	}
+	_ = s.state.conn.Close(ctx)
+	return errors.Join(errs...)
+}
+
+// Idle checkpoints: with nothing published, the end of the log becomes a
+// checkpoint only after this much foreign log or this long, so that checkpoints
+// do not feed on the log that they write themselves.
+const (
+	idleBytes = 1 << 20
+	idleTime  = time.Hour
+)
+
+// checkpoints saves the position every CheckpointInterval.
+func (s *session) checkpoints(ctx context.Context) error {
+	tick := time.NewTicker(s.cfg.CheckpointInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := s.checkpoint(ctx, false); err != nil {
+			return err
+		}
+	}
+}
+
+// checkpoint makes the position durable first, and only then lets the slot
+// forget it.
+func (s *session) checkpoint(ctx context.Context, last bool) error {
+	now, err := s.pipeline.status()
+	if err != nil {
+		return fmt.Errorf("count acknowledgements: %w", err)
+	}
+	s.metrics.observe(now, s.durable, s.reader.QueueBytes())
+	ended := s.metrics.publishedSinceCheckpoint()
+	idle := now.position-s.durable < idleBytes && time.Since(s.savedAt) < idleTime
+	if now.position <= s.durable || ended == 0 && idle && !last {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	if err := s.state.save(ctx, now.position); err != nil {
+		return err
+	}
+	s.durable, s.savedAt = now.position, time.Now()
+	s.metrics.checkpointed(ended)
+	s.reader.Confirm(now.position)
+	return nil
+}

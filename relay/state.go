@@ -1,0 +1,100 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// ErrFenced: a newer session of this relay owns the slot. This one stops
+// without having written anything after the other began.
+var ErrFenced = errors.New("fenced: a newer session owns the slot")
+
+// state reads and writes this relay's row of onceward.relay_state, over one
+// connection of one goroutine. Every write checks the epoch, so that a process
+// that wakes after another took over changes nothing.
+type state struct {
+	conn    *pgx.Conn
+	queries *outboxdb.Queries
+	slot    string
+	epoch   int64
+}
+
+func newState(conn *pgx.Conn, slot string) *state {
+	return &state{conn: conn, queries: outboxdb.New(conn), slot: slot}
+}
+
+// load returns the row, or false when this relay never ran.
+func (s *state) load(ctx context.Context) (outboxdb.RelayState, bool, error) {
+	row, err := s.queries.LoadRelayState(ctx, s.slot)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return row, false, nil
+	}
+	if err != nil {
+		return row, false, fmt.Errorf("load relay state of slot %s: %w", s.slot, err)
+	}
+	return row, true, nil
+}
+
+// slotOrEmptyOutbox reports whether nothing can be missed by a first start: the
+// operator has made the slot, or the table holds no row yet.
+func (s *state) slotOrEmptyOutbox(ctx context.Context) (bool, error) {
+	var fresh bool
+	err := s.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)
+		OR NOT EXISTS (SELECT FROM onceward.outbox)`, s.slot).Scan(&fresh)
+	if err != nil {
+		return false, fmt.Errorf("look into onceward.outbox: %w", err)
+	}
+	return fresh, nil
+}
+
+// slotPosition returns what the slot has confirmed.
+func (s *state) slotPosition(ctx context.Context) (pglogrepl.LSN, error) {
+	var text string
+	err := s.conn.QueryRow(ctx, `SELECT confirmed_flush_lsn::text FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, s.slot).Scan(&text)
+	if err != nil {
+		return 0, fmt.Errorf("read position of slot %s: %w", s.slot, err)
+	}
+	return parseLSN(text)
+}
+
+// take makes this session the owner: it writes the row when there is none, and
+// raises the epoch. It must come after START_REPLICATION, which proves that no
+// other session streams.
+func (s *state) take(ctx context.Context, first outboxdb.InsertRelayStateParams) (outboxdb.RelayState, error) {
+	if _, err := s.queries.InsertRelayState(ctx, first); err != nil {
+		return outboxdb.RelayState{}, fmt.Errorf("insert relay state of slot %s: %w", s.slot, err)
+	}
+	row, err := s.queries.BumpEpoch(ctx, s.slot)
+	if err != nil {
+		return row, fmt.Errorf("raise epoch of slot %s: %w", s.slot, err)
+	}
+	s.epoch = row.Epoch
+	return row, nil
+}
+
+// save writes a checkpoint, durably. [ErrFenced] says that another session has
+// raised the epoch.
+func (s *state) save(ctx context.Context, position pglogrepl.LSN) error {
+	_, err := s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, ErrFenced)
+	}
+	if err != nil {
+		return fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, err)
+	}
+	return nil
+}
+
+func parseLSN(text string) (pglogrepl.LSN, error) {
+	lsn, err := pglogrepl.ParseLSN(text)
+	if err != nil {
+		return 0, fmt.Errorf("parse position %q: %w", text, err)
+	}
+	return lsn, nil
+}
