@@ -1,0 +1,109 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// Claim is what [Processor.Claim] found.
+type Claim struct {
+	// Outcome is Processed when the claim is new: it counts when, and only
+	// when, the transaction commits. Otherwise Duplicate, InProgress or
+	// Mismatch.
+	Outcome Outcome
+	// AppliedAt is when the event was applied first; zero unless Duplicate or
+	// Mismatch.
+	AppliedAt time.Time
+	// Mismatch carries both fingerprints; nil unless the outcome is Mismatch.
+	Mismatch *MismatchError
+}
+
+// Claim claims the event for the group inside the caller's own transaction;
+// [Router.Handle] does it for handlers. Apply the effect in the same
+// transaction if and only if the outcome is [Processed], then commit.
+//
+// It blocks while another transaction holds the claim, up to
+// Config.LockTimeout, after which the outcome is [InProgress] and the
+// transaction is aborted: roll back and try again later. Both timeouts of
+// [Config] and synchronous_commit = on hold for the rest of the transaction.
+//
+// Any error aborts the transaction. It matches [ErrNoPartition] when no
+// partition covers the key's time; see [IsInfrastructure] for the others. In
+// REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
+// first, and a Duplicate when the transaction is tried again.
+//
+// A transaction that claims several events must claim them in the order of
+// their UUIDs: two that claim in opposite order deadlock.
+func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.Exec(ctx, p.settings); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return p.claim(ctx, tx, ev)
+}
+
+// claim is Claim in a transaction that is bounded already.
+//
+// The row of a duplicate is read in a second statement. One statement that
+// inserts and reads sees, when it had to wait for the other transaction,
+// neither its own row nor the other one.
+func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	given := FingerprintOf(ev)
+	q := consumerdb.New(tx)
+	inserted, err := q.ClaimEvent(ctx, consumerdb.ClaimEventParams{
+		EventID:       ev.Key.UUID(),
+		ConsumerGroup: p.group,
+		EventType:     ev.Type,
+		Namespace:     ev.Key.Namespace(),
+		Fingerprint:   given[:],
+		Outcome:       outcomeProcessed,
+	})
+	switch {
+	case hasCode(err, "55P03"):
+		return Claim{Outcome: InProgress}, nil
+	case err != nil:
+		return Claim{}, claimError(ev, err)
+	case inserted == 1:
+		return Claim{Outcome: Processed}, nil
+	}
+	row, err := q.FindClaim(ctx, consumerdb.FindClaimParams{EventID: ev.Key.UUID(), ConsumerGroup: p.group})
+	if errors.Is(err, pgx.ErrNoRows) {
+		// Taken back between the two statements: the next try will tell.
+		err = &infrastructureError{errors.New("the claim that was in the way is gone")}
+	}
+	if err != nil {
+		return Claim{}, fmt.Errorf("claim %s: read the claim that is there: %w", ev.Key, err)
+	}
+	return compare(ev, given, row), nil
+}
+
+// outcomeProcessed is how processed_events.outcome says that the event was
+// applied.
+const outcomeProcessed = "p"
+
+func compare(ev Event, given Fingerprint, row consumerdb.FindClaimRow) Claim {
+	if string(row.Fingerprint) == string(given[:]) {
+		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt}
+	}
+	mismatch := &MismatchError{Key: ev.Key, Given: given, AppliedAt: row.ProcessedAt}
+	copy(mismatch.Stored[:], row.Fingerprint)
+	return Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt, Mismatch: mismatch}
+}
+
+func claimError(ev Event, err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "23514" && pg.SchemaName == "onceward" && pg.ConstraintName == "" {
+		return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain`: %w",
+			ev.Key, ErrNoPartition, ev.Key.Time().Format(time.RFC3339), err)
+	}
+	return fmt.Errorf("claim %s: %w", ev.Key, err)
+}

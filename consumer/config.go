@@ -1,0 +1,145 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// Defaults of [Config].
+const (
+	// DefaultLockTimeout is how long a claim waits for another one on the same
+	// key: 5 s.
+	DefaultLockTimeout = 5 * time.Second
+	// DefaultSessionTimeout is how long a transaction may sit idle before the
+	// server ends it: 45 s, as Kafka's default session timeout, so that a
+	// stopped process loses its claims when it loses its partitions.
+	DefaultSessionTimeout = 45 * time.Second
+)
+
+// maxGroup is the longest name of a consumer group in bytes.
+const maxGroup = 255
+
+// maxTimeout is the longest timeout that PostgreSQL's settings can hold.
+const maxTimeout = (1<<31 - 1) * time.Millisecond
+
+// Config is what [New] needs. The zero value of an optional field means its
+// default.
+type Config struct {
+	// Group names the consumer group. Each group applies each event once;
+	// another group is another consumer. 1 to 255 bytes of text. Required.
+	Group string
+	// DB is the consumer's database, where the effects are. Required. It stays
+	// the caller's, who closes it after the last use.
+	DB *pgxpool.Pool
+	// LockTimeout becomes lock_timeout of the transaction: how long a claim
+	// waits for another transaction that holds the same key, after which the
+	// delivery is [InProgress]. It bounds the handler's own waits for locks as
+	// well, unless the handler sets its own. 1 ms to about 24 days; default
+	// [DefaultLockTimeout].
+	LockTimeout time.Duration
+	// SessionTimeout becomes idle_in_transaction_session_timeout of the
+	// transaction: after it a stopped process loses its connection and its
+	// claim. A handler that pauses longer between two statements fails. 1 ms to
+	// about 24 days; default [DefaultSessionTimeout].
+	SessionTimeout time.Duration
+	// Logger gets one line for each dead letter. Default: no logging.
+	Logger *slog.Logger
+}
+
+// Processor claims events for one group in one database. Safe for concurrent
+// use. Make one with [New]; there is nothing to close.
+type Processor struct {
+	group    string
+	db       *pgxpool.Pool
+	settings string // SQL that bounds a claiming transaction
+	log      *slog.Logger
+}
+
+// ErrNotInstalled: the database has no tables of the consumer's side.
+var ErrNotInstalled = errors.New("the consumer's tables are not installed in this database")
+
+// New checks the configuration and that the consumer's tables exist, with one
+// query. The error names the field and its value, or is [ErrNotInstalled].
+func New(ctx context.Context, cfg Config) (*Processor, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	found, err := consumerdb.New(cfg.DB).ConsumerTables(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for the consumer's tables: %w", err)
+	}
+	if found != 2 {
+		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	}
+	return &Processor{
+		group:    cfg.Group,
+		db:       cfg.DB,
+		settings: settings(cfg.LockTimeout, cfg.SessionTimeout),
+		log:      cfg.Logger.With("group", cfg.Group),
+	}, nil
+}
+
+// Group returns the name of the consumer group.
+func (p *Processor) Group() string { return p.group }
+
+func (c Config) withDefaults() Config {
+	if c.LockTimeout == 0 {
+		c.LockTimeout = DefaultLockTimeout
+	}
+	if c.SessionTimeout == 0 {
+		c.SessionTimeout = DefaultSessionTimeout
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if c.Group == "" || len(c.Group) > maxGroup {
+		return fmt.Errorf("config: Group %q: want 1 to %d bytes", c.Group, maxGroup)
+	}
+	if !isText(c.Group) {
+		return fmt.Errorf("config: Group %q: want UTF-8 text without NUL", c.Group)
+	}
+	if c.DB == nil {
+		return errors.New("config: DB is nil; give the pool of the consumer's database")
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{{"LockTimeout", c.LockTimeout}, {"SessionTimeout", c.SessionTimeout}} {
+		if f.value < time.Millisecond || f.value > maxTimeout {
+			return fmt.Errorf("config: %s %s: want 1ms to %s", f.name, f.value, maxTimeout)
+		}
+	}
+	return nil
+}
+
+// settings returns the statements that bound a claiming transaction. They have
+// no parameters, so that they travel with BEGIN in one round trip.
+//
+// A claim whose commit PostgreSQL forgets in a crash would be a lost effect
+// once the Kafka offset has moved: synchronous_commit is raised to "on" where
+// the session asks for less, and left where it asks for more.
+func settings(lock, session time.Duration) string {
+	return fmt.Sprintf(`SET LOCAL lock_timeout = %d;
+SET LOCAL idle_in_transaction_session_timeout = %d;
+SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')`,
+		lock.Milliseconds(), session.Milliseconds())
+}
+
+// isText reports whether a PostgreSQL text column can hold s.
+func isText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsRune(s, 0)
+}

@@ -1,0 +1,28 @@
+//go:build e2e
+
+package consumer_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// newDatabase makes a database with the consumer's tables and a table of
+// effects.
+func newDatabase(t *testing.T) *pgxpool.Pool {
+	t.Helper()
+	pool := testdb.New(t, "15")
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
+	require.NoError(t, err)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	exec(t, pool, `CREATE TABLE effects (event text NOT NULL, consumer_group text NOT NULL)`)
+	return pool
+}

@@ -1,0 +1,147 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// reason is the column of the same name: why a message was not applied.
+type reason string
+
+const (
+	reasonMalformed reason = "malformed"
+	reasonMismatch  reason = "mismatch"
+)
+
+// letter is a message that could not be applied, and why. The event is the
+// zero Event when the record holds none.
+type letter struct {
+	record Record
+	event  Event
+	reason reason
+	cause  error
+}
+
+// quarantine keeps a record in which no event can be read.
+func (r *Router) quarantine(ctx context.Context, rec Record, cause error) (Outcome, error) {
+	tx, err := r.steps.begin(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("keep record %s: %w", rec.Source, err)
+	}
+	defer rollback(ctx, tx)
+	err = r.bury(ctx, tx, letter{record: rec, reason: reasonMalformed, cause: cause})
+	if err != nil {
+		return 0, fmt.Errorf("keep record %s: %w", rec.Source, judge(ctx, tx, err))
+	}
+	return DeadLettered, nil
+}
+
+// mismatch keeps an event whose key is taken by another one, in the
+// transaction that found out.
+func (r *Router) mismatch(ctx context.Context, tx pgx.Tx, ev Event, cause *MismatchError) (Outcome, error) {
+	if ev.Source.Topic == "" {
+		return Mismatch, cause
+	}
+	rec := Record{Source: ev.Source, Key: ev.AggregateID, Value: ev.Payload, Headers: ev.RecordHeaders}
+	if err := r.bury(ctx, tx, letter{record: rec, event: ev, reason: reasonMismatch, cause: cause}); err != nil {
+		return 0, err
+	}
+	return DeadLettered, nil
+}
+
+// bury writes the letter, commits and says so in the log. A letter that is
+// there already, from an earlier delivery, is left as it is.
+func (r *Router) bury(ctx context.Context, tx pgx.Tx, l letter) error {
+	row, err := l.row(r.Group())
+	if err != nil {
+		return err
+	}
+	q := consumerdb.New(tx)
+	inserted, err := q.InsertDeadLetter(ctx, row)
+	if err != nil {
+		return fmt.Errorf("write dead letter: %w", err)
+	}
+	if inserted == 0 {
+		return sameLetter(ctx, q, row)
+	}
+	if err := r.steps.commit(ctx, tx); err != nil {
+		return fmt.Errorf("write dead letter: %w", err)
+	}
+	r.processor.log.WarnContext(ctx, "message dead-lettered", "source", l.record.Source.String(),
+		"reason", string(l.reason), "error", l.cause.Error())
+	return nil
+}
+
+// sameLetter refuses to acknowledge a message whose place in the table is
+// taken by another one: its topic was deleted and created again, and the
+// message would be lost.
+func sameLetter(ctx context.Context, q *consumerdb.Queries, row consumerdb.InsertDeadLetterParams) error {
+	same, err := q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
+		RecordKey:      row.RecordKey,
+		RecordValue:    row.RecordValue,
+		RecordHeaders:  row.RecordHeaders,
+		ConsumerGroup:  row.ConsumerGroup,
+		Topic:          row.Topic,
+		KafkaPartition: row.KafkaPartition,
+		KafkaOffset:    row.KafkaOffset,
+	})
+	if err != nil {
+		return fmt.Errorf("compare with the dead letter that is there: %w", err)
+	}
+	if !same {
+		return fmt.Errorf("%w: topic %s partition %d offset %d; if the topic was created again, remove the group's letters of the old one",
+			ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
+	}
+	return nil
+}
+
+func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
+	headers, err := encodeHeaders(l.record.Headers)
+	if err != nil {
+		return consumerdb.InsertDeadLetterParams{}, err
+	}
+	row := consumerdb.InsertDeadLetterParams{
+		ConsumerGroup:  group,
+		Topic:          l.record.Source.Topic,
+		KafkaPartition: l.record.Source.Partition,
+		KafkaOffset:    l.record.Source.Offset,
+		RecordKey:      l.record.Key,
+		RecordValue:    l.record.Value,
+		RecordHeaders:  headers,
+		Reason:         string(l.reason),
+		Error:          l.cause.Error(),
+	}
+	if !l.event.Key.IsZero() {
+		id, namespace, eventType := l.event.Key.UUID(), l.event.Key.Namespace(), l.event.Type
+		row.EventID, row.Namespace, row.EventType = &id, &namespace, &eventType
+	}
+	return row, nil
+}
+
+// encodeHeaders writes headers as a JSON array of pairs, name and base64 value,
+// in their order; a null value is null. A name that jsonb cannot hold is
+// written as a quoted string of Go, so that no record is too odd to be kept.
+func encodeHeaders(headers []Header) ([]byte, error) {
+	pairs := make([][2]any, len(headers))
+	for i, h := range headers {
+		name := h.Name
+		if !isText(name) {
+			name = strconv.QuoteToASCII(name)
+		}
+		pairs[i][0] = name
+		if h.Value != nil {
+			pairs[i][1] = h.Value
+		}
+	}
+	b, err := json.Marshal(pairs)
+	if err != nil {
+		return nil, fmt.Errorf("encode record headers: %w", err)
+	}
+	return b, nil
+}

@@ -1,0 +1,49 @@
+// Package consumer makes the effect of each event happen once in PostgreSQL.
+//
+// # Guarantee
+//
+// For one idempotency key and one consumer group, the transaction of a handler
+// commits at most once, however often and by however many processes the event
+// is delivered, while the key's partition of onceward.processed_events exists.
+// An event whose partition does not exist is never taken for new: it fails
+// with [ErrNoPartition].
+//
+// # How
+//
+// [Router.Handle] runs one transaction: claim, handler, commit. The claim is
+// an INSERT … ON CONFLICT DO NOTHING of (key, group). A second delivery waits
+// for the first transaction to end; when that commits the second is a
+// [Duplicate], when it rolls back the second goes on as if it were the first.
+// A claim therefore exists if and only if the effect does.
+//
+// # States of one delivery
+//
+//	Processed     this delivery committed the effect
+//	Duplicate     another one did, before
+//	InProgress    another transaction holds the claim; try again later
+//	Mismatch      the key is taken by an event with other content
+//	DeadLettered  kept in onceward.consumer_dead_letters with its reason
+//	Ignored       its type was given to [Router.Ignore]
+//
+// All but InProgress acknowledge the message, see [Outcome.Acknowledges].
+//
+// # Failures
+//
+//   - A handler that returns an error, panics, outlives its context, swallows
+//     an SQL error or calls Commit or Rollback: everything is rolled back, the
+//     claim too. The error is a [*HandlerError].
+//   - PostgreSQL or the connection fails, a deadlock or serialization failure,
+//     a commit of unknown outcome: [IsInfrastructure] is true. Deliver again;
+//     the claim tells whether the effect is there.
+//   - Same key, other content: a dead letter with both fingerprints.
+//   - A record that breaks the wire contract: [Router.HandleRecord] keeps it as
+//     a dead letter with the reason "malformed".
+//   - An event type without a handler: [ErrNoHandler]; see [Permanent].
+//
+// # Ownership
+//
+// The caller owns the pool and closes it. The package starts no goroutine and
+// keeps no state between deliveries. It knows no Kafka client: the package
+// saramagroup feeds it from a sarama consumer group, and any other receiver
+// calls [Router.HandleRecord] or builds an [Event] itself.
+package consumer

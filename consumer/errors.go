@@ -1,0 +1,131 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// Errors that callers branch on. See also [IsInfrastructure] and [Permanent].
+var (
+	// ErrNoPartition: no partition of onceward.processed_events covers the
+	// key's event time, so nobody can tell whether the event is new.
+	ErrNoPartition = errors.New("no partition of processed_events covers the event time")
+	// ErrNoHandler: the event's type has neither a handler nor an Ignore.
+	ErrNoHandler = errors.New("no handler for the event type")
+	// ErrRegistration: a handler was registered wrongly; every delivery fails.
+	ErrRegistration = errors.New("wrong registration of a handler")
+	// ErrCommitUnknown: the connection was lost while the commit was under way.
+	// Deliver the event again: it is a Duplicate when the commit was done.
+	ErrCommitUnknown = errors.New("outcome of the commit is unknown")
+	// ErrLetterTaken: another record's dead letter has this record's place.
+	ErrLetterTaken = errors.New("dead letter of another record is in this place")
+)
+
+// What a handler may not do; a [*HandlerError] wraps one of them.
+var (
+	// ErrHandlerTx: the handler called Commit or Rollback of its transaction.
+	ErrHandlerTx = errors.New("the handler may not end its transaction; return nil to commit and an error to roll back")
+	// ErrSwallowed: the handler returned nil although an SQL error had aborted
+	// its transaction, so that a COMMIT would be a ROLLBACK.
+	ErrSwallowed = errors.New("the handler swallowed an SQL error; return it, or use tx.Begin for a statement that may fail")
+	// ErrTxEnded: the handler ended its transaction by an SQL statement. What
+	// it had done until then may be committed.
+	ErrTxEnded = errors.New("the handler ended the transaction by an SQL statement")
+	// ErrOpenQuery: the handler returned while rows of a query were still open.
+	ErrOpenQuery = errors.New("the handler left a query open; close its rows")
+)
+
+// HandlerError is the failure of a handler. Everything it did was rolled back,
+// the claim too.
+type HandlerError struct {
+	Err error
+}
+
+// Error implements error.
+func (e *HandlerError) Error() string { return "handler: " + e.Err.Error() }
+
+// Unwrap returns what the handler returned.
+func (e *HandlerError) Unwrap() error { return e.Err }
+
+// PanicError is what a handler's panic becomes, inside a [*HandlerError].
+type PanicError struct {
+	Value any    // what was given to panic
+	Stack []byte // of the panicking goroutine
+}
+
+// Error implements error; it names the value and shows the stack.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.Value, e.Stack) }
+
+// Unwrap returns the value when it is an error.
+func (e *PanicError) Unwrap() error {
+	err, _ := e.Value.(error)
+	return err
+}
+
+// MismatchError: an event carries a key that was claimed before by an event
+// with other content. Two events were given one key, or one was altered.
+type MismatchError struct {
+	Key       outbox.Key
+	Stored    Fingerprint // of the event that was applied
+	Given     Fingerprint // of this one
+	AppliedAt time.Time   // when the stored one was applied
+}
+
+// Error implements error.
+func (e *MismatchError) Error() string {
+	return fmt.Sprintf("key %s was applied at %s with fingerprint %s, this event has %s: same key, other content",
+		e.Key, e.AppliedAt.UTC().Format(time.RFC3339), e.Stored, e.Given)
+}
+
+// infrastructureError marks an error that says nothing about the event.
+type infrastructureError struct {
+	err error
+}
+
+func (e *infrastructureError) Error() string { return e.err.Error() }
+func (e *infrastructureError) Unwrap() error { return e.err }
+
+// IsInfrastructure reports whether a delivery failed for a reason outside the
+// event and its handler: the connection, a deadlock or serialization failure,
+// a lock that was not free in time, a server that is shutting down, starting or
+// read-only after a failover, an ended context. Deliver again, and do not count
+// it as an attempt.
+func IsInfrastructure(err error) bool {
+	var marked *infrastructureError
+	if errors.As(err, &marked) {
+		return true
+	}
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && infrastructureCode(pg.Code)
+}
+
+// Permanent reports whether no further delivery can succeed before the program
+// is changed: [ErrNoHandler] and [ErrRegistration].
+func Permanent(err error) bool {
+	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrRegistration)
+}
+
+// infrastructureCode judges an SQLSTATE. 57014 is missing on purpose: a
+// statement that runs into its timeout is the handler's own failure.
+func infrastructureCode(code string) bool {
+	switch code {
+	case "25006", // read-only: a standby answers, after a failover
+		"25P03",                   // idle in transaction for too long
+		"40001", "40003", "40P01", // serialization, completion unknown, deadlock
+		"55P03",                                     // lock not available
+		"57P01", "57P02", "57P03", "57P04", "57P05": // shutting down, crashed, starting, dropped, idle
+		return true
+	}
+	// Connection exceptions, insufficient resources, errors of the system.
+	return len(code) == 5 && (code[:2] == "08" || code[:2] == "53" || code[:2] == "58")
+}
+
+func hasCode(err error, code string) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == code
+}

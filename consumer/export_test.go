@@ -1,0 +1,169 @@
+package consumer
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Defect is a mistake that a test builds into a router's steps, to show that
+// the test which guards the promise would notice it.
+type Defect func(r *Router)
+
+// ClaimBeforehand commits the claim in a transaction of its own before the
+// handler runs: the mistake of every "check, then act".
+func ClaimBeforehand(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, _ pgx.Tx, ev Event) (Claim, error) {
+		tx, err := r.steps.begin(ctx)
+		if err != nil {
+			return Claim{}, err
+		}
+		defer rollback(ctx, tx)
+		c, err := inner(ctx, tx, ev)
+		if err != nil {
+			return c, err
+		}
+		return c, tx.Commit(ctx)
+	}
+}
+
+// NoClaim runs the handler without asking.
+func NoClaim(r *Router) {
+	r.steps.claim = func(context.Context, pgx.Tx, Event) (Claim, error) {
+		return Claim{Outcome: Processed}, nil
+	}
+}
+
+// ClaimLate runs the handler of every delivery and claims afterwards, in
+// another transaction, as "record when done" does.
+func ClaimLate(r *Router) {
+	claim := r.steps.claim
+	r.steps.claim = func(context.Context, pgx.Tx, Event) (Claim, error) {
+		return Claim{Outcome: Processed}, nil
+	}
+	commit := r.steps.commit
+	apply := r.steps.apply
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+		if err := apply(ctx, h, tx, ev); err != nil {
+			return err
+		}
+		own, err := r.steps.begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer rollback(ctx, own)
+		if _, err := claim(ctx, own, ev); err != nil {
+			return err
+		}
+		return commit(ctx, own)
+	}
+}
+
+// TrustKeys takes an event with a known key for a copy, whatever it holds.
+func TrustKeys(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		c, err := inner(ctx, tx, ev)
+		if c.Outcome == Mismatch {
+			c.Outcome = Duplicate
+		}
+		return c, err
+	}
+}
+
+// TakeBusyForDone acknowledges a message whose claim another transaction holds.
+func TakeBusyForDone(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		c, err := inner(ctx, tx, ev)
+		if c.Outcome == InProgress {
+			c.Outcome = Duplicate
+		}
+		return c, err
+	}
+}
+
+// TrustHandlers believes a nil and commits whatever is there.
+func TrustHandlers(r *Router) {
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+		return invoke(ctx, h, tx, ev)
+	}
+	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "COMMIT")
+		return err
+	}
+}
+
+// ForgetPanics takes a handler that panicked for one that has finished.
+func ForgetPanics(r *Router) {
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) (err error) {
+		defer func() { _ = recover() }()
+		return h(ctx, tx, ev)
+	}
+}
+
+// ForgetContext commits with a context of its own after the delivery's ended.
+func ForgetContext(r *Router) {
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+		return h(ctx, tx, ev)
+	}
+	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
+		return tx.Commit(context.WithoutCancel(ctx))
+	}
+}
+
+// IgnoreErrors commits although the handler failed.
+func IgnoreErrors(r *Router) {
+	inner := r.steps.apply
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+		_ = inner(ctx, h, tx, ev)
+		return nil
+	}
+}
+
+// OpenPartitions makes a partition where there is none, and so takes for new
+// what nobody can judge.
+func OpenPartitions(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		_, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS onceward.processed_events_rest PARTITION OF onceward.processed_events DEFAULT`)
+		if err != nil {
+			return Claim{}, err
+		}
+		return inner(ctx, tx, ev)
+	}
+}
+
+// IgnoreGroups claims for all groups together.
+func IgnoreGroups(r *Router) {
+	shared := *r.processor
+	shared.group = "all"
+	r.steps.claim = shared.claim
+}
+
+// FirstKeyForAll claims every event under the key of the first one.
+func FirstKeyForAll(r *Router) {
+	inner := r.steps.claim
+	var first *Event
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		if first == nil {
+			first = &ev
+		}
+		return inner(ctx, tx, *first)
+	}
+}
+
+// Unbounded begins transactions without their settings.
+func Unbounded(r *Router) { r.steps.begin = r.processor.db.Begin }
+
+// With builds a defect into the router and returns it.
+func (r *Router) With(d Defect) *Router {
+	if d != nil {
+		d(r)
+	}
+	return r
+}
+
+// EncodeHeaders is encodeHeaders.
+var EncodeHeaders = encodeHeaders

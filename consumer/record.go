@@ -1,0 +1,219 @@
+package consumer
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// Headers of CloudEvents 1.0 in Kafka's binary mode, as the relay writes them
+// with header_style: cloudevents.
+const (
+	ceSpecVersion = "ce_specversion"
+	ceID          = "ce_id" // the full key
+	ceSource      = "ce_source"
+	ceType        = "ce_type"
+	ceTime        = "ce_time"
+	ceSubject     = "ce_subject" // the aggregate id
+)
+
+// EventFromRecord reads an event from a Kafka record in one of two header
+// styles: onceward, known by the header idempotency-key, and CloudEvents 1.0
+// binary mode. It is pure, strict, and knows no Kafka client.
+//
+// The idempotency key and the event type must be there exactly once; other
+// headers of the contract at most once, and valid when they are there. Headers
+// outside the contract go into Event.Headers whatever they hold. The error is
+// a [*MalformedError]. Source is left for the caller to fill in.
+//
+// The header style of Debezium is not read: its id carries no namespace.
+func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
+	r := reader{headers: headers}
+	ev := Event{AggregateID: key, Payload: value, RecordHeaders: headers}
+	switch {
+	case r.count(outbox.HeaderKey) > 0:
+		r.onceward(&ev)
+	case r.count(ceSpecVersion) > 0 || r.count(ceID) > 0:
+		r.cloudEvents(&ev)
+	default:
+		return Event{}, &MalformedError{
+			Header: outbox.HeaderKey,
+			Detail: "missing, and there is no ce_id either; was this record written by a relay?",
+		}
+	}
+	r.replay(&ev)
+	ev.ContentType = r.optional(contentType(headers))
+	// Tracing libraries add a traceparent of their own; the last one counts.
+	ev.Traceparent = r.last(outbox.HeaderTraceparent)
+	ev.Headers = r.others()
+	if r.err != nil {
+		return Event{}, r.err
+	}
+	return ev, nil
+}
+
+// reader reads headers and keeps the first error, so that the callers need not
+// look at each one.
+type reader struct {
+	headers []Header
+	err     error
+}
+
+func (r *reader) onceward(ev *Event) {
+	ev.Key = r.key(outbox.HeaderKey)
+	ev.Type = r.required(outbox.HeaderEventType)
+	ev.AggregateType = r.optional(outbox.HeaderAggregateType)
+	ev.OccurredAt = r.time(outbox.HeaderOccurredAt)
+	ev.Position = r.optional(outbox.HeaderPosition)
+}
+
+func (r *reader) cloudEvents(ev *Event) {
+	if v := r.required(ceSpecVersion); v != "1.0" {
+		r.fail(ceSpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
+	}
+	ev.Key = r.key(ceID)
+	if v := r.required(ceSource); v != ev.Key.Namespace() {
+		r.fail(ceSource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
+	}
+	ev.Type = r.required(ceType)
+	ev.OccurredAt = r.time(ceTime)
+	ev.Position = r.optional(outbox.HeaderPosition)
+	if subject := r.optional(ceSubject); ev.AggregateID == nil && subject != "" {
+		ev.AggregateID = []byte(subject)
+	}
+}
+
+// replay reads the headers of replays and repairs. An unknown mode is an error
+// and not ignored: to apply an event that was meant otherwise is worse than to
+// keep it aside.
+func (r *reader) replay(ev *Event) {
+	ev.RepairID = r.uuid(outbox.HeaderRepairID)
+	ev.ReplayID = r.uuid(outbox.HeaderReplayID)
+	ev.ReplayMode = ReplayMode(r.optional(outbox.HeaderReplayMode))
+	ev.ReplayGroup = r.optional(outbox.HeaderReplayGroup)
+	switch ev.ReplayMode {
+	case "", ReplayRedeliver, ReplayReprocess:
+	default:
+		r.fail(outbox.HeaderReplayMode, fmt.Sprintf("%q found, want redeliver or reprocess", string(ev.ReplayMode)), nil)
+	}
+	if (ev.ReplayID == uuid.Nil) != (ev.ReplayMode == "") {
+		r.fail(outbox.HeaderReplayID, "replay-id and replay-mode come together or not at all", nil)
+	}
+	if (ev.ReplayMode == ReplayReprocess) != (ev.ReplayGroup != "") {
+		r.fail(outbox.HeaderReplayGroup, "goes with replay-mode reprocess, and only with it", nil)
+	}
+}
+
+func (r *reader) fail(header, detail string, cause error) {
+	if r.err == nil {
+		r.err = &MalformedError{Header: header, Detail: detail, Err: cause}
+	}
+}
+
+func (r *reader) count(name string) int {
+	n := 0
+	for i := range r.headers {
+		if r.headers[i].Name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *reader) last(name string) string {
+	for i := len(r.headers) - 1; i >= 0; i-- {
+		if r.headers[i].Name == name {
+			return string(r.headers[i].Value)
+		}
+	}
+	return ""
+}
+
+// optional reads a header that may be absent, as text.
+func (r *reader) optional(name string) string {
+	if n := r.count(name); n > 1 {
+		r.fail(name, fmt.Sprintf("present %d times, want once", n), nil)
+	}
+	v := r.last(name)
+	if !isText(v) {
+		r.fail(name, fmt.Sprintf("%.120q is not UTF-8 text without NUL", v), nil)
+	}
+	return v
+}
+
+func (r *reader) required(name string) string {
+	if r.count(name) == 0 {
+		r.fail(name, "missing", nil)
+		return ""
+	}
+	v := r.optional(name)
+	if v == "" {
+		r.fail(name, "empty", nil)
+	}
+	return v
+}
+
+// key does not judge a key's time: an event from the future is no malformed
+// record.
+func (r *reader) key(name string) outbox.Key {
+	text := r.required(name)
+	k, err := outbox.ParseKeyAt(text, time.Time{}, outbox.NoSkewLimit)
+	if err != nil {
+		r.fail(name, err.Error(), err)
+	}
+	return k
+}
+
+func (r *reader) time(name string) time.Time {
+	v := r.optional(name)
+	if v == "" {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339Nano, v)
+	if err != nil {
+		r.fail(name, fmt.Sprintf("%.120q is not a time of RFC 3339", v), err)
+	}
+	return t.UTC()
+}
+
+func (r *reader) uuid(name string) uuid.UUID {
+	v := r.optional(name)
+	if v == "" {
+		return uuid.Nil
+	}
+	id, err := uuid.Parse(v)
+	if err != nil || id == uuid.Nil {
+		r.fail(name, fmt.Sprintf("%.120q is not a UUID", v), err)
+	}
+	return id
+}
+
+// others returns the headers outside the contract, nil when there are none.
+func (r *reader) others() map[string]string {
+	var m map[string]string
+	for _, h := range r.headers {
+		if outbox.ReservedHeader(h.Name) || strings.EqualFold(h.Name, outbox.HeaderContentType) {
+			continue
+		}
+		if m == nil {
+			m = make(map[string]string)
+		}
+		m[h.Name] = string(h.Value)
+	}
+	return m
+}
+
+// contentType returns the name under which the record carries its content
+// type: some gateways write Content-Type.
+func contentType(headers []Header) string {
+	for _, h := range headers {
+		if strings.EqualFold(h.Name, outbox.HeaderContentType) {
+			return h.Name
+		}
+	}
+	return outbox.HeaderContentType
+}

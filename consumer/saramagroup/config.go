@@ -1,0 +1,154 @@
+package saramagroup
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// Defaults of [Config].
+const (
+	DefaultClientID       = "onceward"
+	DefaultRetryMin       = 100 * time.Millisecond
+	DefaultRetryMax       = 30 * time.Second
+	DefaultCommitInterval = time.Second
+	DefaultDrainTimeout   = 5 * time.Second
+)
+
+// DefaultVersion is the oldest Kafka that is supported, 2.8. Newer brokers
+// speak its protocol.
+var DefaultVersion = sarama.V2_8_0_0
+
+// Config says what to consume and how to reach Kafka. The zero value of an
+// optional field means its default.
+type Config struct {
+	// Topics are the topics to consume, at least one. A topic that does not
+	// exist yet is waited for.
+	Topics []string
+	// Version is the protocol version to speak, at least and by default
+	// [DefaultVersion].
+	Version sarama.KafkaVersion
+	// ClientID names this program to the brokers; default [DefaultClientID].
+	ClientID string
+	// TLS encrypts the connections to Kafka; nil is plain text.
+	TLS *tls.Config
+	// SASL logs in; nil is no login.
+	SASL *SASL
+	// Insecure allows SASL without TLS, which shows credentials to the network.
+	Insecure bool
+	// RetryMin and RetryMax bound the pause before a failed delivery, or a
+	// failed join, is tried again. The pause doubles from RetryMin and is
+	// shortened at random by up to a half. Defaults [DefaultRetryMin] and
+	// [DefaultRetryMax].
+	RetryMin, RetryMax time.Duration
+	// CommitInterval is how often offsets are committed; they are committed at
+	// the end of each session as well. A crash redelivers what was finished
+	// since, which the claims then know. Default [DefaultCommitInterval].
+	CommitInterval time.Duration
+	// DrainTimeout is how long the message in hand may go on when the session
+	// ends, by a rebalance or the end of the context, before it is rolled back.
+	// Less than a minute, Kafka's rebalance timeout; default
+	// [DefaultDrainTimeout].
+	DrainTimeout time.Duration
+	// Logger gets the member's life and each failed delivery. Default: no
+	// logging.
+	Logger *slog.Logger
+
+	// hooks lets tests replace the network and build in defects.
+	hooks hooks
+}
+
+// hooks are set by tests only; nil fields change nothing.
+type hooks struct {
+	config func(*sarama.Config)
+	member func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler
+}
+
+// SASL is a login with user and password.
+type SASL struct {
+	Mechanism Mechanism
+	User      string
+	Password  string
+}
+
+// Mechanism is a SASL mechanism.
+type Mechanism string
+
+// The mechanisms that are supported.
+const (
+	Plain       Mechanism = "PLAIN"
+	ScramSHA256 Mechanism = "SCRAM-SHA-256"
+	ScramSHA512 Mechanism = "SCRAM-SHA-512"
+)
+
+func (c Config) withDefaults() Config {
+	if c.Version == (sarama.KafkaVersion{}) {
+		c.Version = DefaultVersion
+	}
+	if c.ClientID == "" {
+		c.ClientID = DefaultClientID
+	}
+	for _, d := range []struct {
+		field *time.Duration
+		value time.Duration
+	}{
+		{&c.RetryMin, DefaultRetryMin},
+		{&c.RetryMax, DefaultRetryMax},
+		{&c.CommitInterval, DefaultCommitInterval},
+		{&c.DrainTimeout, DefaultDrainTimeout},
+	} {
+		if *d.field == 0 {
+			*d.field = d.value
+		}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	if len(c.Topics) == 0 {
+		return errors.New("config: Topics is empty; name at least one topic")
+	}
+	for i, topic := range c.Topics {
+		if topic == "" {
+			return fmt.Errorf("config: Topics[%d] is empty", i)
+		}
+	}
+	if !c.Version.IsAtLeast(DefaultVersion) {
+		return fmt.Errorf("config: Version %s: want at least %s", c.Version, DefaultVersion)
+	}
+	if c.RetryMin < 0 || c.RetryMax < c.RetryMin {
+		return fmt.Errorf("config: RetryMin %s, RetryMax %s: want 0 < RetryMin <= RetryMax", c.RetryMin, c.RetryMax)
+	}
+	if c.CommitInterval < 0 {
+		return fmt.Errorf("config: CommitInterval %s: want more than 0", c.CommitInterval)
+	}
+	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout {
+		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout)
+	}
+	return c.SASL.validate(c.TLS != nil || c.Insecure)
+}
+
+func (s *SASL) validate(secure bool) error {
+	if s == nil {
+		return nil
+	}
+	switch s.Mechanism {
+	case Plain, ScramSHA256, ScramSHA512:
+	default:
+		return fmt.Errorf("config: SASL.Mechanism %q: want %s, %s or %s", s.Mechanism, Plain, ScramSHA256, ScramSHA512)
+	}
+	if s.User == "" || s.Password == "" {
+		return errors.New("config: SASL.User and SASL.Password are both required")
+	}
+	if !secure {
+		return errors.New("config: SASL without TLS shows the credentials to the network; set TLS, or Insecure if the network is trusted")
+	}
+	return nil
+}

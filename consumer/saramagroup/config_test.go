@@ -1,0 +1,114 @@
+package saramagroup_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup"
+)
+
+// Each of these differs from sarama's default, which can lose an event or show
+// one that was aborted. A new version of sarama must not change them unseen.
+func TestSaramaConfigIsPinned(t *testing.T) {
+	s, err := saramagroup.Config{Topics: []string{topic}}.SaramaConfig()
+	require.NoError(t, err)
+	std := sarama.NewConfig()
+	require.NotEqual(t, std.Consumer.Offsets.Initial, s.Consumer.Offsets.Initial)
+	require.Equal(t, sarama.OffsetOldest, s.Consumer.Offsets.Initial)
+	require.NotEqual(t, std.Consumer.Group.ResetInvalidOffsets, s.Consumer.Group.ResetInvalidOffsets)
+	require.False(t, s.Consumer.Group.ResetInvalidOffsets)
+	require.NotEqual(t, std.Consumer.Offsets.AutoCommit.Enable, s.Consumer.Offsets.AutoCommit.Enable)
+	require.False(t, s.Consumer.Offsets.AutoCommit.Enable)
+	require.NotEqual(t, std.Consumer.IsolationLevel, s.Consumer.IsolationLevel)
+	require.Equal(t, sarama.ReadCommitted, s.Consumer.IsolationLevel)
+	require.NotEqual(t, std.Metadata.AllowAutoTopicCreation, s.Metadata.AllowAutoTopicCreation)
+	require.False(t, s.Metadata.AllowAutoTopicCreation)
+	require.True(t, s.Consumer.Return.Errors, "Run watches for lost messages there")
+	require.Equal(t, sarama.V2_8_0_0, s.Version)
+	require.Equal(t, "onceward", s.ClientID)
+	require.Equal(t, consumer.DefaultSessionTimeout, s.Consumer.Group.Session.Timeout, "claims and partitions go together")
+	require.Equal(t, time.Minute, s.Consumer.Group.Rebalance.Timeout)
+	require.Len(t, s.Consumer.Group.Rebalance.GroupStrategies, 1)
+	require.Equal(t, sarama.StickyBalanceStrategyName, s.Consumer.Group.Rebalance.GroupStrategies[0].Name())
+	require.False(t, s.Net.TLS.Enable)
+	require.False(t, s.Net.SASL.Enable)
+}
+
+func TestSecurity(t *testing.T) {
+	for _, m := range []saramagroup.Mechanism{saramagroup.Plain, saramagroup.ScramSHA512} {
+		s, err := saramagroup.Config{
+			Topics: []string{topic}, TLS: &tls.Config{ServerName: "kafka"},
+			SASL: &saramagroup.SASL{Mechanism: m, User: "u", Password: "p"},
+		}.SaramaConfig()
+		require.NoError(t, err)
+		require.True(t, s.Net.TLS.Enable)
+		require.Equal(t, "kafka", s.Net.TLS.Config.ServerName)
+		require.True(t, s.Net.SASL.Enable)
+		require.Equal(t, sarama.SASLMechanism(m), s.Net.SASL.Mechanism)
+	}
+}
+
+func TestConfigErrorsNameFieldAndValue(t *testing.T) {
+	ok := []string{topic}
+	for name, c := range map[string]struct {
+		cfg  saramagroup.Config
+		want string
+	}{
+		"no topics":        {saramagroup.Config{}, "Topics is empty"},
+		"empty topic":      {saramagroup.Config{Topics: []string{"a", ""}}, "Topics[1]"},
+		"old version":      {saramagroup.Config{Topics: ok, Version: sarama.V2_7_0_0}, "Version 2.7.0: want at least 2.8.0"},
+		"retry":            {saramagroup.Config{Topics: ok, RetryMin: time.Minute}, "RetryMin 1m0s, RetryMax 30s"},
+		"negative retry":   {saramagroup.Config{Topics: ok, RetryMin: -1}, "RetryMin -1ns"},
+		"negative commit":  {saramagroup.Config{Topics: ok, CommitInterval: -1}, "CommitInterval -1ns"},
+		"long drain":       {saramagroup.Config{Topics: ok, DrainTimeout: time.Minute}, "DrainTimeout 1m0s"},
+		"mechanism":        {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "NTLM"}}, `SASL.Mechanism "NTLM"`},
+		"no password":      {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u"}}, "SASL.Password"},
+		"SASL without TLS": {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u", Password: "p"}}, "SASL without TLS"},
+	} {
+		_, err := c.cfg.SaramaConfig()
+		require.ErrorContains(t, err, c.want, name)
+		require.ErrorContains(t, saramagroup.Run(t.Context(), []string{"localhost:1"}, newHandler(nil), c.cfg), c.want, name)
+	}
+}
+
+func TestRunRefusesAtOnce(t *testing.T) {
+	cfg := saramagroup.Config{Topics: []string{topic}}
+	require.ErrorContains(t, saramagroup.Run(t.Context(), nil, newHandler(nil), cfg), "no brokers")
+
+	r := consumer.NewRouter(&consumer.Processor{})
+	r.Tx("", nil)
+	require.ErrorIs(t, saramagroup.Run(t.Context(), []string{"localhost:1"}, r, cfg), consumer.ErrRegistration)
+}
+
+func TestBackoff(t *testing.T) {
+	c := saramagroup.Config{RetryMin: 100 * time.Millisecond, RetryMax: time.Second}
+	for range 100 {
+		for i, d := range saramagroup.Steps(c, 6) {
+			whole := []int64{100, 200, 400, 800, 1000, 1000}[i] * int64(time.Millisecond)
+			require.GreaterOrEqual(t, d, whole/2)
+			require.LessOrEqual(t, d, whole)
+		}
+	}
+}
+
+func TestHopeless(t *testing.T) {
+	for _, err := range []error{
+		sarama.ConfigurationError("x"), sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed,
+		sarama.Wrap(sarama.ErrOutOfBrokers, sarama.ErrSASLAuthenticationFailed),
+	} {
+		require.True(t, saramagroup.Hopeless(fmt.Errorf("join: %w", err)), "%v", err)
+	}
+	for _, err := range []error{
+		nil, errors.New("x"), sarama.ErrOutOfBrokers, sarama.ErrUnknownTopicOrPartition, sarama.ErrRebalanceInProgress,
+		sarama.ErrNotCoordinatorForConsumer, sarama.ErrNetworkException,
+	} {
+		require.False(t, saramagroup.Hopeless(err), "%v", err)
+	}
+}

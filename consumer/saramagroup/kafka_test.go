@@ -1,0 +1,274 @@
+package saramagroup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/rcrowley/go-metrics"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"go.uber.org/goleak"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup"
+)
+
+func TestMain(m *testing.M) {
+	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
+	goleak.VerifyTestMain(m)
+}
+
+const topic = "orders"
+
+// kafka is an in-process cluster on a virtual network, in fake time.
+type kafka struct {
+	t       *testing.T
+	cluster *kfake.Cluster
+	network kfake.VirtualNetwork
+
+	mu    sync.Mutex
+	down  bool
+	conns map[net.Conn]bool
+}
+
+// inFakeTime runs the test in a bubble with a cluster and a topic.
+func inFakeTime(t *testing.T, test func(k *kafka)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		k := &kafka{t: t, conns: make(map[net.Conn]bool)}
+		var err error
+		k.cluster, err = kfake.NewCluster(kfake.NumBrokers(2), kfake.Ports(9092, 9093), kfake.ListenFn(k.network.Listen), kfake.SeedTopics(2, topic))
+		require.NoError(t, err)
+		// sarama holds a mutex of the broker during a request, and fake time
+		// stands still while anybody waits for a mutex: the fetches, which
+		// last, go to another broker than the commits.
+		for p := range int32(2) {
+			require.NoError(t, k.cluster.MoveTopicPartition(topic, p, 1-k.cluster.CoordinatorFor("billing")))
+		}
+		// Goroutines of sarama that sleep end in time, which stands still when
+		// the test function has returned.
+		defer func() { <-time.After(time.Minute) }()
+		defer k.cluster.Close()
+		test(k)
+	})
+}
+
+// Dial connects to the broker unless the network is down.
+func (k *kafka) Dial(_, addr string) (net.Conn, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.down {
+		return nil, errors.New("network is down")
+	}
+	conn, err := k.network.DialContext(context.Background(), "tcp", addr)
+	if err == nil {
+		k.conns[conn] = true
+	}
+	return conn, err
+}
+
+// cut closes all connections and refuses new ones, until it is called again.
+func (k *kafka) cut(down bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.down = down
+	for conn := range k.conns {
+		_ = conn.Close()
+		delete(k.conns, conn)
+	}
+}
+
+func (k *kafka) dialer(s *sarama.Config) {
+	s.Net.Proxy.Enable = true
+	s.Net.Proxy.Dialer = k
+}
+
+// client returns a client for the test's own use.
+func (k *kafka) client(adjust func(*sarama.Config)) sarama.Client {
+	k.t.Helper()
+	s := sarama.NewConfig()
+	s.Version = sarama.V2_8_0_0
+	s.Producer.RequiredAcks = sarama.WaitForAll
+	s.Producer.Return.Successes = true
+	s.Producer.Partitioner = sarama.NewManualPartitioner
+	k.dialer(s)
+	if adjust != nil {
+		adjust(s)
+	}
+	c, err := sarama.NewClient(k.cluster.ListenAddrs(), s)
+	require.NoError(k.t, err)
+	return c
+}
+
+// produce writes n messages to each of the two partitions.
+func (k *kafka) produce(n int) {
+	k.t.Helper()
+	var msgs []*sarama.ProducerMessage
+	for i := range 2 * n {
+		msgs = append(msgs, &sarama.ProducerMessage{Topic: topic, Partition: int32(i % 2), Value: sarama.StringEncoder(fmt.Sprint(i))})
+	}
+	k.send(msgs...)
+}
+
+func (k *kafka) send(msgs ...*sarama.ProducerMessage) {
+	k.t.Helper()
+	k.producer(nil, func(p sarama.AsyncProducer) { k.sendWith(p, msgs...) })
+}
+
+// producer makes an asynchronous one: the synchronous keeps channels in a pool
+// of the process, which bubbles must not share.
+func (k *kafka) producer(adjust func(*sarama.Config), do func(sarama.AsyncProducer)) {
+	k.t.Helper()
+	c := k.client(adjust)
+	defer closing(k.t, c)
+	p, err := sarama.NewAsyncProducerFromClient(c)
+	require.NoError(k.t, err)
+	defer closing(k.t, p)
+	do(p)
+}
+
+func (k *kafka) sendWith(p sarama.AsyncProducer, msgs ...*sarama.ProducerMessage) {
+	k.t.Helper()
+	for _, msg := range msgs {
+		p.Input() <- msg
+		select {
+		case <-p.Successes():
+		case err := <-p.Errors():
+			require.NoError(k.t, err)
+		}
+	}
+}
+
+// committed returns the group's committed offsets of both partitions, -1 for
+// none.
+func (k *kafka) committed() [2]int64 {
+	return [2]int64{k.offset(0), k.offset(1)}
+}
+
+func (k *kafka) offset(partition int32) int64 {
+	info := k.cluster.GroupInfo("billing")
+	if info == nil {
+		return -1
+	}
+	commit, ok := info.Commits[topic][partition]
+	if !ok {
+		return -1
+	}
+	return commit.Offset
+}
+
+func closing(t *testing.T, c io.Closer) {
+	t.Helper()
+	require.NoError(t, c.Close())
+}
+
+// defect is a mistake that a test builds in; the zero defect is none.
+type defect struct {
+	config  func(*sarama.Config)
+	member  func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler
+	handler func(saramagroup.Handler) saramagroup.Handler
+}
+
+// run starts a member of the group. The returned function ends it and returns
+// what Run returned.
+func (k *kafka) run(h saramagroup.Handler, d defect, adjust ...func(*saramagroup.Config)) (stop func() error, ended <-chan error) {
+	cfg := saramagroup.Config{Topics: []string{topic}}.Hooks(func(s *sarama.Config) {
+		k.dialer(s)
+		if d.config != nil {
+			d.config(s)
+		}
+	}, d.member)
+	for _, f := range adjust {
+		f(&cfg)
+	}
+	if d.handler != nil {
+		h = d.handler(h)
+	}
+	ctx, cancel := context.WithCancel(k.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- saramagroup.Run(ctx, k.cluster.ListenAddrs(), h, cfg) }()
+	return func() error { cancel(); return <-done }, done
+}
+
+// handler records what it is given. react decides about each delivery, the
+// first attempt being 1; nil processes everything.
+type handler struct {
+	react    func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)
+	finished chan consumer.Record // one for each acknowledged delivery
+
+	mu       sync.Mutex
+	attempts map[consumer.Source]int
+}
+
+func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)) *handler {
+	return &handler{react: react, finished: make(chan consumer.Record, 1000), attempts: make(map[consumer.Source]int)}
+}
+
+func (*handler) Group() string { return "billing" }
+func (*handler) Err() error    { return nil }
+
+func (h *handler) HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {
+	h.mu.Lock()
+	h.attempts[rec.Source]++
+	attempt := h.attempts[rec.Source]
+	h.mu.Unlock()
+	outcome, err := consumer.Processed, error(nil)
+	if h.react != nil {
+		outcome, err = h.react(ctx, rec, attempt)
+	}
+	if err == nil && outcome.Acknowledges() {
+		h.finished <- rec
+	}
+	return outcome, err
+}
+
+// await returns the next n finished records, or an error after a minute of
+// fake time.
+func (h *handler) await(n int) ([]consumer.Record, error) {
+	limit := time.After(time.Minute)
+	var recs []consumer.Record
+	for len(recs) < n {
+		select {
+		case rec := <-h.finished:
+			recs = append(recs, rec)
+		case <-limit:
+			return recs, fmt.Errorf("%d of %d messages finished", len(recs), n)
+		}
+	}
+	return recs, nil
+}
+
+// awaitEach waits until offset n-1 of both partitions is finished, however
+// often others are delivered again.
+func (h *handler) awaitEach(n int64) error {
+	var reached [2]bool
+	for reached != [2]bool{true, true} {
+		recs, err := h.await(1)
+		if err != nil {
+			return err
+		}
+		if src := recs[0].Source; src.Offset == n-1 {
+			reached[src.Partition] = true
+		}
+	}
+	return nil
+}
+
+// offsets returns the offsets of one partition's records in their order.
+func offsets(recs []consumer.Record, partition int32) []int64 {
+	var got []int64
+	for _, r := range recs {
+		if r.Source.Partition == partition {
+			got = append(got, r.Source.Offset)
+		}
+	}
+	return got
+}

@@ -1,0 +1,189 @@
+package saramagroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+// Handler is what Run feeds; *consumer.Router is one. HandleRecord is called
+// by one goroutine per partition, and must return soon after its context ends.
+type Handler interface {
+	// Group returns the name of the consumer group.
+	Group() string
+	// Err returns why no record can be handled, or nil.
+	Err() error
+	// HandleRecord delivers one record. The record is finished if and only if
+	// the error is nil and the outcome acknowledges.
+	HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error)
+}
+
+// shortSession is how long a session must last, or else finish a message, not
+// to count as a failed one after which Run pauses: one heartbeat.
+const shortSession = 3 * time.Second
+
+// Run consumes as a member of the handler's group until ctx ends. It rides
+// through outages of Kafka and PostgreSQL, see the package comment. It returns
+// nil when ctx has ended and the offsets of all finished messages were
+// committed as far as Kafka could be reached, and an error when going on is
+// pointless. It leaves the group before it returns.
+func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
+	cfg = cfg.withDefaults()
+	if len(brokers) == 0 {
+		return errors.New("consume: no brokers given")
+	}
+	if err := handler.Err(); err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	sc, err := cfg.SaramaConfig()
+	if err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	r := &runner{
+		handler: handler, brokers: brokers, cfg: cfg, sarama: sc,
+		stop:  func(err error) { stop(fatal{err}) },
+		log:   cfg.Logger.With("group", handler.Group()),
+		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax},
+	}
+	return r.run(ctx)
+}
+
+// runner is one call of Run.
+type runner struct {
+	handler Handler
+	brokers []string
+	cfg     Config
+	sarama  *sarama.Config
+	stop    func(error) // ends run with the error
+	log     *slog.Logger
+	pause   backoff
+}
+
+// fatal marks the cause of a context that run has ended itself.
+type fatal struct{ error }
+
+func (r *runner) run(ctx context.Context) error {
+	group, err := r.connect(ctx)
+	switch {
+	case group != nil:
+	case ctx.Err() != nil:
+		return failure(ctx)
+	default:
+		return err
+	}
+	var watcher sync.WaitGroup
+	watcher.Go(func() { r.watch(group.Errors()) })
+	err = r.consume(ctx, group)
+	if closeErr := group.Close(); closeErr != nil {
+		r.log.Warn("leaving the group failed; Kafka will notice by its session timeout", "error", closeErr)
+	}
+	watcher.Wait() // Close has ended the errors
+	return err
+}
+
+// connect tries until Kafka answers or ctx ends.
+func (r *runner) connect(ctx context.Context) (sarama.ConsumerGroup, error) {
+	for {
+		group, err := sarama.NewConsumerGroup(r.brokers, r.handler.Group(), r.sarama)
+		if err == nil {
+			r.pause.reset()
+			return group, nil
+		}
+		if hopeless(err) {
+			return nil, fmt.Errorf("connect to Kafka: %w", err)
+		}
+		if !r.wait(ctx, "Kafka does not answer", err) {
+			return nil, err
+		}
+	}
+}
+
+// consume runs session after session.
+func (r *runner) consume(ctx context.Context, group sarama.ConsumerGroup) error {
+	for {
+		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log}
+		started := time.Now()
+		err := group.Consume(ctx, r.cfg.Topics, r.hooked(m))
+		if ctx.Err() != nil {
+			return failure(ctx)
+		}
+		if hopeless(err) {
+			return fmt.Errorf("consume %v as group %q: %w", r.cfg.Topics, r.handler.Group(), err)
+		}
+		if err == nil && (m.finished.Load() > 0 || time.Since(started) >= shortSession) {
+			r.pause.reset()
+			continue
+		}
+		if !r.wait(ctx, "no session with Kafka", err) {
+			return failure(ctx)
+		}
+	}
+}
+
+func (r *runner) hooked(m *member) sarama.ConsumerGroupHandler {
+	if r.cfg.hooks.member == nil {
+		return m
+	}
+	return r.cfg.hooks.member(m)
+}
+
+// failure returns what was given to runner.stop, nil when the caller's own
+// context ended.
+func failure(ctx context.Context) error {
+	if f, ok := context.Cause(ctx).(fatal); ok { //nolint:errorlint // the cause itself, not what it wraps
+		return f.error
+	}
+	return nil
+}
+
+func (r *runner) wait(ctx context.Context, what string, err error) bool {
+	if ctx.Err() != nil {
+		return false
+	}
+	delay := r.pause.step()
+	r.log.Warn(what, "error", err, "retry_in", delay)
+	return sleep(ctx, delay)
+}
+
+// watch logs what sarama reports from its own goroutines, until the group is
+// closed. An offset that Kafka no longer has ends Run: to go on anywhere else
+// would skip messages.
+func (r *runner) watch(reports <-chan error) {
+	for err := range reports {
+		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
+				"find out what was lost with `outboxctl verify`, then set the group's offset by hand", r.handler.Group(), err))
+			continue
+		}
+		r.log.Warn("Kafka reports an error", "error", err)
+	}
+}
+
+// hopeless reports whether joining again cannot help before a person changes
+// something.
+func hopeless(err error) bool {
+	var config sarama.ConfigurationError
+	if errors.As(err, &config) {
+		return true
+	}
+	for _, target := range []error{
+		sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism,
+		sarama.ErrTopicAuthorizationFailed, sarama.ErrGroupAuthorizationFailed, sarama.ErrClusterAuthorizationFailed,
+		sarama.ErrInconsistentGroupProtocol, sarama.ErrInvalidGroupId, sarama.ErrInvalidTopic,
+		sarama.ErrInvalidSessionTimeout, sarama.ErrUnsupportedVersion,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,72 @@
+package saramagroup
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// Times of the group membership.
+const (
+	// sessionTimeout is that of Kafka's own clients since 3.0, and that of the
+	// claims (consumer.DefaultSessionTimeout): a stopped process loses its
+	// partitions and its claims at about the same time.
+	sessionTimeout   = 45 * time.Second
+	rebalanceTimeout = 60 * time.Second
+)
+
+// SaramaConfig returns the configuration with which [Run] consumes, or the
+// first thing that is wrong with c. Five of sarama's defaults can each lose an
+// event or show one that was aborted; they are replaced:
+//
+//   - a group without offsets starts at the oldest message, not at the newest;
+//   - an offset that Kafka no longer has is an error, not a jump to the end;
+//   - offsets are committed by Run, for finished messages only;
+//   - records of aborted transactions are not seen;
+//   - a topic that is missing is not created by being asked for.
+func (c Config) SaramaConfig() (*sarama.Config, error) {
+	c = c.withDefaults()
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	s := sarama.NewConfig()
+	s.Version = c.Version
+	s.ClientID = c.ClientID
+
+	s.Consumer.Offsets.Initial = sarama.OffsetOldest
+	s.Consumer.Offsets.AutoCommit.Enable = false
+	s.Consumer.IsolationLevel = sarama.ReadCommitted
+	s.Consumer.Return.Errors = true
+	s.Consumer.Group.ResetInvalidOffsets = false
+	s.Consumer.Group.Session.Timeout = sessionTimeout
+	s.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
+	// Sticky in the eager protocol: a rebalance ends every claim, and so no
+	// claim outlives the generation in which its offsets may be committed.
+	s.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}
+
+	s.Metadata.AllowAutoTopicCreation = false
+	s.Metadata.Full = false
+	s.Net.DialTimeout = 10 * time.Second
+	c.secure(s)
+	if c.hooks.config != nil {
+		c.hooks.config(s)
+	}
+	return s, s.Validate()
+}
+
+func (c Config) secure(s *sarama.Config) {
+	if c.TLS != nil {
+		s.Net.TLS.Enable = true
+		s.Net.TLS.Config = c.TLS
+	}
+	if c.SASL == nil {
+		return
+	}
+	s.Net.SASL.Enable = true
+	s.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
+	s.Net.SASL.User = c.SASL.User
+	s.Net.SASL.Password = c.SASL.Password
+	if c.SASL.Mechanism != Plain {
+		s.Net.SASL.SCRAMClientGeneratorFunc = newScram(c.SASL.Mechanism)
+	}
+}
