@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+)
+
+// Exit codes.
+const (
+	exitFine   = 0
+	exitFailed = 1
+	exitUsage  = 2
+	exitWrong  = 3
+)
+
+// errWrong: the command worked, and what it found is not as it should be. The
+// answer is on standard output already.
+var errWrong = errors.New("found something wrong")
+
+// usageError is a call that cannot be understood.
+type usageError struct{ msg string }
+
+func (e *usageError) Error() string { return e.msg }
+
+func usage(format string, args ...any) error {
+	return &usageError{msg: fmt.Sprintf(format, args...)}
+}
+
+// run is the whole program: args as in os.Args, the exit code back. It touches
+// no global state, so that tests may call it side by side.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	app := newApp(stdout, stderr)
+	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
+	var wrongCall *usageError
+	switch {
+	case err == nil:
+		return exitFine
+	case errors.Is(err, errWrong):
+		return exitWrong
+	case errors.As(err, &wrongCall):
+		fmt.Fprintf(stderr, "outboxctl: %v\nRun `outboxctl help` to see what there is.\n", err) //nolint:errcheck // nobody is left to tell
+		return exitUsage
+	case ctx.Err() != nil:
+		fmt.Fprintln(stderr, "outboxctl: interrupted") //nolint:errcheck // nobody is left to tell
+		return exitFailed
+	}
+	fmt.Fprintf(stderr, "outboxctl: %v\n", err) //nolint:errcheck // nobody is left to tell
+	return exitFailed
+}
+
+func newApp(stdout, stderr io.Writer) *cli.App {
+	app := &cli.App{
+		Name:            "outboxctl",
+		Usage:           "install Onceward's tables and look at the events in them",
+		Writer:          stdout,
+		ErrWriter:       stderr,
+		HideVersion:     true,
+		HideHelpCommand: false,
+		ExitErrHandler:  func(*cli.Context, error) {}, // the exit code is run's answer
+		Action:          unknownCommand,
+		OnUsageError:    badFlag,
+		Commands:        []*cli.Command{migrateCommand(), statusCommand(), showCommand()},
+	}
+	refuseBadFlags(app.Commands)
+	return app
+}
+
+// refuseBadFlags gives every command the same answer to a flag that it does
+// not have.
+func refuseBadFlags(commands []*cli.Command) {
+	for _, c := range commands {
+		c.OnUsageError = badFlag
+		if len(c.Subcommands) > 0 {
+			c.Action = unknownCommand
+			refuseBadFlags(c.Subcommands)
+		} else {
+			c.HideHelpCommand = true // a positional argument may be "help"
+		}
+	}
+}
+
+// unknownCommand runs where a command was expected and none was found.
+func unknownCommand(c *cli.Context) error {
+	commands := c.Command.Subcommands
+	if len(commands) == 0 {
+		commands = c.App.Commands
+	}
+	given := c.Args().First()
+	if given == "" {
+		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(commandNames(commands), ", "))
+	}
+	return usage("unknown command %q; did you mean %q?", given, nearest(given, commandNames(commands)))
+}
+
+func commandNames(commands []*cli.Command) []string {
+	var out []string
+	for _, c := range commands {
+		if !c.Hidden && c.Name != "help" {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+const undefinedFlag = "flag provided but not defined: -"
+
+// badFlag turns the flag package's words into ours.
+func badFlag(c *cli.Context, err error, _ bool) error {
+	given, ok := strings.CutPrefix(err.Error(), undefinedFlag)
+	if !ok {
+		return usage("%s: %v", c.Command.HelpName, err)
+	}
+	given = strings.TrimLeft(given, "-")
+	var known []string
+	for _, f := range c.Command.Flags {
+		known = append(known, f.Names()...)
+	}
+	if len(known) == 0 {
+		return usage("%s: unknown flag --%s", c.Command.HelpName, given)
+	}
+	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, nearest(given, known))
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
+
+// call runs the program and returns its exit code and both outputs.
+func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(t.Context(), append([]string{"outboxctl"}, args...), &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestWrongCalls(t *testing.T) {
+	t.Setenv(dsnVariable, "")
+	for call1, want := range map[string]string{
+		"":                                     "a command is missing; want one of migrate, status, show",
+		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
+		"migrate":                              "a command is missing; want one of up, down, status",
+		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
+		"migrate up":                           "--side is missing; want outbox",
+		"migrate up --side producer":           `side "producer": want outbox`,
+		"migrate up --side outbox":             "no database; give --dsn",
+		"migrate up --sied outbox":             "unknown flag --sied; did you mean --side?",
+		"migrate up --side outbox extra":       `takes no argument, got "extra"`,
+		"migrate up --side consumer --relay r": "only the outbox side has a publication",
+		"migrate up --side outbox --relay A-B": `relay name "A-B": want 1 to 54`,
+		"migrate down --side outbox":           "add --yes to do it, or --dry-run",
+		"migrate up --side":                    "flag needs an argument",
+		"status --dns x":                       "unknown flag --dns; did you mean --dsn?",
+		"status --output xml":                  `--output "xml": want table or json`,
+		"status here":                          `takes no argument, got "here"`,
+		"status --dsn x --dsn-file y":          "give one of them",
+		"show":                                 "show takes one KEY, got 0; a key looks like payments:",
+		"show a b":                             "show takes one KEY, got 2",
+		"show payments":                        "no colon found",
+		"show help":                            `key "help": separator`,
+		"show payments:0199F3C4-7b1e-7c3a-9a51-3f0c2d1e4b5a": "want 36 lower-case characters",
+		"show " + someKey + " --topic orders":                "--brokers and --topic go together",
+		"show " + someKey + " --output json":                 "no database; give --dsn",
+		"show --playload " + someKey:                         "did you mean --payload?",
+	} {
+		t.Run(call1, func(t *testing.T) {
+			code, stdout, stderr := call(t, strings.Fields(call1)...)
+			require.Equal(t, exitUsage, code, stderr)
+			require.Contains(t, stderr, want)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestHelpIsFine(t *testing.T) {
+	for _, args := range [][]string{{"help"}, {"--help"}, {"migrate", "--help"}, {"migrate", "up", "--help"}, {"show", "--help"}} {
+		code, stdout, stderr := call(t, args...)
+		require.Equal(t, exitFine, code, "%v: %s", args, stderr)
+		require.Contains(t, stdout, "outboxctl")
+	}
+}
+
+func TestPasswordsAreNeverPrinted(t *testing.T) {
+	const secret = "s3cr3t"
+	t.Setenv(dsnVariable, "")
+	for _, dsn := range []string{
+		"postgres://app:" + secret + "@127.0.0.1:1/db",
+		"postgres://app:" + secret + "%zz@127.0.0.1:1/db",
+		"postgres://app:" + secret + "@127.0.0.1:port/db",
+		"postgresql://app:x" + secret + "@[::1/db",
+		"postgres://127.0.0.1:1/db?password=" + secret + "&connect_timeout=x",
+		"host=127.0.0.1 port=1 user=app password=" + secret + " sslmode=none",
+		"host=127.0.0.1 port=1 user=app password = " + secret + " connect_timeout=x",
+		"host=127.0.0.1 password='" + secret,
+		"app:" + secret + "@127.0.0.1/db",
+	} {
+		for _, args := range [][]string{{"status", "--dsn", dsn}, {"show", someKey, "--dsn=" + dsn}} {
+			code, stdout, stderr := call(t, args...)
+			require.Contains(t, []int{exitFailed, exitUsage}, code)
+			require.NotContains(t, stdout+stderr, secret, dsn)
+			require.NotEmpty(t, stderr)
+		}
+		t.Setenv(dsnVariable, dsn)
+		_, stdout, stderr := call(t, "migrate", "status", "--side", "outbox")
+		require.NotContains(t, stdout+stderr, secret, dsn)
+		t.Setenv(dsnVariable, "")
+	}
+}
+
+func TestDSNFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dsn")
+	code, _, stderr := call(t, "status", "--dsn-file", file)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no such file")
+
+	require.NoError(t, os.WriteFile(file, []byte("\n"), 0o600))
+	code, _, stderr = call(t, "status", "--dsn-file", file)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "is empty")
+
+	require.NoError(t, os.WriteFile(file, []byte("postgres://app@127.0.0.1:1/db?sslrootcert=/nowhere/ca.pem&sslmode=verify-full\n"), 0o600))
+	code, _, stderr = call(t, "status", "--dsn-file", file)
+	require.Equal(t, exitUsage, code)
+	require.Contains(t, stderr, "/nowhere/ca.pem")
+
+	require.NoError(t, os.WriteFile(file, []byte("postgres://app@127.0.0.1:1/db\n"), 0o600))
+	code, _, stderr = call(t, "status", "--dsn-file", file)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "connect to PostgreSQL")
+}
+
+func TestFlagsFirst(t *testing.T) {
+	commands := newApp(nil, nil).Commands
+	for given, want := range map[string]string{
+		"outboxctl":                                "outboxctl",
+		"outboxctl show K --output json":           "outboxctl show --output json -- K",
+		"outboxctl show K --payload L":             "outboxctl show --payload -- K L",
+		"outboxctl show --dsn=x K -o json":         "outboxctl show --dsn=x -o json -- K",
+		"outboxctl show --payload -- K --output x": "outboxctl show --payload -- K --output x",
+		"outboxctl migrate up --side outbox":       "outboxctl migrate up --side outbox",
+		"outboxctl migrate down --yes --side x":    "outboxctl migrate down --yes --side x",
+		"outboxctl migrate --side x up":            "outboxctl migrate --side x up",
+		"outboxctl show K --dsn":                   "outboxctl show --dsn -- K",
+		"outboxctl bogus --x":                      "outboxctl bogus --x",
+	} {
+		require.Equal(t, want, strings.Join(flagsFirst(commands, strings.Fields(given)), " "), given)
+	}
+	require.Empty(t, flagsFirst(commands, nil))
+}
+
+func TestNearest(t *testing.T) {
+	require.Equal(t, "status", nearest("statsu", []string{"migrate", "status", "show"}))
+	require.Equal(t, "", nearest("x", nil))
+}

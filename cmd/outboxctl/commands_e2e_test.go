@@ -1,0 +1,211 @@
+//go:build e2e
+
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+func TestMain(m *testing.M) { testdb.Main(m) }
+
+// newDatabase returns an empty database that the commands of the test use.
+func newDatabase(t *testing.T) (*pgxpool.Pool, string) {
+	t.Helper()
+	pool := testdb.New(t, "15")
+	dsn := pool.Config().ConnString()
+	t.Setenv(dsnVariable, dsn)
+	return pool, dsn
+}
+
+func fine(t *testing.T, args ...string) string {
+	t.Helper()
+	code, stdout, stderr := call(t, args...)
+	require.Equal(t, exitFine, code, "%v\n%s%s", args, stdout, stderr)
+	return stdout
+}
+
+func exec(t *testing.T, pool *pgxpool.Pool, sql string, args ...any) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql, args...)
+	require.NoError(t, err)
+}
+
+func enqueue(t *testing.T, pool *pgxpool.Pool, payload string) outbox.Key {
+	t.Helper()
+	key, err := outbox.NewKey("orders")
+	require.NoError(t, err)
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = outbox.Enqueue(t.Context(), tx, outbox.Event{
+		Key: key, AggregateType: "order", AggregateID: "A", Type: "OrderPaid", Payload: []byte(payload), Headers: map[string]string{"tenant": "t1"},
+	})
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit(t.Context()))
+	return key
+}
+
+func decode[T any](t *testing.T, text string) T {
+	t.Helper()
+	var v T
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+func TestMigrateUpStatusDown(t *testing.T) {
+	newDatabase(t)
+	code, stdout, _ := call(t, "migrate", "status", "--side", "outbox")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "not installed; run `outboxctl migrate up --side outbox`")
+
+	plan := fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders", "--dry-run")
+	require.Contains(t, plan, "CREATE TABLE onceward.outbox (")
+	require.Contains(t, plan, `CREATE PUBLICATION "onceward_orders"`)
+	require.NotContains(t, plan, ";;")
+
+	out := fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
+	require.Contains(t, out, "side outbox: version 1, was 0\nmade 22 partitions: outbox_")
+	require.Contains(t, out, "made publication onceward_orders")
+	require.Contains(t, fine(t, "migrate", "up", "--side", "outbox"), "nothing to migrate")
+	require.Equal(t, "-- nothing to do\n", fine(t, "migrate", "up", "--side", "outbox", "--dry-run"))
+
+	st := decode[migrateStatusReport](t, fine(t, "migrate", "status", "--side", "outbox", "--output", "json"))
+	require.EqualValues(t, 1, st.Version)
+	require.Equal(t, 22, st.Partitions.Count)
+	require.Equal(t, 14, st.Partitions.DaysAhead)
+	require.Equal(t, []publicationReport{{Name: "onceward_orders", Faults: []string{}}}, st.Publications)
+
+	up := decode[migrateReport](t, fine(t, "migrate", "up", "--side", "consumer", "-o", "json"))
+	require.Len(t, up.Partitions, 22)
+	require.Contains(t, fine(t, "migrate", "down", "--side", "outbox", "--dry-run"), "DROP TABLE onceward.dead_letters")
+	require.Contains(t, fine(t, "migrate", "down", "--side", "outbox", "--yes"), "kept schema onceward: not empty")
+	require.Contains(t, fine(t, "migrate", "down", "--side", "consumer", "--yes"), "dropped schema onceward")
+}
+
+func TestMissingTablesNameTheCommand(t *testing.T) {
+	pool, _ := newDatabase(t)
+	for _, args := range [][]string{{"status"}, {"show", someKey}} {
+		code, _, stderr := call(t, args...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "run `outboxctl migrate up --side outbox`")
+	}
+	fine(t, "migrate", "up", "--side", "outbox")
+	code, _, stderr := call(t, "show", someKey, "--consumer-dsn", pool.Config().ConnString())
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "run `outboxctl migrate up --side consumer`")
+}
+
+func TestStatus(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
+	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+
+	enqueue(t, pool, "{}")
+	exec(t, pool, "ANALYZE onceward.outbox")
+	exec(t, pool, "SELECT pg_create_logical_replication_slot('onceward_ctl', 'pgoutput')")
+	exec(t, pool, insertState, "onceward_ctl")
+	exec(t, pool, insertLetter, "onceward_ctl", someKey[len("payments:"):], "payments", "open")
+
+	code, stdout, stderr := call(t, "status")
+	require.Equal(t, exitWrong, code, stderr)
+	require.Contains(t, stdout, "about 1 rows")
+	require.Contains(t, stdout, "! relay ctl: nobody is connected to slot onceward_ctl; start the relay")
+	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letters")
+
+	code, stdout, _ = call(t, "status", "--output", "json")
+	require.Equal(t, exitWrong, code)
+	st := decode[statusReport](t, stdout)
+	require.Len(t, st.Relays, 1)
+	require.Equal(t, "idempotent", st.Relays[0].Mode)
+	require.Equal(t, "reserved", st.Relays[0].WALStatus)
+	require.Positive(t, st.Relays[0].RetainedBytes)
+	require.Equal(t, []deadLettersCount{{"onceward_ctl", "open", 1}}, st.DeadLetters)
+
+	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_ctl')")
+	_, stdout, _ = call(t, "status")
+	require.Contains(t, stdout, "its slot onceward_ctl is gone")
+}
+
+const (
+	insertState = `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+VALUES ($1, 'ctl', current_database(), '1', 1, '0/10', 'onceward_orders')`
+	insertLetter = `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type,
+  created_at, tx_id, seq, position, error_class, error, state)
+VALUES ($1, $2, $3, 'order', 'A', 'OrderPaid', 'application/json', now(), pg_current_xact_id(), 1, '0/10', 'too-large', '2 MB is more than 1 MB', $4)`
+)
+
+func TestShowFollowsAnEvent(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	fine(t, "migrate", "up", "--side", "consumer")
+	key := enqueue(t, pool, `{"total": 12}`)
+
+	out := fine(t, "show", key.String())
+	require.Contains(t, out, "pending: no relay has run on this database yet")
+	require.Contains(t, out, `13 B: {"total": 12}`)
+	require.Contains(t, out, "order A")
+	require.Contains(t, out, `{"tenant": "t1"}`)
+
+	exec(t, pool, insertState, "onceward_ctl")
+	require.Contains(t, fine(t, "show", key.String()), "unknown: no relay has a published snapshot yet")
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = '1:1:'")
+	require.Contains(t, fine(t, "show", key.String()), "pending: not covered")
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot(), published_at = now()")
+	require.Contains(t, fine(t, "show", key.String()), "published: covered by the published snapshot of relay ctl")
+	exec(t, pool, insertLetter, "onceward_ctl", key.UUID(), "orders", "open")
+	require.Contains(t, fine(t, "show", key.String()), "dead: too-large: 2 MB is more than 1 MB")
+	exec(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), $1, 'orders', 'order', 'A', 'OrderPaid', now(), 'asked by support')", key.UUID())
+
+	got := decode[showReport](t, fine(t, "show", key.String(), "--payload", "--output", "json", "--consumer-dsn", dsn))
+	require.Equal(t, stateDead, got.State)
+	require.Equal(t, `{"total": 12}`, string(got.Row.Payload))
+	require.Len(t, got.Replays, 1)
+	require.Empty(t, *got.Groups)
+
+	exec(t, pool, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+VALUES ($1, 'billing', 'OrderPaid', 'orders', '\x00', 'p'), ($1, 'mail', 'OrderPaid', 'orders', '\x00', 'd')`, key.UUID())
+	out = fine(t, "show", "--consumer-dsn", dsn, key.String())
+	require.Regexp(t, `billing +processed`, out)
+	require.Regexp(t, `mail +dead`, out)
+}
+
+func TestShowFindsCopiesInKafka(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	key := enqueue(t, pool, "{}")
+	brokers := cluster(t)
+	home := publisher.Partition([]byte("A"), partitions)
+	p := producer(t, brokers, "")
+	send(t, p, home, time.Now(), "orders:other")
+	send(t, p, home, time.Now(), key.String())
+	send(t, p, home, time.Now(), key.String())
+
+	args := []string{"show", key.String(), "--brokers", strings.Join(brokers, ","), "--topic", topic}
+	require.Contains(t, fine(t, args...), "published: found in topic "+topic+" partition "+strconv.Itoa(int(home))+" offset 1")
+	got := decode[showReport](t, fine(t, append(args, "-o", "json")...))
+	require.Len(t, got.Kafka.Copies, 2)
+	require.Equal(t, []int32{home}, got.Kafka.Partitions)
+}
+
+func TestShowOfAnUnknownKey(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	code, stdout, stderr := call(t, "show", someKey)
+	require.Equal(t, exitWrong, code, stderr)
+	require.Contains(t, stdout, "not found: no committed row has this key")
+
+	key := enqueue(t, pool, "{}")
+	code, stdout, _ = call(t, "show", "billing:"+key.UUID().String(), "--output", "json")
+	require.Equal(t, exitWrong, code)
+	require.Equal(t, "this UUID belongs to namespace orders", decode[showReport](t, stdout).Why)
+}

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/migrations"
+)
+
+// dsnVariable holds the connection string when no flag does.
+const dsnVariable = "ONCEWARD_POSTGRES_DSN"
+
+func dsnFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "dsn", Usage: "connect to PostgreSQL with `DSN` (other users of this machine see it; prefer --dsn-file)"},
+		&cli.StringFlag{Name: "dsn-file", Usage: "read the connection string from `FILE`; without both flags it is taken from " + dsnVariable},
+	}
+}
+
+// dsn returns the connection string of --<prefix>dsn or --<prefix>dsn-file;
+// empty when neither is given.
+func dsn(c *cli.Context, prefix string) (string, error) {
+	text, file := c.String(prefix+"dsn"), c.String(prefix+"dsn-file")
+	if text != "" && file != "" {
+		return "", usage("--%sdsn and --%sdsn-file: give one of them", prefix, prefix)
+	}
+	if file == "" {
+		return text, nil
+	}
+	data, err := os.ReadFile(file) //nolint:gosec // G304: the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("read --%sdsn-file: %w", prefix, err)
+	}
+	text = strings.TrimSpace(string(data))
+	if text == "" {
+		return "", fmt.Errorf("read --%sdsn-file: %s is empty", prefix, file)
+	}
+	return text, nil
+}
+
+// connect opens a pool to the database of --dsn, --dsn-file or the
+// environment. The caller closes it.
+func connect(c *cli.Context) (*pgxpool.Pool, error) {
+	text, err := dsn(c, "")
+	if err != nil {
+		return nil, err
+	}
+	if text == "" {
+		text = os.Getenv(dsnVariable)
+	}
+	if text == "" {
+		return nil, usage("%s: no database; give --dsn, --dsn-file or the environment variable %s", c.Command.HelpName, dsnVariable)
+	}
+	return open(c.Context, text)
+}
+
+func open(ctx context.Context, text string) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return nil, parseError(err)
+	}
+	cfg.MaxConns = 4
+	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	return pool, nil
+}
+
+// parseError leaves pgx's words out: they repeat the connection string, and
+// finding the password in a string that cannot be parsed is guesswork.
+func parseError(err error) error {
+	var file *fs.PathError
+	if errors.As(err, &file) { // a certificate, a password file
+		return usage("connection string: %v", file)
+	}
+	return usage("the connection string cannot be parsed (it is not shown, because it may hold a password); " +
+		"want postgres://user@host:5432/database?sslmode=verify-full or host=… port=… user=… dbname=…; " +
+		"in the first form special characters of a password are percent-encoded")
+}
+
+// explain adds what to run when Onceward is not installed, and who may.
+func explain(err error, side migrations.Side) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch pg.Code {
+	case "42P01", "3F000": // undefined_table, invalid_schema_name
+		return fmt.Errorf("%w; this database has no tables of Onceward's %s side: run `outboxctl migrate up --side %s`, or connect to another database",
+			err, side, side)
+	case "42703": // undefined_column
+		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w; connect as a role that may read schema onceward", err)
+	}
+	return err
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// States of an event.
+const (
+	statePending   = "pending"   // committed, not yet published
+	statePublished = "published" // in Kafka
+	stateDead      = "dead"      // in the dead letters, with its reason
+	stateDiscarded = "discarded" // dead, and an operator decided that it stays so
+	stateUnknown   = "unknown"   // nothing says yet whether it was published
+	stateNotFound  = "not found"
+)
+
+// showReport is the JSON answer of show: one event's life.
+type showReport struct {
+	Key         string            `json:"key"`
+	EventTime   time.Time         `json:"event_time"`
+	State       string            `json:"state"`
+	Why         string            `json:"why"`
+	Row         *rowReport        `json:"row"`
+	Relays      []publishedReport `json:"relays"`
+	DeadLetters []letterReport    `json:"dead_letters"`
+	Replays     []replayReport    `json:"replays"`
+	Kafka       *kafkaReport      `json:"kafka,omitempty"`
+	Groups      *[]groupReport    `json:"groups,omitempty"`
+	Refused     []refusedReport   `json:"consumer_dead_letters,omitempty"`
+	otherOwner  string            // namespace that has this UUID
+}
+
+type rowReport struct {
+	AggregateType  string          `json:"aggregate_type"`
+	AggregateID    string          `json:"aggregate_id"`
+	EventType      string          `json:"event_type"`
+	ContentType    string          `json:"content_type"`
+	Headers        json.RawMessage `json:"headers,omitempty"`
+	Traceparent    string          `json:"traceparent,omitempty"`
+	CreatedAt      time.Time       `json:"created_at"`
+	TxID           uint64          `json:"tx_id"`
+	Seq            int64           `json:"seq"`
+	Tombstone      bool            `json:"tombstone"`
+	PayloadBytes   int             `json:"payload_bytes"`
+	PayloadPreview string          `json:"payload_preview"`
+	Payload        []byte          `json:"payload,omitempty"`
+}
+
+// publishedReport is what one relay's published snapshot says of the row's
+// transaction. Known is false until the relay has written one.
+type publishedReport struct {
+	Relay       string     `json:"relay"`
+	Slot        string     `json:"slot"`
+	Known       bool       `json:"known"`
+	Published   bool       `json:"published"`
+	PublishedAt *time.Time `json:"snapshot_at"`
+}
+
+type letterReport struct {
+	Slot        string    `json:"slot"`
+	ID          uuid.UUID `json:"letter_id"` // the event's id, or a replay's
+	State       string    `json:"state"`
+	Class       string    `json:"error_class"`
+	Error       string    `json:"error"`
+	Attempts    int32     `json:"attempts"`
+	Position    string    `json:"position"`
+	FirstAt     time.Time `json:"first_at"`
+	LastAt      time.Time `json:"last_at"`
+	DecidedBy   *string   `json:"decided_by,omitempty"`
+	DecidedWhy  *string   `json:"decided_why,omitempty"`
+	AggregateID string    `json:"aggregate_id"`
+}
+
+type replayReport struct {
+	ID          uuid.UUID `json:"replay_id"`
+	Mode        string    `json:"mode"`
+	Group       *string   `json:"replay_group,omitempty"`
+	Topic       *string   `json:"topic,omitempty"`
+	Reason      string    `json:"reason"`
+	RequestedBy string    `json:"requested_by"`
+	RequestedAt time.Time `json:"requested_at"`
+}
+
+type groupReport struct {
+	Group       string    `json:"group"`
+	Outcome     string    `json:"outcome"`
+	ProcessedAt time.Time `json:"processed_at"`
+}
+
+type refusedReport struct {
+	Group     string    `json:"group"`
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	Reason    string    `json:"reason"`
+	Error     string    `json:"error"`
+	State     string    `json:"state"`
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// readProducer reads everything that the producer's database knows, from one
+// snapshot: the row and the word about its being published belong together.
+func (r *showReport) readProducer(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		q := outboxdb.New(tx)
+		if err := r.readRow(ctx, q, key); err != nil {
+			return err
+		}
+		replays, err := q.ReplaysOfEvent(ctx, key.UUID())
+		if err != nil {
+			return err
+		}
+		ids := []uuid.UUID{key.UUID()}
+		r.Replays = []replayReport{}
+		for _, v := range replays {
+			if v.Namespace != key.Namespace() {
+				continue
+			}
+			ids = append(ids, v.ReplayID)
+			r.Replays = append(r.Replays, replayReport{
+				ID: v.ReplayID, Mode: v.Mode, Group: v.ReplayGroup, Topic: v.Topic,
+				Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+			})
+		}
+		return r.readLetters(ctx, q, key, ids)
+	})
+}
+
+func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key outbox.Key) error {
+	r.Relays = []publishedReport{}
+	row, err := q.FindOutboxRow(ctx, key.UUID())
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if row.Namespace != key.Namespace() {
+		r.otherOwner = row.Namespace
+		return nil
+	}
+	r.Row = &rowReport{
+		AggregateType: row.AggregateType, AggregateID: row.AggregateID, EventType: row.EventType,
+		ContentType: row.ContentType, Headers: row.Headers, CreatedAt: row.CreatedAt.UTC(), TxID: row.TxID, Seq: row.Seq,
+		Tombstone: row.Payload == nil, PayloadBytes: len(row.Payload), Payload: row.Payload,
+	}
+	if row.Traceparent != nil {
+		r.Row.Traceparent = *row.Traceparent
+	}
+	relays, err := q.PublishedBy(ctx, row.TxID)
+	if err != nil {
+		return err
+	}
+	for _, v := range relays {
+		r.Relays = append(r.Relays, publishedReport{
+			Relay: v.Relay, Slot: v.Slot, Known: v.Known, Published: v.Published, PublishedAt: v.PublishedAt,
+		})
+	}
+	return nil
+}
+
+func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key outbox.Key, ids []uuid.UUID) error {
+	letters, err := q.DeadLettersByID(ctx, ids)
+	if err != nil {
+		return err
+	}
+	r.DeadLetters = []letterReport{}
+	for _, v := range letters {
+		if v.Namespace != key.Namespace() {
+			continue
+		}
+		r.DeadLetters = append(r.DeadLetters, letterReport{
+			Slot: v.Slot, ID: v.LetterID, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts,
+			Position: v.Position, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
+			DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, AggregateID: v.AggregateID,
+		})
+	}
+	return nil
+}
+
+// readConsumer reads what every group of a consumer's database did.
+func (r *showReport) readConsumer(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) error {
+	q, id := consumerdb.New(pool), key.UUID()
+	claims, err := q.ClaimsOfEvent(ctx, id)
+	if err != nil {
+		return err
+	}
+	groups := []groupReport{}
+	for _, v := range claims {
+		if v.Namespace == key.Namespace() {
+			groups = append(groups, groupReport{Group: v.ConsumerGroup, Outcome: outcome(v.Outcome), ProcessedAt: v.ProcessedAt.UTC()})
+		}
+	}
+	r.Groups = &groups
+	refused, err := q.DeadLettersOfEvent(ctx, &id)
+	if err != nil {
+		return err
+	}
+	for _, v := range refused {
+		r.Refused = append(r.Refused, refusedReport{
+			Group: v.ConsumerGroup, Topic: v.Topic, Partition: v.KafkaPartition, Offset: v.KafkaOffset,
+			Reason: v.Reason, Error: v.Error, State: v.State, CreatedAt: v.CreatedAt.UTC(),
+		})
+	}
+	return nil
+}
+
+// outcome spells the stored letter out.
+func outcome(letter string) string {
+	switch letter {
+	case "p":
+		return "processed"
+	case "d":
+		return "dead"
+	}
+	return letter
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+const topic, partitions = "orders.order", 3
+
+func cluster(t *testing.T) []string {
+	t.Helper()
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	return c.ListenAddrs()
+}
+
+func producer(t *testing.T, brokers []string, transactional string) sarama.SyncProducer {
+	t.Helper()
+	cfg := sarama.NewConfig()
+	cfg.Version = sarama.V2_8_0_0
+	cfg.Producer.Return.Successes = true
+	cfg.Producer.RequiredAcks = sarama.WaitForAll
+	cfg.Producer.Partitioner = sarama.NewManualPartitioner
+	if transactional != "" {
+		cfg.Producer.Idempotent = true
+		cfg.Producer.Transaction.ID = transactional
+		cfg.Net.MaxOpenRequests = 1
+	}
+	p, err := sarama.NewSyncProducer(brokers, cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+func send(t *testing.T, p sarama.SyncProducer, partition int32, at time.Time, key string, more ...sarama.RecordHeader) {
+	t.Helper()
+	headers := append([]sarama.RecordHeader{{Key: []byte(outbox.HeaderKey), Value: []byte(key)}}, more...)
+	_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: partition, Timestamp: at, Headers: headers, Value: sarama.StringEncoder("v")})
+	require.NoError(t, err)
+}
+
+func TestFindCopiesInTheAggregatesPartition(t *testing.T) {
+	brokers := cluster(t)
+	p := producer(t, brokers, "")
+	at := time.UnixMilli(1_795_219_200_000).UTC()
+	home := publisher.Partition([]byte("A"), partitions)
+	other := (home + 1) % partitions
+
+	send(t, p, home, at.Add(-time.Hour), someKey) // too old to be read
+	send(t, p, home, at, "payments:other")
+	send(t, p, home, at.Add(time.Second), someKey)
+	send(t, p, home, at.Add(2*time.Second), someKey, sarama.RecordHeader{Key: []byte(outbox.HeaderReplayID), Value: []byte("R")})
+	send(t, p, other, at.Add(3*time.Second), someKey, sarama.RecordHeader{Key: []byte(outbox.HeaderRepairID), Value: []byte("G")})
+
+	s := search{Brokers: brokers, Topic: topic, Key: someKey, RecordKey: []byte("A"), From: at}
+	got, err := findCopies(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, []int32{home}, got.Partitions)
+	inHome := []copyReport{
+		{Partition: home, Offset: 2, Timestamp: at.Add(time.Second)},
+		{Partition: home, Offset: 3, Timestamp: at.Add(2 * time.Second), ReplayID: "R"},
+	}
+	require.Equal(t, inHome, got.Copies)
+
+	s.RecordKey = nil
+	got, err = findCopies(t.Context(), s)
+	require.NoError(t, err)
+	require.Len(t, got.Partitions, partitions)
+	require.ElementsMatch(t, append(inHome, copyReport{Partition: other, Offset: 0, Timestamp: at.Add(3 * time.Second), RepairID: "G"}), got.Copies)
+}
+
+// The end of each partition is a transaction's marker, which no consumer is
+// ever given: waiting for a record there would never end.
+func TestFindCopiesSeesWhatIsCommittedOnly(t *testing.T) {
+	brokers := cluster(t)
+	at := time.UnixMilli(1_795_219_200_000).UTC()
+	one := producer(t, brokers, "one")
+	for i, commit := range []bool{true, false, true, false} {
+		require.NoError(t, one.BeginTxn())
+		send(t, one, 0, at.Add(time.Duration(i)*time.Second), someKey)
+		if commit {
+			require.NoError(t, one.CommitTxn())
+		} else {
+			require.NoError(t, one.AbortTxn())
+		}
+	}
+	// An open transaction of another producer: what lies behind is not stable.
+	two := producer(t, brokers, "two")
+	require.NoError(t, two.BeginTxn())
+	send(t, two, 0, at.Add(9*time.Second), someKey)
+	t.Cleanup(func() { require.NoError(t, two.AbortTxn()) })
+
+	got, err := findCopies(t.Context(), search{Brokers: brokers, Topic: topic, Key: someKey, From: at})
+	require.NoError(t, err)
+	require.Equal(t, []copyReport{
+		{Partition: 0, Offset: 0, Timestamp: at},
+		{Partition: 0, Offset: 4, Timestamp: at.Add(2 * time.Second)},
+	}, got.Copies)
+}
+
+func TestFindCopiesFails(t *testing.T) {
+	brokers := cluster(t)
+	_, err := findCopies(t.Context(), search{Brokers: brokers, Topic: "nowhere", Key: someKey})
+	require.ErrorContains(t, err, "look up topic nowhere")
+	_, err = findCopies(t.Context(), search{Brokers: []string{"127.0.0.1:1"}, Topic: topic, Key: someKey})
+	require.ErrorContains(t, err, "look up topic orders.order at [127.0.0.1:1]")
+
+	send(t, producer(t, brokers, ""), 0, time.Now(), someKey)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = findCopies(ctx, search{Brokers: brokers, Topic: topic, Key: someKey, From: time.UnixMilli(0)})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+func TestMatchesSkipsWhatLiesBeforeTheOffset(t *testing.T) {
+	record := func(delta int64) *sarama.Record {
+		return &sarama.Record{OffsetDelta: delta, TimestampDelta: time.Duration(delta) * time.Second,
+			Headers: []*sarama.RecordHeader{{Key: []byte(outbox.HeaderKey), Value: []byte(someKey)}}}
+	}
+	first := time.UnixMilli(1_795_219_200_000).UTC()
+	batch := &sarama.RecordBatch{FirstOffset: 10, LastOffsetDelta: 2, FirstTimestamp: first, MaxTimestamp: first.Add(time.Hour),
+		Records: []*sarama.Record{record(0), record(1), record(2)}}
+	got := matches(batch, 11, 5, someKey)
+	require.Equal(t, []copyReport{
+		{Partition: 5, Offset: 11, Timestamp: first.Add(time.Second)}, {Partition: 5, Offset: 12, Timestamp: first.Add(2 * time.Second)},
+	}, got)
+	batch.LogAppendTime = true
+	require.Equal(t, first.Add(time.Hour), matches(batch, 12, 5, someKey)[0].Timestamp)
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/migrations"
+)
+
+func migrateCommand() *cli.Command {
+	dryRun := &cli.BoolFlag{Name: "dry-run", Usage: "print the SQL that would run, and run nothing"}
+	return &cli.Command{
+		Name:  "migrate",
+		Usage: "install, look at or remove the tables of one side",
+		Subcommands: []*cli.Command{
+			{
+				Name:   "up",
+				Usage:  "install the tables or bring them up to date, with partitions for the days around today",
+				Flags:  migrateFlags(dryRun),
+				Action: func(c *cli.Context) error { return withMigrator(c, migrateUp) },
+			},
+			{
+				Name:   "down",
+				Usage:  "remove the tables with everything in them",
+				Flags:  migrateFlags(dryRun, &cli.BoolFlag{Name: "yes", Usage: "really do it"}),
+				Action: func(c *cli.Context) error { return withMigrator(c, migrateDown) },
+			},
+			{
+				Name:   "status",
+				Usage:  "say what is installed and what is missing",
+				Flags:  migrateFlags(),
+				Action: func(c *cli.Context) error { return withMigrator(c, migrateStatus) },
+			},
+		},
+	}
+}
+
+func migrateFlags(more ...cli.Flag) []cli.Flag {
+	own := []cli.Flag{
+		&cli.StringFlag{Name: "side", Usage: "`SIDE` of the database: outbox (the producer's) or consumer"},
+		&cli.StringFlag{Name: "relay", Usage: "`NAME` of the relay whose publication is made, on the outbox side"},
+		outputFlag(),
+	}
+	return append(append(own, dsnFlags()...), more...)
+}
+
+func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) error) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	}
+	if c.String("side") == "" {
+		return usage("%s: --side is missing; want outbox (the producer's database) or consumer (the consumer's database)", c.Command.HelpName)
+	}
+	side, err := migrations.ParseSide(c.String("side"))
+	if err != nil {
+		return usage("--%v", err)
+	}
+	relay := c.String("relay")
+	if relay != "" && side != migrations.Outbox {
+		return usage("--relay %s: only the outbox side has a publication", relay)
+	}
+	if relay != "" {
+		if err := migrations.ValidateRelay(relay); err != nil {
+			return usage("--relay: %v", err)
+		}
+	}
+	if c.Command.Name == "down" && !c.Bool("yes") && !c.Bool("dry-run") {
+		return usage("migrate down removes every event, claim and dead letter of side %s; add --yes to do it, or --dry-run to see what it does", side)
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: side, Relay: relay})
+	if err != nil {
+		return err
+	}
+	return work(c, m)
+}
+
+// migrateReport is the JSON answer of up and down.
+type migrateReport struct {
+	Side        string   `json:"side"`
+	From        int64    `json:"from_version"`
+	To          int64    `json:"to_version"`
+	Partitions  []string `json:"partitions_made"`
+	Publication string   `json:"publication_made,omitempty"`
+	Dropped     []string `json:"dropped,omitempty"`
+	Kept        []string `json:"kept,omitempty"`
+}
+
+func migrateUp(c *cli.Context, m *migrations.Migrator) error {
+	if c.Bool("dry-run") {
+		return printSQL(c, m.UpSQL)
+	}
+	res, err := m.Up(c.Context)
+	if err != nil {
+		return err
+	}
+	report := newMigrateReport(c, res)
+	return answer(c, report, func(p *page) {
+		switch {
+		case res.From != res.To:
+			p.line("side %s: version %d, was %d", report.Side, res.To, res.From)
+		default:
+			p.line("side %s: version %d, nothing to migrate", report.Side, res.To)
+		}
+		if n := len(res.Partitions); n > 0 {
+			p.line("made %d partitions: %s to %s", n, res.Partitions[0], res.Partitions[n-1])
+		}
+		if res.Publication != "" {
+			p.line("made publication %s", res.Publication)
+		}
+		if report.Side == string(migrations.Outbox) && c.String("relay") == "" {
+			p.line("no publication was asked for; run it with --relay NAME before that relay starts for the first time")
+		}
+	})
+}
+
+func migrateDown(c *cli.Context, m *migrations.Migrator) error {
+	if c.Bool("dry-run") {
+		return printSQL(c, m.DownSQL)
+	}
+	res, err := m.Down(c.Context)
+	if err != nil {
+		return err
+	}
+	report := newMigrateReport(c, res)
+	return answer(c, report, func(p *page) {
+		p.line("side %s: removed, was at version %d", report.Side, res.From)
+		for _, d := range res.Dropped {
+			p.line("dropped %s", d)
+		}
+		for _, k := range res.Kept {
+			p.line("kept %s", k)
+		}
+	})
+}
+
+func newMigrateReport(c *cli.Context, res migrations.Result) migrateReport {
+	return migrateReport{
+		Side: c.String("side"), From: res.From, To: res.To, Partitions: notNil(res.Partitions),
+		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept,
+	}
+}
+
+// printSQL prints what would run, as a script or as a JSON array.
+func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) error {
+	statements, err := plan(c.Context)
+	if err != nil {
+		return err
+	}
+	return answer(c, notNil(statements), func(p *page) {
+		if len(statements) == 0 {
+			p.line("-- nothing to do")
+		}
+		for _, s := range statements {
+			p.line("%s;", strings.TrimSuffix(s, ";"))
+		}
+	})
+}
+
+type migrateStatusReport struct {
+	Side         string              `json:"side"`
+	Version      int64               `json:"version"`
+	Latest       int64               `json:"latest"`
+	Pending      []string            `json:"pending"`
+	Partitions   partitionReport     `json:"partitions"`
+	Publications []publicationReport `json:"publications"`
+}
+
+type publicationReport struct {
+	Name   string   `json:"name"`
+	Faults []string `json:"faults"`
+}
+
+// migrateStatus finds something wrong when up would change something, or
+// could not.
+func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
+	st, err := m.Status(c.Context)
+	if err != nil {
+		return err
+	}
+	report := migrateStatusReport{
+		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: notNil(st.Pending),
+		Partitions:   newPartitionReport(st),
+		Publications: []publicationReport{},
+	}
+	wrong := st.Version != st.Latest
+	for _, pub := range st.Publications {
+		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
+		wrong = wrong || len(pub.Faults) > 0
+	}
+	err = answer(c, report, func(p *page) { printMigrateStatus(p, report) })
+	if err == nil && wrong {
+		return errWrong
+	}
+	return err
+}
+
+func printMigrateStatus(p *page, r migrateStatusReport) {
+	version := strconv.FormatInt(r.Version, 10)
+	switch {
+	case r.Version == 0:
+		version = fmt.Sprintf("not installed; run `outboxctl migrate up --side %s`", r.Side)
+	case r.Version > r.Latest:
+		version += fmt.Sprintf(", newer than this binary knows (%d); upgrade outboxctl", r.Latest)
+	}
+	p.pairs(
+		[2]string{"side", r.Side},
+		[2]string{"version", version},
+		[2]string{"pending", strings.Join(r.Pending, ", ")},
+		[2]string{"partitions", r.Partitions.String()},
+	)
+	for _, pub := range r.Publications {
+		state := "good"
+		if len(pub.Faults) > 0 {
+			state = strings.Join(pub.Faults, ", ")
+		}
+		p.pairs([2]string{"publication", pub.Name + ": " + state})
+	}
+}
+
+// notNil makes an empty list a JSON [] and not null.
+func notNil(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}

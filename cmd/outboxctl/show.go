@@ -1,0 +1,115 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/outbox"
+)
+
+func showCommand() *cli.Command {
+	flags := []cli.Flag{
+		outputFlag(),
+		&cli.BoolFlag{Name: "payload", Usage: "print the whole payload (in JSON as base64), not only how it begins"},
+		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
+		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
+		&cli.StringSliceFlag{Name: "brokers", Usage: "say also where the event is in Kafka, from the cluster at `HOST:PORT`, without TLS; needs --topic"},
+		&cli.StringFlag{Name: "topic", Usage: "`TOPIC` to search"},
+	}
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "tell the whole life of one event",
+		ArgsUsage: "KEY",
+		Flags:     append(flags, dsnFlags()...),
+		Action:    show,
+	}
+}
+
+// searchBefore is how much older than the row a record of it may be stamped:
+// clocks of PostgreSQL and Kafka differ.
+const searchBefore = time.Minute
+
+func show(c *cli.Context) error {
+	key, err := showArguments(c)
+	if err != nil {
+		return err
+	}
+	consumerDSN, err := dsn(c, "consumer-")
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report := &showReport{Key: key.String(), EventTime: key.Time()}
+	if err := report.readProducer(c.Context, pool, key); err != nil {
+		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
+	}
+	if consumerDSN != "" {
+		consumer, err := open(c.Context, consumerDSN)
+		if err != nil {
+			return fmt.Errorf("consumer's database: %w", err)
+		}
+		defer consumer.Close()
+		if err := report.readConsumer(c.Context, consumer, key); err != nil {
+			return fmt.Errorf("show %s: consumer's database: %w", key, explain(err, migrations.Consumer))
+		}
+	}
+	if c.String("topic") != "" {
+		if report.Kafka, err = findCopies(c.Context, report.search(c.StringSlice("brokers"), c.String("topic"), key)); err != nil {
+			return fmt.Errorf("show %s: %w", key, err)
+		}
+	}
+	report.judge()
+	report.trimPayload(c.Bool("payload"))
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if report.State == stateNotFound {
+		return errWrong
+	}
+	return nil
+}
+
+// showArguments checks what needs no server.
+func showArguments(c *cli.Context) (outbox.Key, error) {
+	if err := checkOutput(c); err != nil {
+		return outbox.Key{}, err
+	}
+	const example = "a key looks like payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a: the producing service, a colon, a UUID of version 7 or 8"
+	if c.NArg() != 1 {
+		return outbox.Key{}, usage("show takes one KEY, got %d; %s", c.NArg(), example)
+	}
+	// An event of a clock that runs ahead is there all the same.
+	key, err := outbox.ParseKeyAt(c.Args().First(), time.Now(), outbox.NoSkewLimit)
+	if errors.Is(err, outbox.ErrKey) {
+		return outbox.Key{}, usage("%v; %s", err, example)
+	}
+	if err != nil {
+		return outbox.Key{}, err
+	}
+	if (c.String("topic") == "") != (len(c.StringSlice("brokers")) == 0) {
+		return outbox.Key{}, usage("show: --brokers and --topic go together")
+	}
+	return key, nil
+}
+
+// search says where copies can be. Without row and letter the aggregate is
+// unknown, so that all partitions are read, from before the key's time: the key
+// may have been made by a clock that ran ahead.
+func (r *showReport) search(brokers []string, topic string, key outbox.Key) search {
+	s := search{Brokers: brokers, Topic: topic, Key: key.String(), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
+	switch {
+	case r.Row != nil:
+		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)
+	case len(r.DeadLetters) > 0:
+		s.RecordKey = []byte(r.DeadLetters[0].AggregateID)
+	}
+	return s
+}

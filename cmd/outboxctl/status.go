@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// fewDaysAhead: with fewer partitions ahead than this it is time to act.
+const fewDaysAhead = 7
+
+func statusCommand() *cli.Command {
+	return &cli.Command{
+		Name:   "status",
+		Usage:  "say how relays, slots, partitions and dead letters of a producer's database are",
+		Flags:  append([]cli.Flag{outputFlag()}, dsnFlags()...),
+		Action: status,
+	}
+}
+
+// statusReport is the JSON answer of status.
+type statusReport struct {
+	Database    string             `json:"database"`
+	Relays      []relayReport      `json:"relays"`
+	Partitions  partitionReport    `json:"partitions"`
+	Rows        int64              `json:"outbox_rows_estimate"`
+	DeadLetters []deadLettersCount `json:"dead_letters"`
+	Problems    []string           `json:"problems"`
+}
+
+// relayReport joins a slot with the relay_state row of the same name. A slot
+// without a row has no relay, a row without a slot no slot.
+type relayReport struct {
+	Slot          string `json:"slot"`
+	Relay         string `json:"relay"`
+	Mode          string `json:"mode,omitempty"`
+	Epoch         int64  `json:"epoch"`
+	Tick          int64  `json:"tick"`
+	ConfirmedLSN  string `json:"confirmed_lsn"`
+	Paused        bool   `json:"paused"`
+	SlotExists    bool   `json:"slot_exists"`
+	ActivePID     *int32 `json:"active_pid"`
+	WALStatus     string `json:"wal_status"`
+	RetainedBytes int64  `json:"retained_bytes"`
+	LagBytes      int64  `json:"lag_bytes"`
+}
+
+type deadLettersCount struct {
+	Slot    string `json:"slot"`
+	State   string `json:"state"`
+	Letters int64  `json:"letters"`
+}
+
+type partitionReport struct {
+	Count     int    `json:"count"`
+	From      string `json:"from,omitempty"`
+	To        string `json:"to,omitempty"`
+	DaysAhead int    `json:"days_ahead"`
+}
+
+func newPartitionReport(st migrations.Status) partitionReport {
+	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead}
+}
+
+// String is one line for a person.
+func (r partitionReport) String() string {
+	if r.Count == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
+}
+
+func status(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report, err := readStatus(c.Context, pool)
+	if err != nil {
+		return fmt.Errorf("read status: %w", explain(err, migrations.Outbox))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if len(report.Problems) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func readStatus(ctx context.Context, pool *pgxpool.Pool) (*statusReport, error) {
+	r := &statusReport{Database: pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
+	q := outboxdb.New(pool)
+	states, err := q.RelayStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slots, err := q.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Relays = joinSlots(states, slots)
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
+	if err != nil {
+		return nil, err
+	}
+	installed, err := m.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Partitions = newPartitionReport(installed)
+	if r.Rows, err = q.OutboxEstimate(ctx); err != nil {
+		return nil, err
+	}
+	letters, err := q.DeadLettersByState(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range letters {
+		r.DeadLetters = append(r.DeadLetters, deadLettersCount(l))
+	}
+	r.Problems = r.problems()
+	return r, nil
+}
+
+// joinSlots pairs relays with their slots. A slot that no relay knows is
+// listed when its name says that it is Onceward's: it keeps WAL for nobody.
+func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayReport {
+	bySlot := make(map[string]outboxdb.SlotsRow, len(slots))
+	for _, s := range slots {
+		bySlot[s.Slot] = s
+	}
+	out := []relayReport{}
+	for _, st := range states {
+		r := relayReport{
+			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
+			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused,
+		}
+		if s, ok := bySlot[st.Slot]; ok {
+			r.addSlot(s)
+			delete(bySlot, st.Slot)
+		}
+		out = append(out, r)
+	}
+	for _, s := range slots {
+		if _, left := bySlot[s.Slot]; left && strings.HasPrefix(s.Slot, "onceward_") {
+			r := relayReport{Slot: s.Slot, ConfirmedLSN: s.ConfirmedFlushLsn}
+			r.addSlot(s)
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+func (r *relayReport) addSlot(s outboxdb.SlotsRow) {
+	r.SlotExists, r.ActivePID = true, s.ActivePid
+	r.RetainedBytes, r.LagBytes = s.RetainedBytes, s.LagBytes
+	if s.WalStatus != nil {
+		r.WALStatus = *s.WalStatus
+	}
+}
+
+// problems says what an operator should act on, each with what to do.
+func (r *statusReport) problems() []string {
+	out := []string{}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for _, relay := range r.Relays {
+		switch {
+		case relay.Relay == "":
+			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_drop_replication_slot('%s');",
+				relay.Slot, size(relay.RetainedBytes), relay.Slot)
+		case !relay.SlotExists:
+			add("relay %s: its slot %s is gone; start the relay and read what it says", relay.Relay, relay.Slot)
+		case relay.WALStatus == "lost" || relay.WALStatus == "unreserved":
+			add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", relay.Relay, relay.Slot, relay.WALStatus)
+		case relay.ActivePID == nil:
+			add("relay %s: nobody is connected to slot %s; start the relay", relay.Relay, relay.Slot)
+		}
+		if relay.Paused {
+			add("relay %s is paused", relay.Relay)
+		}
+	}
+	if r.Partitions.DaysAhead < fewDaysAhead {
+		add("partitions reach only %d days ahead; run `outboxctl migrate up --side outbox`", r.Partitions.DaysAhead)
+	}
+	for _, l := range r.DeadLetters {
+		if l.State == "open" && l.Letters > 0 {
+			add("slot %s has %d open dead letters; see `outboxctl show KEY`", l.Slot, l.Letters)
+		}
+	}
+	return out
+}
+
+func (r *statusReport) print(p *page) {
+	p.pairs(
+		[2]string{"database", r.Database},
+		[2]string{"outbox", fmt.Sprintf("about %d rows", r.Rows)},
+		[2]string{"partitions", r.Partitions.String()},
+	)
+	var relays, letters [][]string
+	for _, v := range r.Relays {
+		pid := "-"
+		if v.ActivePID != nil {
+			pid = strconv.Itoa(int(*v.ActivePID))
+		}
+		wal := v.WALStatus
+		if !v.SlotExists {
+			wal = "no slot"
+		}
+		relays = append(relays, []string{
+			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal, size(v.RetainedBytes), size(v.LagBytes),
+		})
+	}
+	for _, l := range r.DeadLetters {
+		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})
+	}
+	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
+	p.table([]string{"dead letters", "state", "count"}, letters)
+	if len(r.Relays) == 0 {
+		p.line("\nno relay has run here yet")
+	}
+	if len(r.Problems) > 0 {
+		p.line("")
+	}
+	for _, problem := range r.Problems {
+		p.line("! %s", problem)
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

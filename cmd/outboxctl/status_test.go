@@ -1,0 +1,58 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+func TestJoinSlots(t *testing.T) {
+	pid, reserved := int32(7), "reserved"
+	got := joinSlots(
+		[]outboxdb.RelayState{{Slot: "onceward_a", Relay: "a", Epoch: 2}, {Slot: "onceward_b", Relay: "b"}},
+		[]outboxdb.SlotsRow{
+			{Slot: "onceward_a", ActivePid: &pid, WalStatus: &reserved, RetainedBytes: 10},
+			{Slot: "onceward_old", RetainedBytes: 20}, {Slot: "debezium", RetainedBytes: 30},
+		})
+	require.Len(t, got, 3)
+	require.Equal(t, relayReport{Slot: "onceward_a", Relay: "a", Epoch: 2, SlotExists: true, ActivePID: &pid, WALStatus: "reserved", RetainedBytes: 10}, got[0])
+	require.False(t, got[1].SlotExists)
+	require.Equal(t, "onceward_old", got[2].Slot)
+	require.Empty(t, got[2].Relay, "a stranger's slot is none of ours, an orphan is")
+	require.NotNil(t, joinSlots(nil, nil), "JSON shows [] and not null")
+}
+
+func TestProblems(t *testing.T) {
+	pid := int32(7)
+	well := relayReport{Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, WALStatus: "reserved"}
+	enough := partitionReport{DaysAhead: fewDaysAhead}
+	require.Empty(t, (&statusReport{Relays: []relayReport{well}, Partitions: enough, DeadLetters: []deadLettersCount{{State: "replayed", Letters: 3}}}).problems())
+
+	for name, tc := range map[string]struct {
+		change func(*statusReport)
+		want   string
+	}{
+		"nobody connected": {func(r *statusReport) { r.Relays[0].ActivePID = nil }, "nobody is connected to slot onceward_a"},
+		"lost":             {func(r *statusReport) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
+		"gone":             {func(r *statusReport) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
+		"orphan":           {func(r *statusReport) { r.Relays[0].Relay = "" }, "SELECT pg_drop_replication_slot('onceward_a');"},
+		"paused":           {func(r *statusReport) { r.Relays[0].Paused = true }, "relay a is paused"},
+		"few partitions":   {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
+		"dead letters":     {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &statusReport{Relays: []relayReport{well}, Partitions: enough}
+			tc.change(r)
+			problems := r.problems()
+			require.Len(t, problems, 1)
+			r.Problems = problems
+			require.Contains(t, problems[0], tc.want)
+			p := &page{}
+			r.print(p)
+			require.Contains(t, p.text.String(), "! "+strings.Fields(problems[0])[0])
+		})
+	}
+}

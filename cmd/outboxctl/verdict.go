@@ -1,0 +1,209 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+)
+
+// previewBytes of the payload are shown when it is not asked for.
+const previewBytes = 120
+
+// judge says in which state the event is, and by what. It is pure. A record
+// that was seen in Kafka outweighs everything; then come letters, which a
+// published snapshot does not know of; then the snapshots.
+func (r *showReport) judge() {
+	letter := r.eventLetter()
+	switch {
+	case r.Kafka != nil && len(r.Kafka.Copies) > 0:
+		first := r.Kafka.Copies[0]
+		r.set(statePublished, "found in topic %s partition %d offset %d", r.Kafka.Topic, first.Partition, first.Offset)
+	case letter != nil && letter.State == "discarded":
+		r.set(stateDiscarded, "an operator discarded it after: %s: %s", letter.Class, letter.Error)
+	case letter != nil && letter.State == "replayed":
+		r.set(statePublished, "it was a dead letter of slot %s and was released", letter.Slot)
+	case letter != nil:
+		r.set(stateDead, "%s: %s", letter.Class, letter.Error)
+	case r.Row == nil:
+		r.judgeWithoutRow()
+	default:
+		r.judgeBySnapshots()
+	}
+}
+
+// eventLetter returns the letter of the event itself, not one of its replays.
+func (r *showReport) eventLetter() *letterReport {
+	for i := range r.DeadLetters {
+		if l := &r.DeadLetters[i]; !r.isReplay(l.ID) {
+			return l
+		}
+	}
+	return nil
+}
+
+func (r *showReport) isReplay(id uuid.UUID) bool {
+	for _, v := range r.Replays {
+		if v.ID == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *showReport) judgeWithoutRow() {
+	switch {
+	case len(r.Replays) > 0:
+		r.set(stateUnknown, "its row is gone from the outbox, orders to replay it are left")
+	case r.Groups != nil && len(*r.Groups) > 0:
+		r.set(statePublished, "a consumer group has it; its row is gone from the outbox")
+	case len(r.Refused) > 0:
+		r.set(statePublished, "a consumer group received it and could not apply it; its row is gone from the outbox")
+	case r.otherOwner != "":
+		r.set(stateNotFound, "this UUID belongs to namespace %s", r.otherOwner)
+	default:
+		r.set(stateNotFound, "no committed row has this key; it may have been dropped with its day after it was published, or is not committed yet")
+	}
+}
+
+// judgeBySnapshots needs no look into Kafka: a relay's published snapshot says
+// of every transaction whether all its events have ended.
+func (r *showReport) judgeBySnapshots() {
+	known := 0
+	for _, v := range r.Relays {
+		if v.Known && v.Published {
+			r.set(statePublished, "covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
+			return
+		}
+		if v.Known {
+			known++
+		}
+	}
+	switch {
+	case len(r.Relays) == 0:
+		r.set(statePending, "no relay has run on this database yet")
+	case known == len(r.Relays):
+		r.set(statePending, "not covered by the last published snapshot")
+	case r.Kafka != nil:
+		r.set(stateUnknown, "no relay has a published snapshot yet, and topic %s does not have it", r.Kafka.Topic)
+	default:
+		r.set(stateUnknown, "no relay has a published snapshot yet; give --brokers and --topic to look into Kafka")
+	}
+}
+
+func (r *showReport) set(state, why string, args ...any) {
+	r.State, r.Why = state, fmt.Sprintf(why, args...)
+}
+
+// trimPayload leaves the payload's beginning unless the whole is wanted.
+func (r *showReport) trimPayload(whole bool) {
+	if r.Row == nil {
+		return
+	}
+	r.Row.PayloadPreview = printable(r.Row.Payload, previewBytes)
+	if !whole {
+		r.Row.Payload = nil
+	}
+}
+
+func (r *showReport) print(p *page) {
+	p.pairs(
+		[2]string{"key", r.Key},
+		[2]string{"state", r.State + ": " + r.Why},
+		[2]string{"event time", stamp(&r.EventTime)},
+	)
+	r.printRow(p)
+	r.printProducer(p)
+	r.printKafka(p)
+	r.printConsumer(p)
+	if r.Row != nil && r.Row.Payload != nil {
+		p.line("\npayload:")
+		p.line("%s", r.Row.Payload)
+	}
+}
+
+func (r *showReport) printRow(p *page) {
+	v := r.Row
+	if v == nil {
+		return
+	}
+	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
+	if v.Tombstone {
+		payload = "none (a tombstone)"
+	}
+	p.pairs(
+		[2]string{"event type", v.EventType},
+		[2]string{"aggregate", v.AggregateType + " " + v.AggregateID},
+		[2]string{"written", stamp(&v.CreatedAt)},
+		[2]string{"transaction", strconv.FormatUint(v.TxID, 10)},
+		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
+		[2]string{"content type", v.ContentType},
+		[2]string{"headers", string(v.Headers)},
+		[2]string{"traceparent", v.Traceparent},
+		[2]string{"payload", payload},
+	)
+}
+
+func (r *showReport) printProducer(p *page) {
+	var relays, letters, replays [][]string
+	for _, v := range r.Relays {
+		says := "no published snapshot yet"
+		if v.Known {
+			says = map[bool]string{true: "published", false: "pending"}[v.Published]
+		}
+		relays = append(relays, []string{v.Relay, v.Slot, says, stamp(v.PublishedAt)})
+	}
+	for _, v := range r.DeadLetters {
+		letters = append(letters, []string{
+			v.Slot, v.State, v.Class, printable([]byte(v.Error), previewBytes), strconv.Itoa(int(v.Attempts)), stamp(&v.FirstAt), stamp(&v.LastAt),
+		})
+	}
+	for _, v := range r.Replays {
+		replays = append(replays, []string{v.ID.String(), v.Mode, stamp(&v.RequestedAt), v.RequestedBy, printable([]byte(v.Reason), previewBytes)})
+	}
+	p.table([]string{"relay", "slot", "says", "at"}, relays)
+	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
+	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
+}
+
+func (r *showReport) printKafka(p *page) {
+	if r.Kafka == nil {
+		return
+	}
+	if len(r.Kafka.Copies) == 0 {
+		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, stamp(&r.Kafka.From))
+		return
+	}
+	var rows [][]string
+	for _, v := range r.Kafka.Copies {
+		kind := "event"
+		switch {
+		case v.ReplayID != "":
+			kind = "replay " + v.ReplayID
+		case v.RepairID != "":
+			kind = "repair " + v.RepairID
+		}
+		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), stamp(&v.Timestamp), kind})
+	}
+	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
+}
+
+func (r *showReport) printConsumer(p *page) {
+	if r.Groups == nil {
+		return
+	}
+	var groups, refused [][]string
+	for _, v := range *r.Groups {
+		groups = append(groups, []string{v.Group, v.Outcome, stamp(&v.ProcessedAt)})
+	}
+	for _, v := range r.Refused {
+		refused = append(refused, []string{
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), printable([]byte(v.Error), previewBytes), stamp(&v.CreatedAt),
+		})
+	}
+	if len(groups) == 0 {
+		p.line("\nno consumer group has claimed it")
+	}
+	p.table([]string{"group", "outcome", "at"}, groups)
+	p.table([]string{"refused by", "state", "reason", "record", "error", "at"}, refused)
+}
