@@ -1,0 +1,34 @@
+package houserules
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/onceward/onceward/internal/process"
+)
+
+// Dependencies returns the import paths of all that a package of the module
+// pulls in, itself included, as a build of it would on this machine. The
+// package is given relative to the module, such as "outbox". It runs the go
+// command in root.
+func Dependencies(ctx context.Context, root, pkg string) ([]string, error) {
+	out, err := process.Run(ctx, process.Spec{Path: "go", Args: []string{"list", "-deps", "./" + pkg}, Dir: root})
+	if err != nil {
+		return nil, fmt.Errorf("list what %s depends on: %w", pkg, err)
+	}
+	return strings.Fields(out), nil
+}
+
+// OfKafka returns those of the import paths that belong to a client, a fake or
+// a server of Kafka. A service that only enqueues must not pay for them.
+func OfKafka(paths []string) []string {
+	var found []string
+	for _, imported := range paths {
+		lower := strings.ToLower(imported)
+		if strings.Contains(lower, "sarama") || strings.Contains(lower, "kafka") || strings.Contains(lower, "franz-go") {
+			found = append(found, imported)
+		}
+	}
+	return found
+}

@@ -1,0 +1,71 @@
+package houserules_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/houserules"
+)
+
+// root is the folder of the repository.
+var root = filepath.Join("..", "..")
+
+func TestTheHouseKeepsItsRules(t *testing.T) {
+	violations, err := houserules.Check(root)
+	require.NoError(t, err)
+	for _, v := range violations {
+		t.Error(v)
+	}
+}
+
+// The tree in testdata breaks every rule, beside code that looks alike and is
+// allowed.
+func TestEveryRuleBites(t *testing.T) {
+	violations, err := houserules.Check(filepath.Join("testdata", "broken"))
+	require.NoError(t, err)
+	var got [][2]string
+	for _, v := range violations {
+		got = append(got, [2]string{v.File, v.Rule})
+	}
+	require.Equal(t, [][2]string{
+		{"cdc/reader.go", "rooms"},
+		{"cdc/reader_test.go", "rooms"},
+		{"cdc/reader_test.go", "sleep"},
+		{"internal/helpers/strings.go", "names"},
+		{"outbox/enqueue.go", "leaf"},
+		{"publisher/other.go", "sarama"},
+		{"relay/embedded.go", "servers"},
+		{"relay/embedded.go", "servers"},
+		{"relay/literal.go", "sarama"},
+		{"relay/long.go", "length"},
+		{"relay/string_util.go", "names"},
+	}, got)
+	require.Equal(t, "cdc/reader.go: rooms: cdc imports publisher; declare what you need as an interface and let relay join them", violations[0].String())
+}
+
+func TestAFileThatIsNotGoIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "broken.go"), []byte("package"), 0o600))
+	_, err := houserules.Check(dir)
+	require.ErrorContains(t, err, "parse broken.go")
+}
+
+// A program that only enqueues pays for pgx and uuid, nothing of Kafka.
+func TestOutboxPullsNothingOfKafka(t *testing.T) {
+	of := func(pkg string) []string {
+		paths, err := houserules.Dependencies(t.Context(), root, pkg)
+		require.NoError(t, err)
+		require.Contains(t, paths, "github.com/onceward/onceward/"+pkg)
+		return houserules.OfKafka(paths)
+	}
+	require.Empty(t, of("outbox"))
+	require.Contains(t, of("publisher"), "github.com/IBM/sarama", "the check no longer finds what is there")
+}
+
+func TestAPackageThatIsNotThereIsNamed(t *testing.T) {
+	_, err := houserules.Dependencies(t.Context(), root, "nowhere")
+	require.ErrorContains(t, err, "list what nowhere depends on")
+}

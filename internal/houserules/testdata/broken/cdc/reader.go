@@ -1,0 +1,3 @@
+package cdc
+
+import _ "github.com/onceward/onceward/publisher"

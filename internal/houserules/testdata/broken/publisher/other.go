@@ -1,0 +1,5 @@
+package publisher
+
+import kafka "github.com/IBM/sarama"
+
+var other = kafka.NewConfig()

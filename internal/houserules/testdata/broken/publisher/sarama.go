@@ -1,0 +1,5 @@
+package publisher
+
+import "github.com/IBM/sarama"
+
+var config = sarama.NewConfig()

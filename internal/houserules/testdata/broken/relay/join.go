@@ -1,0 +1,6 @@
+package relay
+
+import (
+	_ "github.com/onceward/onceward/cdc"
+	_ "github.com/onceward/onceward/publisher"
+)

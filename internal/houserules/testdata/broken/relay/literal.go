@@ -1,0 +1,5 @@
+package relay
+
+import "github.com/IBM/sarama"
+
+var literal, made = sarama.Config{}, new(sarama.Config)

@@ -1,0 +1,15 @@
+//go:build unix && !linux
+
+package process
+
+import "syscall"
+
+func attributes(s *Spec) *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Credential: credential(s.User)}
+	if s.Detached {
+		attr.Setsid = true
+	} else {
+		attr.Setpgid = true
+	}
+	return attr
+}

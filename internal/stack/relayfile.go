@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+// relaySettings are what relay.yaml has of this stack.
+type relaySettings struct {
+	Name    string
+	DSNFile string
+	Brokers []string
+	Topic   string
+}
+
+// relayTemplate quotes every value as a Go string, which is one of YAML's
+// double-quoted strings for the paths and addresses that stand here.
+var relayTemplate = template.Must(template.New("relay.yaml").
+	Funcs(template.FuncMap{"quote": strconv.Quote}).
+	Parse(`# Written by make stack. Both servers listen on loopback only and speak no
+# TLS, which is why insecure is said of them.
+name: {{quote .Name}}
+postgres:
+  dsn_file: {{quote .DSNFile}}
+  insecure: true
+kafka:
+  brokers: [{{range $i, $b := .Brokers}}{{if $i}}, {{end}}{{quote $b}}{{end}}]
+  insecure: true
+routes:
+  - match: {aggregate_type: "order*"}
+    topic: "{namespace}.{aggregate_type}"
+topics: {allow: [{{quote .Topic}}]}
+admin: {listen: "127.0.0.1:8088"}
+log: {format: text}
+`))
+
+// relayConfig returns the text of relay.yaml. Pure.
+func relayConfig(settings relaySettings) (string, error) {
+	var text strings.Builder
+	if err := relayTemplate.Execute(&text, settings); err != nil {
+		return "", fmt.Errorf("write relay.yaml: %w", err)
+	}
+	return text.String(), nil
+}

@@ -1,0 +1,54 @@
+//go:build e2e
+
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/process"
+)
+
+// The whole life of a stack: up, used, refused twice, down.
+func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
+	t.Chdir(filepath.Join("..", "..")) // the repository's folder, where outboxctl is
+	dir := filepath.Join(t.TempDir(), "stack")
+	t.Cleanup(func() { require.NoError(t, down(context.Background(), dir, os.Stderr)) })
+	var said strings.Builder
+	require.NoError(t, run(t.Context(), []string{"up", "-dir", dir}, &said))
+	require.Contains(t, said.String(), "the stack is up")
+	s, err := load(dir)
+	require.NoError(t, err)
+	require.Len(t, s.running(), 2)
+
+	dsn, err := os.ReadFile(filepath.Join(dir, "producer.dsn"))
+	require.NoError(t, err)
+	conn, err := pgx.Connect(t.Context(), strings.TrimSpace(string(dsn)))
+	require.NoError(t, err)
+	var publication string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pubname FROM pg_publication WHERE pubname LIKE '%'||$1", relayName).Scan(&publication))
+	require.NoError(t, conn.Close(t.Context()))
+	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, &said), "is running already")
+
+	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, &said))
+	require.Empty(t, s.running())
+	require.NoDirExists(t, dir)
+	for _, server := range s.Servers {
+		require.False(t, process.Runs(server.PID, server.Marker))
+		require.NoDirExists(t, server.Dir)
+	}
+}
+
+func TestAStackThatFailsHalfWayIsTakenDown(t *testing.T) {
+	t.Chdir(t.TempDir()) // no outboxctl here
+	dir := filepath.Join(t.TempDir(), "stack")
+	err := run(t.Context(), []string{"up", "-dir", dir}, os.Stderr)
+	require.ErrorContains(t, err, "run this in the repository's folder")
+	require.NoDirExists(t, dir)
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/relay"
+)
+
+func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
+	text, err := relayConfig(relaySettings{
+		Name: relayName, DSNFile: `/a folder/with "quotes" and \/producer.dsn`, Brokers: []string{"127.0.0.1:1", "127.0.0.1:2"}, Topic: topic,
+	})
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	cfg, err := relay.Load(path, nil)
+	require.NoError(t, err)
+	require.Equal(t, `/a folder/with "quotes" and \/producer.dsn`, cfg.Postgres.DSNFile)
+	require.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, cfg.Kafka.Brokers)
+	require.Equal(t, []string{topic}, cfg.Topics.Allow)
+}
+
+func TestOnlyUpAndDownAreCommands(t *testing.T) {
+	for _, args := range [][]string{nil, {"restart"}, {"-dir", "x"}} {
+		require.ErrorContains(t, run(t.Context(), args, io.Discard), "want up or down")
+	}
+}
+
+func TestAFolderWithOtherThingsIsNeitherTakenNorRemoved(t *testing.T) {
+	dir := t.TempDir()
+	mine := filepath.Join(dir, "mine.txt")
+	require.NoError(t, os.WriteFile(mine, []byte("mine"), 0o600))
+	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, io.Discard), "is not empty (mine.txt)")
+	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, io.Discard))
+	require.FileExists(t, mine)
+}
+
+func TestDownTidiesUpAfterServersThatAreGone(t *testing.T) {
+	dir, data := t.TempDir(), t.TempDir()
+	var s state
+	require.NoError(t, s.add(dir, server{Name: "PostgreSQL", PID: 1, Marker: data, Dir: data, Signal: 2}))
+	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, io.Discard), "make stack-down")
+	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, io.Discard))
+	require.NoDirExists(t, dir)
+	require.NoDirExists(t, data)
+}
+
+func TestABrokenStateIsNamed(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(stateFile(dir), []byte("{"), 0o600))
+	require.ErrorContains(t, run(t.Context(), []string{"down", "-dir", dir}, io.Discard), stateFile(dir))
+}

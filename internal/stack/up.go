@@ -1,0 +1,195 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/kafkaserver"
+	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// The stack's names. The relay's is in the names of its slot and publication.
+const (
+	relayName  = "demo"
+	topic      = "orders.order"
+	partitions = 3
+)
+
+// sides are the two databases, each with the side of the migrations that it
+// gets and the file in .stack that holds its DSN.
+var sides = []struct{ database, side, file string }{
+	{"producer", "outbox", "producer.dsn"},
+	{"consumer", "consumer", "consumer.dsn"},
+}
+
+// stack is a stack that is being brought up.
+type stack struct {
+	dir   string
+	state state
+	out   io.Writer
+}
+
+// up starts the stack. When a step fails, it takes down what it has started.
+func up(ctx context.Context, dir, version string, out io.Writer) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return fmt.Errorf("make the folder's path absolute: %w", err)
+	}
+	before, err := load(dir)
+	if err != nil {
+		return err
+	}
+	if running := before.running(); len(running) > 0 {
+		return fmt.Errorf("%s is running already (process %d); `make stack-down` stops the stack", running[0].Name, running[0].PID)
+	}
+	if len(before.Servers) > 0 {
+		return fmt.Errorf("%s is left from a stack that is gone; `make stack-down` tidies up", dir)
+	}
+	if err := makeEmpty(dir); err != nil {
+		return err
+	}
+	s := &stack{dir: dir, out: out}
+	if err := s.start(ctx, version); err != nil {
+		// Not with ctx: an interrupt is one of the reasons to be here.
+		tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), downTimeout)
+		defer cancel()
+		return errors.Join(err, down(tidy, dir, out))
+	}
+	return nil
+}
+
+// makeEmpty makes the folder, or takes an empty one. Nothing else will do,
+// because `down` removes it with all that is in it.
+func makeEmpty(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the stack's folder: %w", err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("look into the stack's folder: %w", err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("the folder %s is not empty (%s), and no stack made it; name another by -dir", dir, entries[0].Name())
+	}
+	return nil
+}
+
+func (s *stack) start(ctx context.Context, version string) error {
+	postgres, err := s.startPostgres(ctx, version)
+	if err != nil {
+		return err
+	}
+	kafka, err := s.startKafka(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.install(ctx, postgres); err != nil {
+		return err
+	}
+	text, err := relayConfig(relaySettings{
+		Name: relayName, DSNFile: s.path(sides[0].file), Brokers: kafka.Addrs(), Topic: topic,
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.write("relay.yaml", text); err != nil {
+		return err
+	}
+	return s.describe(postgres, kafka)
+}
+
+// startPostgres starts the server in a temporary folder, because root's server
+// runs as nobody, who cannot enter a checkout in root's home.
+func (s *stack) startPostgres(ctx context.Context, version string) (*pgserver.Server, error) {
+	postgres, err := pgserver.Start(ctx, pgserver.Options{Version: version, Detached: true})
+	if err != nil {
+		return nil, err
+	}
+	err = s.state.add(s.dir, server{
+		Name: "PostgreSQL", PID: postgres.PID(), Marker: postgres.DataDir(), Dir: postgres.Dir(), Signal: int(syscall.SIGINT),
+	})
+	if err != nil { // nothing would find it again
+		return nil, errors.Join(err, postgres.Stop(ctx))
+	}
+	return postgres, nil
+}
+
+func (s *stack) startKafka(ctx context.Context) (*kafkaserver.Cluster, error) {
+	cluster, err := kafkaserver.Start(ctx, kafkaserver.Options{Dir: s.path("kafka"), Detached: true})
+	if err != nil {
+		return nil, err
+	}
+	err = s.state.add(s.dir, server{
+		Name: "Kafka", PID: cluster.PID(0), Marker: cluster.PropertiesFile(0), Dir: cluster.Dir(), Signal: int(syscall.SIGTERM),
+	})
+	if err != nil { // nothing would find it again
+		return nil, errors.Join(err, cluster.Stop(ctx))
+	}
+	if err := cluster.CreateTopic(ctx, topic, partitions, nil); err != nil {
+		return nil, err
+	}
+	return cluster, nil
+}
+
+// install makes the databases and runs the migrations, by the command that a
+// user would run.
+func (s *stack) install(ctx context.Context, postgres *pgserver.Server) error {
+	conn, err := pgx.Connect(ctx, postgres.DSN("postgres"))
+	if err != nil {
+		return fmt.Errorf("connect to make the databases: %w", err)
+	}
+	defer conn.Close(ctx) //nolint:errcheck // each statement has told its result
+	for _, side := range sides {
+		if _, err := conn.Exec(ctx, "CREATE DATABASE "+side.database); err != nil {
+			return fmt.Errorf("make the database %s: %w", side.database, err)
+		}
+		if err := s.write(side.file, postgres.DSN(side.database)+"\n"); err != nil {
+			return err
+		}
+		args := []string{"run", "./cmd/outboxctl", "migrate", "up", "--side", side.side, "--dsn-file", s.path(side.file)}
+		if side.side == "outbox" {
+			args = append(args, "--relay", relayName)
+		}
+		if _, err := process.Run(ctx, process.Spec{Path: "go", Args: args}); err != nil {
+			return fmt.Errorf("install the tables of the %s side (run this in the repository's folder): %w", side.side, err)
+		}
+	}
+	return nil
+}
+
+// describe tells the user where everything is and what to do with it.
+func (s *stack) describe(postgres *pgserver.Server, kafka *kafkaserver.Cluster) error {
+	_, err := fmt.Fprintf(s.out, `the stack is up
+  PostgreSQL %d      127.0.0.1:%d (log: %s)
+    producer        %s
+    consumer        %s
+  Kafka             %s (topic %s, log: %s)
+try
+  go run ./cmd/relay run --config %s
+  psql "$(cat %s)"
+  make stack-down
+`, postgres.Version(), postgres.Port(), postgres.LogFile(),
+		s.path(sides[0].file), s.path(sides[1].file),
+		kafka.Addrs()[0], topic, kafka.LogFile(0),
+		s.path("relay.yaml"), s.path(sides[0].file))
+	return err
+}
+
+func (s *stack) path(name string) string { return filepath.Join(s.dir, name) }
+
+// write writes a file that only the user may read: it has, or leads to, a
+// password.
+func (s *stack) write(name, text string) error {
+	if err := os.WriteFile(s.path(name), []byte(text), 0o600); err != nil {
+		return fmt.Errorf("write a file of the stack: %w", err)
+	}
+	return nil
+}
