@@ -1,0 +1,8 @@
+// Package e2e holds the end-to-end tests: real PostgreSQL, real Apache Kafka,
+// the relay as a process of its own. One file per scenario, behind the build tag
+// e2e; run them with `make e2e [RUN=regexp]`.
+//
+// Servers are started once per run, on free loopback ports and in temporary
+// folders. Every test has a database, a slot and topics of its own; what a test
+// leaves behind is a failure.
+package e2e

@@ -1,0 +1,193 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/migrations"
+)
+
+// world is what one test has for itself: a database with both sides installed,
+// a relay's name, and a namespace whose topics nobody else writes.
+type world struct {
+	t          *testing.T
+	name       string // of relay, database and namespace
+	server     *pgserver.Server
+	pool       *pgxpool.Pool
+	brokers    []string
+	admin      sarama.ClusterAdmin
+	partitions int32
+}
+
+var worlds atomic.Int64
+
+func newWorld(t *testing.T, version string) *world {
+	t.Helper()
+	ctx := t.Context()
+	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: postgres(t, version), brokers: kafka(t).Addrs(), partitions: 6}
+	require.NoError(t, w.superuser(ctx, "CREATE DATABASE "+w.name))
+	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
+	require.NoError(t, err)
+	conf.MaxConns = 24 // a writer may hold one and want another
+	w.pool, err = pgxpool.NewWithConfig(ctx, conf)
+	require.NoError(t, err)
+	w.admin, err = sarama.NewClusterAdmin(w.brokers, kafkaConfig())
+	require.NoError(t, err)
+	t.Cleanup(w.close)
+	return w
+}
+
+// install makes the tables of both sides and the publication.
+func (w *world) install() {
+	w.t.Helper()
+	for _, cfg := range []migrations.Config{{Pool: w.pool, Side: migrations.Outbox, Relay: w.name}, {Pool: w.pool, Side: migrations.Consumer}} {
+		m, err := migrations.New(cfg)
+		require.NoError(w.t, err)
+		_, err = m.Up(w.t.Context())
+		require.NoError(w.t, err)
+	}
+}
+
+func (w *world) topic() string { return w.name + ".order" }
+
+func (w *world) createTopic(settings map[string]string) {
+	w.t.Helper()
+	entries := map[string]*string{}
+	for k, v := range settings {
+		entries[k] = &v
+	}
+	require.NoError(w.t, w.admin.CreateTopic(w.topic(), &sarama.TopicDetail{NumPartitions: w.partitions, ReplicationFactor: 1, ConfigEntries: entries}, false))
+}
+
+func (w *world) superuser(ctx context.Context, sql string) error {
+	conn, err := pgx.Connect(ctx, w.server.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	_, err = conn.Exec(ctx, sql)
+	return errors.Join(err, conn.Close(ctx))
+}
+
+// close drops slot, database and topic. What is in use still is a leftover.
+func (w *world) close() {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	w.pool.Close()
+	err := w.superuser(ctx, fmt.Sprintf("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '%s'", w.name))
+	if err != nil {
+		w.t.Errorf("drop the slot: %v", err)
+	}
+	if err := w.superuser(ctx, "DROP DATABASE "+w.name); err != nil {
+		w.t.Errorf("drop the database: %v", err)
+	}
+	if err := w.admin.DeleteTopic(w.topic()); err != nil && !errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
+		w.t.Errorf("delete the topic: %v", err)
+	}
+	_ = w.admin.Close()
+}
+
+// leftovers reports sessions, slots and databases that a test left on a server.
+func leftovers(ctx context.Context, s *pgserver.Server) error {
+	conn, err := pgx.Connect(ctx, s.DSN("postgres"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close(ctx)
+	var slots, databases []string
+	err = conn.QueryRow(ctx, `SELECT array(SELECT slot_name::text FROM pg_replication_slots), array(SELECT datname::text FROM pg_database WHERE datname ~ '^t[0-9]')`).Scan(&slots, &databases)
+	if err == nil && len(slots)+len(databases) > 0 {
+		err = fmt.Errorf("left on PostgreSQL %d: slots %v, databases %v", s.Version(), slots, databases)
+	}
+	return err
+}
+
+// config writes a relay.yaml that leads to this world; more is appended to it.
+func (w *world) config(more ...string) string {
+	w.t.Helper()
+	path := filepath.Join(w.t.TempDir(), "relay.yaml")
+	text := fmt.Sprintf(`name: %s
+postgres: {dsn: "%s", insecure: true}
+kafka: {brokers: ["%s"], insecure: true}
+routes: [{topic: "{namespace}.{aggregate_type}"}]
+log: {format: text}
+%s
+`, w.name, w.server.DSN(w.name), strings.Join(w.brokers, `", "`), strings.Join(more, "\n"))
+	require.NoError(w.t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func kafkaConfig() *sarama.Config {
+	c := sarama.NewConfig()
+	c.Version = sarama.V2_8_0_0
+	c.Consumer.IsolationLevel = sarama.ReadCommitted
+	c.Producer.RequiredAcks = sarama.WaitForAll
+	c.Producer.Return.Successes = true
+	c.Producer.Partitioner = sarama.NewManualPartitioner
+	return c
+}
+
+// records reads the topic from its beginning to its present end, each partition
+// in order.
+func (w *world) records() []*sarama.ConsumerMessage {
+	w.t.Helper()
+	client, err := sarama.NewClient(w.brokers, kafkaConfig())
+	require.NoError(w.t, err)
+	defer client.Close()
+	reader, err := sarama.NewConsumerFromClient(client)
+	require.NoError(w.t, err)
+	defer reader.Close()
+	var all []*sarama.ConsumerMessage
+	for p := range w.partitions {
+		end, err := client.GetOffset(w.topic(), p, sarama.OffsetNewest)
+		require.NoError(w.t, err)
+		if end == 0 {
+			continue
+		}
+		part, err := reader.ConsumePartition(w.topic(), p, sarama.OffsetOldest)
+		require.NoError(w.t, err)
+		for {
+			select {
+			case m := <-part.Messages():
+				all = append(all, m)
+				if m.Offset < end-1 {
+					continue
+				}
+			case <-time.After(30 * time.Second):
+				w.t.Fatalf("partition %d: no message for 30 s before offset %d", p, end)
+			}
+			break
+		}
+		require.NoError(w.t, part.Close())
+	}
+	return all
+}
+
+// eventually asks until the answer is yes. The condition comes about by the
+// work of other processes; the limit is for a broken one.
+func eventually(t *testing.T, what string, limit time.Duration, yes func() bool) {
+	t.Helper()
+	require.Eventually(t, yes, limit, 20*time.Millisecond, what)
+}
+
+// scalar reads one value.
+func scalar[T any](w *world, sql string, args ...any) T {
+	w.t.Helper()
+	var v T
+	require.NoError(w.t, w.pool.QueryRow(w.t.Context(), sql, args...).Scan(&v), sql)
+	return v
+}
