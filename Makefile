@@ -1,0 +1,68 @@
+# Everything a developer of Onceward runs. `make` alone lists it.
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+SHELL := /bin/bash
+
+GO      ?= go
+TOOLS   := .bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+# A run of some of the end-to-end tests: make e2e RUN='TestMainJob|TestRestart'
+RUN     ?=
+# The packages with tests that need real servers.
+E2E = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*\be2e\b' .)))
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## check, install and fetch what the targets below need (demo needs nothing)
+	@scripts/deps.sh
+
+.PHONY: build
+build: ## build bin/relay and bin/outboxctl
+	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+.PHONY: generate
+generate: deps ## write the Go code of the SQL queries
+	$(TOOLS)/sqlc generate
+
+.PHONY: lint
+lint: ## gofmt, go vet and golangci-lint
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted, run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	$(GO) vet -tags e2e ./...
+	$(TOOLS)/golangci-lint run --build-tags e2e --allow-parallel-runners
+
+.PHONY: check-generated
+check-generated: ## fail when generated code or go.mod is not what it would be
+	$(TOOLS)/sqlc diff
+	$(GO) mod tidy -diff
+
+.PHONY: test-unit
+test-unit: ## tests without servers, with the race detector
+	$(GO) test -race ./...
+
+.PHONY: e2e
+e2e: ## tests on real servers; RUN='TestName' runs some
+	$(GO) test -tags e2e -count=1 -timeout 25m $(E2E) $(if $(RUN),-run '$(RUN)')
+
+.PHONY: test
+test: deps lint check-generated test-unit e2e ## everything that CI runs
+
+.PHONY: demo
+demo: ## the main job in half a minute; needs Go and make only
+	$(GO) run ./examples/orders/demo
+
+.PHONY: stack
+stack: ## start a PostgreSQL and a Kafka to work with, see what it prints
+	@scripts/deps.sh servers >/dev/null
+	@$(GO) run ./internal/stack up
+
+.PHONY: stack-down
+stack-down: ## stop them and remove their data
+	@$(GO) run ./internal/stack down
+
+.PHONY: clean
+clean: ## remove what was built; the cache of deps and a running stack stay
+	rm -rf bin $(TOOLS) coverage.out

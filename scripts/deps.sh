@@ -1,0 +1,129 @@
+#!/usr/bin/env bash
+# Brings what `make test` and `make stack` need: `scripts/deps.sh` for all of
+# it, `scripts/deps.sh servers` for the servers only.
+#
+# Checks Go, a C compiler (for -race), Java, Maven and PostgreSQL; fetches the
+# jars of Kafka and a PostgreSQL into the cache and the tools of the Makefile into
+# .bin. What is missing from the system is installed with apt-get for root on
+# Debian, and otherwise named. Running it again when all is there takes a second
+# or two and changes nothing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+readonly want_go=1.26 want_java=17
+readonly system_postgres=15 newest_postgres=18
+readonly golangci_lint=v2.15.0 sqlc=v1.31.1
+
+missing=()  # what a person has to install, one sentence each
+packages=() # the same as Debian packages
+
+need() { # need SENTENCE PACKAGE…
+  missing+=("$1")
+  packages+=("${@:2}")
+}
+
+# at_least WANT HAVE: compares versions by their numbers.
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+check_go() {
+  if ! command -v go >/dev/null; then
+    echo "deps: Go $want_go or newer is not in PATH; install it and run this again" >&2
+    exit 1
+  fi
+  local have
+  have=$(go env GOVERSION) # also switches to the toolchain of go.mod where that is allowed
+  if ! at_least "$want_go" "${have#go}"; then
+    echo "deps: Go is ${have#go}; install $want_go or newer, or allow GOTOOLCHAIN=auto, and run this again" >&2
+    exit 1
+  fi
+}
+
+check_system() {
+  missing=() packages=()
+  command -v cc >/dev/null || need "a C compiler, which the race detector and sqlc need" gcc libc6-dev
+  local java="${JAVA_HOME:+$JAVA_HOME/bin/}java" have=""
+  if command -v "$java" >/dev/null; then
+    have=$("$java" -version 2>&1 | sed -n 's/.*version "\([0-9]*\).*/\1/p' | head -n 1)
+  fi
+  if [ -z "$have" ]; then
+    need "Java $want_java or newer, for Kafka (a JRE without a screen is enough)" default-jre-headless
+  elif [ "$have" -lt "$want_java" ]; then
+    need "Java $want_java or newer, for Kafka; $java is $have" default-jre-headless
+  fi
+  command -v mvn >/dev/null || need "Maven, which fetches Kafka" maven
+}
+
+# may_install: root on a system with apt-get.
+may_install() { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; }
+
+apt_get() { DEBIAN_FRONTEND=noninteractive apt-get -y -q -o Dpkg::Options::=--force-confold "$@" >&2; }
+
+updated=no
+install_packages() {
+  [ $updated = yes ] || apt_get update
+  updated=yes
+  apt_get install --no-install-recommends "$@"
+}
+
+install_system() {
+  check_system
+  if [ ${#missing[@]} -gt 0 ] && may_install; then
+    echo "deps: installing ${packages[*]}" >&2
+    install_packages "${packages[@]}"
+    check_system
+  fi
+  if [ ${#missing[@]} -gt 0 ]; then
+    echo "deps: these are missing; install them and run this again:" >&2
+    printf '  - %s\n' "${missing[@]}" >&2
+    echo "  Debian and Ubuntu: apt-get install ${packages[*]}" >&2
+    exit 1
+  fi
+}
+
+# PostgreSQL of the system is the one that users of Debian have. Where it is
+# not to be had, the fetched one of the same version takes its place.
+install_postgres() {
+  go run ./internal/fetch -find "$system_postgres" >/dev/null 2>&1 && return
+  may_install || return 0
+  [ $updated = yes ] || apt_get update
+  updated=yes
+  if apt-cache show "postgresql-$system_postgres" >/dev/null 2>&1; then
+    echo "deps: installing postgresql-$system_postgres, without making or starting a cluster" >&2
+    local conf=/etc/postgresql-common/createcluster.conf
+    mkdir -p "$(dirname $conf)"
+    grep -qs '^ *create_main_cluster *= *false' $conf || echo 'create_main_cluster = false' >>$conf
+    install_packages "postgresql-$system_postgres"
+  fi
+}
+
+# has_tool PATH VERSION: is it there, and the version wanted?
+has_tool() {
+  local version=${2#v}
+  [ -x "$1" ] && { "$1" version 2>&1 || true; } | grep -qE "(^|[^0-9.])${version//./\\.}([^0-9.]|\$)"
+}
+
+# tool NAME PACKAGE VERSION: puts it into .bin, from PATH or GOPATH where it is.
+tool() {
+  local place=".bin/$1" found
+  if has_tool "$place" "$3"; then return; fi
+  for found in "$(command -v "$1" || true)" "$(go env GOPATH)/bin/$1"; do
+    if has_tool "$found" "$3"; then
+      ln -sf "$found" "$place"
+      return
+    fi
+  done
+  echo "deps: building $1 $3, which takes a minute or two" >&2
+  rm -f "$place" # may be a link to another version
+  GOBIN="$PWD/.bin" GOFLAGS='' go install "$2@$3"
+}
+
+check_go
+install_system
+install_postgres
+go run ./internal/fetch -postgres "$system_postgres,$newest_postgres" -kafka default
+if [ "${1:-all}" = all ]; then
+  mkdir -p .bin
+  tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$golangci_lint"
+  tool sqlc github.com/sqlc-dev/sqlc/cmd/sqlc "$sqlc"
+fi
+echo "deps: all there"
