@@ -3,6 +3,7 @@
 package migrations_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -10,7 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/testdb"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 func newDatabase(t *testing.T) *pgxpool.Pool {
 	t.Helper()

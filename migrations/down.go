@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -57,9 +58,9 @@ func (m *Migrator) downSQL(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	var out []string
-	for i := len(all) - 1; i >= 0; i-- {
-		if all[i].version <= version {
-			out = append(out, fmt.Sprintf("-- %s\n%s", all[i].name, all[i].down))
+	for _, step := range slices.Backward(all) {
+		if step.version <= version {
+			out = append(out, fmt.Sprintf("-- %s\n%s", step.name, step.down))
 		}
 	}
 	for _, name := range drop {

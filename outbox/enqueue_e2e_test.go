@@ -5,6 +5,7 @@ package outbox_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 func installed(t *testing.T) *pgxpool.Pool {
 	t.Helper()

@@ -136,5 +136,5 @@ func TestFlagsFirst(t *testing.T) {
 
 func TestNearest(t *testing.T) {
 	require.Equal(t, "status", nearest("statsu", []string{"migrate", "status", "show"}))
-	require.Equal(t, "", nearest("x", nil))
+	require.Empty(t, nearest("x", nil))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -72,11 +73,9 @@ func takesValue(c *cli.Command, arg string) bool {
 		return false
 	}
 	for _, f := range c.Flags {
-		for _, n := range f.Names() {
-			if n == name {
-				_, boolean := f.(*cli.BoolFlag)
-				return !boolean
-			}
+		if slices.Contains(f.Names(), name) {
+			_, boolean := f.(*cli.BoolFlag)
+			return !boolean
 		}
 	}
 	return false

@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,7 +18,7 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 // newDatabase returns an empty database that the commands of the test use.
 func newDatabase(t *testing.T) (*pgxpool.Pool, string) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -41,10 +42,16 @@ func producer(t *testing.T, brokers []string, transactional string) sarama.SyncP
 	return p
 }
 
-func send(t *testing.T, p sarama.SyncProducer, partition int32, at time.Time, key string, more ...sarama.RecordHeader) {
+// send sends a record with the key in its header; more is name and value of
+// further headers.
+func send(t *testing.T, p sarama.SyncProducer, partition int32, at time.Time, headers ...string) {
 	t.Helper()
-	headers := append([]sarama.RecordHeader{{Key: []byte(outbox.HeaderKey), Value: []byte(key)}}, more...)
-	_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: partition, Timestamp: at, Headers: headers, Value: sarama.StringEncoder("v")})
+	headers = append([]string{outbox.HeaderKey}, headers...)
+	var all []sarama.RecordHeader
+	for pair := range slices.Chunk(headers, 2) {
+		all = append(all, sarama.RecordHeader{Key: []byte(pair[0]), Value: []byte(pair[1])})
+	}
+	_, _, err := p.SendMessage(&sarama.ProducerMessage{Topic: topic, Partition: partition, Timestamp: at, Headers: all, Value: sarama.StringEncoder("v")})
 	require.NoError(t, err)
 }
 
@@ -58,8 +65,8 @@ func TestFindCopiesInTheAggregatesPartition(t *testing.T) {
 	send(t, p, home, at.Add(-time.Hour), someKey) // too old to be read
 	send(t, p, home, at, "payments:other")
 	send(t, p, home, at.Add(time.Second), someKey)
-	send(t, p, home, at.Add(2*time.Second), someKey, sarama.RecordHeader{Key: []byte(outbox.HeaderReplayID), Value: []byte("R")})
-	send(t, p, other, at.Add(3*time.Second), someKey, sarama.RecordHeader{Key: []byte(outbox.HeaderRepairID), Value: []byte("G")})
+	send(t, p, home, at.Add(2*time.Second), someKey, outbox.HeaderReplayID, "R")
+	send(t, p, other, at.Add(3*time.Second), someKey, outbox.HeaderRepairID, "G")
 
 	s := search{Brokers: brokers, Topic: topic, Key: someKey, RecordKey: []byte("A"), From: at}
 	got, err := findCopies(t.Context(), s)

@@ -87,7 +87,7 @@ func (p *page) columns(indent string, rows [][]string) {
 	for _, row := range rows {
 		fmt.Fprintln(w, indent+strings.Join(row, "\t")) //nolint:errcheck // a strings.Builder does not fail
 	}
-	w.Flush() //nolint:errcheck,gosec // a strings.Builder does not fail
+	w.Flush() //nolint:errcheck // a strings.Builder does not fail
 }
 
 // stamp writes a time for a person, in UTC; nil is "-".

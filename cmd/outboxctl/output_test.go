@@ -25,7 +25,7 @@ func TestPrintableIsSafeForATerminal(t *testing.T) {
 	require.Equal(t, `{"a":1}`, printable([]byte(`{"a":1}`), 100))
 	require.Equal(t, `\x1b[2J\n\x00\xff`, printable([]byte("\x1b[2J\n\x00\xff"), 100))
 	require.Equal(t, "abc…", printable([]byte("abcdef"), 3))
-	require.Equal(t, "", printable(nil, 3))
+	require.Empty(t, printable(nil, 3))
 }
 
 func TestPage(t *testing.T) {

@@ -3,6 +3,7 @@
 package consumerdb_test
 
 import (
+	"os"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 func install(t *testing.T) (*pgxpool.Pool, *consumerdb.Queries) {
 	t.Helper()

@@ -2,12 +2,18 @@
 // demo and stack. It owns nothing after it has returned: between its answer and
 // the server's start another program may take a port, and then the server's
 // start fails and says so.
+//
+// That is made unlikely by looking below the range from which Linux, macOS and
+// Windows give ports to outgoing connections. A port from that range could be
+// taken by any client in the moment before a server starts, or while a server
+// that will come back on it is down.
 package loopback
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 )
@@ -15,10 +21,17 @@ import (
 // Host is the only address that our servers listen on.
 const Host = "127.0.0.1"
 
+// Ports are looked for from first to last, at random, so that programs that
+// look at the same time do not meet.
+const (
+	first = 15_000
+	last  = 29_999
+	tries = 200 // of them in a row may be taken before something else is wrong
+)
+
 // Ports returns n different free ports. They are found by listening on all of
 // them at once, and are closed again when Ports returns.
 func Ports(ctx context.Context, n int) (ports []int, err error) {
-	var config net.ListenConfig
 	held := make([]net.Listener, 0, n) // until the last port is found
 	defer func() {
 		for _, listener := range held {
@@ -26,18 +39,27 @@ func Ports(ctx context.Context, n int) (ports []int, err error) {
 		}
 	}()
 	for range n {
-		listener, err := config.Listen(ctx, "tcp", Address(0))
+		port, listener, err := listen(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("find a free port: %w", err)
+			return nil, err
 		}
-		held = append(held, listener)
-		address, ok := listener.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("find a free port: the listener has the address %v, which is not one of TCP", listener.Addr())
-		}
-		ports = append(ports, address.Port)
+		ports, held = append(ports, port), append(held, listener)
 	}
 	return ports, nil
+}
+
+// listen listens on some port that is free.
+func listen(ctx context.Context) (int, net.Listener, error) {
+	var config net.ListenConfig
+	var err error
+	for range tries {
+		port := first + rand.IntN(last-first+1) //nolint:gosec // G404: nobody gains by guessing it
+		var listener net.Listener
+		if listener, err = config.Listen(ctx, "tcp", Address(port)); err == nil {
+			return port, listener, nil
+		}
+	}
+	return 0, nil, fmt.Errorf("find a free port between %d and %d: %d tries failed, the last: %w", first, last, tries, err)
 }
 
 // Address returns 127.0.0.1:port.

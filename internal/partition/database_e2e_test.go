@@ -3,9 +3,10 @@
 package partition_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/onceward/onceward/internal/testdb"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }

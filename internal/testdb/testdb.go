@@ -21,9 +21,9 @@ var (
 	counter atomic.Int64
 )
 
-// Main runs the tests of a package and then stops its servers. Call it as the
-// whole body of TestMain.
-func Main(m *testing.M) {
+// Main runs the tests of a package, stops its servers and returns the exit code.
+// Call it as the whole body of TestMain: os.Exit(testdb.Main(m)).
+func Main(m *testing.M) int {
 	code := m.Run()
 	for version, s := range servers {
 		if err := s.Stop(context.Background()); err != nil {
@@ -31,7 +31,7 @@ func Main(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // New returns a pool over an empty database on a server of the major version,
