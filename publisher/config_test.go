@@ -45,7 +45,7 @@ func TestConfigIsRefusedByFieldAndValue(t *testing.T) {
 		`Topics.Partitions = -1`:           func(c *publisher.Config) { c.Topics.Partitions = -1 },
 		`Topics.ReplicationFactor = -1`:    func(c *publisher.Config) { c.Topics.ReplicationFactor = -1 },
 		`Routes = []`:                      func(c *publisher.Config) { c.Routes = nil },
-		`TLS.InsecureSkipVerify = true`:    func(c *publisher.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} }, //nolint:gosec // that is what is refused
+		`TLS.InsecureSkipVerify = true`:    func(c *publisher.Config) { c.TLS = &tls.Config{InsecureSkipVerify: true} },
 		`SASL.Mechanism = "": a user name`: func(c *publisher.Config) { c.SASL.Username = "u" },
 		`SASL.Mechanism = "GSSAPI"`:        func(c *publisher.Config) { c.SASL.Mechanism = "GSSAPI" },
 		`SASL.Username = ""`:               func(c *publisher.Config) { c.SASL.Mechanism = "PLAIN" },

@@ -71,7 +71,7 @@ func (d *drain) collect() {
 }
 
 func (d *drain) add(message *sarama.ProducerMessage) {
-	r := message.Metadata.(*record)
+	r := recordOf(message)
 	d.tags = append(d.tags, r.tag)
 	d.bytes += r.cost
 	r.topic.inFlight.Add(-1)
@@ -100,7 +100,7 @@ func (d *drain) fail(failure *sarama.ProducerError) bool {
 	default:
 		p.fail(explain(failure, p.settings.MaxMessageBytes))
 	}
-	r := failure.Msg.Metadata.(*record)
+	r := recordOf(failure.Msg)
 	r.topic.inFlight.Add(-1)
 	p.inflight.done(1, r.cost)
 	return true

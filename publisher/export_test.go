@@ -118,7 +118,7 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 				if !open {
 					return
 				}
-				r := message.Metadata.(*record)
+				r := recordOf(message)
 				r.topic.inFlight.Add(-1)
 				p.inflight.done(1, r.cost)
 			case q := <-p.watcher.questions:

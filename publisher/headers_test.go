@@ -2,7 +2,6 @@ package publisher_test
 
 import (
 	"encoding/json"
-	"errors"
 	"sort"
 	"strings"
 	"testing"
@@ -80,7 +79,7 @@ func FuzzHeaders(f *testing.F) {
 		jsonErr := json.Unmarshal(text, &want)
 		if err != nil {
 			var record *publisher.RecordError
-			require.True(t, errors.As(err, &record))
+			require.ErrorAs(t, err, &record)
 			return
 		}
 		require.NoError(t, jsonErr)

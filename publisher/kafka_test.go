@@ -222,7 +222,7 @@ func (c *cluster) setLimit(topic string, limit int) {
 	resource := kmsg.NewIncrementalAlterConfigsRequestResource()
 	resource.ResourceType, resource.ResourceName = kmsg.ConfigResourceTypeTopic, topic
 	setting := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
-	setting.Name, setting.Value = "max.message.bytes", kmsg.StringPtr(fmt.Sprint(limit))
+	setting.Name, setting.Value = "max.message.bytes", new(fmt.Sprint(limit))
 	resource.Configs = append(resource.Configs, setting)
 	request.Resources = append(request.Resources, resource)
 	require.NoError(c.t, kerr.ErrorForCode(admin(c, request).Resources[0].ErrorCode))

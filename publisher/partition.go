@@ -25,8 +25,8 @@ func murmur2(data []byte) uint32 {
 		h = h*m ^ k
 	}
 	if len(data) > 0 {
-		for i := len(data) - 1; i >= 0; i-- {
-			h ^= uint32(data[i]) << (8 * i)
+		for i, b := range data {
+			h ^= uint32(b) << (8 * i)
 		}
 		h *= m
 	}

@@ -376,7 +376,7 @@ func (p *Publisher) fail(err error) {
 // the messages that it retries; it takes locks, hence a goroutine of its own.
 func (p *Publisher) cut() {
 	p.cutOnce.Do(func() {
-		_ = 0
+		p.wire.cut()
 		p.tasks.Go(func() { _ = p.client.Close() })
 	})
 }

@@ -1,9 +1,9 @@
 package publisher_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -139,18 +139,15 @@ func TestFullBatchesPassWithEveryCompression(t *testing.T) {
 	for _, compression := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
 		t.Run(compression, func(t *testing.T) {
 			c := newCluster(t)
-			const limit = 100_000
+			const limit = 8_000_000
 			require.NoError(t, c.CreateTopic("shop.order", 1, map[string]string{"max.message.bytes": fmt.Sprint(limit)}))
 			cfg := c.config()
 			cfg.MaxMessageBytes, cfg.Compression = limit, compression
 			p, acks := start(t, cfg)
-			largest := 0
-			for size := limit; largest == 0; size-- {
-				ev := event(0, "a", noise(size))
-				if publisher.CheckSize(ev, limit) == nil {
-					largest = size
-				}
-			}
+			var over *publisher.RecordError
+			require.ErrorAs(t, publisher.CheckSize(event(0, "a", string(make([]byte, limit))), limit), &over)
+			largest := limit - (over.Size - over.Limit)
+			require.NoError(t, publisher.CheckSize(event(0, "a", string(make([]byte, largest))), limit))
 			for i, size := range []int{largest, largest / 2, largest/2 - 200, 300, largest / 3, largest / 3, largest/3 - 400} {
 				require.NoError(t, p.Publish(within(t), event(uint64(i), "a", noise(size))))
 			}
@@ -162,15 +159,9 @@ func TestFullBatchesPassWithEveryCompression(t *testing.T) {
 
 // noise returns bytes that no codec makes smaller.
 func noise(n int) string {
-	var b bytes.Buffer
-	state := uint64(n) | 1
-	for b.Len() < n {
-		state ^= state << 13
-		state ^= state >> 7
-		state ^= state << 17
-		b.WriteByte(byte(state >> 32))
-	}
-	return b.String()
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b) // it cannot fail
+	return string(b)
 }
 
 func TestPublishBlocksWhenTooMuchIsInFlight(t *testing.T) {

@@ -45,6 +45,13 @@ type record struct {
 	headers [inlineHeaders]sarama.RecordHeader
 }
 
+// recordOf returns the record of a message that came back. There are no other
+// messages: Publish makes them all.
+func recordOf(message *sarama.ProducerMessage) *record {
+	r, _ := message.Metadata.(*record)
+	return r
+}
+
 // keyOf and valueOf implement sarama.Encoder over a record's own slices.
 type (
 	keyOf   record

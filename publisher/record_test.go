@@ -52,7 +52,7 @@ func dump(t *testing.T, message *sarama.ProducerMessage) string {
 func encoded(t require.TestingT, e sarama.Encoder) []byte {
 	b, err := e.Encode()
 	require.NoError(t, err)
-	require.Equal(t, e.Length(), len(b))
+	require.Len(t, b, e.Length())
 	return b
 }
 

@@ -25,8 +25,6 @@ var errCut = errors.New("connection cut by the publisher")
 // error before it has been seen, and no permit is given any more.
 type wire struct {
 	dialContext func(ctx context.Context, network, address string) (net.Conn, error)
-	dialing     context.Context // ends with cut; dials have no context of their own in sarama
-	stopDialing context.CancelFunc
 	permits     chan struct{}
 	armed       atomic.Bool // gated writes need a permit
 	down        chan struct{}
@@ -36,14 +34,12 @@ type wire struct {
 }
 
 func newWire(dial func(ctx context.Context, network, address string) (net.Conn, error)) *wire {
-	w := &wire{
+	return &wire{
 		dialContext: dial,
 		permits:     make(chan struct{}),
 		down:        make(chan struct{}),
 		conns:       make(map[*conn]struct{}),
 	}
-	w.dialing, w.stopDialing = context.WithCancel(context.Background())
-	return w
 }
 
 // arm makes gated writes ask for a permit. Before it, the connection is set up
@@ -61,7 +57,6 @@ func (w *wire) cut() {
 		return
 	}
 	close(w.down)
-	w.stopDialing()
 	for c := range conns {
 		_ = c.Conn.Close() // whoever reads or writes on it gets the error
 	}
@@ -79,9 +74,18 @@ func (w *wire) pause(d time.Duration) bool {
 	}
 }
 
+// dial has a context of its own, because sarama's dialers are given none. The
+// goroutine that ends it with the wire ends with the dial.
 func (w *wire) dial(network, address string, gated bool) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(w.dialing, dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
+	go func() {
+		select {
+		case <-w.down:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	raw, err := w.dialContext(ctx, network, address)
 	if err != nil {
 		return nil, fmt.Errorf("dial %s: %w", address, err)
