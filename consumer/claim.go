@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,7 +92,7 @@ func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 const outcomeProcessed = "p"
 
 func compare(ev Event, given Fingerprint, row consumerdb.FindClaimRow) Claim {
-	if string(row.Fingerprint) == string(given[:]) {
+	if bytes.Equal(row.Fingerprint, given[:]) {
 		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt}
 	}
 	mismatch := &MismatchError{Key: ev.Key, Given: given, AppliedAt: row.ProcessedAt}

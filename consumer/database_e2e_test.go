@@ -3,6 +3,7 @@
 package consumer_test
 
 import (
+	"os"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -12,7 +13,7 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-func TestMain(m *testing.M) { testdb.Main(m) }
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 // newDatabase makes a database with the consumer's tables and a table of
 // effects.

@@ -80,18 +80,20 @@ func deliver(ctx context.Context, r *consumer.Router, ev consumer.Event, want co
 
 // waitBlocked waits until a session of this database waits for a lock, or
 // until other is closed.
-func (e *env) waitBlocked(other <-chan struct{}) {
+func (e *env) waitBlocked(ctx context.Context, other <-chan struct{}) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case <-other:
 			return
-		case <-e.t.Context().Done():
+		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if count(e.t, e.db, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) > 0 {
+		var waiting int
+		err := e.db.QueryRow(ctx, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`).Scan(&waiting)
+		if err != nil || waiting > 0 {
 			return
 		}
 	}

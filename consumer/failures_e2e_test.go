@@ -68,7 +68,7 @@ CREATE CONSTRAINT TRIGGER die AFTER INSERT ON deadly DEFERRABLE INITIALLY DEFERR
 					return nil
 				}
 				if c.query {
-					_, err := tx.Query(ctx, c.sql) //nolint:rowserrcheck,sqlclosecheck // what is tested
+					_, err := tx.Query(ctx, c.sql) //nolint:gocritic,sqlclosecheck // rows left open are what is tested
 					return err
 				}
 				_, err := tx.Exec(ctx, c.sql)

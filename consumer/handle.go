@@ -54,12 +54,12 @@ func (r *Router) handle(ctx context.Context, ev Event) (Outcome, error) {
 	if err := ev.validate(); err != nil {
 		return 0, err
 	}
+	if r.err == nil && r.ignored[ev.Type] {
+		return Ignored, nil
+	}
 	handler, err := r.route(ev.Type)
 	if err != nil {
 		return 0, err
-	}
-	if handler == nil {
-		return Ignored, nil
 	}
 	tx, err := r.steps.begin(ctx)
 	if err != nil {

@@ -185,7 +185,7 @@ func race(e *env, end error) (outcomes [2]consumer.Outcome, errs [2]error) {
 		}
 		first = false
 		close(started)
-		e.waitBlocked(second)
+		e.waitBlocked(ctx, second)
 		return errors.Join(effect("billing")(ctx, tx, ev), end)
 	})
 	done := make(chan struct{})

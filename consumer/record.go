@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,9 +126,9 @@ func (r *reader) count(name string) int {
 }
 
 func (r *reader) last(name string) string {
-	for i := len(r.headers) - 1; i >= 0; i-- {
-		if r.headers[i].Name == name {
-			return string(r.headers[i].Value)
+	for _, h := range slices.Backward(r.headers) {
+		if h.Name == name {
+			return string(h.Value)
 		}
 	}
 	return ""

@@ -94,16 +94,13 @@ func (r *Router) fail(eventType, detail string) {
 	}
 }
 
-// route returns the handler of a type, nil for an ignored one.
+// route returns the handler of a type that is not ignored.
 func (r *Router) route(eventType string) (TxHandler, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	if h := r.handlers[eventType]; h != nil {
 		return h, nil
-	}
-	if r.ignored[eventType] {
-		return nil, nil
 	}
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, or say with Router.Ignore that these events are not for this group",
 		ErrNoHandler, eventType, r.Group())

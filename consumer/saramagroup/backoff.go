@@ -27,7 +27,7 @@ func (b *backoff) step() time.Duration {
 	default:
 		b.next *= 2
 	}
-	return b.next/2 + rand.N(b.next/2+1)
+	return b.next/2 + rand.N(b.next/2+1) //nolint:gosec // jitter is no secret
 }
 
 // sleep waits for d and reports whether ctx is still alive then.

@@ -11,9 +11,6 @@ func (c Config) Hooks(config func(*sarama.Config), member func(sarama.ConsumerGr
 // Hopeless is hopeless.
 var Hopeless = hopeless
 
-// NewScram is newScram.
-var NewScram = newScram
-
 // Steps returns the first n pauses of a backoff.
 func Steps(c Config, n int) []int64 {
 	b := backoff{min: c.RetryMin, max: c.RetryMax}
