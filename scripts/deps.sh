@@ -3,7 +3,7 @@
 # it, `scripts/deps.sh servers` for the servers only.
 #
 # Checks Go, a C compiler (for -race), Java, Maven and PostgreSQL; fetches the
-# jars of Kafka and a PostgreSQL into the cache and the tools of the Makefile into
+# jars of Kafka and newer PostgreSQLs into the cache and the tools of the Makefile into
 # .bin. What is missing from the system is installed with apt-get for root on
 # Debian, and otherwise named. Running it again when all is there takes a second
 # or two and changes nothing.
@@ -11,7 +11,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 readonly want_go=1.26 want_java=17
-readonly system_postgres=15 newest_postgres=18
+readonly system_postgres=15 fetched_postgres=16,17,18
 readonly golangci_lint=v2.15.0 sqlc=v1.31.1
 
 missing=()  # what a person has to install, one sentence each
@@ -120,7 +120,7 @@ tool() {
 check_go
 install_system
 install_postgres
-go run ./internal/fetch -postgres "$system_postgres,$newest_postgres" -kafka default
+go run ./internal/fetch -postgres "$system_postgres,$fetched_postgres" -kafka default
 if [ "${1:-all}" = all ]; then
   mkdir -p .bin
   tool golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$golangci_lint"

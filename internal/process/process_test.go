@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 func sleeper(t *testing.T, trap string) (*process.Process, string) {
 	t.Helper()
 	log := filepath.Join(t.TempDir(), "log")
-	script := "trap '" + trap + "' TERM; echo up; while :; do read line; done"
+	script := "trap '" + trap + "' TERM; echo up; while :; do sleep 0.05; done"
 	p, err := process.Start(process.Spec{Path: "/bin/sh", Args: []string{"-c", script}, LogFile: log})
 	require.NoError(t, err)
 	t.Cleanup(p.Kill)
@@ -143,7 +143,7 @@ func TestAForeignProcessIsKnownByItsMarker(t *testing.T) {
 // waits to be killed.
 func playParent(log string) {
 	p, err := process.Start(process.Spec{
-		Path: "/bin/sh", Args: []string{"-c", "echo up; while :; do read line; done"},
+		Path: "/bin/sh", Args: []string{"-c", "echo up; while :; do sleep 0.05; done"},
 		LogFile: log, DeathSignal: syscall.SIGKILL,
 	})
 	if err != nil {
