@@ -19,6 +19,11 @@ const (
 	// KindIdle is the end of the log between two transactions, as a keepalive
 	// told it: everything before it was delivered.
 	KindIdle
+	// KindMarker is a marker that [EmitMarker] wrote: everything that committed
+	// before it was written was delivered.
+	KindMarker
+	// KindAsk asks for a published snapshot: retention waits for one.
+	KindAsk
 )
 
 // Item is one step of the stream, in commit order.
@@ -28,6 +33,7 @@ type Item struct {
 	Commit     pglogrepl.LSN // KindEvent and KindCommit: start of the commit record
 	End        pglogrepl.LSN // KindCommit: commit end; KindIdle: end of the log
 	CommitTime time.Time     // KindEvent and KindCommit: by the server's clock
+	Marker     Marker        // KindMarker
 }
 
 // itemOverhead is what an item costs beside the bytes of its row: the Item, the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -55,6 +56,16 @@ func Check(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 		}
 	}
 	return nil
+}
+
+// SenderTimeout returns the server's wal_sender_timeout: how long it waits for a
+// status update. 0 means for ever.
+func SenderTimeout(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+	var ms int64
+	if err := conn.QueryRow(ctx, `SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms); err != nil {
+		return 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
 }
 
 func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {

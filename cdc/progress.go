@@ -26,6 +26,14 @@ type Progress struct {
 	low      uint64        // every tag below it has ended
 	ended    []uint64      // ring of bits for the tags low … next-1
 	commits  ring[boundary]
+	marks    ring[mark]
+	marked   uint64 // id of the last mark that was reached
+}
+
+// mark is a place in the stream: reached when every tag below before has ended.
+type mark struct {
+	before uint64
+	id     uint64
 }
 
 // boundary is the end of a transaction: reached when every tag below before has
@@ -93,6 +101,19 @@ func (p *Progress) End(tag uint64) error {
 	return nil
 }
 
+// Mark records that the marker with the id was read now. Ids grow.
+func (p *Progress) Mark(id uint64) {
+	p.marks.push(mark{before: p.next, id: id})
+	p.advance()
+}
+
+// Marked returns the id of the last marker that was read and before which
+// everything has ended; 0 when there is none.
+func (p *Progress) Marked() uint64 { return p.marked }
+
+// Events returns how many events were read since the start.
+func (p *Progress) Events() uint64 { return p.next }
+
 // Position returns the highest position that may be checkpointed.
 func (p *Progress) Position() pglogrepl.LSN { return p.position }
 
@@ -121,6 +142,10 @@ func (p *Progress) advance() {
 			p.reached = first.at
 		}
 		p.commits.pop()
+	}
+	for p.marks.len() > 0 && p.marks.at(0).before <= p.low {
+		p.marked = p.marks.at(0).id
+		p.marks.pop()
 	}
 }
 

@@ -92,6 +92,20 @@ func TestProgressWaitsForTheWholeTransaction(t *testing.T) {
 	require.Zero(t, p.Oldest())
 }
 
+func TestProgressReachesAMarkerAfterEverythingBeforeIt(t *testing.T) {
+	p := NewProgress(1)
+	p.Mark(1)
+	require.EqualValues(t, 1, p.Marked(), "nothing was read before it")
+	a := p.Read()
+	p.Mark(2)
+	b := p.Read()
+	require.NoError(t, p.End(b))
+	require.EqualValues(t, 1, p.Marked())
+	require.NoError(t, p.End(a))
+	require.EqualValues(t, 2, p.Marked())
+	require.EqualValues(t, 2, p.Events())
+}
+
 func TestProgressKeepsAMillionInFlight(t *testing.T) {
 	p := NewProgress(1)
 	const n = 1_000_000

@@ -24,10 +24,11 @@ var ErrSilent = errors.New("server is silent")
 // queue that it fills. [Open] makes it, one goroutine runs [Reader.Run], one
 // calls [Reader.Next], any may call [Reader.Confirm].
 type Reader struct {
-	cfg    Config
-	conn   *pgconn.PgConn
-	system pglogrepl.IdentifySystemResult
-	queue  *queue
+	cfg     Config
+	conn    *pgconn.PgConn
+	system  pglogrepl.IdentifySystemResult
+	history []byte // of the timelines before the present one
+	queue   *queue
 
 	confirmed atomic.Uint64 // what the server may forget
 	stream    stream        // of the goroutine in Run
@@ -54,6 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
+	conf.DialFunc = Dial
 	if cfg.configure != nil {
 		cfg.configure(conf)
 	}
@@ -73,6 +75,13 @@ func (r *Reader) start(ctx context.Context) error {
 	if r.system, err = pglogrepl.IdentifySystem(ctx, r.conn); err != nil {
 		return fmt.Errorf("identify system: %w", err)
 	}
+	if r.system.Timeline > 1 {
+		history, err := pglogrepl.TimelineHistory(ctx, r.conn, r.system.Timeline)
+		if err != nil {
+			return fmt.Errorf("read history of timeline %d: %w", r.system.Timeline, err)
+		}
+		r.history = history.Content
+	}
 	err = pglogrepl.StartReplication(ctx, r.conn, r.cfg.Slot, 0, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{"proto_version '1'", "publication_names '" + r.cfg.Publication + "'", "messages 'true'", "binary 'true'"},
 	})
@@ -89,6 +98,13 @@ func (r *Reader) start(ctx context.Context) error {
 // System returns the identity of the server: system identifier, timeline, end
 // of the log at the time of Open, database.
 func (r *Reader) System() pglogrepl.IdentifySystemResult { return r.system }
+
+// SwitchPoint returns where the server left an earlier timeline for one that
+// leads to the present one: what was read up to there is part of this server's
+// history. ok is false when the timeline is not an ancestor.
+func (r *Reader) SwitchPoint(timeline int32) (at pglogrepl.LSN, ok bool, err error) {
+	return switchPoint(r.history, timeline)
+}
 
 // Resume says where the session begins: transactions with a commit end at or
 // before ended are not delivered, and the server may forget everything up to

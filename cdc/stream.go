@@ -52,7 +52,10 @@ func (s *stream) change(kind byte, data []byte) (it Item, ok bool, err error) {
 	case msgUpdate, msgDelete, msgTruncate:
 		s.ignored++
 	case msgMessage:
-		_, err = decodeLogical(data)
+		var m logical
+		if m, err = decodeLogical(data); err == nil {
+			it, ok = decodeMarker(m)
+		}
 	case msgOrigin, msgType:
 	default:
 		err = fmt.Errorf("unknown pgoutput message %q", kind)

@@ -149,6 +149,18 @@ func TestStreamIgnoresWhatIsNoEvent(t *testing.T) {
 	require.Empty(t, feed(t, s, new(message).u8(msgMessage).u8(0).u64(1).str("any").u32(2).raw([]byte("hi")).b, []byte{msgOrigin}, []byte{msgType}))
 }
 
+func TestStreamFindsMarkersAndRequests(t *testing.T) {
+	emitted := func(flags byte, prefix string, content []byte) []byte {
+		return new(message).u8(msgMessage).u8(flags).u64(1).str(prefix).u32(uint32(len(content))).raw(content).b
+	}
+	ours := new(message).u64(7).u64(9).b
+	s := new(stream)
+	require.Equal(t, []Item{{Kind: KindMarker, Marker: Marker{Nonce: 7, ID: 9}}}, feed(t, s, emitted(0, markerPrefix, ours)))
+	require.Equal(t, []Item{{Kind: KindAsk}}, feed(t, s, beginMessage(1, 7), emitted(1, AskPrefix, nil)))
+	require.Empty(t, feed(t, s, emitted(1, markerPrefix, ours), emitted(0, markerPrefix, ours[1:]), emitted(0, "someone.else", ours)),
+		"a transactional marker may come late, a short one is no marker")
+}
+
 func TestStreamIdleOnlyBetweenTransactions(t *testing.T) {
 	s := &stream{skip: 50}
 	_, ok := s.idle(40)

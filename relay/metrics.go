@@ -18,7 +18,7 @@ type Metrics struct {
 	lagSeconds, inFlight      prometheus.Gauge
 	queueBytes                prometheus.Gauge
 	confirmed, ended          prometheus.Gauge
-	held                      prometheus.Gauge
+	held, snapshotTime        prometheus.Gauge
 	stateGauge                *prometheus.GaugeVec
 	sinceCheckpoint           atomic.Int64
 }
@@ -40,12 +40,13 @@ func newMetrics(relay string) *Metrics {
 			Namespace: "onceward", Name: "publish_delay_seconds", Help: "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.",
 			ConstLabels: labels, Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300},
 		}),
-		lagSeconds: gauge("lag_seconds", "Age of the oldest transaction that was read and is not acknowledged; 0 when there is none."),
-		inFlight:   gauge("events_in_flight", "Events read since the first that is not acknowledged."),
-		queueBytes: gauge("queue_bytes", "Bytes read from the log and not handed to the producer."),
-		confirmed:  gauge("confirmed_position_bytes", "The durable checkpoint, as bytes of log."),
-		ended:      gauge("ended_position_bytes", "The position up to which everything has ended, as bytes of log."),
-		held:       gauge("route_held", "1 while an event waits for its topic."),
+		lagSeconds:   gauge("lag_seconds", "Age of the oldest transaction that was read and is not acknowledged; 0 when there is none."),
+		inFlight:     gauge("events_in_flight", "Events read since the first that is not acknowledged."),
+		queueBytes:   gauge("queue_bytes", "Bytes read from the log and not handed to the producer."),
+		confirmed:    gauge("confirmed_position_bytes", "The durable checkpoint, as bytes of log."),
+		ended:        gauge("ended_position_bytes", "The position up to which everything has ended, as bytes of log."),
+		snapshotTime: gauge("published_snapshot_timestamp_seconds", "When the published snapshot was taken, in Unix seconds; 0 before the first."),
+		held:         gauge("route_held", "1 while an event waits for its topic."),
 		stateGauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "state", Help: "1 for the state that the relay is in.", ConstLabels: labels,
 		}, []string{"state"}),
@@ -55,7 +56,7 @@ func newMetrics(relay string) *Metrics {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
-		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.stateGauge,
+		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.snapshotTime, m.stateGauge,
 	}
 }
 
@@ -81,6 +82,10 @@ func (m *Metrics) published(events int, commit time.Time) {
 	if !commit.IsZero() {
 		m.delay.Observe(max(0, time.Since(commit).Seconds()))
 	}
+}
+
+func (m *Metrics) snapshotPublished(at time.Time) {
+	m.snapshotTime.Set(float64(at.UnixMilli()) / 1000)
 }
 
 func (m *Metrics) holding(yes bool) {

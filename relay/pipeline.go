@@ -50,13 +50,16 @@ type pipeline struct {
 	log     *slog.Logger
 	metrics *Metrics
 
+	nonce uint64 // of the markers that are ours
+
 	mu       sync.Mutex
 	progress *cdc.Progress
+	asked    bool  // somebody asked for a published snapshot
 	err      error // a tag that the sink reported twice
 }
 
-func newPipeline(start pglogrepl.LSN, log *slog.Logger, metrics *Metrics) *pipeline {
-	return &pipeline{progress: cdc.NewProgress(start), log: log, metrics: metrics}
+func newPipeline(start pglogrepl.LSN, nonce uint64, log *slog.Logger, metrics *Metrics) *pipeline {
+	return &pipeline{progress: cdc.NewProgress(start), nonce: nonce, log: log, metrics: metrics}
 }
 
 // pump hands over what the source delivers until either fails or ctx ends.
@@ -100,9 +103,8 @@ func (p *pipeline) read(batch []cdc.Item) (first uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range batch {
-		it := &batch[i]
-		if it.Kind != cdc.KindEvent {
-			if err := p.progress.Commit(it.End, it.CommitTime); err != nil {
+		if batch[i].Kind != cdc.KindEvent {
+			if err := p.note(&batch[i]); err != nil {
 				return 0, fmt.Errorf("read stream: %w", err)
 			}
 			continue
@@ -118,6 +120,32 @@ func (p *pipeline) read(batch []cdc.Item) (first uint64, err error) {
 	}
 	p.metrics.read(events)
 	return first, nil
+}
+
+// note records an item that is no event. The caller holds the lock.
+func (p *pipeline) note(it *cdc.Item) error {
+	switch it.Kind {
+	case cdc.KindMarker:
+		if it.Marker.Nonce == p.nonce {
+			p.progress.Mark(it.Marker.ID)
+		}
+		return nil
+	case cdc.KindAsk:
+		p.asked = true
+		return nil
+	default:
+		return p.progress.Commit(it.End, it.CommitTime)
+	}
+}
+
+// takeAsk reports whether somebody asked for a published snapshot since the last
+// call.
+func (p *pipeline) takeAsk() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked := p.asked
+	p.asked = false
+	return asked
 }
 
 // publish hands one event over. While its route is held (the topic is missing,
@@ -177,12 +205,17 @@ type status struct {
 	position pglogrepl.LSN
 	oldest   time.Time // commit time of the oldest transaction in flight
 	inFlight uint64
+	events   uint64 // read since the start
+	marked   uint64 // the last marker before which everything has ended
 }
 
 func (p *pipeline) status() (status, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return status{position: p.progress.Position(), oldest: p.progress.Oldest(), inFlight: p.progress.InFlight()}, p.err
+	return status{
+		position: p.progress.Position(), oldest: p.progress.Oldest(), inFlight: p.progress.InFlight(),
+		events: p.progress.Events(), marked: p.progress.Marked(),
+	}, p.err
 }
 
 // explain adds the event to an error that ends the session.

@@ -87,7 +87,7 @@ func commitAt(commit pglogrepl.LSN) cdc.Item {
 }
 
 func testPipeline(sink Sink) *pipeline {
-	p := newPipeline(100, slog.New(slog.DiscardHandler), newMetrics("test"))
+	p := newPipeline(100, 7, slog.New(slog.DiscardHandler), newMetrics("test"))
 	p.sink = sink
 	return p
 }
@@ -181,4 +181,21 @@ func TestATagReportedTwiceStopsTheRelay(t *testing.T) {
 	p.acknowledged([]uint64{0, 0})
 	_, err = p.status()
 	require.Error(t, err)
+}
+
+func TestOnlyOurOwnMarkersCount(t *testing.T) {
+	p := testPipeline(newFakeSink())
+	_, err := p.read([]cdc.Item{
+		event(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 8, ID: 5}}, {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}, {Kind: cdc.KindAsk},
+	})
+	require.NoError(t, err)
+	require.True(t, p.takeAsk())
+	require.False(t, p.takeAsk())
+	now, err := p.status()
+	require.NoError(t, err)
+	require.Zero(t, now.marked, "the event before it has not ended")
+	p.acknowledged([]uint64{0})
+	now, err = p.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, now.marked)
 }

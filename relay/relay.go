@@ -93,8 +93,10 @@ const (
 	backoffMax    = 10 * time.Second
 	standbyWait   = time.Second
 	steadySession = 30 * time.Second // after it, a failure counts as the first
-	silenceMin    = 2 * time.Minute  // 2 × the default wal_sender_timeout
+	silenceFactor = 2                // × wal_sender_timeout; doubled by each silent session
 	silenceMax    = time.Hour
+
+	maxSilenceFactor = 1 << 16 // far beyond silenceMax
 )
 
 // Run publishes until ctx ends; then it flushes, writes a last checkpoint, gives
@@ -103,7 +105,7 @@ const (
 // slot. It returns the error that trying again cannot mend; nothing is lost by
 // it, and the slot's position has not moved past anything unpublished.
 func (r *Relay) Run(ctx context.Context) error {
-	wait, silence := backoffMin, silenceMin
+	wait, silence := backoffMin, silenceFactor
 	var last owned
 	for {
 		r.setStateKeepingError(StateConnecting)
@@ -115,7 +117,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			return r.stopped(err)
 		}
 		if last.ended > before || time.Since(began) > steadySession {
-			wait, silence = backoffMin, silenceMin
+			wait, silence = backoffMin, silenceFactor
 		}
 		pause := wait
 		switch {
@@ -133,7 +135,7 @@ func (r *Relay) Run(ctx context.Context) error {
 			r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", wait)
 			wait = min(2*wait, backoffMax)
 			if errors.Is(err, cdc.ErrSilent) {
-				silence = min(2*silence, silenceMax)
+				silence = min(2*silence, maxSilenceFactor)
 			}
 		}
 		select {
@@ -156,7 +158,7 @@ func (r *Relay) setStateKeepingError(s State) {
 	r.metrics.state(s)
 }
 
-func (r *Relay) session(ctx context.Context, silence time.Duration, last *owned) error {
+func (r *Relay) session(ctx context.Context, silence int, last *owned) error {
 	s, err := r.openSession(ctx, silence, *last)
 	if err != nil {
 		return err

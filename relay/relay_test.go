@@ -42,23 +42,38 @@ func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 }
 
 func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
-	row := outboxdb.RelayState{Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 2}
-	system := pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}
-	require.NoError(t, checkBinding(row, system, 400, 300))
-	require.NoError(t, checkBinding(row, system, 400, 400))
-	for code, check := range map[string]func() error{
-		"OTHER_SYSTEM": func() error {
-			return checkBinding(row, pglogrepl.IdentifySystemResult{SystemID: "7001", Timeline: 2, XLogPos: 500}, 400, 300)
-		},
-		"OTHER_TIMELINE": func() error {
-			return checkBinding(row, pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 3, XLogPos: 500}, 400, 300)
-		},
-		"CHECKPOINT_BEYOND_LOG": func() error { return checkBinding(row, system, 501, 300) },
-		"SLOT_ADVANCED":         func() error { return checkBinding(row, system, 400, 401) },
+	good := func() binding {
+		return binding{
+			slot: "onceward_orders", row: outboxdb.RelayState{SystemIdentifier: "7000", Timeline: 2, Tick: 9},
+			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, checkpoint: 400, slotPosition: 300,
+			last: owned{systemID: "7000", timeline: 2, tick: 9},
+		}
+	}
+	for name, fits := range map[string]func(*binding){
+		"as it was":                       func(*binding) {},
+		"the slot stands at it":           func(b *binding) { b.slotPosition = 400 },
+		"a fresh process knows no tick":   func(b *binding) { b.last, b.row.Tick = owned{}, 0 },
+		"another relay has gone on":       func(b *binding) { b.row.Tick = 12 },
+		"a failover behind it":            func(b *binding) { b.row.Timeline, b.switched = 1, 400 },
+		"a failover; ticks may be lower":  func(b *binding) { b.row.Timeline, b.switched, b.row.Tick = 1, 450, 3 },
+		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick = 1, 3 },
 	} {
-		err := check()
+		b := good()
+		fits(&b)
+		require.NoError(t, b.check(), name)
+	}
+	for code, broken := range map[string]func(*binding){
+		CodeOtherSystem:         func(b *binding) { b.system.SystemID = "7001" },
+		CodeOtherTimeline:       func(b *binding) { b.row.Timeline, b.switched = 1, 399 },
+		CodeCheckpointBeyondLog: func(b *binding) { b.system.XLogPos = 399 },
+		CodeWentBack:            func(b *binding) { b.row.Tick = 8 },
+		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
+	} {
+		b := good()
+		broken(&b)
+		err := b.check()
 		var start *cdc.StartError
-		require.ErrorAs(t, err, &start)
+		require.ErrorAs(t, err, &start, code)
 		require.Equal(t, code, start.Code)
 		require.Contains(t, start.Cure, "onceward_orders")
 		require.True(t, permanent(err))

@@ -26,8 +26,12 @@ type session struct {
 	reader   *cdc.Reader
 	sink     *publisher.Publisher
 	pipeline *pipeline
-	durable  pglogrepl.LSN // the last checkpoint
-	savedAt  time.Time
+
+	durable   pglogrepl.LSN // the last checkpoint
+	savedAt   time.Time
+	tick      int64 // of the last checkpoint
+	snapshots *snapshots
+	catalog   string // of the publication, as it must stay
 }
 
 // owned is what a process remembers of its last session, so that the next one
@@ -36,13 +40,14 @@ type owned struct {
 	systemID string
 	timeline int32
 	epoch    int64
+	tick     int64
 	ended    pglogrepl.LSN
 }
 
 // openSession connects and takes the slot, in the one order that is safe: the
 // slot is the arbiter, so the epoch, the state and the producer come after
 // START_REPLICATION.
-func (r *Relay) openSession(ctx context.Context, silence time.Duration, last owned) (_ *session, err error) {
+func (r *Relay) openSession(ctx context.Context, silence int, last owned) (_ *session, err error) {
 	cfg := &r.cfg
 	dsn, err := cfg.dsn()
 	if err != nil {
@@ -60,9 +65,12 @@ func (r *Relay) openSession(ctx context.Context, silence time.Duration, last own
 	}()
 	source := cdc.Config{
 		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
-		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), SilenceLimit: silence, Logger: r.log,
+		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: r.log,
 	}
 	if err = s.prepare(ctx, source); err != nil {
+		return nil, err
+	}
+	if err = s.pace(ctx, &source, silence); err != nil {
 		return nil, err
 	}
 	if s.reader, err = cdc.Open(ctx, source); err != nil {
@@ -72,7 +80,7 @@ func (r *Relay) openSession(ctx context.Context, silence time.Duration, last own
 	if err != nil {
 		return nil, err
 	}
-	s.pipeline = newPipeline(start, r.log, r.metrics)
+	s.pipeline = newPipeline(start, s.snapshots.nonce, r.log, r.metrics)
 	sink, err := cfg.publisher(r.log)
 	if err != nil {
 		return nil, err
@@ -94,6 +102,7 @@ func connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
 	}
 	conf.RuntimeParams["application_name"] = "onceward relay " + slot
 	conf.RuntimeParams["synchronous_commit"] = "on"
+	conf.DialFunc = cdc.Dial
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
@@ -124,6 +133,25 @@ func (s *session) prepare(ctx context.Context, source cdc.Config) error {
 	return cdc.EnsureSlot(ctx, s.state.conn, source, existed)
 }
 
+// pace fits the session to the server's wal_sender_timeout: a status update at
+// least three times within it, and a limit of silence that starts at twice of
+// it. The server may be busy and mute for longer: after a session that ended by
+// silence the caller gives a higher factor.
+func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
+	timeout, err := cdc.SenderTimeout(ctx, s.state.conn)
+	if err != nil {
+		return err
+	}
+	source.StatusInterval = cdc.DefaultStatusInterval
+	if timeout == 0 {
+		timeout = time.Minute // the server's default
+	} else {
+		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
+	}
+	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
+	return nil
+}
+
 // takeOver raises the epoch and returns the position from which to publish.
 func (s *session) takeOver(ctx context.Context, last owned) (pglogrepl.LSN, error) {
 	slotPosition, err := s.state.slotPosition(ctx)
@@ -142,34 +170,16 @@ func (s *session) takeOver(ctx context.Context, last owned) (pglogrepl.LSN, erro
 	if err != nil {
 		return 0, err
 	}
-	if err := checkBinding(row, system, checkpoint, slotPosition); err != nil {
+	if err := s.bind(ctx, row, checkpoint, slotPosition, last); err != nil {
 		return 0, err
 	}
-	s.durable, s.savedAt = checkpoint, time.Now()
+	s.durable, s.savedAt, s.tick, s.snapshots = checkpoint, time.Now(), row.Tick, newSnapshots()
 	start := checkpoint
 	if last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 && last.ended <= system.XLogPos {
 		start = max(start, last.ended)
 	}
 	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "epoch", row.Epoch, "checkpoint", checkpoint.String(), "start", start.String())
 	return start, nil
-}
-
-// checkBinding compares the checkpoint with the server that it is used on. What
-// does not fit would skip events in silence, so it stops the relay by name.
-func checkBinding(row outboxdb.RelayState, system pglogrepl.IdentifySystemResult, checkpoint, slotPosition pglogrepl.LSN) error {
-	const repair = "compare table and topic before going on; to accept it and start from the slot's position: DELETE FROM onceward.relay_state WHERE slot = '%s'"
-	cure := fmt.Sprintf(repair, row.Slot)
-	switch {
-	case row.SystemIdentifier != system.SystemID:
-		return &cdc.StartError{Code: "OTHER_SYSTEM", What: fmt.Sprintf("the checkpoint of slot %s was made on system %s, this server is %s (a restored copy, or another cluster)", row.Slot, row.SystemIdentifier, system.SystemID), Cure: cure}
-	case row.Timeline != system.Timeline:
-		return &cdc.StartError{Code: "OTHER_TIMELINE", What: fmt.Sprintf("the checkpoint of slot %s was made on timeline %d, this server is on %d (a failover, or a restored backup)", row.Slot, row.Timeline, system.Timeline), Cure: cure}
-	case checkpoint > system.XLogPos:
-		return &cdc.StartError{Code: "CHECKPOINT_BEYOND_LOG", What: fmt.Sprintf("the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time", checkpoint, row.Slot, system.XLogPos), Cure: cure}
-	case slotPosition > checkpoint:
-		return &cdc.StartError{Code: "SLOT_ADVANCED", What: fmt.Sprintf("slot %s stands at %s, ahead of the checkpoint %s: it was made anew or advanced, and events in between were not sent", row.Slot, slotPosition, checkpoint), Cure: cure}
-	}
-	return nil
 }
 
 // run streams until ctx ends, which it answers with a flush and a last
@@ -192,22 +202,11 @@ func (s *session) run(ctx context.Context) (owned, error) {
 		err = s.finish(context.WithoutCancel(ctx))
 	}
 	err = errors.Join(err, s.discard(ctx))
-	last := owned{systemID: s.reader.System().SystemID, timeline: s.reader.System().Timeline, epoch: s.state.epoch}
+	last := owned{systemID: s.reader.System().SystemID, timeline: s.reader.System().Timeline, epoch: s.state.epoch, tick: s.tick}
 	if now, statusErr := s.pipeline.status(); statusErr == nil {
 		last.ended = now.position
 	}
 	return last, err
-}
-
-// finish is the graceful stop: what was handed over is acknowledged and
-// checkpointed, so that the next start publishes nothing twice.
-func (s *session) finish(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
-	defer cancel()
-	if err := s.sink.Flush(ctx); err != nil {
-		return fmt.Errorf("flush before stopping: %w", err)
-	}
-	return s.checkpoint(ctx, true)
 }
 
 // discard closes everything. The reader tells the server the last checkpoint.
@@ -223,52 +222,4 @@ func (s *session) discard(ctx context.Context) error {
 	}
 	_ = s.state.conn.Close(ctx)
 	return errors.Join(errs...)
-}
-
-// Idle checkpoints: with nothing published, the end of the log becomes a
-// checkpoint only after this much foreign log or this long, so that checkpoints
-// do not feed on the log that they write themselves.
-const (
-	idleBytes = 1 << 20
-	idleTime  = time.Hour
-)
-
-// checkpoints saves the position every CheckpointInterval.
-func (s *session) checkpoints(ctx context.Context) error {
-	tick := time.NewTicker(s.cfg.CheckpointInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
-		if err := s.checkpoint(ctx, false); err != nil {
-			return err
-		}
-	}
-}
-
-// checkpoint makes the position durable first, and only then lets the slot
-// forget it.
-func (s *session) checkpoint(ctx context.Context, last bool) error {
-	now, err := s.pipeline.status()
-	if err != nil {
-		return fmt.Errorf("count acknowledgements: %w", err)
-	}
-	s.metrics.observe(now, s.durable, s.reader.QueueBytes())
-	ended := s.metrics.publishedSinceCheckpoint()
-	idle := now.position-s.durable < idleBytes && time.Since(s.savedAt) < idleTime
-	if now.position <= s.durable || ended == 0 && idle && !last {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
-	defer cancel()
-	if err := s.state.save(ctx, now.position); err != nil {
-		return err
-	}
-	s.durable, s.savedAt = now.position, time.Now()
-	s.metrics.checkpointed(ended)
-	s.reader.Confirm(now.position)
-	return nil
 }

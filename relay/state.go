@@ -78,15 +78,52 @@ func (s *state) take(ctx context.Context, first outboxdb.InsertRelayStateParams)
 	return row, nil
 }
 
-// save writes a checkpoint, durably. [ErrFenced] says that another session has
-// raised the epoch.
-func (s *state) save(ctx context.Context, position pglogrepl.LSN) error {
-	_, err := s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
+// save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
+// another session has raised the epoch.
+func (s *state) save(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
+	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, ErrFenced)
+		err = ErrFenced
 	}
 	if err != nil {
-		return fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, err)
+		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, err)
+	}
+	return tick, nil
+}
+
+// snapshot takes a snapshot of the database, and reads what the publication is
+// like in the same statement.
+func (s *state) snapshot(ctx context.Context, publication string) (outboxdb.TakeSnapshotRow, error) {
+	row, err := s.queries.TakeSnapshot(ctx, publication)
+	if err != nil {
+		return row, fmt.Errorf("take snapshot: %w", err)
+	}
+	return row, nil
+}
+
+func (s *state) savePublished(ctx context.Context, published snapshot) error {
+	n, err := s.queries.SavePublished(ctx, outboxdb.SavePublishedParams{Snapshot: &published.text, TakenAt: &published.at, Slot: s.slot, Epoch: s.epoch})
+	return s.fenced("save published snapshot", n, err)
+}
+
+func (s *state) saveCatalog(ctx context.Context, catalog string) error {
+	n, err := s.queries.SavePublicationCatalog(ctx, outboxdb.SavePublicationCatalogParams{PublicationCatalog: &catalog, Slot: s.slot, Epoch: s.epoch})
+	return s.fenced("save what is known of the publication", n, err)
+}
+
+// follow records that the server went on to another timeline.
+func (s *state) follow(ctx context.Context, timeline int32) error {
+	n, err := s.queries.SaveTimeline(ctx, outboxdb.SaveTimelineParams{Timeline: timeline, Slot: s.slot, Epoch: s.epoch})
+	return s.fenced("save timeline", n, err)
+}
+
+// fenced turns an update that found no row of this epoch into [ErrFenced].
+func (s *state) fenced(what string, rows int64, err error) error {
+	if err == nil && rows == 0 {
+		err = ErrFenced
+	}
+	if err != nil {
+		return fmt.Errorf("%s of slot %s: %w", what, s.slot, err)
 	}
 	return nil
 }

@@ -22,6 +22,33 @@ SET confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = clock_timestam
 WHERE slot = @slot AND epoch = @epoch AND confirmed_lsn <= @confirmed_lsn
 RETURNING tick;
 
+-- name: TakeSnapshot :one
+-- TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid and content of its row,
+-- oid and xmin of the row that puts the outbox into it. Rows written while either was another may not have been sent.
+SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
+  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s table %s %s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
+      p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int, r.oid, r.xmin)
+    FROM pg_catalog.pg_publication p
+    JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname = 'outbox'
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
+    WHERE p.pubname = @publication::text), 'none')::text AS publication_catalog;
+
+-- name: SavePublicationCatalog :execrows
+-- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
+UPDATE onceward.relay_state SET publication_catalog = @publication_catalog, updated_at = clock_timestamp()
+WHERE slot = @slot AND epoch = @epoch;
+
+-- name: SavePublished :execrows
+-- SavePublished writes the published snapshot: every transaction visible in it has ended. 0 rows: the session was fenced, or a repair is under way.
+UPDATE onceward.relay_state SET published_snapshot = @snapshot, published_at = @taken_at, updated_at = clock_timestamp()
+WHERE slot = @slot AND epoch = @epoch AND repair_id IS NULL;
+
+-- name: SaveTimeline :execrows
+-- SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.
+UPDATE onceward.relay_state SET timeline = @timeline, updated_at = clock_timestamp()
+WHERE slot = @slot AND epoch = @epoch;
+
 -- name: RelayStates :many
 -- RelayStates lists every relay of this database.
 SELECT * FROM onceward.relay_state ORDER BY relay, slot;

@@ -414,6 +414,72 @@ func (q *Queries) SaveCheckpoint(ctx context.Context, arg SaveCheckpointParams) 
 	return tick, err
 }
 
+const savePublicationCatalog = `-- name: SavePublicationCatalog :execrows
+UPDATE onceward.relay_state SET publication_catalog = $1, updated_at = clock_timestamp()
+WHERE slot = $2 AND epoch = $3
+`
+
+type SavePublicationCatalogParams struct {
+	PublicationCatalog *string
+	Slot               string
+	Epoch              int64
+}
+
+// SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
+func (q *Queries) SavePublicationCatalog(ctx context.Context, arg SavePublicationCatalogParams) (int64, error) {
+	result, err := q.db.Exec(ctx, savePublicationCatalog, arg.PublicationCatalog, arg.Slot, arg.Epoch)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const savePublished = `-- name: SavePublished :execrows
+UPDATE onceward.relay_state SET published_snapshot = $1, published_at = $2, updated_at = clock_timestamp()
+WHERE slot = $3 AND epoch = $4 AND repair_id IS NULL
+`
+
+type SavePublishedParams struct {
+	Snapshot *string
+	TakenAt  *time.Time
+	Slot     string
+	Epoch    int64
+}
+
+// SavePublished writes the published snapshot: every transaction visible in it has ended. 0 rows: the session was fenced, or a repair is under way.
+func (q *Queries) SavePublished(ctx context.Context, arg SavePublishedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, savePublished,
+		arg.Snapshot,
+		arg.TakenAt,
+		arg.Slot,
+		arg.Epoch,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const saveTimeline = `-- name: SaveTimeline :execrows
+UPDATE onceward.relay_state SET timeline = $1, updated_at = clock_timestamp()
+WHERE slot = $2 AND epoch = $3
+`
+
+type SaveTimelineParams struct {
+	Timeline int32
+	Slot     string
+	Epoch    int64
+}
+
+// SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.
+func (q *Queries) SaveTimeline(ctx context.Context, arg SaveTimelineParams) (int64, error) {
+	result, err := q.db.Exec(ctx, saveTimeline, arg.Timeline, arg.Slot, arg.Epoch)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const slots = `-- name: Slots :many
 SELECT s.slot_name::text AS slot, COALESCE(s.plugin::text, '')::text AS plugin, s.active::boolean AS active, s.active_pid, s.wal_status,
   COALESCE(s.confirmed_flush_lsn::text, '')::text AS confirmed_flush_lsn,
@@ -463,4 +529,30 @@ func (q *Queries) Slots(ctx context.Context) ([]SlotsRow, error) {
 		return nil, err
 	}
 	return items, nil
+}
+
+const takeSnapshot = `-- name: TakeSnapshot :one
+SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
+  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s table %s %s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
+      p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int, r.oid, r.xmin)
+    FROM pg_catalog.pg_publication p
+    JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
+    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname = 'outbox'
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
+    WHERE p.pubname = $1::text), 'none')::text AS publication_catalog
+`
+
+type TakeSnapshotRow struct {
+	Snapshot           string
+	TakenAt            time.Time
+	PublicationCatalog string
+}
+
+// TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid and content of its row,
+// oid and xmin of the row that puts the outbox into it. Rows written while either was another may not have been sent.
+func (q *Queries) TakeSnapshot(ctx context.Context, publication string) (TakeSnapshotRow, error) {
+	row := q.db.QueryRow(ctx, takeSnapshot, publication)
+	var i TakeSnapshotRow
+	err := row.Scan(&i.Snapshot, &i.TakenAt, &i.PublicationCatalog)
+	return i, err
 }

@@ -1,0 +1,76 @@
+package relay
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+// snapshots decides when to take a snapshot of the database, and which one is
+// published. A snapshot S is published when every transaction visible in it has
+// ended: an event with transaction id x is then in Kafka (or a dead letter) if
+// and only if x is visible in S. That answers published or pending for any row,
+// exactly, and no row of the outbox is ever updated.
+//
+// The way: take S, then write a marker into the log. Every transaction that S
+// sees has its commit before the marker, so when the marker was read and
+// everything read before it has ended, S is published. It is pure, and used by
+// the one goroutine that writes checkpoints.
+type snapshots struct {
+	nonce   uint64
+	last    uint64  // id of the marker emitted last
+	events  uint64  // read when the last snapshot was taken
+	pending []taken // oldest first
+	asked   bool    // the next tick takes one in any case
+}
+
+// taken is a snapshot whose marker is on its way.
+type taken struct {
+	id uint64
+	snapshot
+}
+
+// snapshot is a pg_snapshot in text form, and when it was taken.
+type snapshot struct {
+	text string
+	at   time.Time
+}
+
+// maxPending bounds the snapshots in memory: while the sink stalls, one per tick
+// would pile up, and the oldest and the newest serve as well.
+const maxPending = 16
+
+func newSnapshots() *snapshots {
+	return &snapshots{nonce: rand.Uint64(), asked: true} //nolint:gosec // G404: tells runs apart, keeps nobody out
+}
+
+// due reports whether a snapshot should be taken now: something was read since
+// the last one, or somebody asked.
+func (s *snapshots) due(events uint64, asked bool) bool {
+	s.asked = s.asked || asked
+	return (s.asked || events != s.events) && len(s.pending) < maxPending
+}
+
+// next returns the marker for a snapshot that is about to be taken, with events
+// read before it.
+func (s *snapshots) next(events uint64) cdc.Marker {
+	s.last++
+	s.events, s.asked = events, false
+	return cdc.Marker{Nonce: s.nonce, ID: s.last}
+}
+
+// took remembers the snapshot that was taken before its marker was written.
+func (s *snapshots) took(m cdc.Marker, of snapshot) {
+	s.pending = append(s.pending, taken{m.ID, of})
+}
+
+// published returns the newest snapshot whose marker was reached, and forgets it
+// and the older ones; ok is false when there is none.
+func (s *snapshots) published(marked uint64) (newest snapshot, ok bool) {
+	for len(s.pending) > 0 && s.pending[0].id <= marked {
+		newest, ok = s.pending[0].snapshot, true
+		s.pending = s.pending[1:]
+	}
+	return newest, ok
+}
