@@ -16,7 +16,7 @@ func setUserTimeout(network, _ string, c syscall.RawConn) error {
 	}
 	var err error
 	control := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerTimeout.Milliseconds())) //nolint:gosec // G115: a file descriptor
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(peerTimeout.Milliseconds()))
 	})
 	return errors.Join(control, err)
 }

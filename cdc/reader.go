@@ -61,7 +61,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
-		return nil, fmt.Errorf("connect for replication: %w", err)
+		return nil, fmt.Errorf("connect for replication: %w", ExplainConnect(err, conf.User, conf.Database))
 	}
 	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
 	if err := r.start(ctx); err != nil {

@@ -24,7 +24,7 @@ func switchPoint(history []byte, timeline int32) (at pglogrepl.LSN, ok bool, err
 		if err != nil {
 			return 0, false, fmt.Errorf("read timeline history: line %q: %w", lines.Text(), err)
 		}
-		if int32(number) != timeline {
+		if number != int64(timeline) {
 			continue
 		}
 		at, err := pglogrepl.ParseLSN(fields[1])

@@ -18,7 +18,10 @@ func permanent(err error) bool {
 	var start *cdc.StartError
 	var field *FieldError
 	var decode *cdc.DecodeError
-	if errors.As(err, &start) || errors.As(err, &field) || errors.As(err, &decode) ||
+	if errors.As(err, &start) {
+		return !start.Passing
+	}
+	if errors.As(err, &field) || errors.As(err, &decode) ||
 		errors.Is(err, publisher.ErrRecord) {
 		return true
 	}

@@ -105,7 +105,7 @@ func connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
 	conf.DialFunc = cdc.Dial
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, conf.User, conf.Database))
 	}
 	return conn, nil
 }

@@ -1,0 +1,168 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// StartCheck is one precondition of streaming.
+type StartCheck struct {
+	Name string // in words, e.g. "wal_level"
+	// Run returns a [*StartError], or what the connection gave.
+	Run func(context.Context, *pgx.Conn, Config) error
+}
+
+// StartChecks returns the preconditions, in the order in which they depend on
+// one another. The slot comes after them: [EnsureSlot].
+func StartChecks() []StartCheck {
+	return []StartCheck{
+		{"server version, wal_level, encoding, role", checkServer},
+		{"outbox table", checkTable},
+		{"outbox columns", checkColumns},
+		{"rights of the relay's role", checkRights},
+		{"partition of today", checkPartitions},
+		{"publication", checkPublication},
+	}
+}
+
+// Check runs [StartChecks] up to the first that fails.
+func Check(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	for _, check := range StartChecks() {
+		if err := check.Run(ctx, conn, cfg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SenderTimeout returns the server's wal_sender_timeout: how long it waits for a
+// status update. 0 means for ever.
+func SenderTimeout(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
+	var ms int64
+	if err := conn.QueryRow(ctx, `SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms); err != nil {
+		return 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// minServerVersion is the oldest server that is supported, as
+// server_version_num has it.
+const minServerVersion = 150000
+
+func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	var version int
+	var walLevel, encoding, role string
+	var replication, standby bool
+	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
+		current_setting('server_encoding'), rolname, rolreplication OR rolsuper, pg_catalog.pg_is_in_recovery()
+		FROM pg_catalog.pg_roles WHERE rolname = current_user`).Scan(&version, &walLevel, &encoding, &role, &replication, &standby)
+	if err != nil {
+		return fmt.Errorf("read server settings: %w", err)
+	}
+	switch {
+	case version < minServerVersion:
+		return &StartError{Code: CodeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
+	case standby:
+		return &StartError{Code: CodeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
+			Cure: "put the primary into postgres.dsn, or target_session_attrs=read-write with all of them"}
+	case walLevel != "logical":
+		return &StartError{Code: CodeWALLevel, What: fmt.Sprintf("wal_level is %s, logical decoding needs logical", walLevel),
+			Cure: "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"}
+	case encoding != "UTF8":
+		return &StartError{Code: CodeEncoding, What: fmt.Sprintf("the database is encoded in %s; a character that UTF-8 lacks would stop the stream for ever", encoding),
+			Cure: "move the outbox into a database with encoding UTF8"}
+	case !replication:
+		return &StartError{Code: CodeRole, What: fmt.Sprintf("role %q has no REPLICATION", role),
+			Cure: fmt.Sprintf("ALTER ROLE %s REPLICATION;", pgx.Identifier{role}.Sanitize())}
+	}
+	return nil
+}
+
+func checkTable(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	var unlogged *string
+	err := conn.QueryRow(ctx, `SELECT (SELECT l.relname::text FROM pg_catalog.pg_class l
+		WHERE l.relpersistence <> 'p' AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) LIMIT 1)
+		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&unlogged)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.outbox does not exist in database %q", conn.Config().Database),
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication)}
+	}
+	if err != nil {
+		return fmt.Errorf("look up onceward.outbox: %w", err)
+	}
+	if unlogged != nil {
+		return &StartError{Code: CodeTableUnlogged, What: fmt.Sprintf("table onceward.%s is not logged, so its rows never reach the log", *unlogged),
+			Cure: fmt.Sprintf("ALTER TABLE onceward.%s SET LOGGED;", pgx.Identifier{*unlogged}.Sanitize())}
+	}
+	return nil
+}
+
+// checkColumns compares the table with what the decoder needs, before the first
+// row comes.
+func checkColumns(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	rows, err := conn.Query(ctx, `SELECT attname::text, atttypid::oid FROM pg_catalog.pg_attribute
+		WHERE attrelid = 'onceward.outbox'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
+	if err != nil {
+		return fmt.Errorf("read columns of onceward.outbox: %w", err)
+	}
+	r := relation{namespace: "onceward", name: "outbox"}
+	r.columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c column, err error) {
+		return c, row.Scan(&c.name, &c.oid)
+	})
+	if err != nil {
+		return fmt.Errorf("read columns of onceward.outbox: %w", err)
+	}
+	if _, err := newLayout(r); err != nil {
+		return &StartError{Code: CodeColumn, What: err.Error(), Cure: "restore the column as docs/contract.md has it; ALTER TABLE … RENAME COLUMN … if it was renamed"}
+	}
+	return nil
+}
+
+func checkRights(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	var table, privilege, role string
+	err := conn.QueryRow(ctx, `SELECT t, p, current_user::text FROM (VALUES
+		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
+		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
+		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE')) need(t, p)
+		WHERE NOT pg_catalog.has_schema_privilege('onceward', 'USAGE') OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &role)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read rights of the role: %w", err)
+	}
+	quoted := pgx.Identifier{role}.Sanitize()
+	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, table),
+		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO %[1]s;", quoted)}
+}
+
+// checkPartitions refuses to begin where producers cannot write: without a
+// partition of today every Enqueue fails; a DEFAULT partition would keep the
+// others from being made.
+func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	var hasDefault, partitions bool
+	err := conn.QueryRow(ctx, `SELECT coalesce(p.partdefid, 0) <> 0,
+		EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
+		FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = c.oid
+		WHERE c.oid = 'onceward.outbox'::regclass`).Scan(&hasDefault, &partitions)
+	if err != nil {
+		return fmt.Errorf("read partitions of onceward.outbox: %w", err)
+	}
+	if hasDefault {
+		return &StartError{Code: CodeDefaultPartition, What: "onceward.outbox has a DEFAULT partition; no partition could be made beside its rows",
+			Cure: "ALTER TABLE onceward.outbox DETACH PARTITION …; then move its rows by outbox.Enqueue, and drop it"}
+	}
+	if !partitions {
+		return &StartError{Code: CodeNoPartition, What: "onceward.outbox has no partition: every Enqueue fails", Cure: "outboxctl migrate up --side outbox"}
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// EnsureSlot checks the slot, and creates it when it may: Config.CreateSlot is
+// set, and existed, which the caller knows from its own state, is false. A slot
+// that was there once is never created again in silence, because what was
+// written in between would be skipped. Errors are those of [Check], which comes
+// first.
+func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	var plugin, walStatus string
+	var ours bool
+	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = current_database(), false), coalesce(wal_status, 'lost')
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return createSlot(ctx, conn, cfg, existed)
+	}
+	if err != nil {
+		return fmt.Errorf("look up slot %s: %w", cfg.Slot, err)
+	}
+	if plugin != "pgoutput" || !ours {
+		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, of this database: %t", cfg.Slot, plugin, ours),
+			Cure: "give the relay another name, or drop that slot if nothing uses it: " + dropSlot(cfg.Slot)}
+	}
+	if walStatus == "lost" {
+		return &StartError{Code: CodeSlotLost, What: fmt.Sprintf("slot %s was invalidated: the server has removed log that the relay had not read", cfg.Slot),
+			Cure: "events of the gap are in onceward.outbox and not all in Kafka; compare before you drop the slot: " + dropSlot(cfg.Slot)}
+	}
+	return nil
+}
+
+func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) error {
+	create := createSlotSQL(cfg, conn)
+	switch {
+	case existed:
+		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s existed and is gone (dropped, or lost in a failover); events written since then are in onceward.outbox and not all in Kafka", cfg.Slot),
+			Cure: fmt.Sprintf("compare table and topic first; to go on from now and give up on the gap: DELETE FROM onceward.relay_state WHERE slot = '%s';", cfg.Slot)}
+	case !cfg.CreateSlot:
+		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s does not exist and slot.create is never", cfg.Slot),
+			Cure: create + " (or slot.create: auto)"}
+	}
+	cfg.Logger.InfoContext(ctx, "creating the replication slot; this waits for transactions that are open now", "slot", cfg.Slot)
+	if _, err := conn.Exec(ctx, create); err != nil {
+		var pg *pgconn.PgError
+		switch {
+		case errors.As(err, &pg) && pg.Code == "42710":
+			return nil // another relay of the same name was faster; START_REPLICATION arbitrates
+		case errors.As(err, &pg) && pg.Code == "53400":
+			return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
+				Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
+		}
+		return fmt.Errorf("create slot %s: %w", cfg.Slot, err)
+	}
+	return nil
+}
+
+// createSlotSQL returns the statement that makes the slot; the names in it were
+// validated. Servers before 17 have no failover slots.
+func createSlotSQL(cfg Config, conn *pgx.Conn) string {
+	if cfg.FailoverSlot && serverMajor(conn) >= 17 {
+		return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput', false, false, true);", cfg.Slot)
+	}
+	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput');", cfg.Slot)
+}
+
+func dropSlot(slot string) string {
+	return fmt.Sprintf("SELECT pg_drop_replication_slot('%s');", slot)
+}
+
+// serverMajor reads the major version that the server told at login.
+func serverMajor(conn *pgx.Conn) int {
+	var major int
+	if _, err := fmt.Sscanf(conn.PgConn().ParameterStatus("server_version"), "%d", &major); err != nil {
+		return 0
+	}
+	return major
+}

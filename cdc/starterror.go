@@ -1,0 +1,93 @@
+package cdc
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// StartError is a precondition that the server does not meet. Nothing was read
+// and nothing is lost by it.
+type StartError struct {
+	Code string // stable name, e.g. PUBLICATION_MISSING
+	What string // what is wrong, with the names concerned
+	Cure string // the command or SQL that mends it
+	// Passing says that it can mend itself, so that trying again makes sense.
+	Passing bool
+	Err     error // what the server said, or nil
+}
+
+// Error implements error.
+func (e *StartError) Error() string {
+	text := fmt.Sprintf("%s: %s. To mend it: %s", e.Code, e.What, e.Cure)
+	if e.Err != nil {
+		text += fmt.Sprintf(" (%v)", e.Err)
+	}
+	return text
+}
+
+// Unwrap returns what the server said.
+func (e *StartError) Unwrap() error { return e.Err }
+
+// Codes of [StartError].
+const (
+	CodeLogin              = "LOGIN_REFUSED"
+	CodeHBA                = "HOST_NOT_ALLOWED"
+	CodeDatabaseMissing    = "DATABASE_MISSING"
+	CodePooler             = "POOLER"
+	CodeConnections        = "TOO_MANY_CONNECTIONS"
+	CodeVersion            = "VERSION_TOO_OLD"
+	CodeWALLevel           = "WAL_LEVEL"
+	CodeEncoding           = "ENCODING"
+	CodeRole               = "ROLE_WITHOUT_REPLICATION"
+	CodeStandby            = "SERVER_IS_STANDBY"
+	CodeTableMissing       = "TABLE_MISSING"
+	CodeTableUnlogged      = "TABLE_UNLOGGED"
+	CodeColumn             = "COLUMN"
+	CodeRights             = "RIGHTS"
+	CodeNoPartition        = "NO_PARTITION"
+	CodeDefaultPartition   = "DEFAULT_PARTITION"
+	CodePublicationMissing = "PUBLICATION_MISSING"
+	CodePublicationActions = "PUBLICATION_ACTIONS"
+	CodePublicationRoot    = "PUBLICATION_ROOT"
+	CodePublicationTables  = "PUBLICATION_TABLES"
+	CodeSlotMissing        = "SLOT_MISSING"
+	CodeSlotForeign        = "SLOT_FOREIGN"
+	CodeSlotLost           = "SLOT_LOST"
+	CodeSlotsExhausted     = "SLOTS_EXHAUSTED"
+)
+
+// ExplainConnect names what an operator can mend when a connection fails; every
+// other error comes back as it is. dsnUser and database are named in the text.
+func ExplainConnect(err error, user, database string) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	switch {
+	case pg.Code == "28P01":
+		return &StartError{Code: CodeLogin, What: fmt.Sprintf("the server refused the password of role %q", user),
+			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD …, or put the right one into postgres.dsn (it is read anew at every start)", user), Err: err}
+	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
+		return &StartError{Code: CodeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
+			Cure: fmt.Sprintf("add a line `hostssl %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_reload_conf();", database, user), Err: err}
+	case pg.Code == "28000":
+		return &StartError{Code: CodeLogin, What: fmt.Sprintf("role %q may not log in", user),
+			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}
+	case pg.Code == "3D000":
+		return &StartError{Code: CodeDatabaseMissing, What: fmt.Sprintf("database %q does not exist", database),
+			Cure: "name the database of the outbox in postgres.dsn", Err: err}
+	case pg.Code == "42501" && strings.Contains(pg.Message, "replication"), pg.Code == "42501" && strings.Contains(pg.Message, "WAL sender"):
+		return &StartError{Code: CodeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
+			Cure: fmt.Sprintf("ALTER ROLE %q REPLICATION;", user), Err: err}
+	case pg.Code == "08P01" && strings.Contains(pg.Message, "replication"):
+		return &StartError{Code: CodePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
+			Cure: "put the address of PostgreSQL itself into postgres.dsn; the producers may keep the pooler", Err: err}
+	case pg.Code == "53300":
+		return &StartError{Code: CodeConnections, What: "the server has no connection or walsender left", Passing: true,
+			Cure: "end sessions that nobody needs (SELECT * FROM pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}
+	}
+	return err
+}
