@@ -88,16 +88,21 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 
 func checkTable(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var unlogged *string
+	var usable bool
 	err := conn.QueryRow(ctx, `SELECT (SELECT l.relname::text FROM pg_catalog.pg_class l
-		WHERE l.relpersistence <> 'p' AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) LIMIT 1)
+		WHERE l.relpersistence <> 'p' AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) LIMIT 1),
+		pg_catalog.has_schema_privilege(n.oid, 'USAGE')
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&unlogged)
+		WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&unlogged, &usable)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.outbox does not exist in database %q", conn.Config().Database),
 			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication)}
 	}
 	if err != nil {
 		return fmt.Errorf("look up onceward.outbox: %w", err)
+	}
+	if !usable {
+		return rightsError(conn.Config().User, "USAGE", "schema onceward")
 	}
 	if unlogged != nil {
 		return &StartError{Code: CodeTableUnlogged, What: fmt.Sprintf("table onceward.%s is not logged, so its rows never reach the log", *unlogged),
@@ -133,15 +138,19 @@ func checkRights(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
 		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
 		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE')) need(t, p)
-		WHERE NOT pg_catalog.has_schema_privilege('onceward', 'USAGE') OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &role)
+		WHERE NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &role)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read rights of the role: %w", err)
 	}
+	return rightsError(role, privilege, table)
+}
+
+func rightsError(role, privilege, object string) error {
 	quoted := pgx.Identifier{role}.Sanitize()
-	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, table),
+	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
 		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO %[1]s;", quoted)}
 }
 
