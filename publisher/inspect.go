@@ -1,0 +1,74 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+)
+
+// TopicReport is what [Inspect] found of one topic.
+type TopicReport struct {
+	Name       string
+	Partitions int
+	// Replicas is the smallest number of replicas that a partition has.
+	Replicas int
+	// Err says why the topic cannot be published to: a [*RouteError], or nil.
+	Err error
+}
+
+// Inspect connects and looks at the topics as Publish would, without publishing
+// or creating anything. The error says that no broker can be used.
+func Inspect(ctx context.Context, cfg Config, topics []string) ([]TopicReport, error) {
+	s, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	w := newWire(s.Dial)
+	disarm := context.AfterFunc(ctx, w.cut)
+	defer func() {
+		if disarm() {
+			w.cut()
+		}
+	}()
+	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers}
+	defer b.close()
+	if err := b.reach(); err != nil {
+		return nil, errors.Join(ctx.Err(), fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err))
+	}
+	if len(topics) == 0 {
+		return nil, nil
+	}
+	response, err := b.describe(topics)
+	if err != nil {
+		return nil, fmt.Errorf("look up topics: %w", err)
+	}
+	found := make(map[string]*sarama.TopicMetadata, len(response.Topics))
+	for _, metadata := range response.Topics {
+		found[metadata.Name] = metadata
+	}
+	limits, _ := b.limits(topics) // without the right to read them, the relay's own limit counts
+	reports := make([]TopicReport, len(topics))
+	for i, name := range topics {
+		reports[i] = report(name, found[name], limits[name], s)
+	}
+	return reports, nil
+}
+
+func report(name string, metadata *sarama.TopicMetadata, limit int, s *settings) TopicReport {
+	r := TopicReport{Name: name}
+	if state := judge(name, metadata, limit, s); state.refused != nil {
+		r.Err = state.refused
+	}
+	if metadata == nil {
+		return r
+	}
+	r.Partitions = len(metadata.Partitions)
+	for i, p := range metadata.Partitions {
+		if i == 0 || len(p.Replicas) < r.Replicas {
+			r.Replicas = len(p.Replicas)
+		}
+	}
+	return r
+}
