@@ -24,8 +24,9 @@ build: ## build bin/relay and bin/outboxctl
 	$(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
 
 .PHONY: generate
-generate: deps ## write the Go code of the SQL queries
+generate: deps ## write the Go code of the SQL queries, and the configuration reference
 	$(TOOLS)/sqlc generate
+	$(GO) run ./internal/configdoc
 
 .PHONY: lint
 lint: ## gofmt, go vet and golangci-lint
@@ -37,6 +38,7 @@ lint: ## gofmt, go vet and golangci-lint
 .PHONY: check-generated
 check-generated: ## fail when generated code or go.mod is not what it would be
 	$(TOOLS)/sqlc diff
+	$(GO) run ./internal/configdoc -check
 	$(GO) mod tidy -diff
 
 .PHONY: test-unit

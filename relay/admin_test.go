@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 func testRelay(t *testing.T, tweak func(*Config)) *Relay {
@@ -68,6 +70,7 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	r.metrics.published(2, serverNow())
 	r.metrics.observe(status{position: 0x20, oldest: serverNow(), inFlight: 1}, 0x10, 77)
 	r.metrics.holding(true)
+	r.metrics.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
 	r.setState(StateStreaming, nil)
 	_, body := get(t, r.Handler(), "/metrics")
 	for _, want := range []string{
@@ -78,6 +81,10 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 		`onceward_ended_position_bytes{relay="orders"} 32`,
 		`onceward_queue_bytes{relay="orders"} 77`,
 		`onceward_route_held{relay="orders"} 1`,
+		`onceward_slot_retained_bytes{relay="orders"} 5`,
+		`onceward_slot_safe_bytes{relay="orders"} -1`,
+		`onceward_slot_wal_status{relay="orders",status="extended"} 1`,
+		`onceward_oldest_transaction_seconds{relay="orders"} 3`,
 		`onceward_state{relay="orders",state="streaming"} 1`,
 		`onceward_state{relay="orders",state="halted"} 0`,
 		`onceward_publish_delay_seconds_count{relay="orders"} 1`,

@@ -54,7 +54,10 @@ func (s *session) round(ctx context.Context) error {
 	if err := s.checkpoint(ctx, now, false); err != nil {
 		return err
 	}
-	return s.publishSnapshot(ctx, now.marked)
+	if err := s.publishSnapshot(ctx, now.marked); err != nil {
+		return err
+	}
+	return s.look(ctx)
 }
 
 // takeSnapshot takes one and writes its marker. What the publication is like is

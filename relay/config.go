@@ -88,14 +88,16 @@ type TLSConfig struct {
 	CAFile string `koanf:"ca_file"`
 	// CertFile and KeyFile identify the relay (mutual TLS).
 	CertFile string `koanf:"cert_file"`
-	KeyFile  string `koanf:"key_file"`
+	// KeyFile holds the private key of CertFile.
+	KeyFile string `koanf:"key_file"`
 }
 
 // SASLConfig logs in to Kafka.
 type SASLConfig struct {
 	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512; none when empty.
 	Mechanism string `koanf:"mechanism"`
-	Username  string `koanf:"username"`
+	// Username to log in with.
+	Username string `koanf:"username"`
 	// PasswordFile holds the password; read again at every connect.
 	PasswordFile string `koanf:"password_file"`
 }
@@ -110,9 +112,12 @@ type RouteConfig struct {
 
 // MatchConfig holds glob patterns; an empty one matches everything.
 type MatchConfig struct {
-	Namespace     string `koanf:"namespace"`
+	// Namespace of the event's key, e.g. "shop*".
+	Namespace string `koanf:"namespace"`
+	// AggregateType of the row, e.g. "order*".
 	AggregateType string `koanf:"aggregate_type"`
-	EventType     string `koanf:"event_type"`
+	// EventType of the row, e.g. "Audit*".
+	EventType string `koanf:"event_type"`
 }
 
 // TopicsConfig guards the topics.

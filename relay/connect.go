@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -9,14 +10,16 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
 )
 
-// dsn returns the DSN, read from its file when it has one, and refuses a
+// DSN returns the DSN, read from its file when it has one, and refuses a
 // connection that could be read or answered by somebody else.
-func (c *Config) dsn() (string, error) {
+func (c *Config) DSN() (string, error) {
 	dsn := c.Postgres.DSN
 	if c.Postgres.DSNFile != "" {
 		var err error
@@ -38,8 +41,25 @@ func verifies(conf *tls.Config, host string) bool {
 	return conf != nil && !conf.InsecureSkipVerify && conf.ServerName == host
 }
 
-// publisher makes the sink's configuration; secrets are read anew every time.
-func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
+// Connect opens the ordinary connection. Checkpoints are durable when they
+// return, whatever the server's default is.
+func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
+	conf, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return nil, fmt.Errorf("parse postgres.dsn: %w", err)
+	}
+	conf.RuntimeParams["application_name"] = "onceward relay " + slot
+	conf.RuntimeParams["synchronous_commit"] = "on"
+	conf.DialFunc = cdc.Dial
+	conn, err := pgx.ConnectConfig(ctx, conf)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, conf.User, conf.Database))
+	}
+	return conn, nil
+}
+
+// Publisher makes the sink's configuration; secrets are read anew every time.
+func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
 		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,

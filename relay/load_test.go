@@ -124,10 +124,10 @@ func TestDSNMustVerifyTheServer(t *testing.T) {
 		"host=/var/run/postgresql user=u":    true,
 	} {
 		c := Config{Postgres: PostgresConfig{DSN: dsn}}
-		_, err := c.dsn()
+		_, err := c.DSN()
 		require.Equal(t, ok, err == nil, "%s: %v", dsn, err)
 		c.Postgres.Insecure = true
-		_, err = c.dsn()
+		_, err = c.DSN()
 		require.NoError(t, err, dsn)
 	}
 }
@@ -135,22 +135,22 @@ func TestDSNMustVerifyTheServer(t *testing.T) {
 func TestDSNFileIsReadEveryTime(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "dsn")
 	c := Config{Postgres: PostgresConfig{DSNFile: path, Insecure: true}}
-	_, err := c.dsn()
+	_, err := c.DSN()
 	require.ErrorContains(t, err, "postgres.dsn_file")
 	for _, dsn := range []string{"host=a user=u", "host=b user=u"} {
 		require.NoError(t, os.WriteFile(path, []byte(dsn+"\n"), 0o600))
-		got, err := c.dsn()
+		got, err := c.DSN()
 		require.NoError(t, err)
 		require.Equal(t, dsn, got)
 	}
 	require.NoError(t, os.WriteFile(path, []byte("\n"), 0o600))
-	_, err = c.dsn()
+	_, err = c.DSN()
 	require.ErrorContains(t, err, "is empty")
 }
 
 func TestErrorsHoldNoPassword(t *testing.T) {
 	c := Config{Postgres: PostgresConfig{DSN: "host=db password=canary port=none"}}
-	_, err := c.dsn()
+	_, err := c.DSN()
 	require.Error(t, err)
 	require.NotContains(t, err.Error(), "canary")
 }

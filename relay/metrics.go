@@ -6,6 +6,8 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // Metrics counts what the relay does. The counters outlive sessions. It is a
@@ -20,6 +22,9 @@ type Metrics struct {
 	confirmed, ended          prometheus.Gauge
 	held, snapshotTime        prometheus.Gauge
 	stateGauge                *prometheus.GaugeVec
+	retained, slotLag, safe   prometheus.Gauge
+	oldest                    prometheus.Gauge
+	walStatus                 *prometheus.GaugeVec
 	sinceCheckpoint           atomic.Int64
 }
 
@@ -47,6 +52,13 @@ func newMetrics(relay string) *Metrics {
 		ended:        gauge("ended_position_bytes", "The position up to which everything has ended, as bytes of log."),
 		snapshotTime: gauge("published_snapshot_timestamp_seconds", "When the published snapshot was taken, in Unix seconds; 0 before the first."),
 		held:         gauge("route_held", "1 while an event waits for its topic."),
+		retained:     gauge("slot_retained_bytes", "Log that the slot keeps on the server."),
+		slotLag:      gauge("slot_lag_bytes", "Log behind which the slot is confirmed."),
+		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
+		oldest:       gauge("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it."),
+		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: labels,
+		}, []string{"status"}),
 		stateGauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "state", Help: "1 for the state that the relay is in.", ConstLabels: labels,
 		}, []string{"state"}),
@@ -57,6 +69,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
 		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.snapshotTime, m.stateGauge,
+		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus,
 	}
 }
 
@@ -82,6 +95,16 @@ func (m *Metrics) published(events int, commit time.Time) {
 	if !commit.IsZero() {
 		m.delay.Observe(max(0, time.Since(commit).Seconds()))
 	}
+}
+
+// slot shows what the slot keeps.
+func (m *Metrics) slot(now outboxdb.SlotHealthRow) {
+	m.retained.Set(float64(now.RetainedBytes))
+	m.slotLag.Set(float64(now.LagBytes))
+	m.safe.Set(float64(now.SafeBytes))
+	m.oldest.Set(now.OldestSeconds)
+	m.walStatus.Reset()
+	m.walStatus.WithLabelValues(now.WalStatus).Set(1)
 }
 
 func (m *Metrics) snapshotPublished(at time.Time) {

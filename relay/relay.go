@@ -53,10 +53,10 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if log == nil {
 		log = slog.Default()
 	}
-	if _, err := cfg.dsn(); err != nil {
+	if _, err := cfg.DSN(); err != nil {
 		return nil, err
 	}
-	sink, err := cfg.publisher(log)
+	sink, err := cfg.Publisher(log)
 	if err != nil {
 		return nil, err
 	}

@@ -3,12 +3,10 @@ package relay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
@@ -31,6 +29,7 @@ type session struct {
 	savedAt   time.Time
 	tick      int64 // of the last checkpoint
 	snapshots *snapshots
+	health    health
 	catalog   string // of the publication, as it must stay
 }
 
@@ -49,11 +48,11 @@ type owned struct {
 // START_REPLICATION.
 func (r *Relay) openSession(ctx context.Context, silence int, last owned) (_ *session, err error) {
 	cfg := &r.cfg
-	dsn, err := cfg.dsn()
+	dsn, err := cfg.DSN()
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connect(ctx, dsn, cfg.SlotName())
+	conn, err := Connect(ctx, dsn, cfg.SlotName())
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +80,7 @@ func (r *Relay) openSession(ctx context.Context, silence int, last owned) (_ *se
 		return nil, err
 	}
 	s.pipeline = newPipeline(start, s.snapshots.nonce, r.log, r.metrics)
-	sink, err := cfg.publisher(r.log)
+	sink, err := cfg.Publisher(r.log)
 	if err != nil {
 		return nil, err
 	}
@@ -91,23 +90,6 @@ func (r *Relay) openSession(ctx context.Context, silence int, last owned) (_ *se
 	s.pipeline.sink = s.sink
 	s.reader.Resume(start, s.durable)
 	return s, nil
-}
-
-// connect opens the ordinary connection. Checkpoints are durable when they
-// return, whatever the server's default is.
-func connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
-	conf, err := pgx.ParseConfig(dsn)
-	if err != nil {
-		return nil, fmt.Errorf("parse postgres.dsn: %w", err)
-	}
-	conf.RuntimeParams["application_name"] = "onceward relay " + slot
-	conf.RuntimeParams["synchronous_commit"] = "on"
-	conf.DialFunc = cdc.Dial
-	conn, err := pgx.ConnectConfig(ctx, conf)
-	if err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, conf.User, conf.Database))
-	}
-	return conn, nil
 }
 
 // prepare checks the server and makes the slot when it may. The first start

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,7 +22,7 @@ func main() {
 }
 
 // run is main without the process: it returns the exit code. 0: done, 1:
-// failed, 2: wrong usage.
+// failed, 2: wrong usage, 3: a check found something wrong.
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -35,7 +36,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		Writer:  stdout, ErrWriter: stderr,
 		Suggest:        true,
 		HideHelp:       false,
-		Commands:       []*cli.Command{runCommand(environ, stderr)},
+		Commands:       []*cli.Command{runCommand(environ, stderr), checkCommand(environ, stdout)},
 		ExitErrHandler: func(*cli.Context, error) {}, // run decides
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			usage = true
@@ -57,8 +58,11 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		return 0
 	}
 	_, _ = fmt.Fprintln(stderr, "relay:", err) // there is nowhere else to say it
-	if usage {
+	switch {
+	case usage:
 		return 2
+	case errors.Is(err, errChecksFailed):
+		return 3
 	}
 	return 1
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"io"
 	"log/slog"
+	"runtime/debug"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sync/errgroup"
@@ -31,6 +33,7 @@ func runCommand(environ []string, stderr io.Writer) *cli.Command {
 			if err != nil {
 				return err
 			}
+			boundMemory(environ, int64(cfg.Queue.Bytes))
 			// The first to stop stops all: a relay without its health page would
 			// be killed by whoever looks at it.
 			group, ctx := errgroup.WithContext(c.Context)
@@ -39,6 +42,22 @@ func runCommand(environ []string, stderr io.Writer) *cli.Command {
 			return group.Wait()
 		},
 	}
+}
+
+// besideQueues is what the relay needs beside the two queues: code, the
+// producer's buffers, the decoder.
+const besideQueues = 48 << 20
+
+// boundMemory makes the garbage collector work harder before the process grows
+// beyond what the configured queues need (the one that is read into, and the
+// same again on its way to Kafka). GOMEMLIMIT, when set, is the operator's word.
+func boundMemory(environ []string, queue int64) {
+	for _, pair := range environ {
+		if strings.HasPrefix(pair, "GOMEMLIMIT=") {
+			return
+		}
+	}
+	debug.SetMemoryLimit(besideQueues + 2*queue)
 }
 
 func newLogger(cfg relay.LogConfig, w io.Writer) *slog.Logger {

@@ -49,6 +49,26 @@ WHERE slot = @slot AND epoch = @epoch AND repair_id IS NULL;
 UPDATE onceward.relay_state SET timeline = @timeline, updated_at = clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch;
 
+-- name: SlotHealth :one
+-- SlotHealth says what the slot keeps of the log, and the oldest open transaction, which is what pins it when the relay is up to date.
+SELECT COALESCE(s.wal_status, 'lost')::text AS wal_status,
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn), 0)::bigint AS retained_bytes,
+  COALESCE(pg_catalog.pg_wal_lsn_diff(s.confirmed_flush_lsn, s.restart_lsn), 0)::bigint AS pinned_bytes,
+  COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.confirmed_flush_lsn), 0)::bigint AS lag_bytes,
+  COALESCE(s.safe_wal_size, -1)::bigint AS safe_bytes,
+  COALESCE(x.who, '')::text AS oldest_transaction,
+  COALESCE(EXTRACT(epoch FROM pg_catalog.clock_timestamp() - x.since), 0)::float8 AS oldest_seconds
+FROM pg_catalog.pg_replication_slots s
+LEFT JOIN LATERAL (
+  SELECT o.who, o.since FROM (
+    SELECT pg_catalog.format('pid %s, role %s, application %s, %s', a.pid, a.usename, a.application_name, a.state) AS who, a.xact_start AS since
+    FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL
+    UNION ALL
+    SELECT pg_catalog.format('prepared transaction %s of role %s', p.gid, p.owner), p.prepared FROM pg_catalog.pg_prepared_xacts p
+  ) o WHERE o.since IS NOT NULL ORDER BY o.since LIMIT 1
+) x ON true
+WHERE s.slot_name = @slot::text;
+
 -- name: RelayStates :many
 -- RelayStates lists every relay of this database.
 SELECT * FROM onceward.relay_state ORDER BY relay, slot;

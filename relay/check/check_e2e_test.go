@@ -1,0 +1,84 @@
+//go:build e2e
+
+package check_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/check"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// ready returns a database with the outbox in it, and a configuration that leads
+// to it and to a cluster with the topic shop.order.
+func ready(t *testing.T) (*pgxpool.Pool, *relay.Config) {
+	t.Helper()
+	pool := testdb.New(t, "15")
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox, Relay: "orders"})
+	require.NoError(t, err)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "shop.order"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	return pool, config(pool.Config().ConnString(), cluster.ListenAddrs()...)
+}
+
+func enqueue(t *testing.T, pool *pgxpool.Pool, aggregateType string) {
+	t.Helper()
+	key, err := outbox.NewKey("shop")
+	require.NoError(t, err)
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		_, err := outbox.Enqueue(t.Context(), tx, outbox.Event{Key: key, AggregateType: aggregateType, AggregateID: "1", Type: "T"})
+		return err
+	}))
+}
+
+func TestAHealthyRelayPasses(t *testing.T) {
+	pool, cfg := ready(t)
+	enqueue(t, pool, "order")
+	verdicts := check.Run(t.Context(), cfg)
+	require.NotEqual(t, check.Failed, check.Worst(verdicts), "%v", verdicts)
+	require.Equal(t, check.Warning, named(t, verdicts, "topic shop.order").Status, "one replica")
+	require.Equal(t, check.Warning, named(t, verdicts, "log kept for the slot").Status)
+	require.Contains(t, named(t, verdicts, "replication slot").Detail, "makes it at its first start")
+	var slots int
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT count(*) FROM pg_replication_slots WHERE database = current_database()`).Scan(&slots))
+	require.Zero(t, slots, "it changes nothing")
+}
+
+func TestEveryFailureIsListedAtOnce(t *testing.T) {
+	pool, cfg := ready(t)
+	enqueue(t, pool, "invoice")
+	_, err := pool.Exec(t.Context(), `ALTER PUBLICATION onceward_orders SET (publish_via_partition_root = false);
+		ALTER TABLE onceward.outbox RENAME COLUMN seq TO number`)
+	require.NoError(t, err)
+	verdicts := check.Run(t.Context(), cfg)
+	require.Equal(t, "COLUMN", named(t, verdicts, "outbox columns").Code)
+	require.Equal(t, "PUBLICATION_ROOT", named(t, verdicts, "publication").Code)
+	require.Equal(t, check.Skipped, named(t, verdicts, "replication slot").Status)
+	topic := named(t, verdicts, "topic shop.invoice")
+	require.Equal(t, check.Failed, topic.Status)
+	require.Contains(t, topic.Cure, "kafka-topics.sh")
+}
+
+func TestPartitionsThatRunOutAreSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	_, err := pool.Exec(t.Context(), `DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits
+		WHERE inhparent = 'onceward.outbox'::regclass ORDER BY inhrelid::regclass::text DESC LIMIT 10 LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`)
+	require.NoError(t, err)
+	v := named(t, check.Run(t.Context(), cfg), "partitions ahead")
+	require.Equal(t, check.Warning, v.Status, v.Detail)
+	require.Contains(t, v.Cure, "outboxctl")
+}

@@ -1,0 +1,34 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/relay"
+)
+
+// minAhead is how many days of partitions must be there before it is time to
+// wake somebody.
+const minAhead = 7
+
+// partitionsAhead warns before producers can no longer write.
+func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
+	v := Verdict{Name: "partitions ahead", Status: OK}
+	days, err := partition.List(ctx, conn, "onceward.outbox")
+	if err != nil {
+		return failure(v.Name, err)
+	}
+	ahead := partition.Ahead(days, time.Now())
+	v.Detail = fmt.Sprintf("%d days are made ahead", ahead)
+	if ahead < minAhead {
+		v.Status, v.Cure = Warning, "outboxctl migrate up --side outbox (or outboxctl partitions maintain, from cron)"
+	}
+	if ahead < 0 {
+		v.Status = Failed
+	}
+	return v
+}
