@@ -48,22 +48,24 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Load reads the file and the environment (as os.Environ returns it) over the
-// defaults, and validates. An unknown key or variable is an error that names
-// the nearest known one.
-func Load(path string, environ []string) (Config, error) {
+// Load reads the file over the defaults, the environment (as os.Environ returns
+// it) over the file, and settings of the form key=value, from the command line,
+// over both; then it validates. An unknown key or variable is an error that names
+// the nearest known one. A setting of postgres.dsn is refused: everybody on the
+// machine can read a command line.
+func Load(path string, environ []string, settings ...string) (Config, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
 	if err != nil {
 		return Config{}, fmt.Errorf("read config: %w", err)
 	}
-	cfg, err := parse(data, environ)
+	cfg, err := parse(data, environ, settings...)
 	if err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return cfg, nil
 }
 
-func parse(data []byte, environ []string) (Config, error) {
+func parse(data []byte, environ []string, settings ...string) (Config, error) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
 		return Config{}, fmt.Errorf("parse YAML: %w", err)
@@ -72,8 +74,14 @@ func parse(data []byte, environ []string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	if err := k.Load(confmap.Provider(env, "."), nil); err != nil {
-		return Config{}, fmt.Errorf("read environment: %w", err)
+	set, err := fromSettings(settings)
+	if err != nil {
+		return Config{}, err
+	}
+	for _, values := range []map[string]any{env, set} {
+		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
+			return Config{}, fmt.Errorf("read environment and settings: %w", err)
+		}
 	}
 	if err := checkKeys(k.Raw(), reflect.TypeFor[Config](), ""); err != nil {
 		return Config{}, err
@@ -115,6 +123,25 @@ func fromEnvironment(environ []string) (map[string]any, error) {
 			return nil, fmt.Errorf("environment variable %s is not known; did you mean %s?", name, nearest(name, keysOf(paths)))
 		}
 		values[p] = value
+	}
+	return values, nil
+}
+
+// fromSettings maps key=value to paths.
+func fromSettings(settings []string) (map[string]any, error) {
+	known := scalarPaths(reflect.TypeFor[Config](), "")
+	values := make(map[string]any)
+	for _, pair := range settings {
+		path, value, ok := strings.Cut(pair, "=")
+		switch {
+		case !ok:
+			return nil, fmt.Errorf("setting %q: want key=value", pair)
+		case path == "postgres.dsn":
+			return nil, errors.New("setting postgres.dsn: everybody on the machine can read it; use postgres.dsn_file or ONCEWARD_POSTGRES_DSN")
+		case !slices.Contains(known, path):
+			return nil, fmt.Errorf("setting %s is not known, or not a single value; did you mean %s?", path, nearest(path, known))
+		}
+		values[path] = value
 	}
 	return values, nil
 }

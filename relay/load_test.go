@@ -53,6 +53,24 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 	require.Equal(t, 5*time.Second, cfg.StopGrace)
 }
 
+func TestSettingsWinOverTheEnvironment(t *testing.T) {
+	cfg, err := parse([]byte(minimal), []string{"ONCEWARD_QUEUE_BYTES=1MiB"}, "queue.bytes=2MiB", "admin.listen=off", "kafka.sasl.username=a=b")
+	require.NoError(t, err)
+	require.EqualValues(t, 2<<20, cfg.Queue.Bytes)
+	require.Equal(t, "off", cfg.Admin.Listen)
+	require.Equal(t, "a=b", cfg.Kafka.SASL.Username)
+	for setting, want := range map[string]string{
+		"queue.bytes":           "want key=value",
+		"queue.byte=1":          "did you mean queue.bytes?",
+		"kafka.brokers=x":       "not a single value",
+		"postgres.dsn=password": "everybody on the machine can read it",
+	} {
+		_, err := parse([]byte(minimal), nil, setting)
+		require.ErrorContains(t, err, want)
+		require.NotContains(t, err.Error(), "password\"")
+	}
+}
+
 func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 	for name, tc := range map[string]struct {
 		yaml string

@@ -20,12 +20,9 @@ func checkCommand(environ []string, stdout io.Writer) *cli.Command {
 		Usage: "look at every precondition on both ends, and say what mends what is wrong",
 		Description: "Changes nothing: no slot is made, no topic is created. The exit code is 0 when the relay can\n" +
 			"start (there may be warnings) and 3 when it cannot.",
-		Flags: []cli.Flag{
-			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the configuration", Value: "relay.yaml"},
-			&cli.StringFlag{Name: "output", Usage: "table or json", Value: "table"},
-		},
+		Flags: append(configFlags(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the answer: table or json", Value: "table"}),
 		Action: func(c *cli.Context) error {
-			cfg, err := relay.Load(c.Path("config"), environ)
+			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}

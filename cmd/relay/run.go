@@ -19,13 +19,12 @@ func runCommand(environ []string, stderr io.Writer) *cli.Command {
 		Usage: "publish until told to stop",
 		Description: "Follows the outbox and publishes until SIGINT or SIGTERM; then it flushes, writes a last\n" +
 			"checkpoint and gives the slot back. A second signal, or kill -9, is always safe.\n\n" +
-			"Every scalar key of the file can be given as an environment variable, e.g. postgres.dsn as\n" +
-			"ONCEWARD_POSTGRES_DSN, which wins over the file.",
-		Flags: []cli.Flag{
-			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the configuration", Value: "relay.yaml"},
-		},
+			"Every key with one value can be given as an environment variable, e.g. postgres.dsn as\n" +
+			"ONCEWARD_POSTGRES_DSN, or by --set, e.g. --set queue.bytes=32MiB; --set wins over the\n" +
+			"environment, and that over the file.",
+		Flags: configFlags(),
 		Action: func(c *cli.Context) error {
-			cfg, err := relay.Load(c.Path("config"), environ)
+			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}
@@ -58,6 +57,14 @@ func boundMemory(environ []string, queue int64) {
 		}
 	}
 	debug.SetMemoryLimit(besideQueues + 2*queue)
+}
+
+// configFlags are the flags that say what the configuration is.
+func configFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the configuration", Value: "relay.yaml"},
+		&cli.StringSliceFlag{Name: "set", Usage: "`KEY=VALUE` over the file and the environment; may be repeated"},
+	}
 }
 
 func newLogger(cfg relay.LogConfig, w io.Writer) *slog.Logger {

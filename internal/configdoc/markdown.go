@@ -11,7 +11,8 @@ const head = `<!-- Written by internal/configdoc from relay/config.go; run make 
 
 Every key, with its default. A key that is not in this list is an error that names the nearest one. Every key that holds one
 value may also be given as an environment variable, which wins over the file: ` + "`ONCEWARD_`" + ` and the path in capitals with
-` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `.
+` + "`_`" + ` for the dots, e.g. ` + "`ONCEWARD_POSTGRES_DSN`" + `; or on the command line, ` + "`--set key=value`" + `, which
+wins over both.
 
 Sizes are whole numbers with KiB, MiB, GiB, kB, MB, GB or nothing (bytes). Durations need a unit: 500ms, 1s, 2m.
 

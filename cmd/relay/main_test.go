@@ -1,0 +1,70 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func call(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	code = run(append([]string{"relay"}, args...), environ, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func writeConfig(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+const nowhere = `name: orders
+postgres: {dsn: "postgres://u:canary@127.0.0.1:1/d", insecure: true}
+kafka: {brokers: ["127.0.0.1:1"], insecure: true}
+routes: [{topic: t}]
+`
+
+func TestWrongUsageEndsWith2(t *testing.T) {
+	for _, args := range [][]string{{"chek"}, {"run", "--confg", "x"}, {"--nonsense"}} {
+		code, _, stderr := call(t, nil, args...)
+		require.Equal(t, 2, code, args)
+		require.Contains(t, stderr, "relay: ")
+	}
+}
+
+func TestWrongConfigurationEndsWith1AndNamesTheKey(t *testing.T) {
+	code, _, stderr := call(t, nil, "run", "--config", writeConfig(t, nowhere+"quue: {}"))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "did you mean queue?")
+	code, _, stderr = call(t, []string{"ONCEWARD_POSTGRES_DNS=x"}, "run", "--config", writeConfig(t, nowhere))
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "did you mean ONCEWARD_POSTGRES_DSN?")
+	code, _, stderr = call(t, nil, "run", "--config", writeConfig(t, nowhere), "--set", "queue.byts=1")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "did you mean queue.bytes?")
+}
+
+func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {
+	for _, format := range []string{"table", "json"} {
+		code, stdout, stderr := call(t, nil, "check", "--config", writeConfig(t, nowhere), "--output", format)
+		require.Equal(t, 3, code, stderr)
+		require.Contains(t, stdout, "connection refused")
+		require.NotContains(t, stdout+stderr, "canary")
+	}
+	code, _, stderr := call(t, nil, "check", "--config", writeConfig(t, nowhere), "--output", "xml")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "want table or json")
+}
+
+func TestHelpNamesTheCommands(t *testing.T) {
+	code, stdout, _ := call(t, nil)
+	require.Equal(t, 0, code)
+	for _, want := range []string{"run", "check"} {
+		require.Contains(t, stdout, want)
+	}
+}
