@@ -21,13 +21,17 @@ func TestValidateNamesTheField(t *testing.T) {
 		"Type: not valid":      func(e *Event) { e.Type = "\xff" },
 		"AggregateID: holds":   func(e *Event) { e.AggregateID = "a\x00b" },
 		"ContentType: not":     func(e *Event) { e.ContentType = "\xff" },
-		"Traceparent: holds":   func(e *Event) { e.Traceparent = "\x00" },
-		`Headers["id"]`:        func(e *Event) { e.Headers = map[string]string{"id": "x"} },
-		`Headers["ce_x"]`:      func(e *Event) { e.Headers = map[string]string{"ce_x": "x"} },
-		`Headers[""]`:          func(e *Event) { e.Headers = map[string]string{"": "x"} },
-		"encode binary":        func(e *Event) { e.Headers = map[string]string{"sig": "\xfe\xff"} },
-		"name holds a NUL":     func(e *Event) { e.Headers = map[string]string{"a\x00": "x"} },
-		"1 to 255 bytes":       func(e *Event) { e.Headers = map[string]string{strings.Repeat("n", 256): "x"} },
+		"AggregateType: 256 bytes long, at most 255": func(e *Event) { e.AggregateType = strings.Repeat("a", 256) },
+		"AggregateID: 4097 bytes long":               func(e *Event) { e.AggregateID = strings.Repeat("a", 4097) },
+		"Payload: 67108865 bytes long":               func(e *Event) { e.Payload = make([]byte, MaxPayload+1) },
+		"Headers: 65541 bytes":                       func(e *Event) { e.Headers = map[string]string{"large": strings.Repeat("v", 64<<10)} },
+		"Traceparent: want version":                  func(e *Event) { e.Traceparent = "\x00" },
+		`Headers["id"]`:                              func(e *Event) { e.Headers = map[string]string{"id": "x"} },
+		`Headers["ce_x"]`:                            func(e *Event) { e.Headers = map[string]string{"ce_x": "x"} },
+		`Headers[""]`:                                func(e *Event) { e.Headers = map[string]string{"": "x"} },
+		"encode binary":                              func(e *Event) { e.Headers = map[string]string{"sig": "\xfe\xff"} },
+		"name holds a NUL":                           func(e *Event) { e.Headers = map[string]string{"a\x00": "x"} },
+		"1 to 255 bytes":                             func(e *Event) { e.Headers = map[string]string{strings.Repeat("n", 256): "x"} },
 	} {
 		ev := goodEvent()
 		spoil(&ev)
@@ -39,6 +43,28 @@ func TestValidateNamesTheField(t *testing.T) {
 	require.NoError(t, ev.Validate(noon))
 	ev.Payload, ev.Headers = nil, map[string]string{"tenant": "übung", "empty": ""}
 	require.NoError(t, ev.Validate(noon), "a tombstone with headers")
+}
+
+func TestTraceparents(t *testing.T) {
+	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	for _, s := range []string{"", good, "cc" + good[2:], "cc" + good[2:] + "-more"} {
+		require.NoError(t, checkTraceparent(s), s)
+	}
+	for s, want := range map[string]string{
+		"00-4bf9":                 "want version-traceid",
+		good[:54]:                 "want version-traceid",
+		good + "-more":            "60 bytes",
+		good[:54] + "G":           "not lower-case",
+		good[:3] + "B" + good[4:]: "not lower-case",
+		"ff" + good[2:]:           "ff is forbidden",
+		"cc" + good[2:] + "more":  "59 bytes",
+		"cc" + good[2:] + "-\x00": "holds a NUL",
+		"00-00000000000000000000000000000000-00f067aa0ba902b7-01": "trace id is zero",
+		"00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01": "parent id is zero",
+		"00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01": "want version-traceid",
+	} {
+		require.ErrorContains(t, checkTraceparent(s), want, s)
+	}
 }
 
 func TestValidateJudgesTheEventTime(t *testing.T) {

@@ -36,8 +36,13 @@ func ReservedHeader(name string) bool {
 // maxHeaderName is the longest name of a user's header in bytes.
 const maxHeaderName = 255
 
+// maxHeaders bounds names and values of all the user's headers in bytes.
+const maxHeaders = 64 << 10
+
 func validateHeaders(headers map[string]string) error {
+	size := 0
 	for name, value := range headers {
+		size += len(name) + len(value)
 		field := fmt.Sprintf("Headers[%q]", name)
 		if name == "" || len(name) > maxHeaderName {
 			return &EventError{Field: field, Detail: fmt.Sprintf("a header's name has 1 to %d bytes", maxHeaderName)}
@@ -51,6 +56,9 @@ func validateHeaders(headers map[string]string) error {
 		if err := checkText(value); err != nil {
 			return &EventError{Field: field, Detail: "value " + err.Error() + "; encode binary values as text"}
 		}
+	}
+	if size > maxHeaders {
+		return &EventError{Field: "Headers", Detail: fmt.Sprintf("%d bytes in names and values, at most %d are allowed", size, maxHeaders)}
 	}
 	return nil
 }
