@@ -18,7 +18,12 @@
 //     none below the oldest there is: a range that retention dropped never
 //     comes back;
 //  4. on the outbox side, with a relay's name: makes the publication
-//     onceward_<relay>.
+//     onceward_<relay>;
+//  5. after a migration, where the schema belongs to the owner of [Roles]: gives
+//     the roles their rights on what is new.
+//
+// What is made belongs to the owner of the schema where Up runs as a member of
+// that role.
 //
 // The publication must exist before the relay's slot is made. A slot decodes
 // with the catalog as it was when each row was written, and rows written before
@@ -37,6 +42,9 @@
 // schema newer than this binary is refused before anything is changed
 // ([ErrNewerSchema]). A publication of the right name with other content is
 // refused with the statements that mend it ([ErrPublication]).
+//
+// Down removes one migration after the other, the newest first; when one is
+// refused, Up brings those back that were removed before it.
 //
 // Down removes what Up made and nothing else: it refuses while a slot of a
 // relay exists ([ErrSlotExists]), PostgreSQL refuses while somebody's view or

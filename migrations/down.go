@@ -67,10 +67,12 @@ func (m *Migrator) downSQL(ctx context.Context) ([]string, error) {
 		out = append(out, dropPublication(name))
 	}
 	out = append(out, m.dropVersions())
-	if _, ours, err := m.schema(ctx); err != nil || !ours {
-		return out, err
+	if _, ours, err := m.schema(ctx); err != nil {
+		return nil, err
+	} else if ours {
+		out = append(out, "-- only when nothing else is left in it\nDROP SCHEMA "+schemaName)
 	}
-	return append(out, "-- only when nothing else is left in it\nDROP SCHEMA "+schemaName), nil
+	return m.roleSQL(ctx, out)
 }
 
 // removable returns the publications that go and those that stay with the

@@ -35,8 +35,9 @@ const (
 
 // Config configures a [Migrator].
 type Config struct {
-	// Pool reaches the database as the owner of the schema. Required. One
-	// session is taken out of it per Up or Down to hold the lock.
+	// Pool reaches the database as the owner of the schema or a member of it
+	// ([RoleMaintainer]); a member becomes the owner, in sessions of its own.
+	// Required. One session is taken out of it per Up or Down to hold the lock.
 	// PgBouncer in transaction mode cannot hold it; connect directly.
 	Pool *pgxpool.Pool
 	// Side is what to install. Required.
@@ -108,13 +109,16 @@ type Result struct {
 }
 
 // Up installs the side or brings it up to date. It may be repeated at any time
-// and does nothing where nothing is missing. It blocks while another migration
+// and does nothing where nothing is missing. After a migration the [Roles] that
+// are there get their rights on what is new. It blocks while another migration
 // of this database runs.
 func (m *Migrator) Up(ctx context.Context) (Result, error) {
 	var res Result
-	err := m.locked(ctx, func(ctx context.Context) (err error) {
-		res, err = m.up(ctx)
-		return err
+	err := m.locked(ctx, func(ctx context.Context) error {
+		return m.asOwner(ctx, func(m *Migrator) (err error) {
+			res, err = m.up(ctx)
+			return err
+		})
 	})
 	if err != nil {
 		return res, fmt.Errorf("migrate up, side %s: %w", m.cfg.Side, err)
@@ -127,9 +131,11 @@ func (m *Migrator) Up(ctx context.Context) (Result, error) {
 // of this database runs.
 func (m *Migrator) Down(ctx context.Context) (Result, error) {
 	var res Result
-	err := m.locked(ctx, func(ctx context.Context) (err error) {
-		res, err = m.down(ctx)
-		return err
+	err := m.locked(ctx, func(ctx context.Context) error {
+		return m.asOwner(ctx, func(m *Migrator) (err error) {
+			res, err = m.down(ctx)
+			return err
+		})
 	})
 	if err != nil {
 		return res, fmt.Errorf("migrate down, side %s: %w", m.cfg.Side, err)

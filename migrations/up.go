@@ -36,8 +36,17 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 	if res.Partitions, err = m.makePartitions(ctx); err != nil {
 		return res, err
 	}
-	res.Publication, err = m.makePublication(ctx)
-	return res, err
+	if res.Publication, err = m.makePublication(ctx); err != nil || res.From == res.To {
+		return res, err
+	}
+	rights, err := m.rightsSQL(ctx)
+	if err != nil {
+		return res, err
+	}
+	if err := m.exec(ctx, rights); err != nil {
+		return res, fmt.Errorf("give the roles their rights: %w", explain(err))
+	}
+	return res, nil
 }
 
 // upSQL mirrors up, statement by statement.
@@ -46,18 +55,9 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	out, err := m.schemaSQL(ctx)
+	out, err := m.versionedSQL(ctx, version)
 	if err != nil {
 		return nil, err
-	}
-	all, err := m.cfg.Side.steps()
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range all {
-		if s.version > version {
-			out = append(out, fmt.Sprintf("-- %s, recorded in %s\n%s", s.name, m.cfg.Side.versionTable(), s.up))
-		}
 	}
 	table, column := m.cfg.Side.partitioned()
 	existing, err := partition.List(ctx, m.cfg.Pool, table)
@@ -72,7 +72,37 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(out, partitions...), publication...), nil
+	out = append(append(out, partitions...), publication...)
+	latest, err := m.cfg.Side.latest()
+	if err != nil {
+		return nil, err
+	}
+	if version < latest {
+		rights, err := m.rightsSQL(ctx)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, rights...)
+	}
+	return m.roleSQL(ctx, out)
+}
+
+// versionedSQL returns what is missing of the schema and of the migrations.
+func (m *Migrator) versionedSQL(ctx context.Context, version int64) ([]string, error) {
+	out, err := m.schemaSQL(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := m.cfg.Side.steps()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.version > version {
+			out = append(out, fmt.Sprintf("-- %s, recorded in %s\n%s", s.name, m.cfg.Side.versionTable(), s.up))
+		}
+	}
+	return out, nil
 }
 
 // schemaSQL returns what is missing of the schema. It asks first, because

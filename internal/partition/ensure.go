@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,15 +100,18 @@ func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Sp
 	return made, nil
 }
 
+// lockTable locks the table and not its partitions: ONLY keeps an autovacuum of
+// one of them out of the way.
 func lockTable(table string) string {
-	return "LOCK TABLE " + quote(table) + " IN SHARE UPDATE EXCLUSIVE MODE"
+	return "LOCK TABLE ONLY " + quote(table) + " IN SHARE UPDATE EXCLUSIVE MODE"
 }
 
 // attach returns the statements for one partition, in order. The new table has
 // no identity of its own: PostgreSQL 17 and later refuse to attach one that
 // has, and the identity of the parent fills the column on all versions. Keys
 // and indexes come with attaching. The CHECK spares the scan that would
-// otherwise hold the parent's lock.
+// otherwise hold the parent's lock. The partition belongs to the owner of its
+// table, whoever makes it, so that any member of that role can drop it later.
 func attach(table, column string, p Partition) []string {
 	schema, _, _ := splitTable(table)
 	parent, child := quote(table), pgx.Identifier{schema, p.Name}.Sanitize()
@@ -116,10 +120,15 @@ func attach(table, column string, p Partition) []string {
 	return []string{
 		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE INCLUDING COMPRESSION, CONSTRAINT %s CHECK (%s >= '%s' AND %s < '%s'))",
 			child, parent, check, id, p.Lower, id, p.Upper),
+		fmt.Sprintf("DO $onceward$ BEGIN EXECUTE (SELECT pg_catalog.format('ALTER TABLE %%s OWNER TO %%I', '%s', pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class WHERE oid = '%s'::regclass); END $onceward$",
+			literal(child), literal(parent)),
 		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", parent, child, p.Lower, p.Upper),
 		fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s", child, check),
 	}
 }
+
+// literal is the text inside single quotes.
+func literal(text string) string { return strings.ReplaceAll(text, "'", "''") }
 
 func quote(table string) string {
 	schema, name, _ := splitTable(table)

@@ -1,0 +1,93 @@
+package migrations
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// asOwner runs work with a Migrator whose sessions have become the owner of the
+// schema, so that what is made belongs to that role and not to whoever logged
+// in. Where the schema is not there yet, is the session's own, or belongs to a
+// role of which the session is no member, the Migrator is m itself.
+func (m *Migrator) asOwner(ctx context.Context, work func(*Migrator) error) error {
+	owner, err := m.otherOwner(ctx)
+	if err != nil {
+		return err
+	}
+	if owner == "" {
+		return work(m)
+	}
+	conf := m.cfg.Pool.Config()
+	conf.ConnConfig.RuntimeParams["role"] = owner
+	pool, err := pgxpool.NewWithConfig(ctx, conf)
+	if err != nil {
+		return fmt.Errorf("connect as %s: %w", owner, err)
+	}
+	defer pool.Close()
+	as := *m
+	as.cfg.Pool = pool
+	return work(&as)
+}
+
+// otherOwner returns the schema's owner when it is another role that the session
+// may become; otherwise "".
+func (m *Migrator) otherOwner(ctx context.Context) (string, error) {
+	const query = `SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace
+WHERE nspname = $1 AND pg_catalog.pg_get_userbyid(nspowner) <> CURRENT_USER AND pg_catalog.pg_has_role(nspowner, 'MEMBER')`
+	var owner string
+	err := m.cfg.Pool.QueryRow(ctx, query, schemaName).Scan(&owner)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("look up the owner of schema %s: %w", schemaName, err)
+	}
+	return owner, nil
+}
+
+// roleSQL puts in front of a plan that the session becomes the owner, if it would.
+func (m *Migrator) roleSQL(ctx context.Context, plan []string) ([]string, error) {
+	owner, err := m.otherOwner(ctx)
+	if err != nil || owner == "" || len(plan) == 0 {
+		return plan, err
+	}
+	return append([]string{"SET ROLE " + pgx.Identifier{owner}.Sanitize()}, plan...), nil
+}
+
+// rightsSQL returns the statements that give the roles their rights on what a
+// migration has made; none where the schema's owner is not one of [Roles].
+func (m *Migrator) rightsSQL(ctx context.Context) ([]string, error) {
+	const query = `SELECT pg_catalog.pg_get_userbyid(nspowner)::text FROM pg_catalog.pg_namespace WHERE nspname = $1`
+	var owner string
+	if err := m.cfg.Pool.QueryRow(ctx, query, schemaName).Scan(&owner); err != nil {
+		if errors.Is(err, pgx.ErrNoRows) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("look up the owner of schema %s: %w", schemaName, err)
+	}
+	prefix, ok := strings.CutSuffix(owner, "_"+string(RoleOwner))
+	if !ok {
+		return nil, nil
+	}
+	roles, err := NewRoles(m.cfg.Side, prefix)
+	if err != nil {
+		return nil, nil //nolint:nilerr // a role of somebody else that happens to end so
+	}
+	var names []string
+	for _, role := range roles.All() {
+		names = append(names, roles.Name(role))
+	}
+	var found int
+	if err := m.cfg.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY($1)", names).Scan(&found); err != nil {
+		return nil, fmt.Errorf("look up roles: %w", err)
+	}
+	if found < len(names) {
+		return nil, nil
+	}
+	return roles.rights(), nil
+}

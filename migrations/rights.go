@@ -1,0 +1,75 @@
+package migrations
+
+import (
+	"fmt"
+	"strings"
+)
+
+// What the writer may say of an event, and what it may read to tell a duplicate
+// from a reused key. Left out are created_at, tx_id and seq: a forged tx_id
+// would make an event look published that was never sent.
+const (
+	eventColumns   = "id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent"
+	compareColumns = "id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers"
+)
+
+// What an operator's rows may say. Who asked, when and in which transaction is
+// the database's to say.
+const (
+	replayColumns  = "replay_id, " + eventColumns + ", created_at, mode, replay_group, topic, reason"
+	controlColumns = "control_id, action, namespace, aggregate_type, aggregate_id, letter_id, payload, headers, reason"
+	wordColumns    = "paused, paused_routes, skip"
+)
+
+// tables returns the side's tables, without the version table.
+func (r Roles) tables() []string {
+	if r.side == Consumer {
+		return []string{
+			"onceward.processed_events", "onceward.fences", "onceward.attempts", "onceward.progress",
+			"onceward.dedup_windows", "onceward.consumer_dead_letters",
+		}
+	}
+	return []string{"onceward.outbox", "onceward.replays", "onceward.controls", "onceward.relay_state", "onceward.dead_letters"}
+}
+
+// rights returns the statements that give every role its rights on the tables
+// that are there; the owner of the tables may run them. What was given to a role
+// beyond its rights is taken away again. Partitions get none of their own: they
+// are reached through their table.
+func (r Roles) rights() []string {
+	all := strings.Join(append(r.tables(), r.side.versionTable()), ", ")
+	others := r.quoted(r.All()[1:]...)
+	body := []string{
+		fmt.Sprintf("IF pg_catalog.to_regclass(%s) IS NULL THEN RETURN; END IF; -- not installed yet", literal(r.side.versionTable())),
+		fmt.Sprintf("REVOKE ALL ON %s FROM %s;", all, others),
+		fmt.Sprintf("GRANT SELECT ON %s TO %s;", all, r.quoted(RoleOperator)),
+	}
+	if r.side == Consumer {
+		body = append(
+			body,
+			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
+			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
+		)
+		return []string{do("", "  "+strings.Join(body, "\n  "))}
+	}
+	body = append(
+		body,
+		fmt.Sprintf("GRANT INSERT (%s), SELECT (%s) ON onceward.outbox TO %s;", eventColumns, compareColumns, r.quoted(RoleWriter)),
+		fmt.Sprintf("GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls, %s TO %s;", r.side.versionTable(), r.quoted(RoleRelay)),
+		fmt.Sprintf("GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO %s;", r.quoted(RoleRelay)),
+		fmt.Sprintf("GRANT INSERT (%s) ON onceward.replays TO %s;", replayColumns, r.quoted(RoleOperator)),
+		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
+		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
+	)
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.functions()}
+}
+
+// functions: what PostgreSQL lets everybody execute is for the writer alone.
+func (r Roles) functions() string {
+	return do("function text;", fmt.Sprintf(`  FOR function IN SELECT p.oid::regprocedure::text FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = '%s' AND p.proname = 'enqueue'
+  LOOP
+    EXECUTE 'REVOKE ALL ON FUNCTION ' || function || ' FROM PUBLIC';
+    EXECUTE 'GRANT EXECUTE ON FUNCTION ' || function || ' TO %s';
+  END LOOP;`, schemaName, r.quoted(RoleWriter)))
+}
