@@ -21,7 +21,8 @@ import (
 // the prefix of tags without a hole counts.
 type Progress struct {
 	position pglogrepl.LSN // the invariant holds for it
-	reached  time.Time     // commit time of the transaction that ends there
+	reached  time.Time     // commit time of the last transaction that ends by there
+	count    uint64        // of the transactions that end by there
 	next     uint64        // tag of the next event to be read
 	low      uint64        // every tag below it has ended
 	ended    []uint64      // ring of bits for the tags low … next-1
@@ -74,6 +75,9 @@ func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
 	if n := p.commits.len(); n > 0 && p.commits.at(n-1).before == p.next {
 		last := p.commits.at(n - 1) // no event in between: one boundary serves both
 		last.end = end
+		if !at.IsZero() {
+			last.at = at
+		}
 	} else {
 		p.commits.push(boundary{before: p.next, end: end, at: at})
 	}
@@ -125,6 +129,10 @@ func (p *Progress) InFlight() uint64 { return p.next - p.low }
 // events in it, by the server's clock; zero before the first.
 func (p *Progress) Reached() time.Time { return p.reached }
 
+// Transactions returns how many transactions the position has passed, ends of
+// the log not counted.
+func (p *Progress) Transactions() uint64 { return p.count }
+
 // Oldest returns the commit time of the oldest transaction that was read whole
 // and has not ended; zero when there is none.
 func (p *Progress) Oldest() time.Time {
@@ -140,6 +148,7 @@ func (p *Progress) advance() {
 		p.position = first.end
 		if !first.at.IsZero() {
 			p.reached = first.at
+			p.count++
 		}
 		p.commits.pop()
 	}

@@ -92,6 +92,19 @@ func TestProgressWaitsForTheWholeTransaction(t *testing.T) {
 	require.Zero(t, p.Oldest())
 }
 
+func TestProgressCountsTransactionsAndNotEndsOfTheLog(t *testing.T) {
+	p := NewProgress(1)
+	require.NoError(t, p.Commit(5, time.Time{}))
+	require.Zero(t, p.Transactions())
+	a := p.Read()
+	require.NoError(t, p.Commit(7, time.Unix(1, 0)))
+	require.NoError(t, p.Commit(9, time.Time{}), "the end of the log joins the transaction's boundary")
+	require.Zero(t, p.Transactions())
+	require.NoError(t, p.End(a))
+	require.EqualValues(t, 9, p.Position())
+	require.EqualValues(t, 1, p.Transactions())
+}
+
 func TestProgressReachesAMarkerAfterEverythingBeforeIt(t *testing.T) {
 	p := NewProgress(1)
 	p.Mark(1)

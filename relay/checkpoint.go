@@ -39,7 +39,7 @@ func (s *session) checkpoints(ctx context.Context) error {
 // round is one tick. The marker is written before the checkpoint, whose commit
 // flushes the log and so lets the marker reach the reader.
 func (s *session) round(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, tickLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
 	defer cancel()
 	now, err := s.pipeline.status()
 	if err != nil {
@@ -90,19 +90,20 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 }
 
 // checkpoint makes the position durable first, and only then lets the slot
-// forget it.
+// forget it. A position that has passed no transaction since the last one is an
+// idle one.
 func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
-	ended := s.metrics.publishedSinceCheckpoint()
-	idle := now.position-s.durable < idleBytes && time.Since(s.savedAt) < idleTime
-	if now.position <= s.durable || ended == 0 && idle && !last {
+	idle := now.transactions == s.savedTransactions
+	soon := now.position-s.durable < idleBytes && time.Since(s.savedAt) < idleTime
+	if now.position <= s.durable || idle && soon && !last {
 		return nil
 	}
 	tick, err := s.state.save(ctx, now.position)
 	if err != nil {
 		return err
 	}
-	s.durable, s.savedAt, s.tick = now.position, time.Now(), tick
-	s.metrics.checkpointed(ended)
+	s.durable, s.savedAt, s.tick, s.savedTransactions = now.position, time.Now(), tick, now.transactions
+	s.metrics.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil
 }

@@ -36,6 +36,10 @@ type PostgresConfig struct {
 	DSN string `koanf:"dsn"`
 	// DSNFile is a file that holds the DSN; read again at every connect.
 	DSNFile string `koanf:"dsn_file"`
+	// MaintenanceDSNFile holds the DSN of a member of the owner's role; with it
+	// the relay makes partitions ahead and drops those that are published. Empty:
+	// another job does it (outboxctl partitions maintain).
+	MaintenanceDSNFile string `koanf:"maintenance_dsn_file"`
 	// Insecure allows a connection that is not sslmode=verify-full.
 	Insecure bool       `koanf:"insecure"`
 	Slot     SlotConfig `koanf:"slot"`
@@ -60,7 +64,19 @@ type OutboxConfig struct {
 	// Start says what to do when the slot is made and the table holds rows
 	// already: ask (stop and say so) or now (publish only what commits from
 	// now on). Default ask.
-	Start string `koanf:"start"`
+	Start      string           `koanf:"start"`
+	Partitions PartitionsConfig `koanf:"partitions"`
+}
+
+// PartitionsConfig says which days have a partition. It is used only with
+// postgres.maintenance_dsn_file.
+type PartitionsConfig struct {
+	// Ahead is how many days after today have a partition. Default 14.
+	Ahead int `koanf:"ahead"`
+	// Keep is how many days before today are kept, published or not. Default 7.
+	Keep int `koanf:"keep"`
+	// Every is the time between two rounds. Default 10m.
+	Every time.Duration `koanf:"every"`
 }
 
 // KafkaConfig says where to publish.
@@ -159,7 +175,7 @@ type LogConfig struct {
 func Default() Config {
 	return Config{
 		Postgres:           PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:             OutboxConfig{Start: "ask"},
+		Outbox:             OutboxConfig{Start: "ask", Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
 		Kafka:              KafkaConfig{Mode: "idempotent", Compression: "lz4", MaxMessageBytes: 1_000_000},
 		Topics:             TopicsConfig{Partitions: 12, ReplicationFactor: 3},
 		Queue:              QueueConfig{Bytes: 16 << 20},
@@ -234,6 +250,12 @@ func (c *Config) validateBounds() error {
 	}
 	if c.CheckpointInterval < 10*time.Millisecond {
 		return &FieldError{"checkpoint_interval", fmt.Sprintf("%s: want at least 10ms", c.CheckpointInterval)}
+	}
+	if c.Outbox.Partitions.Every < time.Second {
+		return &FieldError{"outbox.partitions.every", fmt.Sprintf("%s: want at least 1s", c.Outbox.Partitions.Every)}
+	}
+	if _, err := (RetentionConfig{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}).withDefaults(); err != nil {
+		return err
 	}
 	if c.StopGrace <= 0 {
 		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}

@@ -27,14 +27,28 @@ func (c *Config) DSN() (string, error) {
 			return "", err
 		}
 	}
+	return c.verified("postgres.dsn", dsn)
+}
+
+// maintenanceDSN returns the DSN of the maintainer's role.
+func (c *Config) maintenanceDSN() (string, error) {
+	dsn, err := readSecret("postgres.maintenance_dsn_file", c.Postgres.MaintenanceDSNFile)
+	if err != nil {
+		return "", err
+	}
+	return c.verified("postgres.maintenance_dsn_file", dsn)
+}
+
+// verified returns the DSN if it is sslmode=verify-full, or may be less.
+func (c *Config) verified(field, dsn string) (string, error) {
 	conf, err := pgconn.ParseConfig(dsn)
 	if err != nil {
-		return "", fmt.Errorf("parse postgres.dsn: %w", err)
+		return "", fmt.Errorf("parse %s: %w", field, err)
 	}
 	if c.Postgres.Insecure || strings.HasPrefix(conf.Host, "/") || verifies(conf.TLSConfig, conf.Host) && len(conf.Fallbacks) == 0 {
 		return dsn, nil
 	}
-	return "", &FieldError{"postgres.dsn", "the connection is not sslmode=verify-full; add it (with sslrootcert) or, on a network that you trust, set postgres.insecure: true"}
+	return "", &FieldError{field, "the connection is not sslmode=verify-full; add it (with sslrootcert) or, on a network that you trust, set postgres.insecure: true"}
 }
 
 func verifies(conf *tls.Config, host string) bool {

@@ -36,7 +36,7 @@ func (s *session) look(ctx context.Context) error {
 	if time.Since(s.health.warnedAt) < repeatWarning {
 		return nil
 	}
-	message := ""
+	var message string
 	switch {
 	case now.WalStatus == "unreserved" || now.WalStatus == "lost":
 		message = "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size"

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -24,8 +23,8 @@ type Metrics struct {
 	stateGauge                *prometheus.GaugeVec
 	retained, slotLag, safe   prometheus.Gauge
 	oldest                    prometheus.Gauge
-	walStatus                 *prometheus.GaugeVec
-	sinceCheckpoint           atomic.Int64
+	walStatus, leaves         *prometheus.GaugeVec
+	ahead                     prometheus.Gauge
 }
 
 func newMetrics(relay string) *Metrics {
@@ -56,6 +55,10 @@ func newMetrics(relay string) *Metrics {
 		slotLag:      gauge("slot_lag_bytes", "Log behind which the slot is confirmed."),
 		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
 		oldest:       gauge("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it."),
+		ahead:        gauge("partitions_ahead_days", "Days after today that have a partition, as the last maintenance of this relay left it."),
+		leaves: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "partitions", Help: "Partitions of the outbox by state.", ConstLabels: labels,
+		}, []string{"state"}),
 		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: labels,
 		}, []string{"status"}),
@@ -69,7 +72,7 @@ func (m *Metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
 		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
 		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.snapshotTime, m.stateGauge,
-		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus,
+		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus, m.ahead, m.leaves,
 	}
 }
 
@@ -91,7 +94,6 @@ func (m *Metrics) read(events int) { m.readTotal.Add(float64(events)) }
 
 func (m *Metrics) published(events int, commit time.Time) {
 	m.publishedTotal.Add(float64(events))
-	m.sinceCheckpoint.Add(int64(events))
 	if !commit.IsZero() {
 		m.delay.Observe(max(0, time.Since(commit).Seconds()))
 	}
@@ -105,6 +107,15 @@ func (m *Metrics) slot(now outboxdb.SlotHealthRow) {
 	m.oldest.Set(now.OldestSeconds)
 	m.walStatus.Reset()
 	m.walStatus.WithLabelValues(now.WalStatus).Set(1)
+}
+
+// partitions shows what maintenance left.
+func (m *Metrics) partitions(report RetentionReport) {
+	m.ahead.Set(float64(report.Ahead))
+	m.leaves.Reset()
+	for _, l := range report.Leaves {
+		m.leaves.WithLabelValues(string(l.State)).Inc()
+	}
 }
 
 func (m *Metrics) snapshotPublished(at time.Time) {
@@ -131,12 +142,7 @@ func (m *Metrics) observe(now status, durable pglogrepl.LSN, queue int) {
 	m.ended.Set(float64(now.position))
 }
 
-func (m *Metrics) publishedSinceCheckpoint() int64 { return m.sinceCheckpoint.Load() }
-
-func (m *Metrics) checkpointed(events int64) {
-	m.checkpointTotal.Inc()
-	m.sinceCheckpoint.Add(-events)
-}
+func (m *Metrics) checkpointed() { m.checkpointTotal.Inc() }
 
 func (m *Metrics) state(s State) {
 	for _, other := range States {

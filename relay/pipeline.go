@@ -207,6 +207,8 @@ type status struct {
 	inFlight uint64
 	events   uint64 // read since the start
 	marked   uint64 // the last marker before which everything has ended
+
+	transactions uint64 // that the position has passed
 }
 
 func (p *pipeline) status() (status, error) {
@@ -214,7 +216,7 @@ func (p *pipeline) status() (status, error) {
 	defer p.mu.Unlock()
 	return status{
 		position: p.progress.Position(), oldest: p.progress.Oldest(), inFlight: p.progress.InFlight(),
-		events: p.progress.Events(), marked: p.progress.Marked(),
+		events: p.progress.Events(), marked: p.progress.Marked(), transactions: p.progress.Transactions(),
 	}, p.err
 }
 

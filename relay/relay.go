@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,11 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if _, err := cfg.DSN(); err != nil {
 		return nil, err
 	}
+	if cfg.Postgres.MaintenanceDSNFile != "" {
+		if _, err := cfg.maintenanceDSN(); err != nil {
+			return nil, err
+		}
+	}
 	sink, err := cfg.Publisher(log)
 	if err != nil {
 		return nil, err
@@ -105,6 +111,18 @@ const (
 // slot. It returns the error that trying again cannot mend; nothing is lost by
 // it, and the slot's position has not moved past anything unpublished.
 func (r *Relay) Run(ctx context.Context) error {
+	if r.cfg.Postgres.MaintenanceDSNFile != "" {
+		maintenance, stop := context.WithCancel(ctx)
+		var done sync.WaitGroup
+		done.Go(func() { r.maintain(maintenance) })
+		defer done.Wait()
+		defer stop()
+	}
+	return r.publish(ctx)
+}
+
+// publish runs one session after the other.
+func (r *Relay) publish(ctx context.Context) error {
 	wait, silence := backoffMin, silenceFactor
 	var last owned
 	for {

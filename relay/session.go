@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -25,12 +26,13 @@ type session struct {
 	sink     *publisher.Publisher
 	pipeline *pipeline
 
-	durable   pglogrepl.LSN // the last checkpoint
-	savedAt   time.Time
-	tick      int64 // of the last checkpoint
-	snapshots *snapshots
-	health    health
-	catalog   string // of the publication, as it must stay
+	durable           pglogrepl.LSN // the last checkpoint
+	savedAt           time.Time
+	tick              int64  // of the last checkpoint
+	savedTransactions uint64 // that the last checkpoint has passed
+	snapshots         *snapshots
+	health            health
+	catalog           string // of the publication, as it must stay
 }
 
 // owned is what a process remembers of its last session, so that the next one
@@ -159,6 +161,9 @@ func (s *session) takeOver(ctx context.Context, last owned) (pglogrepl.LSN, erro
 	start := checkpoint
 	if last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 && last.ended <= system.XLogPos {
 		start = max(start, last.ended)
+	}
+	if start > checkpoint {
+		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
 	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "epoch", row.Epoch, "checkpoint", checkpoint.String(), "start", start.String())
 	return start, nil

@@ -1,0 +1,281 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// Retention of the outbox. A day's partition (leaf) goes through these states,
+// and a step that is interrupted anywhere is taken up by the next run:
+//
+//	open ──> closed ──> detaching ──> dropped
+//
+// Rows that commit while a concurrent detach is pending are not decoded, so that
+// a leaf is closed first: an ENABLE ALWAYS trigger refuses every insert with
+// 23514, which package outbox reports as ErrOutOfWindow. Making the trigger waits
+// for the leaf's open writers, so that nothing can be added after its commit, and
+// what is in the leaf then is all that there will ever be. A closed leaf is
+// detached only when every relay has published, by a snapshot taken after the
+// closing, every row of it. Before the drop the same is asked once more, with the
+// leaf locked.
+
+// ErrMaintained: another session maintains the partitions of this outbox.
+var ErrMaintained = errors.New("another session is maintaining the partitions of the outbox")
+
+// Defaults of [RetentionConfig].
+const (
+	DefaultPartitionsAhead      = 14
+	DefaultPartitionsKeep       = 7
+	DefaultRetentionLockTimeout = 3 * time.Second
+)
+
+// maxPartitionDays bounds both directions: ten years of daily partitions are more
+// than PostgreSQL plans well with.
+const maxPartitionDays = 3660
+
+// RetentionConfig says what [Maintain] makes and keeps. Days are UTC days of the
+// database's clock.
+type RetentionConfig struct {
+	// Ahead is how many days after today have a partition. Default 14, at least 1.
+	Ahead int
+	// Keep is how many days before today are kept. An event whose key is older
+	// is refused. Default 7, at least 1.
+	Keep int
+	// LockTimeout bounds each wait for a lock, after which the step is left for
+	// the next run. It is also how long the leaf's writers can be held up by a
+	// closing that waits. Default 3 s; more than deadlock_timeout (1 s), so that
+	// an autovacuum in the way is cancelled.
+	LockTimeout time.Duration
+	// DryRun changes nothing and says what would be done.
+	DryRun bool
+}
+
+func (c RetentionConfig) withDefaults() (RetentionConfig, error) {
+	if c.Ahead == 0 {
+		c.Ahead = DefaultPartitionsAhead
+	}
+	if c.Keep == 0 {
+		c.Keep = DefaultPartitionsKeep
+	}
+	if c.LockTimeout == 0 {
+		c.LockTimeout = DefaultRetentionLockTimeout
+	}
+	switch {
+	case c.Ahead < 1 || c.Ahead > maxPartitionDays:
+		return c, &FieldError{"outbox.partitions.ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, maxPartitionDays)}
+	case c.Keep < 1 || c.Keep > maxPartitionDays:
+		return c, &FieldError{"outbox.partitions.keep", fmt.Sprintf("%d: want 1 to %d days", c.Keep, maxPartitionDays)}
+	case c.LockTimeout < time.Millisecond:
+		return c, &FieldError{"outbox.partitions.lock_timeout", fmt.Sprintf("%s: want at least 1ms", c.LockTimeout)}
+	}
+	return c, nil
+}
+
+// LeafState is how far retention has got with one partition of the outbox.
+type LeafState string
+
+// States of a leaf.
+const (
+	LeafOpen      LeafState = "open"      // takes events
+	LeafClosed    LeafState = "closed"    // takes none any more, and may be dropped
+	LeafWaiting   LeafState = "waiting"   // closed, and something in it is not proved published
+	LeafDetaching LeafState = "detaching" // leaving the table, waits for older transactions
+	LeafDropped   LeafState = "dropped"   // gone
+)
+
+// LeafReport is what became of one leaf.
+type LeafReport struct {
+	Name     string    // without its schema
+	From, To time.Time // its event times, To excluded
+	State    LeafState
+	Why      string // what it waits for, or would be done; empty: nothing to say
+	Wrong    bool   // it will not mend itself: Why says what an operator does
+}
+
+// RetentionReport is what [Maintain] did.
+type RetentionReport struct {
+	Made   []string     // partitions made; with DryRun those that would be
+	Leaves []LeafReport // oldest first
+	Ahead  int          // days after today that are covered without a hole
+}
+
+// Maintain makes the partitions that are missing ahead, closes those that are
+// older than Keep, and drops those of which everything is published. It is meant
+// to be called every few minutes: a leaf is closed by one call and dropped by a
+// later one, when the relays have written a snapshot.
+//
+// The connection belongs to the owner of the table or a member of it, and is the
+// caller's alone meanwhile; a pooler in transaction mode will not do. One session
+// works at a time, another gets [ErrMaintained]. What waits for a lock or for a
+// relay is in the report and no error; an error does not keep the other leaves
+// from their turn.
+func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (RetentionReport, error) {
+	var report RetentionReport
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return report, err
+	}
+	m := &maintenance{conn: conn, cfg: cfg}
+	if err := m.enter(ctx); err != nil {
+		return report, fmt.Errorf("maintain partitions: %w", err)
+	}
+	defer m.leave(ctx)
+	made, err := m.premake(ctx)
+	report.Made = made
+	if timedOut(err) {
+		err = nil // somebody alters the table now; Ahead tells when this goes on for days
+	}
+	errs := []error{err}
+	leaves, err := m.leaves(ctx)
+	errs = append(errs, err)
+	for i := range leaves {
+		step, err := m.advance(ctx, &leaves[i])
+		if err != nil {
+			err = fmt.Errorf("partition %s: %w", leaves[i].Name, err)
+		}
+		report.Leaves, errs = append(report.Leaves, step), append(errs, err)
+	}
+	errs = append(errs, m.ask(ctx, report.Leaves))
+	report.Ahead, err = PartitionsAhead(ctx, conn)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return report, fmt.Errorf("maintain partitions: %w", err)
+	}
+	return report, nil
+}
+
+// PartitionsAhead counts the whole UTC days after today, by the database's clock,
+// that have a partition, up to the first that has none. It needs no rights.
+func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (int, error) {
+	existing, err := partition.List(ctx, conn, outboxTable)
+	if err != nil {
+		return 0, err
+	}
+	now, err := clock(ctx, conn)
+	if err != nil {
+		return 0, err
+	}
+	return partition.Ahead(existing, now), nil
+}
+
+// outboxTable is the partitioned table; its leaves are in the same schema.
+const (
+	outboxTable  = "onceward.outbox"
+	outboxSchema = "onceward"
+)
+
+// maintainLock is the advisory lock of the one maintainer of a database,
+// "outboxpt" in ASCII.
+const maintainLock int64 = 0x6f7574626f787074
+
+// maintenance is one run of [Maintain].
+type maintenance struct {
+	conn   *pgx.Conn
+	cfg    RetentionConfig
+	cutoff time.Time // leaves that end by then are past keep
+	today  time.Time
+	// detaching is the leaf whose detach is not finished; PostgreSQL allows one
+	// at a time.
+	detaching string
+}
+
+// enter takes the lock, bounds waits and reads the clock.
+func (m *maintenance) enter(ctx context.Context) error {
+	if !m.cfg.DryRun {
+		var mine bool
+		if err := m.conn.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1)", maintainLock).Scan(&mine); err != nil {
+			return fmt.Errorf("take the maintainer's lock: %w", err)
+		}
+		if !mine {
+			return ErrMaintained
+		}
+	}
+	now, err := clock(ctx, m.conn)
+	if err == nil {
+		timeout := fmt.Sprintf("%dms", m.cfg.LockTimeout.Milliseconds())
+		_, err = m.conn.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, false)", timeout)
+	}
+	if err != nil {
+		m.leave(ctx)
+		return fmt.Errorf("set lock_timeout: %w", err)
+	}
+	m.today = partition.Day(now)
+	m.cutoff = m.today.AddDate(0, 0, -m.cfg.Keep)
+	return nil
+}
+
+// leave gives the session back as it was. A broken one has nothing to give.
+func (m *maintenance) leave(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_, _ = m.conn.Exec(ctx, "RESET lock_timeout")
+	if !m.cfg.DryRun {
+		_, _ = m.conn.Exec(ctx, "SELECT pg_catalog.pg_advisory_unlock($1)", maintainLock)
+	}
+}
+
+// ask has every relay write a published snapshot when a leaf waits for one: a
+// relay that has nothing to publish writes none by itself.
+func (m *maintenance) ask(ctx context.Context, leaves []LeafReport) error {
+	if m.cfg.DryRun || !slices.ContainsFunc(leaves, func(l LeafReport) bool { return l.State == LeafWaiting }) {
+		return nil
+	}
+	// Transactional, so that its commit flushes it at once.
+	if _, err := m.conn.Exec(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, $1, ''::text)", cdc.AskPrefix); err != nil {
+		return fmt.Errorf("ask for a published snapshot: %w", err)
+	}
+	return nil
+}
+
+func clock(ctx context.Context, conn *pgx.Conn) (time.Time, error) {
+	var now time.Time
+	if err := conn.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
+		return now, fmt.Errorf("read the database's clock: %w", err)
+	}
+	return now, nil
+}
+
+// premake makes the days from keep to ahead that are missing, but none below the
+// oldest there is: a day that was dropped never comes back.
+func (m *maintenance) premake(ctx context.Context) ([]string, error) {
+	existing, err := partition.List(ctx, m.conn, outboxTable)
+	if err != nil {
+		return nil, err
+	}
+	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead)}
+	if oldest, _, ok := partition.Extent(existing); ok && oldest.After(days.First) {
+		days.First = oldest
+	}
+	if !m.cfg.DryRun {
+		return partition.Ensure(ctx, m.conn, outboxTable, "id", days)
+	}
+	return missingDays(existing, days), nil
+}
+
+func missingDays(existing []partition.Partition, days partition.Span) []string {
+	var names []string
+	for _, p := range partition.Days("outbox", days.First, days.Last) {
+		found := false
+		for _, e := range existing {
+			found = found || e.Lower == p.Lower && e.Upper == p.Upper
+		}
+		if !found {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// timedOut reports whether a statement gave up waiting for a lock.
+func timedOut(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+}

@@ -1,0 +1,54 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+)
+
+func TestRetentionDefaultsAndBounds(t *testing.T) {
+	cfg, err := RetentionConfig{}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, RetentionConfig{Ahead: 14, Keep: 7, LockTimeout: 3 * time.Second}, cfg)
+	for field, bad := range map[string]RetentionConfig{
+		"outbox.partitions.ahead": {Ahead: -1},
+		"outbox.partitions.keep":  {Keep: 4000},
+		"lock_timeout":            {LockTimeout: time.Microsecond},
+	} {
+		_, err := bad.withDefaults()
+		require.ErrorContains(t, err, field)
+	}
+}
+
+// A leaf may be dropped on one combination only: at least one relay, each with a
+// snapshot of this cluster, after the closing, that sees every row, and no letter.
+func TestGateOpensForOneCombination(t *testing.T) {
+	good := verdict{relay: "a", here: true, known: true, after: true}
+	for bits := range 1 << 6 {
+		bit := func(n int) bool { return bits&(1<<n) != 0 }
+		second := verdict{relay: "b", here: bit(0), known: bit(1), after: bit(2), unpublished: bit(3)}
+		letters := int64(bits >> 4 & 1)
+		verdicts := []verdict{good, second}
+		if bit(5) {
+			verdicts = nil
+		}
+		want := len(verdicts) > 0 && second == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0
+		require.Equal(t, want, len(reasons(verdicts, letters)) == 0, "%+v, %d letters", second, letters)
+	}
+}
+
+func TestClosingIsRemembered(t *testing.T) {
+	require.Equal(t, uint64(18446744073709551615), parseClosing("closed by outbox retention in transaction 18446744073709551615 at 2026-11-21T00:00:00Z"))
+	for _, unknown := range []string{"", "closed", "closed by outbox retention in transaction x at", "closed by outbox retention in transaction 99999999999999999999 at 2026"} {
+		require.Zero(t, parseClosing(unknown), unknown)
+	}
+}
+
+func TestMissingDays(t *testing.T) {
+	day := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+	have := partition.Days("outbox", day, day.AddDate(0, 0, 1))
+	require.Equal(t, []string{"outbox_20261120", "outbox_20261123"}, missingDays(have, partition.Span{First: day.AddDate(0, 0, -1), Last: day.AddDate(0, 0, 2)}))
+}
