@@ -64,7 +64,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler:  func(*cli.Context, error) {}, // the exit code is run's answer
 		Action:          unknownCommand,
 		OnUsageError:    badFlag,
-		Commands:        []*cli.Command{migrateCommand(), statusCommand(), showCommand()},
+		Commands:        []*cli.Command{migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), partitionsCommand(), configCommand()},
 	}
 	refuseBadFlags(app.Commands)
 	return app

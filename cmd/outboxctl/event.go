@@ -36,6 +36,7 @@ type showReport struct {
 	DeadLetters []letterReport    `json:"dead_letters"`
 	Replays     []replayReport    `json:"replays"`
 	Kafka       *kafkaReport      `json:"kafka,omitempty"`
+	NotSearched string            `json:"kafka_not_searched,omitempty"` // why, where it was asked for
 	Groups      *[]groupReport    `json:"groups,omitempty"`
 	Refused     []refusedReport   `json:"consumer_dead_letters,omitempty"`
 	otherOwner  string            // namespace that has this UUID
@@ -80,6 +81,8 @@ type letterReport struct {
 	DecidedBy   *string   `json:"decided_by,omitempty"`
 	DecidedWhy  *string   `json:"decided_why,omitempty"`
 	AggregateID string    `json:"aggregate_id"`
+
+	aggregateType, eventType string // for its route
 }
 
 type replayReport struct {
@@ -184,6 +187,7 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key o
 			Slot: v.Slot, ID: v.LetterID, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts,
 			Position: v.Position, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 			DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, AggregateID: v.AggregateID,
+			aggregateType: v.AggregateType, eventType: v.EventType,
 		})
 	}
 	return nil

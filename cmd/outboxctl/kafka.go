@@ -25,6 +25,7 @@ const (
 // search says which records are copies of an event and where they can be.
 type search struct {
 	Brokers   []string
+	Secure    func(*sarama.Config) error // TLS and SASL; nil: none
 	Topic     string
 	Key       string    // the idempotency key to match
 	RecordKey []byte    // decides the partition; nil: look in all of them
@@ -58,6 +59,11 @@ func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
 	cfg.Metadata.Full = false
 	cfg.Metadata.Retry.Max = 1
 	cfg.Net.DialTimeout = 10 * time.Second
+	if s.Secure != nil {
+		if err := s.Secure(cfg); err != nil {
+			return nil, err
+		}
+	}
 	client, err := sarama.NewClient(s.Brokers, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka at %v: %w", s.Brokers, err)

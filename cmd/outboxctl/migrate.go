@@ -35,6 +35,7 @@ func migrateCommand() *cli.Command {
 				Flags:  migrateFlags(),
 				Action: func(c *cli.Context) error { return withMigrator(c, migrateStatus) },
 			},
+			rolesCommand(),
 		},
 	}
 }

@@ -18,7 +18,8 @@ func showCommand() *cli.Command {
 		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
 		&cli.StringSliceFlag{Name: "brokers", Usage: "say also where the event is in Kafka, from the cluster at `HOST:PORT`, without TLS; needs --topic"},
-		&cli.StringFlag{Name: "topic", Usage: "`TOPIC` to search"},
+		&cli.StringFlag{Name: "topic", Usage: "`TOPIC` to search; with --config the event's route says it"},
+		&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "take databases, brokers, TLS, SASL and routes from the relay's configuration in `FILE`"},
 	}
 	return &cli.Command{
 		Name:      "show",
@@ -42,7 +43,11 @@ func show(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	where, err := whereToLook(c)
+	if err != nil {
+		return err
+	}
+	pool, err := where.connect(c)
 	if err != nil {
 		return err
 	}
@@ -61,10 +66,8 @@ func show(c *cli.Context) error {
 			return fmt.Errorf("show %s: consumer's database: %w", key, explain(err, migrations.Consumer))
 		}
 	}
-	if c.String("topic") != "" {
-		if report.Kafka, err = findCopies(c.Context, report.search(c.StringSlice("brokers"), c.String("topic"), key)); err != nil {
-			return fmt.Errorf("show %s: %w", key, err)
-		}
+	if err := where.search(c.Context, report, key); err != nil {
+		return fmt.Errorf("show %s: %w", key, err)
 	}
 	report.judge()
 	report.trimPayload(c.Bool("payload"))
@@ -94,7 +97,10 @@ func showArguments(c *cli.Context) (outbox.Key, error) {
 	if err != nil {
 		return outbox.Key{}, err
 	}
-	if (c.String("topic") == "") != (len(c.StringSlice("brokers")) == 0) {
+	switch brokers := len(c.StringSlice("brokers")) > 0; {
+	case c.String("config") != "" && brokers:
+		return outbox.Key{}, usage("show: --config names the brokers; leave --brokers out")
+	case c.String("config") == "" && (c.String("topic") != "") != brokers:
 		return outbox.Key{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil

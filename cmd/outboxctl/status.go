@@ -195,11 +195,11 @@ func (r *statusReport) problems() []string {
 		}
 	}
 	if r.Partitions.DaysAhead < fewDaysAhead {
-		add("partitions reach only %d days ahead; run `outboxctl migrate up --side outbox`", r.Partitions.DaysAhead)
+		add("partitions reach only %d days ahead; run `outboxctl partitions maintain`", r.Partitions.DaysAhead)
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == "open" && l.Letters > 0 {
-			add("slot %s has %d open dead letters; see `outboxctl show KEY`", l.Slot, l.Letters)
+			add("slot %s has %d open dead letters; see `outboxctl list --state dead`", l.Slot, l.Letters)
 		}
 	}
 	return out

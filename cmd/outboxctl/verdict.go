@@ -167,6 +167,9 @@ func (r *showReport) printProducer(p *page) {
 }
 
 func (r *showReport) printKafka(p *page) {
+	if r.NotSearched != "" {
+		p.line("\nkafka: not searched: %s", r.NotSearched)
+	}
 	if r.Kafka == nil {
 		return
 	}

@@ -34,6 +34,15 @@ func TestAStackComesUpWholeAndGoesDownWithoutATrace(t *testing.T) {
 	var publication string
 	require.NoError(t, conn.QueryRow(t.Context(), "SELECT pubname FROM pg_publication WHERE pubname LIKE '%'||$1", relayName).Scan(&publication))
 	require.NoError(t, conn.Close(t.Context()))
+	dsn, err = os.ReadFile(filepath.Join(dir, relayFile))
+	require.NoError(t, err)
+	conn, err = pgx.Connect(t.Context(), strings.TrimSpace(string(dsn)))
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "SELECT FROM onceward.relay_state")
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "DELETE FROM onceward.outbox")
+	require.ErrorContains(t, err, "permission denied", "the relay has no more than its own rights")
+	require.NoError(t, conn.Close(t.Context()))
 	require.ErrorContains(t, run(t.Context(), []string{"up", "-dir", dir}, &said), "is running already")
 
 	require.NoError(t, run(t.Context(), []string{"down", "-dir", dir}, &said))

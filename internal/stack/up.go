@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -14,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/process"
+	"github.com/onceward/onceward/migrations"
 )
 
 // The stack's names. The relay's is in the names of its slot and publication.
@@ -23,8 +26,11 @@ const (
 	partitions = 3
 )
 
+// relayFile holds the DSN of the relay's own role.
+const relayFile = "relay.dsn"
+
 // sides are the two databases, each with the side of the migrations that it
-// gets and the file in .stack that holds its DSN.
+// gets and the file in .stack that holds its superuser's DSN, to play with.
 var sides = []struct{ database, side, file string }{
 	{"producer", "outbox", "producer.dsn"},
 	{"consumer", "consumer", "consumer.dsn"},
@@ -95,7 +101,7 @@ func (s *stack) start(ctx context.Context, version string) error {
 		return err
 	}
 	text, err := relayConfig(relaySettings{
-		Name: relayName, DSNFile: s.path(sides[0].file), Brokers: kafka.Addrs(), Topic: topic,
+		Name: relayName, DSNFile: s.path(relayFile), Brokers: kafka.Addrs(), Topic: topic,
 	})
 	if err != nil {
 		return err
@@ -139,8 +145,9 @@ func (s *stack) startKafka(ctx context.Context) (*kafkaserver.Cluster, error) {
 	return cluster, nil
 }
 
-// install makes the databases and runs the migrations, by the command that a
-// user would run.
+// install makes the databases, the roles and the tables, by the commands that a
+// user would run. Everything belongs to the owner's role, and the relay gets no
+// more than its own.
 func (s *stack) install(ctx context.Context, postgres *pgserver.Server) error {
 	conn, err := pgx.Connect(ctx, postgres.DSN("postgres"))
 	if err != nil {
@@ -154,15 +161,33 @@ func (s *stack) install(ctx context.Context, postgres *pgserver.Server) error {
 		if err := s.write(side.file, postgres.DSN(side.database)+"\n"); err != nil {
 			return err
 		}
-		args := []string{"run", "./cmd/outboxctl", "migrate", "up", "--side", side.side, "--dsn-file", s.path(side.file)}
+		up := []string{"up"}
 		if side.side == "outbox" {
-			args = append(args, "--relay", relayName)
+			up = append(up, "--relay", relayName)
 		}
-		if _, err := process.Run(ctx, process.Spec{Path: "go", Args: args}); err != nil {
-			return fmt.Errorf("install the tables of the %s side (run this in the repository's folder): %w", side.side, err)
+		for _, command := range [][]string{{"roles", "--apply"}, up} {
+			args := append([]string{"run", "./cmd/outboxctl", "migrate"}, command...)
+			args = append(args, "--side", side.side, "--dsn-file", s.path(side.file))
+			if _, err := process.Run(ctx, process.Spec{Path: "go", Args: args}); err != nil {
+				return fmt.Errorf("install the tables of the %s side (run this in the repository's folder): %w", side.side, err)
+			}
 		}
 	}
-	return nil
+	return s.letRelayIn(ctx, conn, postgres.DSN(sides[0].database))
+}
+
+// letRelayIn gives the relay's role a password and writes its DSN.
+func (s *stack) letRelayIn(ctx context.Context, conn *pgx.Conn, superuser string) error {
+	role, password := migrations.DefaultPrefix+"_"+string(migrations.RoleRelay), rand.Text()
+	if _, err := conn.Exec(ctx, fmt.Sprintf("ALTER ROLE %s LOGIN PASSWORD '%s'", pgx.Identifier{role}.Sanitize(), password)); err != nil {
+		return fmt.Errorf("let the relay log in: %w", err)
+	}
+	dsn, err := url.Parse(superuser)
+	if err != nil {
+		return errors.New("make the relay's DSN: the superuser's cannot be parsed") // it holds a password
+	}
+	dsn.User = url.UserPassword(role, password)
+	return s.write(relayFile, dsn.String()+"\n")
 }
 
 // describe tells the user where everything is and what to do with it.

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/relay"
+)
+
+func configFlag() cli.Flag {
+	return &cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "the relay's configuration in `FILE`"}
+}
+
+func configCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "config",
+		Usage: "check or print a relay's configuration",
+		Subcommands: []*cli.Command{
+			{
+				Name: "check", Usage: "say whether the relay would take it; connects to nothing",
+				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Action: configCheck,
+			},
+			{
+				Name: "print", Usage: "print it as the relay sees it, with the environment and all defaults, and without secrets",
+				Flags:  []cli.Flag{configFlag(), outputFlag()},
+				Action: configPrint,
+			},
+		},
+	}
+}
+
+// configReport is the JSON answer of config check.
+type configReport struct {
+	File        string   `json:"file"`
+	OK          bool     `json:"ok"`
+	Problems    []string `json:"problems"`
+	Relay       string   `json:"relay,omitempty"`
+	Slot        string   `json:"slot,omitempty"`
+	Publication string   `json:"publication,omitempty"`
+}
+
+func configCheck(c *cli.Context) error {
+	cfg, err := loadConfig(c)
+	var wrongCall *usageError
+	if errors.As(err, &wrongCall) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	report := configReport{File: c.String("config"), Problems: []string{}}
+	if err == nil {
+		report.Relay, report.Slot, report.Publication = cfg.Name, cfg.SlotName(), cfg.PublicationName()
+		err = checkConfig(&cfg)
+	}
+	if err != nil {
+		report.Problems = append(report.Problems, err.Error())
+	}
+	report.OK = len(report.Problems) == 0
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if !report.OK {
+		return errWrong
+	}
+	return nil
+}
+
+func (r configReport) print(p *page) {
+	if r.OK {
+		p.line("%s is fine: relay %s, slot %s, publication %s", r.File, r.Relay, r.Slot, r.Publication)
+	}
+	for _, problem := range r.Problems {
+		p.line("! %s", problem)
+	}
+}
+
+// loadConfig reads the file of --config over the defaults and under the
+// environment, as the relay does.
+func loadConfig(c *cli.Context) (relay.Config, error) {
+	if err := checkOutput(c); err != nil {
+		return relay.Config{}, err
+	}
+	if c.String("config") == "" {
+		return relay.Config{}, usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
+	}
+	if c.Command.Name != "show" && c.Args().Present() {
+		return relay.Config{}, usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	}
+	cfg, err := relay.Load(c.String("config"), os.Environ())
+	return cfg, redacted(err)
+}
+
+// checkConfig looks at what the relay looks at when it connects: files of
+// secrets and certificates, and the routes.
+func checkConfig(cfg *relay.Config) error {
+	if _, err := configDSN(cfg); err != nil {
+		return err
+	}
+	kafka, err := cfg.Publisher(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return redacted(err)
+	}
+	return redacted(kafka.Validate())
+}
+
+// configDSN is the DSN of the configuration; an error does not repeat it.
+func configDSN(cfg *relay.Config) (string, error) {
+	text, err := cfg.DSN()
+	var parse *pgconn.ParseConfigError
+	if errors.As(err, &parse) {
+		return "", fmt.Errorf("postgres.dsn: %w", parseError(err))
+	}
+	return text, redacted(err)
+}
+
+// redactedError is an error whose text might have repeated a secret of the file
+// that could not be read.
+type redactedError struct{ cause error }
+
+var (
+	urlPassword  = regexp.MustCompile(`(://[^:@/\s]*:)[^@\s]*@`)
+	wordPassword = regexp.MustCompile(`(?i)(password\s*[=:]\s*)('(\\.|[^'])*'?|[^\s&]+)`)
+)
+
+func redacted(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &redactedError{err}
+}
+
+func (e *redactedError) Unwrap() error { return e.cause }
+
+func (e *redactedError) Error() string {
+	return wordPassword.ReplaceAllString(urlPassword.ReplaceAllString(e.cause.Error(), "$1***@"), "$1***")
+}
+
+func configPrint(c *cli.Context) error {
+	cfg, err := loadConfig(c)
+	if err != nil {
+		return err
+	}
+	values, _ := effective(reflect.ValueOf(cfg), "").(map[string]any)
+	text, err := yaml.Parser().Marshal(values)
+	if err != nil {
+		return fmt.Errorf("write configuration: %w", err)
+	}
+	return answer(c, values, func(p *page) { p.text.Write(text) })
+}
+
+// effective turns a configuration into maps, lists and scalars under the names
+// that the file uses, with secrets masked.
+func effective(v reflect.Value, name string) any {
+	if d, ok := reflect.TypeAssert[time.Duration](v); ok {
+		return d.String()
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		out := make(map[string]any, v.NumField())
+		for i := range v.NumField() {
+			if tag := v.Type().Field(i).Tag.Get("koanf"); tag != "" {
+				out[tag] = effective(v.Field(i), tag)
+			}
+		}
+		return out
+	case reflect.Slice:
+		out := make([]any, 0, v.Len())
+		for i := range v.Len() {
+			out = append(out, effective(v.Index(i), name))
+		}
+		return out
+	case reflect.String:
+		return mask(name, v.String())
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		return v.Int()
+	default:
+		return v.Interface()
+	}
+}
+
+// mask hides a value whose name says that it is or holds a secret. The name of a
+// file that holds one is shown.
+func mask(name, value string) string {
+	const hidden = "***"
+	switch {
+	case value == "" || strings.HasSuffix(name, "_file"):
+		return value
+	case name == "dsn" || strings.HasSuffix(name, "_dsn"):
+		conf, err := pgconn.ParseConfig(value)
+		if err != nil {
+			return hidden
+		}
+		return fmt.Sprintf("host=%s port=%d user=%s dbname=%s password=%s", conf.Host, conf.Port, conf.User, conf.Database, hidden)
+	case strings.Contains(name, "password") || strings.Contains(name, "token") || strings.Contains(name, "secret"):
+		return hidden
+	}
+	return value
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/relay"
+)
+
+const relayYAML = `name: orders
+postgres: {dsn: "postgres://app:s3cr3t@127.0.0.1:5433/shop?sslmode=disable", insecure: true}
+kafka: {brokers: ["127.0.0.1:1"], insecure: true}
+routes: [{match: {aggregate_type: "order*"}, topic: "{namespace}.{aggregate_type}"}]
+`
+
+func configFile(t *testing.T, text string) string {
+	t.Helper()
+	t.Setenv(dsnVariable, "")
+	require.NoError(t, os.Unsetenv(dsnVariable)) // set but empty is a value; t.Setenv brings the old one back
+	path := filepath.Join(t.TempDir(), "relay.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+func TestConfigCheck(t *testing.T) {
+	for name, tc := range map[string]struct{ text, want string }{
+		"fine":                {relayYAML, ""},
+		"unknown key":         {relayYAML + "quue: {bytes: 1MiB}\n", "did you mean queue?"},
+		"unknown variable":    {strings.ReplaceAll(relayYAML, "{namespace}", "{tenant}"), "{tenant}"},
+		"not verified":        {strings.Replace(relayYAML, ", insecure: true}", "}", 1), "sslmode=verify-full"},
+		"broken DSN":          {strings.Replace(relayYAML, ":5433", ":port", 1), "cannot be parsed"},
+		"DSN of a wrong type": {strings.Replace(relayYAML, `"postgres://`, `{url: "postgres://`, 1), ""},
+		"no secret":           {relayYAML + "topics: {allow: [x]}\n", ""},
+		"missing file":        {strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: /nowhere/password}}\nroutes", 1), "/nowhere/password"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := configFile(t, tc.text)
+			code, stdout, stderr := call(t, "config", "check", "--config", path, "-o", "json")
+			require.NotContains(t, stdout+stderr, "s3cr3t")
+			if name == "fine" || name == "no secret" {
+				require.Equal(t, exitFine, code, stdout+stderr)
+				require.Contains(t, stdout, `"slot": "onceward_orders"`)
+				return
+			}
+			require.Equal(t, exitWrong, code, stdout+stderr)
+			require.Contains(t, stdout, tc.want)
+			_, table, _ := call(t, "config", "check", "--config", path)
+			require.Contains(t, table, "! ")
+		})
+	}
+	code, _, stderr := call(t, "config", "check", "--config", "/nowhere/relay.yaml")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "no such file")
+}
+
+// What is printed is a configuration: read again, it is the same but for the
+// secret.
+func TestConfigPrintIsWhatTheRelaySees(t *testing.T) {
+	path := configFile(t, relayYAML+"checkpoint_interval: 250ms\nqueue: {bytes: 1MiB}\n")
+	code, stdout, stderr := call(t, "config", "print", "--config", path)
+	require.Equal(t, exitFine, code, stderr)
+	require.NotContains(t, stdout, "s3cr3t")
+	require.Contains(t, stdout, "dsn: host=127.0.0.1 port=5433 user=app dbname=shop password=***")
+	require.Contains(t, stdout, "checkpoint_interval: 250ms")
+	want, err := relay.Load(path, nil)
+	require.NoError(t, err)
+	again := configFile(t, stdout)
+	got, err := relay.Load(again, nil)
+	require.NoError(t, err, stdout)
+	got.Postgres.DSN = want.Postgres.DSN
+	require.Equal(t, flat(want), flat(got))
+
+	code, stdout, _ = call(t, "config", "print", "--config", path, "--output", "json")
+	require.Equal(t, exitFine, code)
+	require.NotContains(t, stdout, "s3cr3t")
+	require.Contains(t, stdout, `"queue": {`)
+
+	t.Setenv(dsnVariable, "postgres://other:s3cr3t@127.0.0.1/fromenv")
+	_, stdout, _ = call(t, "config", "print", "--config", path)
+	require.Contains(t, stdout, "dbname=fromenv")
+	require.NotContains(t, stdout, "s3cr3t")
+}
+
+// flat makes empty and missing lists equal.
+func flat(cfg relay.Config) any { return effective(reflect.ValueOf(cfg), "") }
+
+// Every key of the configuration that may hold a secret is masked, also those of
+// later releases.
+func TestSecretsAreMaskedByName(t *testing.T) {
+	for _, name := range []string{"dsn", "maintenance_dsn", "password", "operator_token", "client_secret"} {
+		require.NotContains(t, mask(name, "s3cr3t"), "s3cr3t", name)
+		require.NotContains(t, mask(name, "postgres://u:s3cr3t@h/d"), "s3cr3t", name)
+		require.Equal(t, "/run/secrets/x", mask(name+"_file", "/run/secrets/x"))
+		require.Empty(t, mask(name, ""))
+	}
+	require.Equal(t, "orders", mask("name", "orders"))
+}
+
+func TestErrorsAreRedacted(t *testing.T) {
+	for _, text := range []string{
+		"value: 'map[url:postgres://app:s3cr3t@127.0.0.1/db]'", "parse `host=h password=s3cr3t user=u`", "password='s3cr3t x'", "PASSWORD = s3cr3t", "password: s3cr3t",
+	} {
+		require.NotContains(t, redacted(&usageError{text}).Error(), "s3cr3t", text)
+	}
+	require.NoError(t, redacted(nil))
+	require.ErrorIs(t, redacted(os.ErrNotExist), os.ErrNotExist)
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"os"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/check"
+)
+
+// doctorCommand is `outboxctl doctor`: the same engine as `relay check`.
+func doctorCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "doctor",
+		Usage: "look at every precondition of a relay on both ends, and say what mends what is wrong",
+		Description: "Reads the relay's configuration and looks at PostgreSQL and Kafka as the relay would; it changes\n" +
+			"nothing. The exit code is 3 when the relay could not start or would hold a route.",
+		Flags: []cli.Flag{
+			&cli.PathFlag{Name: "config", Aliases: []string{"c"}, Usage: "`FILE` with the relay's configuration", Value: "relay.yaml"},
+			outputFlag(),
+		},
+		Action: func(c *cli.Context) error {
+			cfg, err := relay.Load(c.Path("config"), os.Environ())
+			if err != nil {
+				return err
+			}
+			verdicts := check.Run(c.Context, &cfg)
+			if err := check.Write(c.App.Writer, verdicts, c.String("output")); err != nil {
+				return err
+			}
+			if check.Worst(verdicts) == check.Failed {
+				return errWrong
+			}
+			return nil
+		},
+	}
+}

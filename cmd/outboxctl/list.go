@@ -1,0 +1,244 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// maxListed bounds what one answer holds in memory.
+const maxListed = 100_000
+
+func listCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list events by state: pending (the default), published or dead",
+		Description: "What is pending is told by the relays' published snapshots, exactly and at most one tick late.\n" +
+			"Before a relay has written its first, the events are unknown: they may have been published.",
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending (oldest first), published (newest first) or dead"},
+			&cli.StringFlag{Name: "namespace", Usage: "only those of the producing service `NAME`"},
+			&cli.StringFlag{Name: "aggregate-type", Usage: "only those of aggregates of `TYPE`"},
+			&cli.StringFlag{Name: "aggregate", Usage: "only those of the aggregate with `ID`"},
+			&cli.StringFlag{Name: "type", Usage: "only events of `TYPE`"},
+			&cli.DurationFlag{Name: "stuck", Usage: "only pending ones older than `AGE`, e.g. 1m; exit code 3 when there are any"},
+			&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` events"},
+			outputFlag(),
+		}, dsnFlags()...),
+		Action: list,
+	}
+}
+
+// listReport is the JSON answer of list.
+type listReport struct {
+	State  string           `json:"state"`
+	Relays []snapshotReport `json:"relays"`
+	Events []eventReport    `json:"events"`
+	More   bool             `json:"more"` // than the limit
+}
+
+// snapshotReport is what a relay's word is worth: none before its first
+// published snapshot, and as old as that afterwards.
+type snapshotReport struct {
+	Relay      string     `json:"relay"`
+	Slot       string     `json:"slot"`
+	Known      bool       `json:"known"`
+	SnapshotAt *time.Time `json:"snapshot_at"`
+}
+
+type eventReport struct {
+	Key           string        `json:"key"`
+	State         string        `json:"state"`
+	AggregateType string        `json:"aggregate_type"`
+	AggregateID   string        `json:"aggregate_id"`
+	EventType     string        `json:"event_type"`
+	CreatedAt     time.Time     `json:"created_at"`
+	AgeSeconds    float64       `json:"age_seconds"`
+	TxID          uint64        `json:"tx_id"`
+	Seq           int64         `json:"seq"`
+	Letter        *letterOfList `json:"dead_letter,omitempty"`
+}
+
+type letterOfList struct {
+	Slot     string `json:"slot"`
+	State    string `json:"state"`
+	Class    string `json:"error_class"`
+	Error    string `json:"error"`
+	Attempts int32  `json:"attempts"`
+}
+
+func list(c *cli.Context) error {
+	if err := listArguments(c); err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report := &listReport{State: c.String("state"), Relays: []snapshotReport{}, Events: []eventReport{}}
+	if err := report.read(c.Context, pool, listFilter(c)); err != nil {
+		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if c.Duration("stuck") > 0 && len(report.Events) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+// listArguments checks what needs no server.
+func listArguments(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q; to look at one event: outboxctl show KEY", c.Command.HelpName, c.Args().First())
+	}
+	state := c.String("state")
+	if !slices.Contains([]string{statePending, statePublished, stateDead}, state) {
+		return usage("--state %q: want %s, %s or %s", state, statePending, statePublished, stateDead)
+	}
+	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
+		return usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	}
+	if c.IsSet("stuck") && (state != statePending || c.Duration("stuck") <= 0) {
+		return usage("--stuck: want an age such as 1m, of pending events")
+	}
+	return nil
+}
+
+// listFilter asks for one event more than the limit, which tells whether there
+// are more.
+func listFilter(c *cli.Context) outboxdb.ListPendingParams {
+	return outboxdb.ListPendingParams{
+		Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"),
+		EventType: c.String("type"), OlderSeconds: c.Duration("stuck").Seconds(), RowLimit: int32(c.Int("limit")) + 1,
+	}
+}
+
+// read takes snapshots and events from one snapshot of the database: they belong
+// together.
+func (r *listReport) read(ctx context.Context, pool *pgxpool.Pool, filter outboxdb.ListPendingParams) error {
+	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		q := outboxdb.New(tx)
+		relays, err := q.Snapshots(ctx)
+		if err != nil {
+			return err
+		}
+		for _, v := range relays {
+			r.Relays = append(r.Relays, snapshotReport{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.PublishedAt})
+		}
+		var now time.Time
+		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
+			return err
+		}
+		if r.Events, err = r.events(ctx, q, filter); err != nil {
+			return err
+		}
+		limit := int(filter.RowLimit) - 1
+		if r.More = len(r.Events) > limit; r.More {
+			r.Events = r.Events[:limit]
+		}
+		for i := range r.Events {
+			r.Events[i].AgeSeconds = max(0, now.Sub(r.Events[i].CreatedAt).Seconds())
+		}
+		return nil
+	})
+}
+
+func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListPendingParams) ([]eventReport, error) {
+	out := []eventReport{}
+	switch r.State {
+	case statePublished:
+		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit,
+		})
+		for _, v := range rows {
+			out = append(out, newEvent(statePublished, outboxdb.ListPendingRow(v)))
+		}
+		return out, err
+	case stateDead:
+		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit,
+		})
+		for _, v := range rows {
+			e := newEvent(stateDead, outboxdb.ListPendingRow{
+				ID: v.LetterID, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+				EventType: v.EventType, CreatedAt: v.CreatedAt, TxID: v.TxID, Seq: v.Seq,
+			})
+			e.Letter = &letterOfList{Slot: v.Slot, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts}
+			out = append(out, e)
+		}
+		return out, err
+	default:
+		rows, err := q.ListPending(ctx, f)
+		for _, v := range rows {
+			out = append(out, newEvent(r.uncovered(), v))
+		}
+		return out, err
+	}
+}
+
+// uncovered is the state of an event that no snapshot covers: pending, unless
+// some relay has no snapshot that could.
+func (r *listReport) uncovered() string {
+	if slices.ContainsFunc(r.Relays, func(v snapshotReport) bool { return !v.Known }) {
+		return stateUnknown
+	}
+	return statePending
+}
+
+func newEvent(state string, v outboxdb.ListPendingRow) eventReport {
+	return eventReport{
+		Key: keyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,
+	}
+}
+
+func keyText(namespace string, id uuid.UUID) string { return namespace + ":" + id.String() }
+
+func (r *listReport) print(p *page) {
+	var rows [][]string
+	for _, e := range r.Events {
+		row := []string{
+			e.Key, e.State, printable([]byte(e.EventType), previewBytes), printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes), stamp(&e.CreatedAt),
+			(time.Duration(e.AgeSeconds) * time.Second).String(), strconv.FormatInt(e.Seq, 10),
+		}
+		if e.Letter != nil {
+			row = append(row, e.Letter.Class+": "+printable([]byte(e.Letter.Error), previewBytes))
+		}
+		rows = append(rows, row)
+	}
+	heading := []string{"key", "state", "type", "aggregate", "written", "age", "seq"}
+	if r.State == stateDead {
+		heading = append(heading, "why")
+	}
+	if len(rows) == 0 {
+		p.line("none")
+	}
+	p.table(heading, rows)
+	if r.More {
+		p.line("\nthere are more; raise --limit")
+	}
+	for _, v := range r.Relays {
+		if !v.Known {
+			p.line("\nrelay %s has no published snapshot yet: what it has published is not known here", v.Relay)
+		}
+	}
+	if len(r.Relays) == 0 {
+		p.line("\nno relay has run here yet")
+	}
+}

@@ -1,0 +1,211 @@
+//go:build e2e
+
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// loginAs makes the commands of the test use a member of a role.
+func loginAs(t *testing.T, pool *pgxpool.Pool, dsn, role string) {
+	t.Helper()
+	login := "login-" + role
+	exec(t, pool, "CREATE ROLE "+pgx.Identifier{login}.Sanitize()+" LOGIN PASSWORD 'secret' IN ROLE "+pgx.Identifier{role}.Sanitize())
+	u, err := url.Parse(dsn)
+	require.NoError(t, err)
+	u.User = url.UserPassword(login, "secret")
+	t.Setenv(dsnVariable, u.String())
+}
+
+func TestRolesArePrintedAndApplied(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	printed := fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--print")
+	require.Contains(t, printed, `CREATE ROLE "`+prefix+`_writer" NOLOGIN`)
+	require.Contains(t, printed, `-- ALTER ROLE "`+prefix+`_relay" LOGIN PASSWORD '…';`)
+	exec(t, pool, printed) // the whole script, as psql would run it
+	applied := fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	require.Contains(t, applied, "role "+prefix+"_relay has its rights")
+	require.NotContains(t, applied, "DO $onceward$")
+	report := decode[rolesReport](t, fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply", "-o", "json"))
+	require.Equal(t, []string{prefix + "_owner", prefix + "_consumer", prefix + "_consumer_maintainer", prefix + "_operator"}, report.Roles)
+
+	loginAs(t, pool, dsn, prefix+"_writer")
+	code, _, stderr := call(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix+"x", "--apply")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "permission denied")
+	loginAs(t, pool, dsn, prefix+"_maintainer")
+	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
+	fine(t, "partitions", "maintain", "--ahead", "16")
+	loginAs(t, pool, dsn, prefix+"_operator")
+	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+	require.Contains(t, fine(t, "list"), "none")
+	require.Contains(t, fine(t, "partitions", "status"), "16 days ahead are covered")
+	code, _, stderr = call(t, "partitions", "maintain", "--ahead", "20")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "owner of the table or a member of it")
+}
+
+func TestPartitionsAreMaintained(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	day := partition.Day(time.Now()).AddDate(0, 0, -9)
+	made, err := partition.Ensure(t.Context(), pool, "onceward.outbox", "id", partition.Span{First: day, Last: day})
+	require.NoError(t, err)
+	old := func(stdout string) leafReport {
+		r := decode[partitionsReport](t, stdout)
+		for _, l := range r.Leaves {
+			if l.Name == made[0] {
+				return l
+			}
+		}
+		return leafReport{}
+	}
+	require.Regexp(t, made[0]+` +`+day.Format(time.DateOnly)+` +open +about 0 +.*older than 7 days; would be closed`, fine(t, "partitions", "status"))
+	require.Equal(t, "open", old(fine(t, "partitions", "maintain", "--dry-run", "-o", "json")).State)
+	l := old(fine(t, "partitions", "maintain", "-o", "json"))
+	require.Equal(t, "waiting", l.State)
+	require.Equal(t, "no relay has run on this database yet", l.Why)
+	require.Positive(t, l.Bytes)
+
+	exec(t, pool, insertState, "onceward_ctl")
+	exec(t, pool, `UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot(), published_at = now(),
+		system_identifier = (SELECT system_identifier::text FROM pg_control_system())`)
+	require.Contains(t, old(fine(t, "partitions", "status", "-o", "json")).Why, "would be dropped")
+	require.Equal(t, "dropped", old(fine(t, "partitions", "maintain", "-o", "json")).State)
+	require.Empty(t, old(fine(t, "partitions", "maintain", "-o", "json")).State)
+	require.Contains(t, fine(t, "partitions", "maintain", "--ahead", "15"), "made 1 partitions: outbox_")
+
+	exec(t, pool, "DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$")
+	code, stdout, _ := call(t, "partitions", "status")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "! partitions reach only 0 days ahead; run `outboxctl partitions maintain`")
+
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	defer conn.Close(t.Context())
+	_, err = conn.Exec(t.Context(), "SELECT pg_advisory_lock($1)", int64(0x6f7574626f787074))
+	require.NoError(t, err)
+	code, _, stderr := call(t, "partitions", "maintain")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "another session is maintaining")
+}
+
+func TestListByState(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	first, second := enqueue(t, pool, "{}"), enqueue(t, pool, "{}")
+	listed := func(args ...string) listReport {
+		return decode[listReport](t, fine(t, append([]string{"list", "-o", "json"}, args...)...))
+	}
+	keys := func(r listReport) (out []string) {
+		for _, e := range r.Events {
+			out = append(out, e.State+" "+e.Key)
+		}
+		return out
+	}
+	require.Equal(t, []string{"pending " + first.String(), "pending " + second.String()}, keys(listed()), "oldest first")
+	require.Contains(t, fine(t, "list"), "no relay has run here yet")
+	exec(t, pool, insertState, "onceward_ctl")
+	require.Equal(t, []string{"unknown " + first.String(), "unknown " + second.String()}, keys(listed()))
+	require.Contains(t, fine(t, "list"), "relay ctl has no published snapshot yet")
+	require.Empty(t, keys(listed("--state", "published")))
+
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot(), published_at = now()")
+	third := enqueue(t, pool, "{}")
+	require.Equal(t, []string{"pending " + third.String()}, keys(listed()))
+	require.Equal(t, []string{"published " + second.String(), "published " + first.String()}, keys(listed("--state", "published")), "newest first")
+	limited := listed("--state", "published", "--limit", "1")
+	require.Len(t, limited.Events, 1)
+	require.True(t, limited.More)
+	for flag, value := range map[string]string{"--namespace": "orders", "--aggregate-type": "order", "--aggregate": "A", "--type": "OrderPaid"} {
+		require.Len(t, listed(flag, value).Events, 1, flag)
+		require.Empty(t, listed(flag, "other").Events, flag)
+		require.Empty(t, listed("--state", "published", flag, "other").Events, flag)
+	}
+
+	exec(t, pool, insertLetter, "onceward_ctl", first.UUID(), "orders", "open")
+	require.Equal(t, []string{"published " + second.String()}, keys(listed("--state", "published")))
+	dead := listed("--state", "dead")
+	require.Equal(t, []string{"dead " + first.String()}, keys(dead))
+	require.Equal(t, "too-large", dead.Events[0].Letter.Class)
+	require.Contains(t, fine(t, "list", "--state", "dead"), "too-large: 2 MB is more than 1 MB")
+
+	require.Empty(t, listed("--stuck", "1h").Events)
+	code, stdout, _ := call(t, "list", "--stuck", "1ms")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, third.String())
+}
+
+// A relay whose snapshot is behind another's: what one has published is
+// published, as show says it too.
+func TestListOfTwoRelays(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, insertState, "onceward_a")
+	exec(t, pool, insertState, "onceward_b")
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
+	key := enqueue(t, pool, "{}")
+	require.Contains(t, fine(t, "list"), key.String())
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot() WHERE slot = 'onceward_b'")
+	require.NotContains(t, fine(t, "list"), key.String())
+	require.Contains(t, fine(t, "show", key.String()), "published: covered by")
+	require.Contains(t, fine(t, "list", "--state", "published"), key.String())
+}
+
+// A list of what is pending must not read what is published: the index on tx_id
+// leads to it.
+func TestListPendingIsServedByTheIndex(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, insertState, "onceward_ctl")
+	for range 4 {
+		exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type)
+			SELECT overlay(gen_random_uuid()::text placing left($1, 13) from 1 for 13)::uuid, 'orders', 'order', 'A', 'E' FROM generate_series(1, 5000)`, outbox.FirstID(time.Now()).String())
+	}
+	exec(t, pool, "ANALYZE onceward.outbox")
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
+	enqueue(t, pool, "{}")
+	rows, err := pool.Query(t.Context(), `EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) SELECT o.id FROM onceward.outbox o
+		WHERE o.tx_id >= COALESCE((SELECT pg_snapshot_xmin(s.published_snapshot) FROM onceward.relay_state s WHERE s.published_snapshot IS NOT NULL ORDER BY 1 DESC LIMIT 1), '0'::xid8)
+		AND NOT EXISTS (SELECT FROM onceward.relay_state s WHERE pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) ORDER BY o.tx_id, o.seq LIMIT 100`)
+	require.NoError(t, err)
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(t, err)
+	plan := strings.Join(lines, "\n")
+	require.Contains(t, plan, "tx_id_idx")
+	require.NotRegexp(t, `rows=(20000|5000)`, plan, "what is published was read:\n"+plan)
+}
+
+func TestShowTakesWhatItNeedsFromTheRelaysConfig(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	key := enqueue(t, pool, "{}")
+	brokers := cluster(t)
+	send(t, producer(t, brokers, ""), publisher.Partition([]byte("A"), partitions), time.Now(), key.String())
+	text := fmt.Sprintf(`name: orders
+postgres: {dsn: "%s", insecure: true}
+kafka: {brokers: ["%s"], insecure: true}
+routes: [{match: {event_type: "OrderPaid"}, topic: "{namespace}.{aggregate_type}"}]
+`, dsn, strings.Join(brokers, `", "`))
+	path := configFile(t, text)
+	require.Contains(t, fine(t, "show", key.String(), "--config", path), "published: found in topic "+topic)
+	path = configFile(t, strings.Replace(text, `"OrderPaid"`, `"Other"`, 1))
+	require.Contains(t, fine(t, "show", key.String(), "--config", path), "kafka: not searched: ")
+	require.Contains(t, fine(t, "show", key.String(), "--config", path, "--topic", topic), "published: found in topic "+topic)
+	code, stdout, _ := call(t, "show", someKey, "--config", path)
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, "give --topic")
+}

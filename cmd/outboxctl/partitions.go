@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
+)
+
+func partitionsCommand() *cli.Command {
+	ahead := &cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today"}
+	keep := &cli.IntFlag{Name: "keep", Value: relay.DefaultPartitionsKeep, Usage: "keep `DAYS` before today"}
+	return &cli.Command{
+		Name:  "partitions",
+		Usage: "look at the outbox's daily partitions, make those ahead, drop those that are published",
+		Subcommands: []*cli.Command{
+			{
+				Name: "status", Usage: "say of every partition in what state it is and what it waits for",
+				Flags:  append([]cli.Flag{outputFlag(), ahead, keep}, dsnFlags()...),
+				Action: partitionsStatus,
+			},
+			{
+				Name: "maintain", Usage: "do one round: make, close, drop",
+				Description: "Run it every few minutes, from cron or by the relay. A partition older than --keep is closed by\n" +
+					"one round and dropped by a later one, when every relay has published all of it. What waits is\n" +
+					"no failure: it is taken up by the next round.",
+				Flags:  append([]cli.Flag{outputFlag(), ahead, keep, &cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"}}, dsnFlags()...),
+				Action: partitionsMaintain,
+			},
+		},
+	}
+}
+
+// partitionsReport is the JSON answer of both commands.
+type partitionsReport struct {
+	DryRun    bool         `json:"dry_run"`
+	DaysAhead int          `json:"days_ahead"`
+	Made      []string     `json:"partitions_made"`
+	Leaves    []leafReport `json:"partitions"`
+	Problems  []string     `json:"problems"`
+}
+
+type leafReport struct {
+	Name  string    `json:"name"`
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	State string    `json:"state"`
+	Why   string    `json:"why,omitempty"`
+	Rows  int64     `json:"rows_estimate"`
+	Bytes int64     `json:"bytes"`
+}
+
+func partitionsStatus(c *cli.Context) error   { return partitionsRound(c, true) }
+func partitionsMaintain(c *cli.Context) error { return partitionsRound(c, c.Bool("dry-run")) }
+
+func partitionsRound(c *cli.Context, dryRun bool) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	}
+	for _, flag := range []string{"ahead", "keep"} {
+		if c.Int(flag) < 1 {
+			return usage("--%s %d: want at least 1 day", flag, c.Int(flag))
+		}
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	sizes, err := leafSizes(c.Context, pool)
+	if err != nil {
+		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
+	}
+	done, failed := maintain(c.Context, pool, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun})
+	if errors.Is(failed, relay.ErrMaintained) {
+		return fmt.Errorf("%w; it does what this command would do", failed)
+	}
+	failed = explain(failed, migrations.Outbox)
+	report := newPartitionsReport(done, sizes, dryRun)
+	if failed != nil && len(report.Leaves) == 0 {
+		return failed
+	}
+	if err := answer(c, report, report.print); err != nil || failed != nil {
+		return errors.Join(failed, err)
+	}
+	if len(report.Problems) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func maintain(ctx context.Context, pool *pgxpool.Pool, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
+	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+		report, err = relay.Maintain(ctx, conn.Conn(), cfg)
+		return err
+	})
+	return report, err
+}
+
+// leafSizes is what the catalog says of the partitions: rows at the last
+// ANALYZE, and bytes on disk with indexes and large values.
+func leafSizes(ctx context.Context, pool *pgxpool.Pool) (map[string][2]int64, error) {
+	rows, err := pool.Query(ctx, `SELECT c.relname::text, GREATEST(c.reltuples, 0)::bigint, pg_catalog.pg_total_relation_size(c.oid)
+FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	sizes := make(map[string][2]int64)
+	for rows.Next() {
+		var name string
+		var size [2]int64
+		if err := rows.Scan(&name, &size[0], &size[1]); err != nil {
+			return nil, err
+		}
+		sizes[name] = size
+	}
+	return sizes, rows.Err()
+}
+
+func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, dryRun bool) *partitionsReport {
+	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
+	for _, l := range done.Leaves {
+		size := sizes[l.Name]
+		r.Leaves = append(r.Leaves, leafReport{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: size[0], Bytes: size[1]})
+		if l.Wrong {
+			r.Problems = append(r.Problems, l.Name+": "+l.Why)
+		}
+	}
+	if done.Ahead < fewDaysAhead {
+		r.Problems = append(r.Problems, fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", done.Ahead))
+	}
+	return r
+}
+
+func (r *partitionsReport) print(p *page) {
+	verb := "made"
+	if r.DryRun {
+		verb = "missing"
+	}
+	if n := len(r.Made); n > 0 {
+		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
+	}
+	p.line("%d days ahead are covered", r.DaysAhead)
+	var rows [][]string
+	for _, l := range r.Leaves {
+		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, fmt.Sprintf("about %d", l.Rows), size(l.Bytes), l.Why})
+	}
+	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
+	for i, problem := range r.Problems {
+		if i == 0 {
+			p.line("")
+		}
+		p.line("! %s", problem)
+	}
+}
