@@ -8,8 +8,10 @@ TOOLS   := .bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # A run of some of the end-to-end tests: make e2e RUN='TestMainJob|TestRestart'
 RUN     ?=
-# The packages with tests that need real servers.
-E2E = $(sort $(dir $(shell grep -rl --include='*_test.go' '^//go:build.*\be2e\b' .)))
+# The packages with tests that need real servers. The drivers' examples are a
+# module of their own, so that this one does not need gorm, ent and the others.
+E2E = $(sort $(dir $(shell grep -rl --include='*_test.go' --exclude-dir=drivers '^//go:build.*\be2e\b' .)))
+DRIVERS := examples/drivers
 
 .PHONY: help
 help: ## list the targets
@@ -34,12 +36,14 @@ lint: ## gofmt, go vet and golangci-lint
 	$(GO) vet ./...
 	$(GO) vet -tags e2e ./...
 	$(TOOLS)/golangci-lint run --build-tags e2e --allow-parallel-runners
+	cd $(DRIVERS) && ../../$(TOOLS)/golangci-lint run -c ../../.golangci.yml --build-tags e2e --allow-parallel-runners
 
 .PHONY: check-generated
 check-generated: ## fail when generated code or go.mod is not what it would be
 	$(TOOLS)/sqlc diff
 	$(GO) run ./internal/configdoc -check
 	$(GO) mod tidy -diff
+	cd $(DRIVERS) && $(GO) mod tidy -diff
 
 .PHONY: test-unit
 test-unit: ## tests without servers, with the race detector
@@ -48,6 +52,7 @@ test-unit: ## tests without servers, with the race detector
 .PHONY: e2e
 e2e: ## tests on real servers; RUN='TestName' runs some
 	$(GO) test -tags e2e -count=1 -timeout 25m $(E2E) $(if $(RUN),-run '$(RUN)')
+	cd $(DRIVERS) && $(GO) test -tags e2e -count=1 -timeout 5m ./... $(if $(RUN),-run '$(RUN)')
 
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs

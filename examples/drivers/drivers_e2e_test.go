@@ -1,0 +1,170 @@
+//go:build e2e
+
+package drivers
+
+import (
+	"context"
+	"database/sql"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	entdialect "entgo.io/ent/dialect"
+	entsql "entgo.io/ent/dialect/sql"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/jmoiron/sqlx"
+	_ "github.com/lib/pq"
+	"github.com/stretchr/testify/require"
+	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/dialect/pgdialect"
+	gormpostgres "gorm.io/driver/postgres"
+	"gorm.io/gorm"
+	"gorm.io/gorm/logger"
+
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/outbox/outboxtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+
+// world is one database with everybody's way into it.
+type world struct {
+	pool *pgxpool.Pool
+	std  *sql.DB // pgx stdlib
+	pq   *sql.DB // lib/pq
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	pool := testdb.New(t, "15")
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
+	require.NoError(t, err)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), `CREATE TABLE payments (invoice text PRIMARY KEY, key text UNIQUE)`)
+	require.NoError(t, err)
+	w := &world{pool: pool, std: stdlib.OpenDBFromPool(pool)}
+	c := pool.Config().ConnConfig
+	w.pq, err = sql.Open("postgres", fmt.Sprintf("host=%s port=%d user=%s password='%s' dbname=%s sslmode=disable", c.Host, c.Port, c.User, c.Password, c.Database))
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, w.std.Close())
+		require.NoError(t, w.pq.Close())
+	})
+	return w
+}
+
+func openGorm(t *testing.T, db *sql.DB, prepare bool) *gorm.DB {
+	t.Helper()
+	g, err := gorm.Open(gormpostgres.New(gormpostgres.Config{Conn: db}), &gorm.Config{PrepareStmt: prepare, Logger: logger.Discard})
+	require.NoError(t, err)
+	return g
+}
+
+// pays are all ways to do the same.
+func (w *world) pays(t *testing.T) map[string]func(context.Context, Payment) error {
+	t.Helper()
+	plain, prepared := openGorm(t, w.std, false), openGorm(t, w.std, true)
+	pays := map[string]func(context.Context, Payment) error{
+		"pgx":                func(ctx context.Context, p Payment) error { return PayPgx(ctx, w.pool, p) },
+		"pgx, many":          func(ctx context.Context, p Payment) error { return PayAllPgx(ctx, w.pool, []Payment{p}) },
+		"pgx, batch":         func(ctx context.Context, p Payment) error { return PayPgxBatch(ctx, w.pool, p) },
+		"sqlc":               func(ctx context.Context, p Payment) error { return PaySqlc(ctx, w.pool, p) },
+		"gorm":               func(ctx context.Context, p Payment) error { return PayGorm(ctx, plain, p) },
+		"gorm, prepared":     func(ctx context.Context, p Payment) error { return PayGorm(ctx, prepared, p) },
+		"database/sql: pgx":  func(ctx context.Context, p Payment) error { return PaySQL(ctx, w.std, p) },
+		"database/sql: pq":   func(ctx context.Context, p Payment) error { return PaySQL(ctx, w.pq, p) },
+		"sqlx on pgx stdlib": func(ctx context.Context, p Payment) error { return PaySqlx(ctx, sqlx.NewDb(w.std, "pgx"), p) },
+		"sqlx on lib/pq":     func(ctx context.Context, p Payment) error { return PaySqlx(ctx, sqlx.NewDb(w.pq, "postgres"), p) },
+	}
+	for name, db := range map[string]*sql.DB{"pgx stdlib": w.std, "lib/pq": w.pq} {
+		pays["bun on "+name] = func(ctx context.Context, p Payment) error {
+			return PayBun(ctx, bun.NewDB(db, pgdialect.New()), p)
+		}
+		pays["ent on "+name] = func(ctx context.Context, p Payment) error {
+			return PayEnt(ctx, entsql.OpenDB(entdialect.Postgres, db), p)
+		}
+	}
+	return pays
+}
+
+func payment(t *testing.T, invoice string) Payment {
+	t.Helper()
+	key, err := outbox.NewKey("billing")
+	require.NoError(t, err)
+	return Payment{Key: key, Invoice: invoice}
+}
+
+func TestEveryDriver(t *testing.T) {
+	w := newWorld(t)
+	for name, pay := range w.pays(t) {
+		t.Run(name, func(t *testing.T) {
+			_, err := w.pool.Exec(t.Context(), `TRUNCATE payments, onceward.outbox`)
+			require.NoError(t, err)
+			first := payment(t, "inv-7")
+			require.NoError(t, pay(t.Context(), first))
+			require.NoError(t, pay(t.Context(), first), "the same request again")
+			outboxtest.RequireEnqueued(t, outboxtest.AllEvents(t, w.pool), paid(first))
+
+			// The business row is refused after the event was written: both go.
+			require.Error(t, pay(t.Context(), payment(t, "inv-7")), "paid already, by another request")
+			outboxtest.RequireEnqueued(t, outboxtest.AllEvents(t, w.pool), paid(first))
+
+			reused := payment(t, "inv-8")
+			reused.Key = first.Key
+			require.ErrorIs(t, pay(t.Context(), reused), outbox.ErrKeyReused)
+
+			old := payment(t, "inv-9")
+			old.Key, err = outbox.ExternalKey("billing", "evt_1", time.Now().AddDate(-1, 0, 0))
+			require.NoError(t, err)
+			require.ErrorIs(t, pay(t.Context(), old), outbox.ErrOutOfWindow)
+
+			var payments int
+			require.NoError(t, w.pool.QueryRow(t.Context(), `SELECT count(*) FROM payments`).Scan(&payments))
+			require.Equal(t, 1, payments)
+			outboxtest.RequireEnqueued(t, outboxtest.AllEvents(t, w.pool), paid(first))
+		})
+	}
+}
+
+// What is no transaction is refused, whoever hands it out.
+func TestNoDriverEnqueuesOutsideATransaction(t *testing.T) {
+	w := newWorld(t)
+	ev := paid(payment(t, "inv-7"))
+	_, err := New(w.pool).Enqueue(t.Context(), ev)
+	require.ErrorIs(t, err, outbox.ErrNoTransaction)
+	for name, tx := range map[string]outbox.SQLTx{
+		"database/sql":   w.pq,
+		"sqlx":           sqlx.NewDb(w.pq, "postgres"),
+		"gorm":           openGorm(t, w.std, false).Statement.ConnPool,
+		"gorm, prepared": openGorm(t, w.std, true).Statement.ConnPool,
+		"bun":            bun.NewDB(w.pq, pgdialect.New()),
+		"ent":            entsql.OpenDB(entdialect.Postgres, w.pq),
+	} {
+		_, err := outbox.EnqueueSQL(t.Context(), tx, ev)
+		require.ErrorIs(t, err, outbox.ErrNoTransaction, name)
+	}
+	err = bun.NewDB(w.std, pgdialect.New()).RunInTx(t.Context(), nil, func(ctx context.Context, tx bun.Tx) error {
+		_, err := outbox.EnqueueSQL(ctx, tx, ev)
+		return err
+	})
+	require.ErrorContains(t, err, "give EnqueueSQL the *sql.Tx inside of it")
+	require.Empty(t, outboxtest.AllEvents(t, w.pool))
+}
+
+// A CHECK of the user's own has SQLSTATE 23514 like a missing partition has, and is
+// not taken for one, with either driver.
+func TestAForeignCheckIsNotTheWindow(t *testing.T) {
+	w := newWorld(t)
+	_, err := w.pool.Exec(t.Context(), `ALTER TABLE onceward.outbox ADD CONSTRAINT no_seven CHECK (aggregate_id <> 'inv-7')`)
+	require.NoError(t, err)
+	for name, db := range map[string]*sql.DB{"pgx stdlib": w.std, "lib/pq": w.pq} {
+		err := PaySQL(t.Context(), db, payment(t, "inv-7"))
+		require.ErrorContains(t, err, "no_seven", name)
+		require.NotErrorIs(t, err, outbox.ErrOutOfWindow, name)
+	}
+}
