@@ -22,7 +22,7 @@ import (
 func effects(t *testing.T, o outcome) {
 	ctx := t.Context()
 	w := o.w
-	_, err := w.pool.Exec(ctx, `CREATE TABLE effects (key text NOT NULL)`)
+	_, err := w.as(billingLogin).Exec(ctx, `CREATE TABLE effects (key text NOT NULL)`)
 	require.NoError(t, err)
 	failing := o.records[len(o.records)/2]
 	stop := consume(t, w, failingOnce(t, w, headerOf(failing, "idempotency-key")))
@@ -73,7 +73,7 @@ func failingOnce(t *testing.T, w *world, key string) consumer.TxHandler {
 // consume starts a consumer group with the handler; the function returned stops
 // it and is safe to call twice.
 func consume(t *testing.T, w *world, handler consumer.TxHandler) (stop func()) {
-	pool, err := pgxpool.New(t.Context(), w.server.DSN(w.name))
+	pool, err := pgxpool.New(t.Context(), w.dsn(billingLogin))
 	require.NoError(t, err)
 	processor, err := consumer.New(t.Context(), consumer.Config{Group: "g-" + w.name, DB: pool})
 	require.NoError(t, err)

@@ -53,7 +53,7 @@ func TestMissingPublicationIsMendedByItsCure(t *testing.T) {
 func TestUnknownTopicHoldsAndHeals(t *testing.T) {
 	w := newWorld(t, versions[0])
 	w.install()
-	_, err := w.pool.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
+	_, err := w.app.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
 	require.NoError(t, err)
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
@@ -75,7 +75,7 @@ func TestFirstStartAsksAboutOldRows(t *testing.T) {
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)
-	_, err := w.pool.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
+	_, err := w.app.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
 	require.NoError(t, err)
 	writeOne(t, w)
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
@@ -97,7 +97,7 @@ func TestStandbyTakesOver(t *testing.T) {
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)
-	_, err := w.pool.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
+	_, err := w.app.Exec(t.Context(), `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`)
 	require.NoError(t, err)
 	holder, standby := w.newRelay(w.config(`admin: {listen: "off"}`), ""), w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	holder.start()
@@ -120,7 +120,7 @@ func TestStandbyTakesOver(t *testing.T) {
 func TestMalformedKeyIsRefusedAtTheEdge(t *testing.T) {
 	w := newWorld(t, versions[0])
 	w.install()
-	err := pgx.BeginFunc(t.Context(), w.pool, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(t.Context(), tx, outbox.Event{AggregateType: "order", AggregateID: "1", Type: "T"})
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -24,11 +25,15 @@ import (
 
 // world is what one test has for itself: a database with both sides installed,
 // a relay's name, and a namespace whose topics nobody else writes.
+//
+// The superuser makes the database and the roles, and looks on. Everything else
+// is done with the rights of its role: see the roles' names below.
 type world struct {
 	t          *testing.T
 	name       string // of relay, database and namespace
 	server     *pgserver.Server
-	pool       *pgxpool.Pool
+	pool       *pgxpool.Pool // the superuser: what a test arranges and looks at
+	app        *pgxpool.Pool // the producing service: a writer that owns its business tables
 	brokers    []string
 	admin      sarama.ClusterAdmin
 	partitions int32
@@ -38,14 +43,22 @@ var worlds atomic.Int64
 
 func newWorld(t *testing.T, version string) *world {
 	t.Helper()
+	return newWorldOn(t, postgres(t, version))
+}
+
+// newWorldOn makes a world on a server of the test's own.
+func newWorldOn(t *testing.T, server *pgserver.Server) *world {
+	t.Helper()
 	ctx := t.Context()
-	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: postgres(t, version), brokers: kafka(t).Addrs(), partitions: 6}
+	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: server, brokers: kafka(t).Addrs(), partitions: 6}
 	require.NoError(t, w.superuser(ctx, "CREATE DATABASE "+w.name))
 	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
 	require.NoError(t, err)
 	conf.MaxConns = 24 // a writer may hold one and want another
 	w.pool, err = pgxpool.NewWithConfig(ctx, conf)
 	require.NoError(t, err)
+	w.makeRoles()
+	w.app = w.as(appLogin)
 	w.admin, err = sarama.NewClusterAdmin(w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	t.Cleanup(w.close)
@@ -55,7 +68,9 @@ func newWorld(t *testing.T, version string) *world {
 // install makes the tables of both sides and the publication.
 func (w *world) install() {
 	w.t.Helper()
-	for _, cfg := range []migrations.Config{{Pool: w.pool, Side: migrations.Outbox, Relay: w.name}, {Pool: w.pool, Side: migrations.Consumer}} {
+	for _, cfg := range []migrations.Config{
+		{Pool: w.as(maintainerLogin), Side: migrations.Outbox, Relay: w.name}, {Pool: w.as(consumerMaintainerLogin), Side: migrations.Consumer},
+	} {
 		m, err := migrations.New(cfg)
 		require.NoError(w.t, err)
 		_, err = m.Up(w.t.Context())
@@ -88,7 +103,8 @@ func (w *world) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	w.pool.Close()
-	err := w.superuser(ctx, fmt.Sprintf("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '%s'", w.name))
+	w.app.Close()
+	err := w.dropSlots(ctx)
 	if err != nil {
 		w.t.Errorf("drop the slot: %v", err)
 	}
@@ -99,6 +115,25 @@ func (w *world) close() {
 		w.t.Errorf("delete the topic: %v", err)
 	}
 	_ = w.admin.Close()
+}
+
+// dropSlots waits for the walsender of a relay that has ended: the server learns
+// of its end a moment after the process is gone. One that lives holds it for good.
+func (w *world) dropSlots(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for {
+		err := w.superuser(ctx, fmt.Sprintf("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = '%s'", w.name))
+		var pg *pgconn.PgError
+		if !errors.As(err, &pg) || pg.Code != "55006" { // object_in_use
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // leftovers reports sessions, slots and databases that a test left on a server.
@@ -126,7 +161,7 @@ kafka: {brokers: ["%s"], insecure: true}
 routes: [{topic: "{namespace}.{aggregate_type}"}]
 log: {format: text}
 %s
-`, w.name, w.server.DSN(w.name), strings.Join(w.brokers, `", "`), strings.Join(more, "\n"))
+`, w.name, w.dsn(relayLogin), strings.Join(w.brokers, `", "`), strings.Join(more, "\n"))
 	require.NoError(w.t, os.WriteFile(path, []byte(text), 0o600))
 	return path
 }

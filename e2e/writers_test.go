@@ -44,6 +44,10 @@ type writers struct {
 
 	// outside is an injected defect: Enqueue in a transaction of its own.
 	outside bool
+	// twoPhase makes an eighth of the transactions prepared ones; restarts lets
+	// the writers ride through restarts of the server. See settle_test.go.
+	twoPhase, restarts bool
+	tally              tally
 }
 
 func (w *writers) run(ctx context.Context) error {
@@ -62,7 +66,12 @@ func (w *writers) run(ctx context.Context) error {
 		group.Go(func() error {
 			random := rand.New(rand.NewPCG(w.seed, uint64(i)))
 			for w.committed.Load() < w.target {
-				if err := w.transaction(ctx, random, i); err != nil {
+				var a attempt
+				err := w.transaction(ctx, random, i, &a)
+				if err != nil && w.restarts {
+					err = w.settle(ctx, &a, err)
+				}
+				if err != nil {
 					return fmt.Errorf("writer %d: %w", i, err)
 				}
 			}
@@ -73,8 +82,8 @@ func (w *writers) run(ctx context.Context) error {
 }
 
 // transaction writes one transaction, and remembers which of its keys must
-// never be published.
-func (w *writers) transaction(ctx context.Context, random *rand.Rand, writer int) error {
+// never be published. What it asks the server to commit is in a before it asks.
+func (w *writers) transaction(ctx context.Context, random *rand.Rand, writer int, a *attempt) error {
 	tx, err := w.pool.Begin(ctx)
 	if err != nil {
 		return err
@@ -107,6 +116,10 @@ func (w *writers) transaction(ctx context.Context, random *rand.Rand, writer int
 	if random.IntN(5) == 0 {
 		w.remember(kept, "transaction rolled back")
 		return tx.Rollback(ctx)
+	}
+	a.kept = kept
+	if w.twoPhase && random.IntN(8) == 0 {
+		return w.prepared(ctx, tx, random, a)
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return err

@@ -1,0 +1,54 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestIdleOutboxKeepsNoLog: nobody writes an event while the rest of the database
+// is busy. The slot follows the end of the log, and the checkpoints that this
+// takes do not feed on the log that they write themselves.
+func TestIdleOutboxKeepsNoLog(t *testing.T) {
+	size := 320 << 20
+	if full() {
+		size = 1 << 30
+	}
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		r := streaming(t, w, "checkpoint_interval: 100ms")
+		watch := watchPositions(t, w)
+		caughtUp(t, w, r)
+		tick := scalar[int64](w, `SELECT tick FROM onceward.relay_state`)
+		const part = 32 << 20
+		var most int64
+		for range size / part {
+			foreignLog(w, part)
+			w.execute("CHECKPOINT")
+			eventually(t, "the slot follows the end of the log", 30*time.Second, func() bool {
+				lag, kept := w.slotBytes()
+				most = max(most, kept)
+				return lag < 2<<20
+			})
+		}
+		require.Less(t, most, int64(4*part), "the server kept a part of it at any time")
+		ticks := scalar[int64](w, `SELECT tick FROM onceward.relay_state`) - tick
+		require.LessOrEqual(t, ticks, int64(size>>20)+2, "one checkpoint per MiB of foreign log at most")
+		lag, kept := w.slotBytes()
+		position := scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
+		looks := watch.count()
+		eventually(t, "twenty rounds of the relay pass", time.Minute, func() bool { return watch.count() > looks+100 }) // a look takes 20 ms or more
+		require.Equal(t, position, scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`), "an idle relay writes nothing")
+		caughtUp(t, w, r)
+		r.stop()
+		require.Empty(t, summary(watch.stop().found))
+		records, _, committed := verifyAll(t, w, nil)
+		require.Equal(t, committed, records)
+		require.Equal(t, 1, sessions(r))
+		t.Logf("PostgreSQL %s: %d MiB of foreign log, %d idle checkpoints, at the end %d KiB behind and %d KiB kept (%d MiB at most between two looks); %d samples",
+			version, size>>20, ticks, lag>>10, kept>>10, most>>20, watch.samples)
+	})
+}

@@ -1,0 +1,160 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// harmless are the changes of the outbox that no event may suffer from.
+var harmless = []string{
+	`ALTER TABLE onceward.outbox ADD COLUMN note text DEFAULT 'a default'`,
+	`ALTER TABLE onceward.outbox RENAME COLUMN note TO remark`,
+	`ALTER TABLE onceward.outbox ALTER COLUMN remark DROP DEFAULT, ALTER COLUMN remark TYPE integer USING 7`, // a rewrite
+	`ALTER TABLE onceward.outbox DROP COLUMN headers, ADD COLUMN headers jsonb`,                              // a needed one moves to the end
+	`ALTER TABLE onceward.outbox ALTER COLUMN remark TYPE bytea USING '\x00', ALTER COLUMN remark SET DEFAULT '\x01'`,
+	`ALTER TABLE onceward.outbox DROP COLUMN remark`,
+}
+
+// TestSchemaChangesMidStream: columns are added, renamed, retyped, moved and
+// dropped under the load of writers, first while the relay reads, then while it
+// is away and has the old rows still before it. No event is misread.
+func TestSchemaChangesMidStream(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		w.install()
+		w.createTopic(nil)
+		r := startRelay(t, w, "checkpoint_interval: 50ms")
+		load := &writers{pool: w.app, seed: 5, count: 4, aggregates: 40, target: 12_000, namespace: w.name}
+		written := make(chan error, 1)
+		go func() { written <- load.run(t.Context()) }()
+		for i, sql := range harmless {
+			waitFor(t, load, 900*int64(i+1))
+			w.alter(sql)
+		}
+		waitFor(t, load, 6000)
+		r.kill()
+		for i, sql := range harmless {
+			waitFor(t, load, 6000+600*int64(i+1))
+			w.alter(sql)
+		}
+		r.start()
+		require.NoError(t, <-written)
+		caughtUp(t, w, r)
+		r.stop()
+		truth, err := readTruth(t.Context(), w.pool)
+		require.NoError(t, err)
+		records := w.records()
+		found, copies := verify(records, truth, load.ghosts, w.partitions)
+		require.Empty(t, summary(found))
+		for _, m := range records { // the moved column, which the table has lost for old rows
+			require.Equal(t, "übung", headerOf(m, "tenant"))
+		}
+		t.Logf("PostgreSQL %s: %d changes of the table, %d events, %d records, %d extra copies, none misread", version, 2*len(harmless), len(truth), len(records), copies)
+	})
+}
+
+func waitFor(t *testing.T, load *writers, events int64) {
+	t.Helper()
+	eventually(t, "the writers go on", time.Minute, func() bool { return load.committed.Load() >= events })
+}
+
+// alter changes a table that others write to, as an operator should: it gives up
+// waiting for the lock before the writers behind it deadlock, and tries again.
+func (w *world) alter(sql string) {
+	w.t.Helper()
+	for range 200 {
+		err := pgx.BeginFunc(w.t.Context(), w.pool, func(tx pgx.Tx) error {
+			_, err := tx.Exec(w.t.Context(), "SET LOCAL lock_timeout = '100ms'; "+sql)
+			return err
+		})
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == "55P03" {
+			continue
+		}
+		require.NoError(w.t, err, sql)
+		return
+	}
+	w.t.Fatalf("no lock for %s", sql)
+}
+
+// TestNeededColumnChanged: a needed column that is renamed or gets another type
+// stops the relay, which names it and the cure. The cure lets it go on, and
+// nothing is lost, not even what was committed meanwhile.
+func TestNeededColumnChanged(t *testing.T) {
+	for _, tc := range []struct{ name, change, back, insert, column, says string }{
+		{"Renamed", `ALTER TABLE onceward.outbox RENAME COLUMN event_type TO kind`, `ALTER TABLE onceward.outbox RENAME COLUMN kind TO event_type`,
+			"kind", "event_type", "column event_type (text) is missing"},
+		{"Retyped", `ALTER TABLE onceward.outbox ALTER COLUMN aggregate_id TYPE varchar(200)`, `ALTER TABLE onceward.outbox ALTER COLUMN aggregate_id TYPE text`,
+			"event_type", "aggregate_id", "column aggregate_id has type oid 1043, want text"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			onVersions(t, func(t *testing.T, version string) {
+				w := newWorld(t, version)
+				r := streaming(t, w, "checkpoint_interval: 50ms")
+				caughtUp(t, w, r)
+				w.alter(tc.change)
+				between := `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, ` + tc.insert + `, payload)
+					SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '7000800000000000000' || 1)::uuid, $1, 'order', 'b-0', 'OrderChanged', '{"writer":1,"aggregate":"b-0","n":1,"pad":""}'`
+				w.execute(between, w.name)
+				log := r.wait(30 * time.Second)
+				require.Contains(t, log, tc.says)
+				w.alter(tc.back)
+				writeOne(t, w)
+				began := time.Now()
+				r.start()
+				caughtUp(t, w, r)
+				r.stop()
+				records, copies, committed := verifyAll(t, w, nil)
+				t.Logf("PostgreSQL %s: stopped by name, went on %s after the cure; %d events, %d records, %d extra copies", version, time.Since(began).Round(time.Millisecond), committed, records, copies)
+			})
+		})
+	}
+}
+
+// TestNeededColumnAwayForAWhile: as above, but nothing was written meanwhile,
+// because no application can: the relay does not even notice.
+func TestNeededColumnAwayForAWhile(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		r := streaming(t, w, "checkpoint_interval: 50ms")
+		caughtUp(t, w, r)
+		w.alter(`ALTER TABLE onceward.outbox RENAME COLUMN event_type TO kind`)
+		require.ErrorContains(t, one(t.Context(), w), "event_type")
+		w.alter(`ALTER TABLE onceward.outbox RENAME COLUMN kind TO event_type`)
+		caughtUp(t, w, r)
+		require.Equal(t, 1, sessions(r))
+		r.stop()
+		records, _, committed := verifyAll(t, w, nil)
+		require.Equal(t, committed, records)
+	})
+}
+
+// TestOnlyInsertsAreEvents: what the owner updates, deletes and truncates is
+// nobody's event.
+func TestOnlyInsertsAreEvents(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		r := streaming(t, w, "checkpoint_interval: 50ms")
+		caughtUp(t, w, r)
+		for range 5 {
+			writeOne(t, w)
+		}
+		w.execute(`UPDATE onceward.outbox SET payload = 'updated', event_type = 'Updated'`)
+		w.execute(`WITH one AS (SELECT id FROM onceward.outbox LIMIT 1) DELETE FROM onceward.outbox o USING one WHERE o.id = one.id`)
+		w.execute(`TRUNCATE onceward.outbox`)
+		caughtUp(t, w, r)
+		for _, m := range w.records() {
+			require.Equal(t, "OrderChanged", headerOf(m, "event-type"))
+		}
+		require.EqualValues(t, 7, w.ends(), "five, and two of caughtUp")
+		require.Equal(t, 1, sessions(r))
+		r.stop()
+	})
+}

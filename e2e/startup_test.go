@@ -1,0 +1,257 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// startUpDefect is one thing that is wrong before the relay starts.
+type startUpDefect struct {
+	name  string
+	code  string
+	spoil func(t *testing.T, d *defectiveStart)
+	// cure mends it by what the relay printed; nil runs the SQL in it as it is.
+	cure func(t *testing.T, d *defectiveStart, printed string)
+	more string // of relay.yaml
+}
+
+// defectiveStart is the world of one defect: a relay with a role of its own that
+// has just the rights it needs.
+type defectiveStart struct {
+	w    *world
+	role string
+	dsn  string // of the relay
+}
+
+// sql runs statements as the superuser; {relay} and {role} stand for the names.
+func (d *defectiveStart) sql(t *testing.T, statements ...string) {
+	t.Helper()
+	for _, s := range statements {
+		s = strings.NewReplacer("{relay}", d.w.name, "{role}", d.role).Replace(s)
+		_, err := d.w.pool.Exec(t.Context(), s)
+		require.NoError(t, err, s)
+	}
+}
+
+func sql(statements ...string) func(*testing.T, *defectiveStart) {
+	return func(t *testing.T, d *defectiveStart) { d.sql(t, statements...) }
+}
+
+// printedSQL finds the statements in a printed cure.
+var printedSQL = regexp.MustCompile(`\b(ALTER|CREATE|DELETE|DROP|GRANT|SELECT|UPDATE)\b.*;`)
+
+func runPrinted(t *testing.T, d *defectiveStart, printed string) {
+	t.Helper()
+	_, cure, ok := strings.Cut(printed, "To mend it: ")
+	require.True(t, ok, printed)
+	statement := printedSQL.FindString(cure)
+	require.NotEmpty(t, statement, cure)
+	_, err := d.w.pool.Exec(t.Context(), statement)
+	require.NoError(t, err, statement)
+}
+
+var outboxctlCommand = regexp.MustCompile(`outboxctl (migrate up [a-z0-9_ -]+)`)
+
+// runCommand runs the outboxctl command in a printed cure.
+func runCommand(t *testing.T, d *defectiveStart, printed string) {
+	t.Helper()
+	command := outboxctlCommand.FindStringSubmatch(printed)
+	require.NotNil(t, command, printed)
+	binary := filepath.Join(shared.dir, "outboxctl")
+	out, err := process.Run(t.Context(), process.Spec{Path: "go", Args: []string{"build", "-o", binary, "../cmd/outboxctl"}})
+	require.NoError(t, err, out)
+	args := append(strings.Fields(command[1]), "--dsn", d.w.server.DSN(d.w.name))
+	out, err = process.Run(t.Context(), process.Spec{Path: binary, Args: args})
+	require.NoError(t, err, out)
+	d.grant(t)
+}
+
+func (d *defectiveStart) grant(t *testing.T) {
+	d.sql(t, `GRANT USAGE ON SCHEMA onceward TO {role}`, `GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO {role}`,
+		`GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO {role}`)
+}
+
+var startUpDefects = []startUpDefect{
+	{name: "no login", code: "LOGIN_REFUSED", spoil: sql(`ALTER ROLE {role} NOLOGIN`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, `ALTER ROLE "`+d.role+`" LOGIN;`)
+		d.sql(t, `ALTER ROLE {role} LOGIN`)
+	}},
+	{name: "no such database", code: "DATABASE_MISSING", spoil: func(_ *testing.T, d *defectiveStart) {
+		d.dsn = strings.Replace(d.dsn, "/"+d.w.name+"?", "/nowhere?", 1)
+	}, cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, "postgres.dsn")
+		d.dsn = strings.Replace(d.dsn, "/nowhere?", "/"+d.w.name+"?", 1)
+	}},
+	{name: "role without replication", code: "ROLE_WITHOUT_REPLICATION", spoil: sql(`ALTER ROLE {role} NOREPLICATION`)},
+	{name: "tables missing", code: "TABLE_MISSING", spoil: sql(`DROP PUBLICATION onceward_{relay}`, `DROP SCHEMA onceward CASCADE`), cure: runCommand},
+	{name: "partition unlogged", code: "TABLE_UNLOGGED", spoil: sql(`DO $$ BEGIN EXECUTE (SELECT format('ALTER TABLE %s SET UNLOGGED', inhrelid::regclass) FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LIMIT 1); END $$`)},
+	{name: "column renamed", code: "COLUMN", spoil: sql(`ALTER TABLE onceward.outbox RENAME COLUMN payload TO body`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, "column payload (bytea) is missing")
+		d.sql(t, `ALTER TABLE onceward.outbox RENAME COLUMN body TO payload`)
+	}},
+	{name: "column retyped", code: "COLUMN", spoil: sql(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE json USING headers::json`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, "column headers")
+		d.sql(t, `ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE jsonb USING headers::jsonb`)
+	}},
+	{name: "rights revoked", code: "RIGHTS", spoil: sql(`REVOKE UPDATE ON onceward.relay_state FROM {role}`)},
+	{name: "schema not usable", code: "RIGHTS", spoil: sql(`REVOKE USAGE ON SCHEMA onceward FROM {role}`)},
+	{name: "no partition", code: "NO_PARTITION", spoil: sql(`DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`), cure: runCommand},
+	{name: "default partition", code: "DEFAULT_PARTITION", spoil: sql(`CREATE TABLE onceward.rest PARTITION OF onceward.outbox DEFAULT`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, "ALTER TABLE onceward.outbox DETACH PARTITION")
+		d.sql(t, `ALTER TABLE onceward.outbox DETACH PARTITION onceward.rest`, `DROP TABLE onceward.rest`)
+	}},
+	{name: "publication missing", code: "PUBLICATION_MISSING", spoil: sql(`DROP PUBLICATION onceward_{relay}`)},
+	{name: "publication of updates", code: "PUBLICATION_ACTIONS", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET (publish = 'insert, update, delete')`)},
+	{name: "publication of partitions", code: "PUBLICATION_ROOT", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET (publish_via_partition_root = false)`)},
+	{name: "table not published", code: "PUBLICATION_TABLES", spoil: sql(`ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.controls`)},
+	{name: "rows filtered", code: "PUBLICATION_TABLES", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET TABLE onceward.outbox WHERE (namespace = 'x'), onceward.replays, onceward.controls`)},
+	{name: "all tables published", code: "PUBLICATION_TABLES", spoil: sql(`DROP PUBLICATION onceward_{relay}`, `CREATE PUBLICATION onceward_{relay} FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`)},
+	{name: "slot not made", code: "SLOT_MISSING", spoil: func(*testing.T, *defectiveStart) {}, more: "SLOT_NEVER"},
+	{name: "slot of another plugin", code: "SLOT_FOREIGN", spoil: sql(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'test_decoding')`)},
+	{name: "slot dropped", code: "SLOT_MISSING", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `SELECT pg_drop_replication_slot('onceward_{relay}')`)
+	}},
+	{name: "slot advanced", code: "SLOT_ADVANCED", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `CREATE TABLE foreign_log (x int)`, `SELECT pg_replication_slot_advance('onceward_{relay}', pg_current_wal_lsn())`)
+	}},
+	{name: "restored elsewhere", code: "OTHER_SYSTEM", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `UPDATE onceward.relay_state SET system_identifier = '1'`)
+	}},
+	{name: "timeline unknown", code: "OTHER_TIMELINE", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `UPDATE onceward.relay_state SET timeline = 99`)
+	}},
+	{name: "checkpoint of the future", code: "CHECKPOINT_BEYOND_LOG", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`)
+	}},
+	{name: "table out of the publication and back", code: "PUBLICATION_CHANGED", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.outbox`, `ALTER PUBLICATION onceward_{relay} ADD TABLE onceward.outbox`)
+	}},
+}
+
+// TestStartUpDefects: each defect names itself, and what is printed mends it.
+func TestStartUpDefects(t *testing.T) {
+	for _, version := range versions {
+		t.Run("PostgreSQL"+version, func(t *testing.T) {
+			for _, defect := range startUpDefects {
+				t.Run(strings.ReplaceAll(defect.name, " ", "_"), func(t *testing.T) {
+					w := newWorld(t, version)
+					w.install()
+					newDefectiveStart(t, w).run(t, defect)
+				})
+			}
+		})
+	}
+}
+
+func newDefectiveStart(t *testing.T, w *world) *defectiveStart {
+	t.Helper()
+	d := &defectiveStart{w: w, role: w.name + "_r"}
+	d.dsn = fmt.Sprintf("postgres://%s:secret@127.0.0.1:%d/%s?sslmode=disable", d.role, w.server.Port(), w.name)
+	d.sql(t, `CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'secret'`)
+	d.grant(t)
+	return d
+}
+
+// config writes a relay.yaml with the relay's own DSN.
+func (d *defectiveStart) config(t *testing.T, more string) string {
+	t.Helper()
+	path := d.w.config(`admin: {listen: "off"}`)
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	postgres := fmt.Sprintf(`postgres: {dsn: %q, insecure: true}`, d.dsn)
+	if more == "SLOT_NEVER" {
+		postgres = fmt.Sprintf(`postgres: {dsn: %q, insecure: true, slot: {create: never}}`, d.dsn)
+	}
+	replaced := regexp.MustCompile(`(?m)^postgres: .*$`).ReplaceAllLiteralString(string(text), postgres)
+	require.NoError(t, os.WriteFile(path, []byte(replaced), 0o600))
+	return path
+}
+
+func (d *defectiveStart) runOnce(t *testing.T) {
+	t.Helper()
+	r := d.w.newRelay(d.config(t, ""), "")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	r.stop()
+}
+
+func (d *defectiveStart) run(t *testing.T, defect startUpDefect) {
+	defer func() {
+		_, _ = d.w.pool.Exec(t.Context(), `DROP OWNED BY `+d.role+` CASCADE`)
+		_, err := d.w.pool.Exec(t.Context(), `DROP ROLE `+d.role)
+		require.NoError(t, err)
+	}()
+	defect.spoil(t, d)
+	broken := d.w.newRelay(d.config(t, defect.more), "")
+	broken.start()
+	printed := broken.wait(30 * time.Second)
+	require.Contains(t, printed, "relay: ", "on its own line")
+	require.Contains(t, printed, defect.code+": ")
+	require.NotContains(t, printed, "secret", "the password")
+	if defect.cure == nil {
+		defect.cure = runPrinted
+	}
+	defect.cure(t, d, printed)
+	mended := d.w.newRelay(d.config(t, defect.more), "")
+	mended.start()
+	eventually(t, "the mended relay streams", 30*time.Second, func() bool { return mended.logs("slot taken") })
+	mended.stop()
+}
+
+// TestServerSettings: defects of the server itself, each on one of its own.
+func TestServerSettings(t *testing.T) {
+	for _, tc := range []struct {
+		code     string
+		settings map[string]string
+		cure     string // SQL, before a restart
+		spoil    string
+	}{
+		{code: "WAL_LEVEL", settings: map[string]string{"wal_level": "replica"}, cure: `ALTER SYSTEM SET wal_level = 'logical'`},
+		{code: "SLOTS_EXHAUSTED", settings: map[string]string{"max_replication_slots": "1"}, cure: `ALTER SYSTEM SET max_replication_slots = 5`,
+			spoil: `SELECT pg_create_physical_replication_slot('other')`},
+	} {
+		t.Run(tc.code, func(t *testing.T) {
+			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: versions[0], Settings: tc.settings})
+			require.NoError(t, err)
+			t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+			w := newWorldOn(t, server)
+			w.install()
+			if tc.spoil != "" {
+				_, err := w.pool.Exec(t.Context(), tc.spoil)
+				require.NoError(t, err)
+			}
+			r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
+			r.start()
+			require.Contains(t, r.wait(30*time.Second), tc.code+": ")
+			conn, err := pgx.Connect(t.Context(), server.DSN("postgres"))
+			require.NoError(t, err)
+			_, err = conn.Exec(t.Context(), tc.cure)
+			require.NoError(t, err)
+			require.NoError(t, conn.Close(t.Context()))
+			require.NoError(t, server.Restart(t.Context(), pgserver.Fast))
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			r.stop()
+		})
+	}
+}
