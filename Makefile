@@ -54,6 +54,10 @@ e2e: ## tests on real servers; RUN='TestName' runs some
 	$(GO) test -tags e2e -count=1 -timeout 25m $(E2E) $(if $(RUN),-run '$(RUN)')
 	cd $(DRIVERS) && $(GO) test -tags e2e -count=1 -timeout 5m ./... $(if $(RUN),-run '$(RUN)')
 
+.PHONY: e2e-full
+e2e-full: ## the same with the long forms: what is run before an issue is closed
+	E2E_FULL=1 $(MAKE) e2e
+
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -159,7 +160,7 @@ func (r *Reader) Run(ctx context.Context) error {
 func (r *Reader) Close(ctx context.Context) error {
 	if !r.conn.IsClosed() {
 		_ = r.conn.Conn().SetReadDeadline(time.Time{})
-		if err := r.sendStatus(ctx); err != nil {
+		if err := r.sendStatus(ctx, false); err != nil {
 			return errors.Join(err, r.conn.Close(ctx))
 		}
 	}
@@ -200,16 +201,19 @@ func (r *Reader) loop(ctx context.Context) error {
 
 // tick is what is done once per StatusInterval.
 func (r *Reader) tick(ctx context.Context, now time.Time) error {
-	if limit := r.cfg.SilenceLimit; limit > 0 && now.Sub(r.heard) > limit {
-		return fmt.Errorf("%w for %s (limit %s): the session counts as dead", ErrSilent, now.Sub(r.heard).Round(time.Second), limit)
+	silent, limit := now.Sub(r.heard), r.cfg.SilenceLimit
+	if limit > 0 && silent > limit {
+		return fmt.Errorf("%w for %s (limit %s): the session counts as dead", ErrSilent, silent.Round(time.Second), limit)
 	}
-	return r.sendStatus(ctx)
+	// A server with nothing to send says nothing while it hears from us, so it
+	// is asked: one that lives and is not busy answers at once.
+	return r.sendStatus(ctx, limit > 0 && silent > limit/4)
 }
 
 // sendStatus tells the server what it may forget. All three positions are set:
 // the library copies the written one into a flushed one of zero, and so would
 // confirm what was only read.
-func (r *Reader) sendStatus(ctx context.Context) error {
+func (r *Reader) sendStatus(ctx context.Context, ask bool) error {
 	confirmed := pglogrepl.LSN(r.confirmed.Load())
 	if err := r.conn.Conn().SetWriteDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return fmt.Errorf("set write deadline: %w", err)
@@ -218,6 +222,7 @@ func (r *Reader) sendStatus(ctx context.Context) error {
 		WALWritePosition: max(r.stream.received, confirmed),
 		WALFlushPosition: confirmed,
 		WALApplyPosition: confirmed,
+		ReplyRequested:   ask,
 	})
 	if err != nil {
 		return fmt.Errorf("send status update: %w", err)
@@ -230,11 +235,24 @@ func (r *Reader) receive(ctx context.Context, msg pgproto3.BackendMessage) error
 	case *pgproto3.CopyData:
 		return r.copyData(ctx, m.Data)
 	case *pgproto3.ErrorResponse:
-		return fmt.Errorf("server ended the stream: %w", pgconn.ErrorResponseToPgError(m))
+		return r.streamError(pgconn.ErrorResponseToPgError(m))
 	case *pgproto3.CopyDone, *pgproto3.CommandComplete, *pgproto3.ReadyForQuery:
 		return fmt.Errorf("server ended the stream: it is shutting down")
 	}
 	return nil // notices and parameter changes
+}
+
+// streamError names the error of a stream that an operator can mend: the
+// publication is looked up as it was when each row was written.
+func (r *Reader) streamError(pg *pgconn.PgError) error {
+	if pg.Code == "42704" && strings.Contains(pg.Message, "publication") {
+		return &StartError{Code: CodePublicationMissing, Err: pg,
+			What: fmt.Sprintf("publication %s did not exist when rows that are still to be read were written", r.cfg.Publication),
+			Cure: fmt.Sprintf("the slot cannot pass these rows; they are in onceward.outbox and not all in Kafka. Make the publication again, and a new slot: "+
+				"outboxctl migrate up --side outbox --relay %s; SELECT pg_drop_replication_slot('%s'); DELETE FROM onceward.relay_state WHERE slot = '%s';",
+				relayOf(r.cfg.Publication), r.cfg.Slot, r.cfg.Slot)}
+	}
+	return fmt.Errorf("server ended the stream: %w", pg)
 }
 
 // copyData unpacks the streaming replication protocol.
@@ -269,7 +287,7 @@ func (r *Reader) keepalive(ctx context.Context, end pglogrepl.LSN, reply bool) e
 		}
 	}
 	if reply {
-		return r.sendStatus(ctx)
+		return r.sendStatus(ctx, false)
 	}
 	return nil
 }
@@ -286,7 +304,7 @@ func (r *Reader) push(ctx context.Context, it Item) error {
 		select {
 		case <-r.queue.space:
 		case <-status.C:
-			if err := r.sendStatus(ctx); err != nil {
+			if err := r.sendStatus(ctx, false); err != nil {
 				return err
 			}
 		case <-ctx.Done():

@@ -96,6 +96,17 @@ func TestReaderGivesUpOnASilentServer(t *testing.T) {
 	})
 }
 
+// An idle server says nothing as long as it hears from us: quiet is not dead.
+func TestReaderAsksAQuietServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWalsender(t)
+		w.answers = true
+		r := startOn(t, w, func(c *Config) { c.SilenceLimit = 2 * time.Minute })
+		<-time.After(time.Hour)
+		r.stop(t)
+	})
+}
+
 func TestReaderAnswersARequestAndReportsTheIdleEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nil)

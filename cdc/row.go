@@ -72,7 +72,8 @@ func newLayout(r relation) (layout, error) {
 			if spec.name != c.name {
 				continue
 			}
-			if spec.oid != c.oid {
+			varchar := spec.oid == pgtype.TextOID && c.oid == pgtype.VarcharOID // the same bytes
+			if spec.oid != c.oid && !varchar {
 				return nil, fmt.Errorf("table %s.%s: column %s has type oid %d, want %s (oid %d); change it back with ALTER TABLE … ALTER COLUMN … TYPE %s",
 					r.namespace, r.name, c.name, c.oid, spec.typ, spec.oid, spec.typ)
 			}

@@ -80,6 +80,15 @@ func TestStreamMapsColumnsByName(t *testing.T) {
 	require.Equal(t, testID, items[0].Row.ID)
 }
 
+func TestStreamTakesVarcharForText(t *testing.T) {
+	cols := outboxColumns()
+	cols[fieldAggregateID].oid = 1043
+	s := new(stream)
+	feed(t, s, relationMessage(outboxOID, "outbox", cols), beginMessage(5, 7))
+	items := feed(t, s, insertMessage(outboxOID, cols, newTestRow(testID, 7, "x")))
+	require.Equal(t, []byte("o-1"), items[0].Row.AggregateID)
+}
+
 func TestStreamSkipsWhatHasEnded(t *testing.T) {
 	s := &stream{skip: 208}
 	feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()))

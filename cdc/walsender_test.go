@@ -24,6 +24,7 @@ type walsender struct {
 	started  chan struct{}
 	statuses chan pglogrepl.StandbyStatusUpdate
 	refuse   *pgproto3.ErrorResponse // instead of starting to stream
+	answers  bool                    // a status update that asks for a reply
 }
 
 func newWalsender(t *testing.T) *walsender {
@@ -65,6 +66,9 @@ func (w *walsender) serve() {
 		case *pgproto3.CopyData:
 			if m.Data[0] == pglogrepl.StandbyStatusUpdateByteID {
 				at := func(i int) pglogrepl.LSN { return pglogrepl.LSN(binary.BigEndian.Uint64(m.Data[i:])) }
+				if w.answers && m.Data[len(m.Data)-1] == 1 {
+					w.stream(keepaliveData(0x900, false))
+				}
 				w.statuses <- pglogrepl.StandbyStatusUpdate{WALWritePosition: at(1), WALFlushPosition: at(9), WALApplyPosition: at(17)}
 			}
 		case *pgproto3.Terminate:
@@ -127,7 +131,11 @@ type running struct {
 
 func start(t *testing.T, tweak func(*Config)) *running {
 	t.Helper()
-	w := newWalsender(t)
+	return startOn(t, newWalsender(t), tweak)
+}
+
+func startOn(t *testing.T, w *walsender, tweak func(*Config)) *running {
+	t.Helper()
 	cfg := w.config()
 	if tweak != nil {
 		tweak(&cfg)

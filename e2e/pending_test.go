@@ -57,7 +57,7 @@ func pendingIsTruth(t *testing.T, version, defect string) (int, answers) {
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	defer client.Close()
-	load := &writers{pool: w.pool, seed: 3, count: 6, aggregates: 40, target: 6000, namespace: w.name}
+	load := &writers{pool: w.app, seed: 3, count: 6, aggregates: 40, target: 6000, namespace: w.name}
 	r := w.newRelay(w.config("checkpoint_interval: 20ms", `admin: {listen: "off"}`), defect)
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })

@@ -46,10 +46,8 @@ func (s *session) round(ctx context.Context) error {
 		return fmt.Errorf("count acknowledgements: %w", err)
 	}
 	s.metrics.observe(now, s.durable, s.reader.QueueBytes())
-	if s.snapshots.due(now.events, s.pipeline.takeAsk()) {
-		if err := s.takeSnapshot(ctx, now.events); err != nil {
-			return err
-		}
+	if err := s.takeSnapshot(ctx, now.events); err != nil {
+		return err
 	}
 	if err := s.checkpoint(ctx, now, false); err != nil {
 		return err
@@ -60,9 +58,11 @@ func (s *session) round(ctx context.Context) error {
 	return s.look(ctx)
 }
 
-// takeSnapshot takes one and writes its marker. What the publication is like is
-// read in the same statement: if it changed, the snapshot would cover rows that
-// were never sent.
+// takeSnapshot takes one and, when one is due, writes its marker. What the
+// publication is like is read in the same statement: if it changed, the snapshot
+// would cover rows that were never sent. That is looked at in every round, due or
+// not, and before the checkpoint: a server that lost its publication may send
+// nothing and say nothing, and looks idle.
 func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
@@ -70,6 +70,9 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	}
 	if err := s.samePublication(taken.PublicationCatalog); err != nil {
 		return err
+	}
+	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
+		return nil
 	}
 	marker := s.snapshots.next(events)
 	s.snapshots.took(marker, snapshot{text: taken.Snapshot, at: taken.TakenAt})

@@ -45,7 +45,7 @@ func runCommand(environ []string, stderr io.Writer) *cli.Command {
 
 // besideQueues is what the relay needs beside the two queues: code, the
 // producer's buffers, the decoder.
-const besideQueues = 48 << 20
+const besideQueues = 40 << 20
 
 // boundMemory makes the garbage collector work harder before the process grows
 // beyond what the configured queues need (the one that is read into, and the
