@@ -56,6 +56,7 @@ type storm struct {
 	load       *writers
 	relay      *relayProcess
 	watch      *positions
+	calm       sync.Mutex // held while no session may be terminated
 	terminated int
 	outcome    outcome
 }
@@ -91,7 +92,9 @@ func (s *storm) fault(t *testing.T, i int) {
 	mark := s.events * int64(i+1) / int64(s.kills+1)
 	eventually(t, "the writers go on", 2*time.Minute, func() bool { return s.load.committed.Load() >= mark })
 	if i%2 == 0 {
+		s.calm.Lock() // without Kafka a relay that lost its session cannot begin a new one
 		killInFlight(t, s.w, s.relay, s.load)
+		s.calm.Unlock()
 	} else {
 		s.relay.kill()
 	}
@@ -124,19 +127,26 @@ func (s *storm) terminateWalsenders(t *testing.T) (stop func()) {
 			case <-ctx.Done():
 				return
 			}
-			conn, err := pgx.Connect(ctx, s.w.server.DSN(s.w.name))
-			if err != nil {
-				continue // it is being restarted
-			}
-			var n int
-			err = conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = $1 AND active`, s.w.slot()).Scan(&n)
-			if err == nil {
-				s.terminated += n
-			}
-			_ = conn.Close(ctx)
+			s.terminate(ctx)
 		}
 	})
 	return func() { cancel(); group.Wait() }
+}
+
+// terminate ends the session that holds the slot now, if there is one.
+func (s *storm) terminate(ctx context.Context) {
+	s.calm.Lock()
+	defer s.calm.Unlock()
+	conn, err := pgx.Connect(ctx, s.w.server.DSN(s.w.name))
+	if err != nil {
+		return // it is being restarted
+	}
+	var n int
+	err = conn.QueryRow(ctx, `SELECT count(*) FILTER (WHERE pg_terminate_backend(active_pid)) FROM pg_replication_slots WHERE slot_name = $1 AND active`, s.w.slot()).Scan(&n)
+	if err == nil {
+		s.terminated += n
+	}
+	_ = conn.Close(ctx)
 }
 
 func (s *storm) verify(t *testing.T) {

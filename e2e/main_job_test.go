@@ -112,8 +112,15 @@ func runJob(t *testing.T, j job) outcome {
 // killInFlight kills the relay while Kafka is stopped, so that events are read
 // and not acknowledged: what was confirmed too early is lost by it.
 func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
+	// A relay that has just started has no producer yet, and cannot get one
+	// without Kafka: wait until this one publishes.
+	checkpoint := scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
+	eventually(t, "the relay publishes", time.Minute, func() bool {
+		return scalar[bool](w, `SELECT confirmed_lsn > $1::pg_lsn FROM onceward.relay_state`, checkpoint)
+	})
 	broker := kafka(t).PID(0)
 	require.NoError(t, syscall.Kill(broker, syscall.SIGSTOP))
+	defer func() { require.NoError(t, syscall.Kill(broker, syscall.SIGCONT)) }()
 	before := load.committed.Load()
 	eventually(t, "the writers go on without Kafka", time.Minute, func() bool { return load.committed.Load() >= before+300 })
 	// The relay has read what was committed by now: its walsender has sent it.
@@ -122,7 +129,6 @@ func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
 		return scalar[bool](w, `SELECT coalesce(bool_or(sent_lsn >= $1::pg_lsn), false) FROM pg_stat_replication`, sent)
 	})
 	r.kill()
-	require.NoError(t, syscall.Kill(broker, syscall.SIGCONT))
 }
 
 // caughtUp waits until the checkpoint has passed the last commit.
