@@ -174,6 +174,9 @@ func redeliver(t *testing.T, w *world, m *sarama.ConsumerMessage, times int) {
 	}
 }
 
+// oneAggregate makes the tables that writeOne needs.
+const oneAggregate = `CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)`
+
 // writeOne commits one event, and returns its key.
 func writeOne(t *testing.T, w *world) string {
 	var key string

@@ -321,7 +321,7 @@ func TestDetachOfAnOpenPartitionLosesEvents(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, tx.Commit(t.Context()))
 			require.NoError(t, <-detached)
-			_, err = o.w.app.Exec(t.Context(), "CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY); INSERT INTO counters VALUES ('a-0', 0)")
+			_, err = o.w.app.Exec(t.Context(), oneAggregate)
 			require.NoError(t, err)
 			caughtUp(t, o.w, o.r)
 			o.r.stop()

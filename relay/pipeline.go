@@ -20,8 +20,6 @@ type Source interface {
 	// Next waits for items and returns all there are, in commit order. The
 	// slice is valid until the next call, which is given it for reuse.
 	Next(ctx context.Context, used []cdc.Item) ([]cdc.Item, error)
-	// Confirm lets the source forget everything up to a durable checkpoint.
-	Confirm(position pglogrepl.LSN)
 }
 
 // Sink publishes. [publisher.Publisher] is the one. It reports the tags of
@@ -29,8 +27,6 @@ type Source interface {
 type Sink interface {
 	// Publish hands one event over, and blocks while the sink is full.
 	Publish(ctx context.Context, ev publisher.Event) error
-	// Flush waits until everything handed over was acknowledged.
-	Flush(ctx context.Context) error
 	// Failed is closed when the sink can go on no more; Err says why.
 	Failed() <-chan struct{}
 	Err() error

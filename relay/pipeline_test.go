@@ -39,8 +39,6 @@ func (s *fakeSource) Next(ctx context.Context, _ []cdc.Item) ([]cdc.Item, error)
 	return nil, ctx.Err()
 }
 
-func (s *fakeSource) Confirm(pglogrepl.LSN) {}
-
 // fakeSink keeps what it was given; refuse is asked first.
 type fakeSink struct {
 	mu     sync.Mutex
@@ -64,9 +62,8 @@ func (s *fakeSink) Publish(_ context.Context, ev publisher.Event) error {
 	return nil
 }
 
-func (s *fakeSink) Flush(context.Context) error { return nil }
-func (s *fakeSink) Failed() <-chan struct{}     { return s.failed }
-func (s *fakeSink) Err() error                  { return s.err }
+func (s *fakeSink) Failed() <-chan struct{} { return s.failed }
+func (s *fakeSink) Err() error              { return s.err }
 
 func (s *fakeSink) tags() []uint64 {
 	s.mu.Lock()
