@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/outbox"
 )
 
 // Claim is what [Processor.Claim] found.
@@ -22,6 +24,9 @@ type Claim struct {
 	// AppliedAt is when the event was applied first; zero unless Duplicate or
 	// Mismatch.
 	AppliedAt time.Time
+	// Result is what [Processor.Complete] stored the first time, JSON; nil
+	// unless Duplicate, and when nothing was stored.
+	Result []byte
 	// Mismatch carries both fingerprints; nil unless the outcome is Mismatch.
 	Mismatch *MismatchError
 }
@@ -42,6 +47,10 @@ type Claim struct {
 //
 // A transaction that claims several events must claim them in the order of
 // their UUIDs: two that claim in opposite order deadlock.
+//
+// A replay in the mode [ReplayReprocess] for this group is claimed under its
+// replay id, so that it is applied once more, and once only; for every other
+// group it is a copy of the original event.
 func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
@@ -60,8 +69,9 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 	given := FingerprintOf(ev)
 	q := consumerdb.New(tx)
+	id := p.claimID(ev)
 	inserted, err := q.ClaimEvent(ctx, consumerdb.ClaimEventParams{
-		EventID:       ev.Key.UUID(),
+		EventID:       id,
 		ConsumerGroup: p.group,
 		EventType:     ev.Type,
 		Namespace:     ev.Key.Namespace(),
@@ -72,11 +82,11 @@ func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	case hasCode(err, "55P03"):
 		return Claim{Outcome: InProgress}, nil
 	case err != nil:
-		return Claim{}, claimError(ev, err)
+		return Claim{}, claimError(ev, id, err)
 	case inserted == 1:
 		return Claim{Outcome: Processed}, nil
 	}
-	row, err := q.FindClaim(ctx, consumerdb.FindClaimParams{EventID: ev.Key.UUID(), ConsumerGroup: p.group})
+	row, err := q.FindClaim(ctx, consumerdb.FindClaimParams{EventID: id, ConsumerGroup: p.group})
 	if errors.Is(err, pgx.ErrNoRows) {
 		// Taken back between the two statements: the next try will tell.
 		err = &infrastructureError{errors.New("the claim that was in the way is gone")}
@@ -93,18 +103,26 @@ const outcomeProcessed = "p"
 
 func compare(ev Event, given Fingerprint, row consumerdb.FindClaimRow) Claim {
 	if bytes.Equal(row.Fingerprint, given[:]) {
-		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt}
+		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt, Result: row.Result}
 	}
 	mismatch := &MismatchError{Key: ev.Key, Given: given, AppliedAt: row.ProcessedAt}
 	copy(mismatch.Stored[:], row.Fingerprint)
 	return Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt, Mismatch: mismatch}
 }
 
-func claimError(ev Event, err error) error {
+// claimID is the id under which the group claims the event.
+func (p *Processor) claimID(ev Event) uuid.UUID {
+	if ev.ReplayMode == ReplayReprocess && ev.ReplayGroup == p.group {
+		return ev.ReplayID
+	}
+	return ev.Key.UUID()
+}
+
+func claimError(ev Event, id uuid.UUID, err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "23514" && pg.SchemaName == "onceward" && pg.ConstraintName == "" {
 		return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain`: %w",
-			ev.Key, ErrNoPartition, ev.Key.Time().Format(time.RFC3339), err)
+			ev.Key, ErrNoPartition, outbox.IDTime(id).Format(time.RFC3339), err)
 	}
 	return fmt.Errorf("claim %s: %w", ev.Key, err)
 }

@@ -16,6 +16,20 @@
 // [Duplicate], when it rolls back the second goes on as if it were the first.
 // A claim therefore exists if and only if the effect does.
 //
+// A replay in the mode reprocess is claimed under its replay id by the group it
+// names, so that the group applies the event once more; see [Processor.Claim].
+//
+// [Do] is the same for a receiver that answers: the first result is stored with
+// the claim, and every duplicate gets it.
+//
+// # Effects outside the database
+//
+// No transaction reaches them. [Fence], called from a handler that was
+// registered with [Router.Func], guards each by a row of onceward.fences with an
+// epoch and a lease, gives the provider the same key at every attempt, and
+// completes in one transaction with what follows from the effect. The states are
+// in its comment.
+//
 // # States of one delivery
 //
 //	Processed     this delivery committed the effect

@@ -57,6 +57,9 @@ func (r *Router) handle(ctx context.Context, ev Event) (Outcome, error) {
 	if r.err == nil && r.ignored[ev.Type] {
 		return Ignored, nil
 	}
+	if fn := r.funcs[ev.Type]; fn != nil && r.err == nil {
+		return r.callFunc(ctx, fn, ev)
+	}
 	handler, err := r.route(ev.Type)
 	if err != nil {
 		return 0, err

@@ -22,6 +22,7 @@ type TxHandler func(ctx context.Context, tx pgx.Tx, ev Event) error
 type Router struct {
 	processor *Processor
 	handlers  map[string]TxHandler
+	funcs     map[string]FuncHandler
 	ignored   map[string]bool
 	err       error // the first wrong registration
 	steps     steps
@@ -41,6 +42,7 @@ func NewRouter(p *Processor) *Router {
 	return &Router{
 		processor: p,
 		handlers:  make(map[string]TxHandler),
+		funcs:     make(map[string]FuncHandler),
 		ignored:   make(map[string]bool),
 		steps:     steps{begin: p.begin, claim: p.claim, apply: apply, commit: commit},
 	}
@@ -80,7 +82,7 @@ func (r *Router) free(eventType string) bool {
 	switch {
 	case eventType == "":
 		r.fail(eventType, "the event type is empty")
-	case r.handlers[eventType] != nil || r.ignored[eventType]:
+	case r.handlers[eventType] != nil || r.funcs[eventType] != nil || r.ignored[eventType]:
 		r.fail(eventType, "registered twice")
 	default:
 		return true

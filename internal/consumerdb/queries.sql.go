@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const claimEvent = `-- name: ClaimEvent :execrows
@@ -43,6 +44,49 @@ func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const claimFence = `-- name: ClaimFence :one
+INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until)
+VALUES ($1, $2, $3, $4, clock_timestamp() + $5::interval, $6,
+  clock_timestamp() + $7::interval)
+ON CONFLICT (event_id, consumer_group, name) DO UPDATE
+SET epoch = f.epoch + 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until
+WHERE f.status = 'PENDING' AND f.lease_until < clock_timestamp() AND f.request_fingerprint = EXCLUDED.request_fingerprint
+RETURNING epoch, COALESCE(provider_key_until < clock_timestamp(), false)::boolean AS stale
+`
+
+type ClaimFenceParams struct {
+	EventID            uuid.UUID
+	ConsumerGroup      string
+	Name               string
+	Owner              string
+	Lease              pgtype.Interval
+	RequestFingerprint []byte
+	ProviderKeyTtl     pgtype.Interval
+}
+
+type ClaimFenceRow struct {
+	Epoch int64
+	Stale bool
+}
+
+// ClaimFence begins an effect outside the database, or takes over an attempt whose lease has run out. No row: it is
+// complete, another attempt holds its lease, or the request is another one; FindFence says which. stale: the provider
+// may have forgotten the key by now.
+func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFenceRow, error) {
+	row := q.db.QueryRow(ctx, claimFence,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+		arg.Owner,
+		arg.Lease,
+		arg.RequestFingerprint,
+		arg.ProviderKeyTtl,
+	)
+	var i ClaimFenceRow
+	err := row.Scan(&i.Epoch, &i.Stale)
+	return i, err
 }
 
 const claimsOfEvent = `-- name: ClaimsOfEvent :many
@@ -100,6 +144,34 @@ type CompleteClaimParams struct {
 // CompleteClaim stores the handler's result in the claim, for duplicates to return again.
 func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (int64, error) {
 	result, err := q.db.Exec(ctx, completeClaim, arg.Result, arg.EventID, arg.ConsumerGroup)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const completeFence = `-- name: CompleteFence :execrows
+UPDATE onceward.fences SET status = 'COMPLETE', result = $1, completed_at = clock_timestamp()
+WHERE event_id = $2 AND consumer_group = $3 AND name = $4 AND epoch = $5 AND status = 'PENDING'
+`
+
+type CompleteFenceParams struct {
+	Result        []byte
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+	Epoch         int64
+}
+
+// CompleteFence ends the effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
+func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, completeFence,
+		arg.Result,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+		arg.Epoch,
+	)
 	if err != nil {
 		return 0, err
 	}
@@ -218,6 +290,45 @@ func (q *Queries) FindClaim(ctx context.Context, arg FindClaimParams) (FindClaim
 	return i, err
 }
 
+const findFence = `-- name: FindFence :one
+SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
+FROM onceward.fences WHERE event_id = $1 AND consumer_group = $2 AND name = $3
+`
+
+type FindFenceParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+}
+
+type FindFenceRow struct {
+	Status             string
+	Epoch              int64
+	Owner              string
+	LeaseUntil         time.Time
+	RequestFingerprint []byte
+	Result             []byte
+	CreatedAt          time.Time
+	CompletedAt        *time.Time
+}
+
+// FindFence reads a fence.
+func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFenceRow, error) {
+	row := q.db.QueryRow(ctx, findFence, arg.EventID, arg.ConsumerGroup, arg.Name)
+	var i FindFenceRow
+	err := row.Scan(
+		&i.Status,
+		&i.Epoch,
+		&i.Owner,
+		&i.LeaseUntil,
+		&i.RequestFingerprint,
+		&i.Result,
+		&i.CreatedAt,
+		&i.CompletedAt,
+	)
+	return i, err
+}
+
 const insertDeadLetter = `-- name: InsertDeadLetter :execrows
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
   event_type, record_key, record_value, record_headers, reason, error, attempts)
@@ -329,4 +440,58 @@ func (q *Queries) MarkProgress(ctx context.Context, arg MarkProgressParams) erro
 		arg.FinishedTime,
 	)
 	return err
+}
+
+const releaseFence = `-- name: ReleaseFence :execrows
+UPDATE onceward.fences SET lease_until = clock_timestamp()
+WHERE event_id = $1 AND consumer_group = $2 AND name = $3 AND epoch = $4 AND status = 'PENDING'
+`
+
+type ReleaseFenceParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+	Epoch         int64
+}
+
+// ReleaseFence ends the lease of an attempt that has failed, so that the next one need not wait for it.
+func (q *Queries) ReleaseFence(ctx context.Context, arg ReleaseFenceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, releaseFence,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+		arg.Epoch,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const renewFence = `-- name: RenewFence :execrows
+UPDATE onceward.fences SET lease_until = clock_timestamp() + $1::interval
+WHERE event_id = $2 AND consumer_group = $3 AND name = $4 AND epoch = $5 AND status = 'PENDING'
+`
+
+type RenewFenceParams struct {
+	Lease         pgtype.Interval
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+	Epoch         int64
+}
+
+// RenewFence is the heartbeat. 0 rows: the lease was lost. One that has run out may be renewed as long as nobody took it.
+func (q *Queries) RenewFence(ctx context.Context, arg RenewFenceParams) (int64, error) {
+	result, err := q.db.Exec(ctx, renewFence,
+		arg.Lease,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+		arg.Epoch,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

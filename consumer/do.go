@@ -1,0 +1,112 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// Receipt is what [Do] and [Fence] return: the outcome, and the result of the
+// one time the effect was made.
+type Receipt[R any] struct {
+	// Outcome is Processed when this call made the effect, Duplicate when an
+	// earlier one did. With an error it says nothing.
+	Outcome Outcome
+	// Result is what was returned the first time; a duplicate gets it from the
+	// database. It is stored as JSON, so R must survive that.
+	Result R
+	// AppliedAt is when the effect was made; zero when this call made it.
+	AppliedAt time.Time
+}
+
+// Do applies an event once and remembers the result: claim, fn, its result and
+// the commit are one transaction. For a duplicate fn is not called, and the
+// first result is returned again. It is for receivers that answer, such as an
+// HTTP handler; a consumer of a topic uses [Router.Tx].
+//
+// fn obeys the rules of a [TxHandler]. The error matches [ErrInProgress] while
+// another delivery holds the claim, and is a [*MismatchError] when the key is
+// taken by an event with other content; otherwise as [Router.Handle].
+func Do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
+	receipt, err := do(ctx, p, ev, fn)
+	if err != nil {
+		return Receipt[R]{}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, note(ctx, err))
+	}
+	noteOutcome(ctx, receipt.Outcome)
+	return receipt, nil
+}
+
+func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (r Receipt[R], err error) {
+	if err := ev.validate(); err != nil {
+		return r, err
+	}
+	tx, err := p.begin(ctx)
+	if err != nil {
+		return r, err
+	}
+	defer rollback(ctx, tx)
+	defer func() { err = judge(ctx, tx, err) }()
+	claim, err := p.claim(ctx, tx, ev)
+	if err != nil {
+		return r, err
+	}
+	switch claim.Outcome {
+	case Processed:
+	case Duplicate:
+		r.Outcome, r.AppliedAt = Duplicate, claim.AppliedAt
+		return r, decodeResult(claim.Result, &r.Result)
+	case Mismatch:
+		return r, claim.Mismatch
+	default:
+		return r, ErrInProgress
+	}
+	handler := func(ctx context.Context, tx pgx.Tx, _ Event) error {
+		var err error
+		if r.Result, err = fn(ctx, tx); err != nil {
+			return err
+		}
+		result, err := json.Marshal(r.Result)
+		if err != nil {
+			return fmt.Errorf("encode the result for duplicates: %w", err)
+		}
+		return p.Complete(ctx, tx, ev, result)
+	}
+	if err := apply(ctx, handler, tx, ev); err != nil {
+		return r, err
+	}
+	r.Outcome = Processed
+	return r, commit(ctx, tx)
+}
+
+// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
+// this transaction, for duplicates to get it as Claim.Result. It is optional.
+func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
+	if !json.Valid(result) {
+		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
+	}
+	n, err := consumerdb.New(tx).CompleteClaim(ctx, consumerdb.CompleteClaimParams{Result: result, EventID: p.claimID(ev), ConsumerGroup: p.group})
+	if err == nil && n == 0 {
+		err = errors.New("there is no claim; call Claim first, in the same transaction")
+	}
+	if err != nil {
+		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	}
+	return nil
+}
+
+// decodeResult reads a stored result; none was stored by [Router.Tx].
+func decodeResult(stored []byte, result any) error {
+	if stored == nil {
+		return nil
+	}
+	if err := json.Unmarshal(stored, result); err != nil {
+		return fmt.Errorf("decode the result of the first time, which another version of this program may have written: %w", err)
+	}
+	return nil
+}

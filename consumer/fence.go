@@ -1,0 +1,187 @@
+package consumer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Errors of [Fence].
+var (
+	// ErrInProgress: another delivery holds the claim or the fence's lease. Do
+	// not acknowledge the message; deliver it again later.
+	ErrInProgress = errors.New("another delivery of the event is in progress")
+	// ErrLeaseLost: another attempt has taken the fence over, and will make or
+	// has made the effect. Nothing of this attempt was committed.
+	ErrLeaseLost = errors.New("the fence's lease was lost to another attempt")
+	// ErrFenceStale: an earlier attempt may have made the effect, and the
+	// provider may have forgotten its key since, so that to call it again could
+	// make the effect twice. Nothing is called until somebody decides.
+	ErrFenceStale = errors.New("the fence is older than the provider keeps its key")
+)
+
+// DefaultLease of an [Effect].
+const DefaultLease = 30 * time.Second
+
+// minLease leaves room for heartbeats.
+const minLease = 100 * time.Millisecond
+
+// maxProviderKey is the longest [Call.Key]: what Stripe takes, and most others.
+const maxProviderKey = 255
+
+// Call is one attempt at an effect.
+type Call struct {
+	// Key is the same at every attempt. Give it to the provider as its own
+	// idempotency key; it is what protects the outside world. At most 255 bytes
+	// of ASCII when the group's and the effect's names are ASCII.
+	Key string
+	// Epoch grows with every attempt: a fencing token for stores that take one.
+	Epoch int64
+}
+
+// Effect is something that happens outside the consumer's database: a charge, an
+// e-mail, a call of another service.
+type Effect[R any] struct {
+	// Name tells the effects of one event apart. Required; never change it.
+	Name string
+	// Lease is how long an attempt that has died keeps others waiting. It is
+	// renewed at a third of it. Default 30 s, at least 100 ms.
+	Lease time.Duration
+	// ProviderKeyTTL is how long the provider remembers a key, less some
+	// margin; zero: for ever. A fence begun longer ago is not driven blindly.
+	ProviderKeyTTL time.Duration
+	// Do makes the effect. Required. Its context ends when the lease is lost.
+	Do func(ctx context.Context, c Call) (R, error)
+	// Reconcile asks the provider whether the effect happened. It is called in
+	// place of Do when the provider may have forgotten the key; not found, it
+	// is followed by Do. Without it such a fence is [ErrFenceStale].
+	Reconcile func(ctx context.Context, c Call) (result R, found bool, err error)
+	// Commit writes what follows from the effect, in the transaction that
+	// completes the fence. It obeys the rules of a [TxHandler]. May be nil.
+	Commit func(ctx context.Context, tx pgx.Tx, result R) error
+}
+
+// Fence makes an effect outside the database and remembers its result. The row
+// of onceward.fences goes through these states, by the database's clock only:
+//
+//	none      → PENDING, epoch 1, a lease: this call makes the effect
+//	PENDING   with a live lease: [ErrInProgress]
+//	PENDING   with a lease that ran out: this call takes over, epoch + 1
+//	PENDING   begun longer ago than ProviderKeyTTL: Reconcile, or [ErrFenceStale]
+//	COMPLETE  the effect is there: Duplicate with the first result
+//
+// Do runs outside any transaction. Commit, the fence's COMPLETE, the claim of
+// the event and the result are one transaction, which fails with [ErrLeaseLost]
+// when the epoch is no longer this call's: a process that wakes from a long
+// pause changes nothing. The provider is protected by Call.Key alone.
+//
+// When Do fails its lease is given back and the error is returned; the next
+// delivery tries again with the same key. A [*MismatchError] says that the key
+// is taken by an event with other content. Fence blocks for as long as Do does,
+// and returns after its heartbeat has ended.
+func Fence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
+	receipt, err := runFence(ctx, p, ev, e)
+	if err != nil {
+		return Receipt[R]{}, fmt.Errorf("fence %q of %s %s: %w", e.Name, ev.Type, ev.Key, note(ctx, err))
+	}
+	noteOutcome(ctx, receipt.Outcome)
+	return receipt, nil
+}
+
+func runFence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
+	var r Receipt[R]
+	if err := errors.Join(ev.validate(), e.validate()); err != nil {
+		return r, err
+	}
+	if e.Lease == 0 {
+		e.Lease = DefaultLease
+	}
+	l := newLease(p, ev, e.Name, e.Lease)
+	held, err := l.take(ctx, e.ProviderKeyTTL)
+	if err != nil {
+		return r, err
+	}
+	if held.complete {
+		r.Outcome, r.AppliedAt = Duplicate, held.completedAt
+		return r, decodeResult(held.result, &r.Result)
+	}
+	attempt, stop := l.keep(ctx)
+	r.Result, err = e.drive(attempt, Call{Key: l.providerKey(), Epoch: l.epoch}, held.stale)
+	stop()
+	if err != nil {
+		return r, errors.Join(causeOf(attempt, err), l.release(ctx))
+	}
+	if err := complete(ctx, l, e.Commit, r.Result); err != nil {
+		return r, err
+	}
+	r.Outcome = Processed
+	return r, nil
+}
+
+func (e *Effect[R]) validate() error {
+	switch {
+	case e.Name == "" || !isText(e.Name):
+		return fmt.Errorf("%w: Effect.Name %q: want text", ErrEvent, e.Name)
+	case e.Lease != 0 && (e.Lease < minLease || e.Lease > maxTimeout):
+		return fmt.Errorf("%w: Effect.Lease %s: want %s to %s", ErrEvent, e.Lease, minLease, maxTimeout)
+	case e.ProviderKeyTTL < 0:
+		return fmt.Errorf("%w: Effect.ProviderKeyTTL %s: want 0 (for ever) or more", ErrEvent, e.ProviderKeyTTL)
+	case e.Do == nil:
+		return fmt.Errorf("%w: Effect.Do is nil", ErrEvent)
+	}
+	return nil
+}
+
+// drive calls the provider. A panic becomes an error, as in handlers.
+func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, err error) {
+	call := func(ctx context.Context, _ Event) error {
+		if stale && e.Reconcile == nil {
+			return fmt.Errorf("%w (%s); find out by its key %s what happened, then `outboxctl fences`", ErrFenceStale, e.ProviderKeyTTL, c.Key)
+		}
+		if stale {
+			var found bool
+			if result, found, err = e.Reconcile(ctx, c); err != nil || found {
+				return err
+			}
+		}
+		result, err = e.Do(ctx, c)
+		return err
+	}
+	return result, invokeFunc(ctx, call, Event{})
+}
+
+// causeOf says that the lease was lost when that is what ended the attempt.
+func causeOf(attempt context.Context, err error) error {
+	if errors.Is(context.Cause(attempt), ErrLeaseLost) {
+		return errors.Join(ErrLeaseLost, err)
+	}
+	return err
+}
+
+// complete is the transaction that ends the effect.
+func complete[R any](ctx context.Context, l *lease, userCommit func(context.Context, pgx.Tx, R) error, result R) (err error) {
+	stored, err := json.Marshal(result)
+	if err != nil {
+		return fmt.Errorf("encode the result for duplicates: %w", err)
+	}
+	tx, err := l.processor.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	defer func() { err = judge(ctx, tx, err) }()
+	if err := l.complete(ctx, tx, stored); err != nil {
+		return err
+	}
+	if userCommit != nil {
+		handler := func(ctx context.Context, tx pgx.Tx, _ Event) error { return userCommit(ctx, tx, result) }
+		if err := apply(ctx, handler, tx, l.event); err != nil {
+			return err
+		}
+	}
+	return commit(ctx, tx)
+}

@@ -1,0 +1,116 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+)
+
+// FuncHandler handles an event whose effect is not, or not only, in this
+// database: it calls [Fence] for each effect outside, or [Do]. There is no
+// transaction around it, and what it does beside Fence and Do happens again at
+// every delivery. It must return their errors.
+type FuncHandler func(ctx context.Context, ev Event) error
+
+// Func registers the handler of an event type whose effects lie outside the
+// database. The delivery is [Processed] when some Fence or Do within it made
+// its effect or none was called, [Duplicate] when all of them knew the event,
+// [InProgress] while another attempt holds one of them. Registration as in
+// [Router.Tx].
+func (r *Router) Func(eventType string, handler FuncHandler) {
+	if handler == nil {
+		r.fail(eventType, "the handler is nil")
+		return
+	}
+	if r.free(eventType) {
+		r.funcs[eventType] = handler
+	}
+}
+
+// callFunc runs the handler and judges by its error and by what Fence and Do
+// have noted: an error of theirs counts even when the handler hides it, for
+// to acknowledge then would lose the effect.
+func (r *Router) callFunc(ctx context.Context, handler FuncHandler, ev Event) (Outcome, error) {
+	n := new(notes)
+	err := invokeFunc(context.WithValue(ctx, notesKey{}, n), handler, ev)
+	outcome, hidden := n.verdict()
+	if err == nil {
+		err = hidden
+	}
+	var mismatch *MismatchError
+	switch {
+	case errors.Is(err, ErrInProgress):
+		return InProgress, nil
+	case errors.As(err, &mismatch):
+		return r.keepMismatch(ctx, ev, mismatch)
+	case err == nil && ctx.Err() != nil:
+		return 0, &infrastructureError{fmt.Errorf("returned after its context had ended: %w", ctx.Err())}
+	case err == nil:
+		return outcome, nil
+	case IsInfrastructure(err) || ctx.Err() != nil:
+		return 0, &infrastructureError{err}
+	}
+	return 0, &HandlerError{Err: err}
+}
+
+// keepMismatch writes the dead letter of a mismatch in a transaction of its own.
+func (r *Router) keepMismatch(ctx context.Context, ev Event, cause *MismatchError) (Outcome, error) {
+	tx, err := r.steps.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer rollback(ctx, tx)
+	outcome, err := r.mismatch(ctx, tx, ev, cause)
+	return outcome, judge(ctx, tx, err)
+}
+
+func invokeFunc(ctx context.Context, handler FuncHandler, ev Event) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &PanicError{Value: v, Stack: debug.Stack()}
+		}
+	}()
+	return handler(ctx, ev)
+}
+
+// notes is what Fence and Do leave for the router, through the context.
+type notes struct {
+	mu         sync.Mutex
+	processed  bool
+	duplicates bool
+	err        error // the first
+}
+
+type notesKey struct{}
+
+func (n *notes) verdict() (Outcome, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.duplicates && !n.processed {
+		return Duplicate, n.err
+	}
+	return Processed, n.err
+}
+
+func noteOutcome(ctx context.Context, o Outcome) {
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.processed = n.processed || o == Processed
+		n.duplicates = n.duplicates || o == Duplicate
+	}
+}
+
+// note leaves the error of a Fence or a Do and returns it.
+func note(ctx context.Context, err error) error {
+	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.err == nil {
+			n.err = err
+		}
+	}
+	return err
+}
