@@ -106,6 +106,7 @@ func TestFence(t *testing.T) {
 		"a live lease is in progress":                 fenceLive,
 		"an expired lease is taken over":              fenceTakeover,
 		"a zombie cannot complete":                    fenceZombie,
+		"nor complete another's attempt":              fenceOvertaken,
 		"the heartbeat keeps the lease":               fenceHeartbeat,
 		"a failure gives the lease back":              fenceFailure,
 		"failure after the provider's success":        fenceLostAnswer,
@@ -191,6 +192,22 @@ func fenceZombie(t *testing.T, s *shop) {
 	require.ErrorIs(t, err, consumer.ErrLeaseLost)
 	require.Len(t, s.provider.calls, 2)
 	require.Equal(t, s.provider.calls[0].Key, s.provider.calls[1].Key, "the same key at every attempt")
+	s.once()
+}
+
+// fenceOvertaken: the one that took over is still at work when the zombie wakes.
+func fenceOvertaken(t *testing.T, s *shop) {
+	s.provider.before = func(context.Context, consumer.Call) error {
+		exec(t, s.db, "UPDATE onceward.fences SET epoch = epoch + 1") //nolint:contextcheck // another process, not this attempt
+		return nil
+	}
+	_, err := s.fence(t.Context())
+	require.ErrorIs(t, err, consumer.ErrLeaseLost)
+	require.NoError(t, s.expect(0, 0))
+	s.provider.before = nil
+	s.expire()
+	_, err = s.fence(t.Context())
+	require.NoError(t, err)
 	s.once()
 }
 
