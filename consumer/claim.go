@@ -18,11 +18,11 @@ import (
 // Claim is what [Processor.Claim] found.
 type Claim struct {
 	// Outcome is Processed when the claim is new: it counts when, and only
-	// when, the transaction commits. Otherwise Duplicate, InProgress or
-	// Mismatch.
+	// when, the transaction commits. Otherwise Duplicate, InProgress,
+	// Mismatch, or DeadLettered for an event that was given up before.
 	Outcome Outcome
-	// AppliedAt is when the event was applied first; zero unless Duplicate or
-	// Mismatch.
+	// AppliedAt is when the event was applied first, or given up; zero when
+	// Processed or InProgress.
 	AppliedAt time.Time
 	// Result is what [Processor.Complete] stored the first time, JSON; nil
 	// unless Duplicate, and when nothing was stored.
@@ -97,11 +97,16 @@ func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	return compare(ev, given, row), nil
 }
 
-// outcomeProcessed is how processed_events.outcome says that the event was
-// applied.
-const outcomeProcessed = "p"
+// What processed_events.outcome says: the event was applied, or given up.
+const (
+	outcomeProcessed = "p"
+	outcomeDead      = "d"
+)
 
 func compare(ev Event, given Fingerprint, row consumerdb.FindClaimRow) Claim {
+	if bytes.Equal(row.Fingerprint, given[:]) && row.Outcome == outcomeDead {
+		return Claim{Outcome: DeadLettered, AppliedAt: row.ProcessedAt}
+	}
 	if bytes.Equal(row.Fingerprint, given[:]) {
 		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt, Result: row.Result}
 	}

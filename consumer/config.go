@@ -51,6 +51,8 @@ type Config struct {
 	// claim. A handler that pauses longer between two statements fails. 1 ms to
 	// about 24 days; default [DefaultSessionTimeout].
 	SessionTimeout time.Duration
+	// Retry says when an event whose handler fails becomes a dead letter.
+	Retry Retry
 	// Logger gets one line for each dead letter. Default: no logging.
 	Logger *slog.Logger
 }
@@ -61,6 +63,7 @@ type Processor struct {
 	group    string
 	db       *pgxpool.Pool
 	settings string // SQL that bounds a claiming transaction
+	retry    Retry
 	log      *slog.Logger
 }
 
@@ -85,6 +88,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		group:    cfg.Group,
 		db:       cfg.DB,
 		settings: settings(cfg.LockTimeout, cfg.SessionTimeout),
+		retry:    cfg.Retry,
 		log:      cfg.Logger.With("group", cfg.Group),
 	}, nil
 }
@@ -98,6 +102,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = DefaultSessionTimeout
+	}
+	if c.Retry.MaxAttempts == 0 {
+		c.Retry.MaxAttempts = DefaultMaxAttempts
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

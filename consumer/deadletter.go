@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -17,6 +18,7 @@ type reason string
 const (
 	reasonMalformed reason = "malformed"
 	reasonMismatch  reason = "mismatch"
+	reasonHandler   reason = "handler"
 )
 
 // letter is a message that could not be applied, and why. The event is the
@@ -26,6 +28,18 @@ type letter struct {
 	event  Event
 	reason reason
 	cause  error
+	// attempts of the handler; 0 when it was not called
+	attempts int32
+}
+
+// record is the Kafka record that the event came from.
+func (e *Event) record() Record {
+	return Record{Source: e.Source, Key: e.AggregateID, Value: e.Payload, Headers: e.RecordHeaders}
+}
+
+// errorText is the error in a form that a text column can hold.
+func errorText(err error) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
 
 // quarantine keeps a record in which no event can be read.
@@ -48,34 +62,49 @@ func (r *Router) mismatch(ctx context.Context, tx pgx.Tx, ev Event, cause *Misma
 	if ev.Source.Topic == "" {
 		return Mismatch, cause
 	}
-	rec := Record{Source: ev.Source, Key: ev.AggregateID, Value: ev.Payload, Headers: ev.RecordHeaders}
-	if err := r.bury(ctx, tx, letter{record: rec, event: ev, reason: reasonMismatch, cause: cause}); err != nil {
+	if err := r.bury(ctx, tx, letter{record: ev.record(), event: ev, reason: reasonMismatch, cause: cause}); err != nil {
 		return 0, err
 	}
 	return DeadLettered, nil
 }
 
-// bury writes the letter, commits and says so in the log. A letter that is
-// there already, from an earlier delivery, is left as it is.
+// bury writes the letter, commits and says so in the log.
 func (r *Router) bury(ctx context.Context, tx pgx.Tx, l letter) error {
-	row, err := l.row(r.Group())
+	written, err := r.write(ctx, tx, l)
 	if err != nil {
 		return err
-	}
-	q := consumerdb.New(tx)
-	inserted, err := q.InsertDeadLetter(ctx, row)
-	if err != nil {
-		return fmt.Errorf("write dead letter: %w", err)
-	}
-	if inserted == 0 {
-		return sameLetter(ctx, q, row)
 	}
 	if err := r.steps.commit(ctx, tx); err != nil {
 		return fmt.Errorf("write dead letter: %w", err)
 	}
+	if written {
+		r.announce(ctx, l)
+	}
+	return nil
+}
+
+// write writes the letter. One that is there already, from an earlier delivery,
+// is left as it is.
+func (r *Router) write(ctx context.Context, tx pgx.Tx, l letter) (written bool, err error) {
+	row, err := l.row(r.Group())
+	if err != nil {
+		return false, err
+	}
+	q := consumerdb.New(tx)
+	inserted, err := q.InsertDeadLetter(ctx, row)
+	if err != nil {
+		return false, fmt.Errorf("write dead letter: %w", err)
+	}
+	if inserted == 0 {
+		return false, sameLetter(ctx, q, row)
+	}
+	return true, nil
+}
+
+// announce says so in the log, once the letter is committed.
+func (r *Router) announce(ctx context.Context, l letter) {
 	r.processor.log.WarnContext(ctx, "message dead-lettered", "source", l.record.Source.String(),
 		"reason", string(l.reason), "error", l.cause.Error())
-	return nil
 }
 
 // sameLetter refuses to acknowledge a message whose place in the table is
@@ -115,7 +144,8 @@ func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
 		RecordValue:    l.record.Value,
 		RecordHeaders:  headers,
 		Reason:         string(l.reason),
-		Error:          l.cause.Error(),
+		Error:          errorText(l.cause),
+		Attempts:       l.attempts,
 	}
 	if !l.event.Key.IsZero() {
 		id, namespace, eventType := l.event.Key.UUID(), l.event.Key.Namespace(), l.event.Type

@@ -16,7 +16,8 @@ import (
 // one time the effect was made.
 type Receipt[R any] struct {
 	// Outcome is Processed when this call made the effect, Duplicate when an
-	// earlier one did. With an error it says nothing.
+	// earlier one did, DeadLettered when the event was given up before. With an
+	// error it says nothing.
 	Outcome Outcome
 	// Result is what was returned the first time; a duplicate gets it from the
 	// database. It is stored as JSON, so R must survive that.
@@ -61,6 +62,9 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 	case Duplicate:
 		r.Outcome, r.AppliedAt = Duplicate, claim.AppliedAt
 		return r, decodeResult(claim.Result, &r.Result)
+	case DeadLettered:
+		r.Outcome, r.AppliedAt = DeadLettered, claim.AppliedAt
+		return r, nil
 	case Mismatch:
 		return r, claim.Mismatch
 	default:

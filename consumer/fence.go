@@ -73,6 +73,7 @@ type Effect[R any] struct {
 //	PENDING   with a lease that ran out: this call takes over, epoch + 1
 //	PENDING   begun longer ago than ProviderKeyTTL: Reconcile, or [ErrFenceStale]
 //	COMPLETE  the effect is there: Duplicate with the first result
+//	none      of an event that was given up: DeadLettered
 //
 // Do runs outside any transaction. Commit, the fence's COMPLETE, the claim of
 // the event and the result are one transaction, which fails with [ErrLeaseLost]
@@ -108,6 +109,10 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (
 	if held.complete {
 		r.Outcome, r.AppliedAt = Duplicate, held.completedAt
 		return r, decodeResult(held.result, &r.Result)
+	}
+	if held.dead {
+		r.Outcome = DeadLettered
+		return r, nil
 	}
 	attempt, stop := l.keep(ctx)
 	r.Result, err = e.drive(attempt, Call{Key: l.providerKey(), Epoch: l.epoch}, held.stale)

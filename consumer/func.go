@@ -80,6 +80,7 @@ type notes struct {
 	mu         sync.Mutex
 	processed  bool
 	duplicates bool
+	dead       bool
 	err        error // the first
 }
 
@@ -88,7 +89,10 @@ type notesKey struct{}
 func (n *notes) verdict() (Outcome, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.duplicates && !n.processed {
+	switch {
+	case n.dead:
+		return DeadLettered, n.err
+	case n.duplicates && !n.processed:
 		return Duplicate, n.err
 	}
 	return Processed, n.err
@@ -100,6 +104,7 @@ func noteOutcome(ctx context.Context, o Outcome) {
 		defer n.mu.Unlock()
 		n.processed = n.processed || o == Processed
 		n.duplicates = n.duplicates || o == Duplicate
+		n.dead = n.dead || o == DeadLettered
 	}
 }
 

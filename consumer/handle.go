@@ -39,7 +39,8 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 // database, except after [ErrCommitUnknown] and [ErrTxEnded], where it may be;
 // deliver again, unless [Permanent].
 //
-// A mismatch becomes a dead letter and is [DeadLettered]. For an event without
+// A handler that fails again and again makes a dead letter of the event, as
+// Config.Retry says. A mismatch becomes a dead letter and is [DeadLettered]. For an event without
 // Source there is no place for one: the outcome is [Mismatch] together with a
 // [*MismatchError], and the caller decides.
 func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
@@ -58,23 +59,36 @@ func (r *Router) handle(ctx context.Context, ev Event) (Outcome, error) {
 		return Ignored, nil
 	}
 	if fn := r.funcs[ev.Type]; fn != nil && r.err == nil {
-		return r.callFunc(ctx, fn, ev)
+		outcome, err := r.callFunc(ctx, fn, ev)
+		if err != nil && outcome == 0 {
+			return r.failed(ctx, ev, err)
+		}
+		return outcome, err
 	}
 	handler, err := r.route(ev.Type)
 	if err != nil {
 		return 0, err
 	}
+	outcome, err := r.deliver(ctx, handler, ev)
+	if err != nil && outcome == 0 {
+		return r.failed(ctx, ev, err)
+	}
+	return outcome, err
+}
+
+// deliver is one delivery.
+func (r *Router) deliver(ctx context.Context, handler TxHandler, ev Event) (Outcome, error) {
 	tx, err := r.steps.begin(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer rollback(ctx, tx)
-	outcome, err := r.deliver(ctx, tx, handler, ev)
+	outcome, err := r.deliverIn(ctx, tx, handler, ev)
 	return outcome, judge(ctx, tx, err)
 }
 
-// deliver is one delivery in its transaction.
-func (r *Router) deliver(ctx context.Context, tx pgx.Tx, handler TxHandler, ev Event) (Outcome, error) {
+// deliverIn is one delivery in its transaction.
+func (r *Router) deliverIn(ctx context.Context, tx pgx.Tx, handler TxHandler, ev Event) (Outcome, error) {
 	claim, err := r.steps.claim(ctx, tx, ev)
 	if err != nil {
 		return 0, err

@@ -35,6 +35,7 @@ type fenceState struct {
 	completedAt time.Time
 	result      []byte
 	stale       bool // the provider may have forgotten the key
+	dead        bool // the event was given up
 }
 
 func newLease(p *Processor, ev Event, name string, length time.Duration) *lease {
@@ -51,7 +52,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (state f
 	}
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	if err := l.probe(ctx, tx); err != nil {
+	if state.dead, err = l.probe(ctx, tx); err != nil || state.dead {
 		return state, err
 	}
 	q := consumerdb.New(tx)
@@ -74,25 +75,26 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (state f
 }
 
 // probe finds out before the effect what would keep the claim from being written
-// after it: no partition for the key's time, or the key of another event.
-func (l *lease) probe(ctx context.Context, tx pgx.Tx) error {
+// after it: no partition for the key's time, the key of another event, an event
+// that was given up.
+func (l *lease) probe(ctx context.Context, tx pgx.Tx) (dead bool, err error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return false, fmt.Errorf("begin: %w", err)
 	}
 	claim, err := l.processor.claim(ctx, savepoint, l.event)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case claim.Outcome == Mismatch:
-		return claim.Mismatch
+		return false, claim.Mismatch
 	case claim.Outcome == InProgress:
-		return ErrInProgress
+		return false, ErrInProgress
 	}
 	if err := savepoint.Rollback(ctx); err != nil {
-		return fmt.Errorf("begin: %w", err)
+		return false, fmt.Errorf("begin: %w", err)
 	}
-	return nil
+	return claim.Outcome == DeadLettered, nil
 }
 
 // look says why the fence could not be taken.

@@ -23,6 +23,7 @@ type Router struct {
 	processor *Processor
 	handlers  map[string]TxHandler
 	funcs     map[string]FuncHandler
+	batches   map[string]*batchHandler
 	ignored   map[string]bool
 	err       error // the first wrong registration
 	steps     steps
@@ -43,6 +44,7 @@ func NewRouter(p *Processor) *Router {
 		processor: p,
 		handlers:  make(map[string]TxHandler),
 		funcs:     make(map[string]FuncHandler),
+		batches:   make(map[string]*batchHandler),
 		ignored:   make(map[string]bool),
 		steps:     steps{begin: p.begin, claim: p.claim, apply: apply, commit: commit},
 	}
@@ -82,7 +84,7 @@ func (r *Router) free(eventType string) bool {
 	switch {
 	case eventType == "":
 		r.fail(eventType, "the event type is empty")
-	case r.handlers[eventType] != nil || r.funcs[eventType] != nil || r.ignored[eventType]:
+	case r.handlers[eventType] != nil || r.funcs[eventType] != nil || r.batches[eventType] != nil || r.ignored[eventType]:
 		r.fail(eventType, "registered twice")
 	default:
 		return true
@@ -103,6 +105,9 @@ func (r *Router) route(eventType string) (TxHandler, error) {
 	}
 	if h := r.handlers[eventType]; h != nil {
 		return h, nil
+	}
+	if b := r.batches[eventType]; b != nil {
+		return b.single, nil
 	}
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, or say with Router.Ignore that these events are not for this group",
 		ErrNoHandler, eventType, r.Group())

@@ -16,11 +16,6 @@ UPDATE onceward.processed_events
 SET result = @result
 WHERE event_id = @event_id AND consumer_group = @consumer_group;
 
--- name: DeleteClaim :execrows
--- DeleteClaim takes the claim of a failed handler back, so that the event can be tried again.
-DELETE FROM onceward.processed_events
-WHERE event_id = @event_id AND consumer_group = @consumer_group;
-
 -- name: InsertDeadLetter :execrows
 -- InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
@@ -98,3 +93,38 @@ WHERE event_id = @event_id AND consumer_group = @consumer_group AND name = @name
 -- CompleteFence ends the effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
 UPDATE onceward.fences SET status = 'COMPLETE', result = @result, completed_at = clock_timestamp()
 WHERE event_id = @event_id AND consumer_group = @consumer_group AND name = @name AND epoch = @epoch AND status = 'PENDING';
+
+-- name: ClaimEvents :many
+-- ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
+-- because two that claim in opposite orders deadlock.
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
+FROM (SELECT unnest(@event_ids::uuid[]) AS event_id, unnest(@event_types::text[]) AS event_type,
+  unnest(@namespaces::text[]) AS namespace, unnest(@fingerprints::bytea[]) AS fingerprint) t
+ORDER BY t.event_id
+ON CONFLICT DO NOTHING
+RETURNING event_id;
+
+-- name: FindClaims :many
+-- FindClaims reads what the group stored about events that it claimed before.
+SELECT event_id, fingerprint, outcome::text AS outcome, processed_at
+FROM onceward.processed_events
+WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+
+-- name: DeleteClaims :exec
+-- DeleteClaims takes claims back whose handlers did not run to their end, so that the events can be tried again.
+DELETE FROM onceward.processed_events
+WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+
+-- name: MarkDead :execrows
+-- MarkDead turns a claim of this transaction into that of a dead event.
+UPDATE onceward.processed_events SET outcome = 'd'
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: CountAttempt :one
+-- CountAttempt counts a failure of the handler, outside the transaction that it rolled back.
+INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
+VALUES (@event_id, @consumer_group, @last_error, clock_timestamp() + sqlc.arg(keep)::interval)
+ON CONFLICT (event_id, consumer_group) DO UPDATE
+SET attempts = a.attempts + 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
+RETURNING attempts;

@@ -46,6 +46,52 @@ func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
+const claimEvents = `-- name: ClaimEvents :many
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+SELECT t.event_id, $1, t.event_type, t.namespace, t.fingerprint, 'p'
+FROM (SELECT unnest($2::uuid[]) AS event_id, unnest($3::text[]) AS event_type,
+  unnest($4::text[]) AS namespace, unnest($5::bytea[]) AS fingerprint) t
+ORDER BY t.event_id
+ON CONFLICT DO NOTHING
+RETURNING event_id
+`
+
+type ClaimEventsParams struct {
+	ConsumerGroup string
+	EventIds      []uuid.UUID
+	EventTypes    []string
+	Namespaces    []string
+	Fingerprints  [][]byte
+}
+
+// ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
+// because two that claim in opposite orders deadlock.
+func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, claimEvents,
+		arg.ConsumerGroup,
+		arg.EventIds,
+		arg.EventTypes,
+		arg.Namespaces,
+		arg.Fingerprints,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []uuid.UUID
+	for rows.Next() {
+		var event_id uuid.UUID
+		if err := rows.Scan(&event_id); err != nil {
+			return nil, err
+		}
+		items = append(items, event_id)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const claimFence = `-- name: ClaimFence :one
 INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until)
 VALUES ($1, $2, $3, $4, clock_timestamp() + $5::interval, $6,
@@ -192,6 +238,34 @@ func (q *Queries) ConsumerTables(ctx context.Context) (int64, error) {
 	return count, err
 }
 
+const countAttempt = `-- name: CountAttempt :one
+INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
+VALUES ($1, $2, $3, clock_timestamp() + $4::interval)
+ON CONFLICT (event_id, consumer_group) DO UPDATE
+SET attempts = a.attempts + 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
+RETURNING attempts
+`
+
+type CountAttemptParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+	LastError     string
+	Keep          pgtype.Interval
+}
+
+// CountAttempt counts a failure of the handler, outside the transaction that it rolled back.
+func (q *Queries) CountAttempt(ctx context.Context, arg CountAttemptParams) (int32, error) {
+	row := q.db.QueryRow(ctx, countAttempt,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.LastError,
+		arg.Keep,
+	)
+	var attempts int32
+	err := row.Scan(&attempts)
+	return attempts, err
+}
+
 const deadLettersOfEvent = `-- name: DeadLettersOfEvent :many
 SELECT consumer_group, topic, kafka_partition, kafka_offset, reason, error, state, created_at
 FROM onceward.consumer_dead_letters
@@ -240,23 +314,20 @@ func (q *Queries) DeadLettersOfEvent(ctx context.Context, eventID *uuid.UUID) ([
 	return items, nil
 }
 
-const deleteClaim = `-- name: DeleteClaim :execrows
+const deleteClaims = `-- name: DeleteClaims :exec
 DELETE FROM onceward.processed_events
-WHERE event_id = $1 AND consumer_group = $2
+WHERE consumer_group = $1 AND event_id = ANY($2::uuid[])
 `
 
-type DeleteClaimParams struct {
-	EventID       uuid.UUID
+type DeleteClaimsParams struct {
 	ConsumerGroup string
+	EventIds      []uuid.UUID
 }
 
-// DeleteClaim takes the claim of a failed handler back, so that the event can be tried again.
-func (q *Queries) DeleteClaim(ctx context.Context, arg DeleteClaimParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteClaim, arg.EventID, arg.ConsumerGroup)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// DeleteClaims takes claims back whose handlers did not run to their end, so that the events can be tried again.
+func (q *Queries) DeleteClaims(ctx context.Context, arg DeleteClaimsParams) error {
+	_, err := q.db.Exec(ctx, deleteClaims, arg.ConsumerGroup, arg.EventIds)
+	return err
 }
 
 const findClaim = `-- name: FindClaim :one
@@ -288,6 +359,50 @@ func (q *Queries) FindClaim(ctx context.Context, arg FindClaimParams) (FindClaim
 		&i.ProcessedAt,
 	)
 	return i, err
+}
+
+const findClaims = `-- name: FindClaims :many
+SELECT event_id, fingerprint, outcome::text AS outcome, processed_at
+FROM onceward.processed_events
+WHERE consumer_group = $1 AND event_id = ANY($2::uuid[])
+`
+
+type FindClaimsParams struct {
+	ConsumerGroup string
+	EventIds      []uuid.UUID
+}
+
+type FindClaimsRow struct {
+	EventID     uuid.UUID
+	Fingerprint []byte
+	Outcome     string
+	ProcessedAt time.Time
+}
+
+// FindClaims reads what the group stored about events that it claimed before.
+func (q *Queries) FindClaims(ctx context.Context, arg FindClaimsParams) ([]FindClaimsRow, error) {
+	rows, err := q.db.Query(ctx, findClaims, arg.ConsumerGroup, arg.EventIds)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FindClaimsRow
+	for rows.Next() {
+		var i FindClaimsRow
+		if err := rows.Scan(
+			&i.EventID,
+			&i.Fingerprint,
+			&i.Outcome,
+			&i.ProcessedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const findFence = `-- name: FindFence :one
@@ -408,6 +523,25 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 	var same bool
 	err := row.Scan(&same)
 	return same, err
+}
+
+const markDead = `-- name: MarkDead :execrows
+UPDATE onceward.processed_events SET outcome = 'd'
+WHERE event_id = $1 AND consumer_group = $2
+`
+
+type MarkDeadParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// MarkDead turns a claim of this transaction into that of a dead event.
+func (q *Queries) MarkDead(ctx context.Context, arg MarkDeadParams) (int64, error) {
+	result, err := q.db.Exec(ctx, markDead, arg.EventID, arg.ConsumerGroup)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const markProgress = `-- name: MarkProgress :exec
