@@ -91,14 +91,6 @@ func (r *Router) batch(eventType string, h *batchHandler) {
 	}
 }
 
-// Batching returns the options of an event type that is handled in batches.
-func (r *Router) Batching(eventType string) (BatchOptions, bool) {
-	if h := r.batches[eventType]; h != nil {
-		return h.options, true
-	}
-	return BatchOptions{}, false
-}
-
 // Delivery is what became of one event of a batch.
 type Delivery struct {
 	Outcome Outcome // means nothing with an error

@@ -17,6 +17,9 @@ const (
 	DefaultRetryMax       = 30 * time.Second
 	DefaultCommitInterval = time.Second
 	DefaultDrainTimeout   = 5 * time.Second
+	DefaultConcurrency    = 1
+	DefaultMaxHeld        = 1000
+	DefaultMaxHeldBytes   = 16 << 20
 )
 
 // DefaultVersion is the oldest Kafka that is supported, 2.8. Newer brokers
@@ -54,6 +57,15 @@ type Config struct {
 	// Less than a minute, Kafka's rebalance timeout; default
 	// [DefaultDrainTimeout].
 	DrainTimeout time.Duration
+	// Concurrency is how many deliveries of one partition run at once; those of
+	// one aggregate (record key) never do. A batch counts as one. Default
+	// [DefaultConcurrency].
+	Concurrency int
+	// MaxHeld and MaxHeldBytes bound the messages of one partition that were
+	// read and wait: behind one of their aggregate that fails, or for their
+	// batch. Beyond, the partition waits. One message larger than MaxHeldBytes
+	// passes alone. Defaults [DefaultMaxHeld], [DefaultMaxHeldBytes].
+	MaxHeld, MaxHeldBytes int
 	// Logger gets the member's life and each failed delivery. Default: no
 	// logging.
 	Logger *slog.Logger
@@ -105,6 +117,14 @@ func (c Config) withDefaults() Config {
 			*d.field = d.value
 		}
 	}
+	for _, n := range []struct {
+		field *int
+		value int
+	}{{&c.Concurrency, DefaultConcurrency}, {&c.MaxHeld, DefaultMaxHeld}, {&c.MaxHeldBytes, DefaultMaxHeldBytes}} {
+		if *n.field == 0 {
+			*n.field = n.value
+		}
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -131,6 +151,9 @@ func (c Config) validate() error {
 	}
 	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout {
 		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout)
+	}
+	if c.Concurrency < 0 || c.MaxHeld < c.Concurrency || c.MaxHeldBytes < 0 {
+		return fmt.Errorf("config: Concurrency %d, MaxHeld %d, MaxHeldBytes %d: want more than 0, and MaxHeld no less than Concurrency", c.Concurrency, c.MaxHeld, c.MaxHeldBytes)
 	}
 	return c.SASL.validate(c.TLS != nil || c.Insecure)
 }

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -204,16 +206,71 @@ type handler struct {
 	react    func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)
 	finished chan consumer.Record // one for each acknowledged delivery
 
+	batch *consumer.BatchOptions // of every record
+	db    *database
+
 	mu       sync.Mutex
 	attempts map[consumer.Source]int
+	batches  []int
 }
 
 func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)) *handler {
-	return &handler{react: react, finished: make(chan consumer.Record, 1000), attempts: make(map[consumer.Source]int)}
+	return &handler{react: react, finished: make(chan consumer.Record, 1000), attempts: make(map[consumer.Source]int), db: &database{marks: make(map[int32]consumer.Mark)}}
 }
 
 func (*handler) Group() string { return "billing" }
 func (*handler) Err() error    { return nil }
+
+func (h *handler) Peek(consumer.Record) consumer.Peek { return consumer.Peek{Batch: h.batch} }
+
+func (h *handler) HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery {
+	h.mu.Lock()
+	h.batches = append(h.batches, len(recs))
+	h.mu.Unlock()
+	deliveries := make([]consumer.Delivery, len(recs))
+	for i, rec := range recs {
+		deliveries[i].Outcome, deliveries[i].Err = h.HandleRecord(ctx, rec)
+	}
+	return deliveries
+}
+
+func (h *handler) SaveProgress(_ context.Context, history string, marks []consumer.Mark) error {
+	return h.db.save(history, marks)
+}
+
+func (h *handler) Progress(context.Context) (consumer.Progress, error) { return h.db.progress() }
+
+// database is the part of one that the members of a group share.
+type database struct {
+	mu      sync.Mutex
+	marks   map[int32]consumer.Mark
+	history string
+	away    error
+}
+
+func (d *database) save(history string, marks []consumer.Mark) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.away != nil:
+		return d.away
+	case d.history != history:
+		return consumer.ErrHistory
+	}
+	for _, m := range marks {
+		d.marks[m.Partition] = m
+	}
+	return nil
+}
+
+func (d *database) progress() (consumer.Progress, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.away != nil {
+		return consumer.Progress{}, d.away
+	}
+	return consumer.Progress{History: d.history, Marks: slices.Collect(maps.Values(d.marks))}, nil
+}
 
 func (h *handler) HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {
 	h.mu.Lock()

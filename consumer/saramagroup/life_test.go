@@ -21,9 +21,11 @@ import (
 
 func TestRestartGoesOnWhereItStopped(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
+		db := newHandler(nil).db
 		for round := range int64(3) {
 			k.produce(5)
 			h := newHandler(nil)
+			h.db = db
 			stop, _ := k.run(h, defect{})
 			recs, err := h.await(10)
 			require.NoError(t, err)
@@ -44,6 +46,7 @@ func TestRebalance(t *testing.T) {
 			return consumer.Processed, nil
 		}
 		first, second := newHandler(slow), newHandler(slow)
+		second.db = first.db
 		stopFirst, _ := k.run(first, defect{})
 		early, err := first.await(4)
 		require.NoError(t, err)
@@ -160,7 +163,7 @@ func TestFailuresAreLogged(t *testing.T) {
 		_, err := h.await(2)
 		require.NoError(t, err)
 		require.NoError(t, stop())
-		require.Contains(t, log.String(), `level=ERROR msg="message failed; its partition waits" group=billing source=orders/0@0 attempt=1`)
+		require.Contains(t, log.String(), `level=ERROR msg="message failed; its aggregate waits" group=billing source=orders/0@0 attempt=1`)
 		require.Contains(t, log.String(), `level=WARN msg="message waits" group=billing source=orders/0@0 attempt=2`)
 		require.Contains(t, log.String(), `msg="joined the group"`)
 	})

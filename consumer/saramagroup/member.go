@@ -2,6 +2,7 @@ package saramagroup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -14,21 +15,39 @@ import (
 )
 
 // member is one session of the group membership: sarama's
-// ConsumerGroupHandler. The invariant of the package is in ConsumeClaim: a
-// message is marked only after finish said that it is finished, and the next
-// one is taken only after that.
+// ConsumerGroupHandler. The invariant of the package has two halves: a worker
+// widens a mark only over messages that are finished without a gap (lanes), and
+// commit moves Kafka's offset only to a mark that the database has.
 type member struct {
-	handler  Handler
-	cfg      Config
-	stop     func(error) // ends Run with the error
-	log      *slog.Logger
-	commits  sync.WaitGroup
-	finished atomic.Int64 // messages of this session
+	handler    Handler
+	cfg        Config
+	stop       func(error) // ends Run with the error
+	log        *slog.Logger
+	client     sarama.Client
+	over       chan struct{} // closed to end this session early
+	ending     sync.Once
+	history    string // of the database, at Setup
+	marks      marks
+	commits    sync.WaitGroup
+	deliveries sync.WaitGroup
+	finished   atomic.Int64 // messages of this session
 }
 
-// Setup starts the goroutine that commits offsets; Cleanup waits for it.
+// committed is what Kafka has of a topic partition.
+type committed map[place]offset
+
+type offset struct {
+	next     int64
+	metadata string
+}
+
+// Setup rewinds what the database has lost, and starts the goroutine that
+// commits offsets; Cleanup waits for it.
 func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.log.Info("joined the group", "generation", s.GenerationID(), "member", s.MemberID(), "partitions", s.Claims())
+	if err := m.rewind(s); err != nil {
+		return err
+	}
 	m.commits.Go(func() {
 		tick := time.NewTicker(m.cfg.CommitInterval)
 		defer tick.Stop()
@@ -37,21 +56,140 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 			case <-s.Context().Done():
 				return
 			case <-tick.C:
-				s.Commit()
+				m.commit(s.Context(), s)
 			}
 		}
 	})
 	return nil
 }
 
+// rewind compares Kafka's offsets with the database's marks. The database may be
+// away: then it is waited for, because nothing could be applied without it.
+func (m *member) rewind(s sarama.ConsumerGroupSession) error {
+	kafka, err := m.committed(s.Claims())
+	if err != nil {
+		return fmt.Errorf("read committed offsets: %w", err)
+	}
+	progress, err := m.progress(s.Context())
+	if err != nil {
+		return err
+	}
+	m.history = progress.History
+	known := make(map[place]consumer.Mark, len(progress.Marks))
+	for _, mark := range progress.Marks {
+		known[place{mark.Topic, mark.Partition}] = mark
+	}
+	for topic, partitions := range s.Claims() {
+		for _, partition := range partitions {
+			at := place{topic, partition}
+			mark, ok := known[at]
+			if to, back := rewindTo(kafka[at].metadata, mark.High, ok); back {
+				m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
+					"topic", topic, "partition", partition, "from", kafka[at].next, "to", to, "history", m.history)
+				s.ResetOffset(topic, partition, to, "")
+			}
+		}
+	}
+	return nil
+}
+
+func (m *member) progress(ctx context.Context) (consumer.Progress, error) {
+	pause := backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}
+	for {
+		progress, err := m.handler.Progress(ctx)
+		if err == nil {
+			return progress, nil
+		}
+		delay := pause.step()
+		m.log.Warn("the group's progress cannot be read; no message is taken before", "error", err, "retry_in", delay)
+		if !sleep(ctx, delay) {
+			return progress, fmt.Errorf("read progress: %w", ctx.Err())
+		}
+	}
+}
+
+// commit saves the marks in the database first, and then commits the offsets
+// that they allow. When the database is on another history than at the start of
+// the session, some of what is finished may be lost: no offset is committed, and
+// the session ends, so that the next one begins with a rewind.
+func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
+	all := m.marks.take()
+	if len(all) == 0 {
+		return
+	}
+	err := m.handler.SaveProgress(ctx, m.history, all)
+	if errors.Is(err, consumer.ErrHistory) {
+		m.log.Warn("joining again, to find out what the database has lost", "error", err)
+		m.end()
+		return
+	}
+	if err != nil {
+		m.log.Warn("progress not saved; offsets wait", "error", err)
+		m.marks.restore(all)
+		return
+	}
+	for _, mark := range all {
+		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.High))
+	}
+	s.Commit()
+}
+
 // Cleanup commits what the workers have finished. sarama calls it when all of
-// them have returned, while the partitions are still this member's. With
-// auto-commit off nothing else would commit, and sarama forgets the marks.
+// them have returned, while the partitions are still this member's.
 func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 	m.commits.Wait()
-	s.Commit()
+	m.deliveries.Wait()
+	if !m.ended() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
+		defer cancel()
+		m.commit(ctx, s)
+	}
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
 	return nil
+}
+
+// end ends the session early; sarama ends it when a worker returns.
+func (m *member) end() { m.ending.Do(func() { close(m.over) }) }
+
+func (m *member) ended() bool {
+	select {
+	case <-m.over:
+		return true
+	default:
+		return false
+	}
+}
+
+// committed reads the group's offsets and their metadata from Kafka; what sarama
+// knows of them lacks the metadata.
+func (m *member) committed(claims map[string][]int32) (committed, error) {
+	coordinator, err := m.client.Coordinator(m.handler.Group())
+	if err != nil {
+		return nil, fmt.Errorf("find the group's coordinator: %w", err)
+	}
+	request := &sarama.OffsetFetchRequest{Version: 5, ConsumerGroup: m.handler.Group()}
+	for topic, partitions := range claims {
+		for _, partition := range partitions {
+			request.AddPartition(topic, partition)
+		}
+	}
+	answer, err := coordinator.FetchOffset(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", coordinator.Addr(), err)
+	}
+	if answer.Err != sarama.ErrNoError {
+		return nil, answer.Err
+	}
+	all := make(committed)
+	for topic, partitions := range answer.Blocks {
+		for partition, block := range partitions {
+			if block.Err != sarama.ErrNoError {
+				return nil, block.Err
+			}
+			all[place{topic, partition}] = offset{block.Offset, block.Metadata}
+		}
+	}
+	return all, nil
 }
 
 // ConsumeClaim is the worker of one partition.
@@ -59,23 +197,16 @@ func (m *member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	session := s.Context()
 	ctx, cancel := drained(session, m.cfg.DrainTimeout)
 	defer cancel()
-	for {
-		select {
-		case <-session.Done():
-			return nil
-		case msg, open := <-claim.Messages():
-			// With both ready select chooses at random: no new message then.
-			if !open || session.Err() != nil || !m.finish(ctx, session, msg) {
-				return nil
-			}
-			s.MarkMessage(msg, "")
-			m.finished.Add(1)
-		}
+	w := &worker{
+		member: m, claim: claim, results: make(chan result),
+		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}),
 	}
+	w.run(ctx, session)
+	return nil
 }
 
 // drained returns a context that ends the given time after session does, so
-// that the message in hand may finish.
+// that the messages in hand may finish.
 func drained(session context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(session))
 	unhook := context.AfterFunc(session, func() {
@@ -88,43 +219,17 @@ func drained(session context.Context, grace time.Duration) (context.Context, con
 	}
 }
 
-// finish delivers a message until it is finished. It returns false when the
-// session or Run ended before: the message is not finished, and the next owner
-// of the partition gets it again.
-func (m *member) finish(ctx, session context.Context, msg *sarama.ConsumerMessage) bool {
-	rec := record(msg)
-	pause := backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}
-	for attempt := 1; ; attempt++ {
-		outcome, err := m.handler.HandleRecord(ctx, rec)
-		if err == nil && outcome.Acknowledges() {
-			return true
-		}
-		if consumer.Permanent(err) {
-			m.stop(fmt.Errorf("consume %s: %w", rec.Source, err))
-			return false
-		}
-		if session.Err() != nil {
-			return false
-		}
-		delay := pause.step()
-		m.report(rec.Source, outcome, err, attempt, delay)
-		if !sleep(session, delay) {
-			return false
-		}
-	}
-}
-
 // report logs one failed delivery; an operator must see from it that, and why,
-// a partition stands still.
-func (m *member) report(src consumer.Source, outcome consumer.Outcome, err error, attempt int, delay time.Duration) {
+// an aggregate stands still.
+func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, delay time.Duration) {
 	log := m.log.With("source", src.String(), "attempt", attempt, "retry_in", delay)
 	switch {
-	case err == nil:
-		log.Warn("message waits", "outcome", outcome.String())
-	case consumer.IsInfrastructure(err):
-		log.Warn("message waits for the database", "error", err)
+	case d.Err == nil:
+		log.Warn("message waits", "outcome", d.Outcome.String())
+	case consumer.IsInfrastructure(d.Err):
+		log.Warn("message waits for the database", "error", d.Err)
 	default:
-		log.Error("message failed; its partition waits", "error", err)
+		log.Error("message failed; its aggregate waits", "error", d.Err)
 	}
 }
 

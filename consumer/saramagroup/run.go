@@ -13,8 +13,8 @@ import (
 	"github.com/onceward/onceward/consumer"
 )
 
-// Handler is what Run feeds; *consumer.Router is one. HandleRecord is called
-// by one goroutine per partition, and must return soon after its context ends.
+// Handler is what Run feeds; *consumer.Router is one. Its methods are called
+// concurrently, and must return soon after their context ends.
 type Handler interface {
 	// Group returns the name of the consumer group.
 	Group() string
@@ -23,6 +23,17 @@ type Handler interface {
 	// HandleRecord delivers one record. The record is finished if and only if
 	// the error is nil and the outcome acknowledges.
 	HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error)
+	// HandleRecords delivers records of one partition that share a transaction,
+	// and returns as many deliveries.
+	HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery
+	// Peek says when a record's event happened and whether it shares a
+	// transaction with others.
+	Peek(rec consumer.Record) consumer.Peek
+	// SaveProgress makes marks durable behind the effects that they stand for,
+	// unless the database is on another history by now: consumer.ErrHistory.
+	SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error
+	// Progress reads them, and which history the database is on.
+	Progress(ctx context.Context) (consumer.Progress, error)
 }
 
 // shortSession is how long a session must last, or else finish a message, not
@@ -72,7 +83,7 @@ type runner struct {
 type fatal struct{ error }
 
 func (r *runner) run(ctx context.Context) error {
-	group, err := r.connect(ctx)
+	client, group, err := r.connect(ctx)
 	switch {
 	case group != nil:
 	case ctx.Err() != nil:
@@ -82,35 +93,41 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	var watcher sync.WaitGroup
 	watcher.Go(func() { r.watch(group.Errors()) })
-	err = r.consume(ctx, group)
+	err = r.consume(ctx, client, group)
 	if closeErr := group.Close(); closeErr != nil {
 		r.log.Warn("leaving the group failed; Kafka will notice by its session timeout", "error", closeErr)
 	}
 	watcher.Wait() // Close has ended the errors
+	_ = client.Close()
 	return err
 }
 
 // connect tries until Kafka answers or ctx ends.
-func (r *runner) connect(ctx context.Context) (sarama.ConsumerGroup, error) {
+func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, error) {
 	for {
-		group, err := sarama.NewConsumerGroup(r.brokers, r.handler.Group(), r.sarama)
+		client, err := sarama.NewClient(r.brokers, r.sarama)
 		if err == nil {
-			r.pause.reset()
-			return group, nil
+			var group sarama.ConsumerGroup
+			if group, err = sarama.NewConsumerGroupFromClient(r.handler.Group(), client); err == nil {
+				r.pause.reset()
+				return client, group, nil
+			}
+			_ = client.Close()
 		}
 		if hopeless(err) {
-			return nil, fmt.Errorf("connect to Kafka: %w", err)
+			return nil, nil, fmt.Errorf("connect to Kafka: %w", err)
 		}
 		if !r.wait(ctx, "Kafka does not answer", err) {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 }
 
 // consume runs session after session.
-func (r *runner) consume(ctx context.Context, group sarama.ConsumerGroup) error {
+func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup) error {
 	for {
-		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log}
+		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client}
+		m.over = make(chan struct{})
 		started := time.Now()
 		err := group.Consume(ctx, r.cfg.Topics, r.hooked(m))
 		if ctx.Err() != nil {

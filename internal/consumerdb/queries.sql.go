@@ -444,6 +444,20 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 	return i, err
 }
 
+const history = `-- name: History :one
+SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::text || '/' ||
+  substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::text AS history
+`
+
+// History identifies the history that this database is on: its system identifier and its timeline. A failover to a
+// standby, a restored backup and a new cluster each change it.
+func (q *Queries) History(ctx context.Context) (string, error) {
+	row := q.db.QueryRow(ctx, history)
+	var history string
+	err := row.Scan(&history)
+	return history, err
+}
+
 const insertDeadLetter = `-- name: InsertDeadLetter :execrows
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
   event_type, record_key, record_value, record_headers, reason, error, attempts)
@@ -544,18 +558,12 @@ func (q *Queries) MarkDead(ctx context.Context, arg MarkDeadParams) (int64, erro
 	return result.RowsAffected(), nil
 }
 
-const markProgress = `-- name: MarkProgress :exec
-INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
-VALUES ($1, $2, $3, $4, $5, $6)
-ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
-SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
-    high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
-    finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
-    updated_at    = clock_timestamp()
+const progressOfGroup = `-- name: ProgressOfGroup :many
+SELECT topic, kafka_partition, low_offset, high_offset, finished_time
+FROM onceward.progress WHERE consumer_group = $1 ORDER BY topic, kafka_partition
 `
 
-type MarkProgressParams struct {
-	ConsumerGroup  string
+type ProgressOfGroupRow struct {
 	Topic          string
 	KafkaPartition int32
 	LowOffset      int64
@@ -563,17 +571,31 @@ type MarkProgressParams struct {
 	FinishedTime   *time.Time
 }
 
-// MarkProgress widens the marks of a topic partition to the given offset; they never narrow.
-func (q *Queries) MarkProgress(ctx context.Context, arg MarkProgressParams) error {
-	_, err := q.db.Exec(ctx, markProgress,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.LowOffset,
-		arg.HighOffset,
-		arg.FinishedTime,
-	)
-	return err
+// ProgressOfGroup reads the marks of all topic partitions of a group.
+func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]ProgressOfGroupRow, error) {
+	rows, err := q.db.Query(ctx, progressOfGroup, consumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ProgressOfGroupRow
+	for rows.Next() {
+		var i ProgressOfGroupRow
+		if err := rows.Scan(
+			&i.Topic,
+			&i.KafkaPartition,
+			&i.LowOffset,
+			&i.HighOffset,
+			&i.FinishedTime,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const releaseFence = `-- name: ReleaseFence :execrows
@@ -628,4 +650,40 @@ func (q *Queries) RenewFence(ctx context.Context, arg RenewFenceParams) (int64, 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const saveProgress = `-- name: SaveProgress :exec
+INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
+SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, NULLIF(t.finished_time, 'epoch'::timestamptz)
+FROM (SELECT unnest($2::text[]) AS topic, unnest($3::integer[]) AS kafka_partition, unnest($4::bigint[]) AS low_offset,
+  unnest($5::bigint[]) AS high_offset, unnest($6::timestamptz[]) AS finished_time) t
+ORDER BY t.topic, t.kafka_partition
+ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
+SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
+    high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
+    finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
+    updated_at    = clock_timestamp()
+`
+
+type SaveProgressParams struct {
+	ConsumerGroup   string
+	Topics          []string
+	KafkaPartitions []int32
+	LowOffsets      []int64
+	HighOffsets     []int64
+	FinishedTimes   []time.Time
+}
+
+// SaveProgress widens the marks of several topic partitions; they never narrow. The rows are written in their order,
+// because two that write in opposite orders deadlock. A time of the Unix epoch stands for none.
+func (q *Queries) SaveProgress(ctx context.Context, arg SaveProgressParams) error {
+	_, err := q.db.Exec(ctx, saveProgress,
+		arg.ConsumerGroup,
+		arg.Topics,
+		arg.KafkaPartitions,
+		arg.LowOffsets,
+		arg.HighOffsets,
+		arg.FinishedTimes,
+	)
+	return err
 }

@@ -102,10 +102,11 @@ func TestProgressOnlyWidens(t *testing.T) {
 	late := early.Add(time.Hour)
 	for _, mark := range []struct {
 		low, high int64
-		at        *time.Time
-	}{{10, 12, &late}, {5, 11, &early}, {11, 11, nil}} {
-		require.NoError(t, q.MarkProgress(t.Context(), consumerdb.MarkProgressParams{
-			ConsumerGroup: "billing", Topic: "orders", KafkaPartition: 1, LowOffset: mark.low, HighOffset: mark.high, FinishedTime: mark.at,
+		at        time.Time
+	}{{10, 12, late}, {5, 11, early}, {11, 11, time.Unix(0, 0)}} {
+		require.NoError(t, q.SaveProgress(t.Context(), consumerdb.SaveProgressParams{
+			ConsumerGroup: "billing", Topics: []string{"orders"}, KafkaPartitions: []int32{1},
+			LowOffsets: []int64{mark.low}, HighOffsets: []int64{mark.high}, FinishedTimes: []time.Time{mark.at},
 		}))
 	}
 	var low, high int64

@@ -1,0 +1,115 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// Mark says how far the group has got in one topic partition. Marks are kept in
+// onceward.progress and only ever widen.
+type Mark struct {
+	Topic     string
+	Partition int32
+	// Low is the first offset that the group ever read, High the last before
+	// which, itself included, everything is finished.
+	Low, High int64
+	// FinishedTime is the latest event time among the finished messages; zero
+	// when none had one.
+	FinishedTime time.Time
+}
+
+// Progress is what the database knows of the group's way through its topics.
+type Progress struct {
+	Marks []Mark
+	// History identifies the history that the database is on: system identifier
+	// and timeline. It changes with a failover, a restored backup, another
+	// cluster; effects that were committed before may be missing then.
+	History string
+}
+
+// ErrHistory: the database is on another history than it was; see [Progress].
+var ErrHistory = errors.New("the database is on another history (failover, restore or another cluster)")
+
+// SaveProgress writes marks, durably, after the effects that they stand for. The
+// write-ahead log keeps the order: a database that has a mark has every effect
+// before it, even after a failover that lost commits. So Kafka's offsets may
+// follow the marks, never lead them.
+//
+// History is what [Processor.Progress] said when the work began. On another one
+// nothing is written and the error is [ErrHistory], because the marks may stand
+// for effects that are lost.
+func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
+	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	row := consumerdb.SaveProgressParams{ConsumerGroup: p.group}
+	for _, m := range marks {
+		if m.FinishedTime.IsZero() {
+			m.FinishedTime = time.Unix(0, 0)
+		}
+		row.Topics, row.KafkaPartitions = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition)
+		row.LowOffsets, row.HighOffsets = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High)
+		row.FinishedTimes = append(row.FinishedTimes, m.FinishedTime)
+	}
+	if err := p.saveProgress(ctx, history, row); err != nil {
+		return fmt.Errorf("save progress: %w", err)
+	}
+	return nil
+}
+
+func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams) (err error) {
+	tx, err := p.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	defer func() { err = judge(ctx, tx, err) }()
+	q := consumerdb.New(tx)
+	now, err := q.History(ctx)
+	if err != nil {
+		return err
+	}
+	if now != history {
+		return fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
+	}
+	if err := q.SaveProgress(ctx, row); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
+}
+
+// Progress reads all marks of the group, and the database's history.
+func (p *Processor) Progress(ctx context.Context) (Progress, error) {
+	q := consumerdb.New(p.db)
+	history, err := q.History(ctx)
+	if err != nil {
+		return Progress{}, fmt.Errorf("read the database's history: %w", err)
+	}
+	rows, err := q.ProgressOfGroup(ctx, p.group)
+	if err != nil {
+		return Progress{}, fmt.Errorf("read progress: %w", err)
+	}
+	progress := Progress{History: history}
+	for _, row := range rows {
+		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset}
+		if row.FinishedTime != nil {
+			m.FinishedTime = *row.FinishedTime
+		}
+		progress.Marks = append(progress.Marks, m)
+	}
+	return progress, nil
+}
+
+// SaveProgress is [Processor.SaveProgress].
+func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark) error {
+	return r.processor.SaveProgress(ctx, history, marks)
+}
+
+// Progress is [Processor.Progress].
+func (r *Router) Progress(ctx context.Context) (Progress, error) { return r.processor.Progress(ctx) }

@@ -1,0 +1,41 @@
+package consumer
+
+import (
+	"context"
+	"time"
+)
+
+// Peek is what can be told of a record before it is handled.
+type Peek struct {
+	// EventTime is the time inside the event's key; zero for a malformed record.
+	EventTime time.Time
+	// Batch is not nil when the record's event shares a transaction with others,
+	// see [Router.HandleRecords].
+	Batch *BatchOptions
+}
+
+// Peek looks at a record. It is pure.
+func (r *Router) Peek(rec Record) Peek {
+	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	if err != nil {
+		return Peek{}
+	}
+	p := Peek{EventTime: ev.Key.Time()}
+	if h := r.batches[ev.Type]; h != nil {
+		p.Batch = &h.options
+	}
+	return p
+}
+
+// HandleRecords delivers the events of several records of one partition, in
+// their order, as [Router.HandleBatch] does; each must be one whose [Peek] has a
+// Batch.
+func (r *Router) HandleRecords(ctx context.Context, recs []Record) []Delivery {
+	evs := make([]Event, len(recs))
+	for i, rec := range recs {
+		// One that cannot be read is refused by HandleBatch for want of a key.
+		evs[i], _ = EventFromRecord(rec.Key, rec.Value, rec.Headers)
+		evs[i].Source = rec.Source
+	}
+	return r.HandleBatch(ctx, evs)
+}

@@ -1,0 +1,174 @@
+package saramagroup
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+func queued(offset int64, key string, batch *consumer.BatchOptions, at time.Time) *message {
+	return &message{record: consumer.Record{Source: consumer.Source{Offset: offset}, Key: []byte(key)}, batch: batch, arrived: at}
+}
+
+// TestLanesKeepTheirPromises: whatever fails, is held back or takes long, the
+// messages of a key are finished in order, one batch at a time; the mark passes
+// what is finished without a gap, and in the end everything.
+func TestLanesKeepTheirPromises(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := time.Unix(1000, 0)
+		l := newLanes(backoff{min: time.Second, max: 4 * time.Second})
+		n := rapid.IntRange(1, 60).Draw(t, "messages")
+		var taken [][]*message
+		seen := observed{done: make(map[int64]bool), running: make(map[string]int), last: make(map[string]int64)}
+		mark, added := int64(-1), 0
+		options := &consumer.BatchOptions{Max: rapid.IntRange(1, 5).Draw(t, "max"), Linger: 20 * time.Millisecond}
+		for mark < int64(n-1) {
+			switch move := rapid.IntRange(0, 9).Draw(t, "move"); {
+			case move < 3 && added < n:
+				key := fmt.Sprint(rapid.IntRange(0, 4).Draw(t, "key"))
+				var batch *consumer.BatchOptions
+				if rapid.Bool().Draw(t, "batch") {
+					batch = options
+				}
+				l.add(queued(int64(added), key, batch, now))
+				added++
+			case move < 6:
+				batch := l.take(now)
+				if batch == nil {
+					now = now.Add(time.Second)
+					continue
+				}
+				seen.taken(t, batch, options.Max)
+				taken = append(taken, batch)
+			case len(taken) > 0:
+				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
+				seen.settle(t, l, taken[i], now)
+				taken = append(taken[:i], taken[i+1:]...)
+				if last, _ := l.passed(); last != nil {
+					mark = last.record.Source.Offset
+					for o := range mark + 1 {
+						if !seen.done[o] {
+							t.Fatalf("the mark is at %d, %d is not finished", mark, o)
+						}
+					}
+				}
+			}
+		}
+		if messages, bytes := l.held(); messages != 0 || bytes != 0 || len(l.keys) != 0 {
+			t.Fatalf("%d messages, %d bytes, %d keys are left", messages, bytes, len(l.keys))
+		}
+	})
+}
+
+// observed is what the test has seen of the lanes.
+type observed struct {
+	done    map[int64]bool
+	running map[string]int
+	last    map[string]int64 // finished of each key
+}
+
+// taken wants one message, or a batch of at most max, of keys that nobody has.
+func (o observed) taken(t *rapid.T, batch []*message, most int) {
+	for _, m := range batch {
+		if o.running[string(m.record.Key)] > 0 {
+			t.Fatalf("key %s is delivered twice at once", m.record.Key)
+		}
+		if m.batch == nil && len(batch) > 1 || len(batch) > most && m.batch != nil {
+			t.Fatalf("%d messages share a delivery", len(batch))
+		}
+	}
+	for _, m := range batch {
+		o.running[string(m.record.Key)]++
+	}
+}
+
+// settle finishes some messages of a delivery and fails others, as a handler
+// of batches does: what follows a failure in its key is held back.
+func (o observed) settle(t *rapid.T, l *lanes, batch []*message, now time.Time) {
+	failed := make(map[string]bool)
+	for _, m := range batch {
+		key, offset := string(m.record.Key), m.record.Source.Offset
+		o.running[key]--
+		switch {
+		case failed[key]:
+			l.retry(m, now, false)
+		case rapid.IntRange(0, 3).Draw(t, "outcome") == 0:
+			failed[key] = true
+			l.retry(m, now, true)
+		default:
+			if last, ok := o.last[key]; ok && last >= offset {
+				t.Fatalf("key %s: %d is finished after %d", key, offset, last)
+			}
+			o.last[key], o.done[offset] = offset, true
+			l.finish(m)
+		}
+	}
+}
+
+func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := newLanes(backoff{min: time.Second, max: time.Second})
+	for i, key := range []string{"a", "b", "a", "c"} {
+		l.add(queued(int64(i), key, nil, now))
+	}
+	first := l.take(now)
+	require.Len(t, first, 1)
+	tries, pause := l.retry(first[0], now, true)
+	require.Equal(t, 1, tries)
+	var order []int64
+	for batch := l.take(now); batch != nil; batch = l.take(now) {
+		order = append(order, batch[0].record.Source.Offset)
+		l.finish(batch[0])
+	}
+	require.Equal(t, []int64{1, 3}, order)
+	last, _ := l.passed()
+	require.Nil(t, last, "nothing passes the message that fails")
+	require.Equal(t, now.Add(pause), l.next(now))
+	now = now.Add(pause)
+	l.finish(l.take(now)[0])
+	l.finish(l.take(now)[0])
+	last, _ = l.passed()
+	require.EqualValues(t, 3, last.record.Source.Offset)
+}
+
+func TestABatchWaitsForItsLinger(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := newLanes(backoff{min: time.Second, max: time.Second})
+	options := &consumer.BatchOptions{Max: 3, Linger: 20 * time.Millisecond}
+	l.add(queued(0, "a", options, now))
+	l.add(queued(1, "a", options, now))
+	require.Nil(t, l.take(now))
+	require.Equal(t, now.Add(20*time.Millisecond), l.next(now))
+	l.add(queued(2, "b", options, now))
+	require.Len(t, l.take(now), 3, "a full batch leaves at once")
+	l.add(queued(3, "c", options, now))
+	require.Nil(t, l.take(now.Add(19*time.Millisecond)))
+	require.Len(t, l.take(now.Add(20*time.Millisecond)), 1)
+}
+
+func TestRewindTo(t *testing.T) {
+	for name, c := range map[string]struct {
+		metadata string
+		high     int64
+		known    bool
+		to       int64
+		back     bool
+	}{
+		"the database has it":             {metadata(9), 9, true, 0, false},
+		"the database has more":           {metadata(9), 12, true, 0, false},
+		"the database has lost some":      {metadata(9), 4, true, 5, true},
+		"the database has lost all":       {metadata(9), 0, false, 0, true},
+		"an offset set by hand":           {"", 4, true, 0, false},
+		"an offset of another client":     {"onceward:1:x", 4, true, 0, false},
+		"a group that has never consumed": {"", 0, false, 0, false},
+	} {
+		to, back := rewindTo(c.metadata, c.high, c.known)
+		require.Equal(t, c.back, back, name)
+		require.Equal(t, c.to, to, name)
+	}
+}
