@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,34 +12,23 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// Headers of CloudEvents 1.0 in Kafka's binary mode, as the relay writes them
-// with header_style: cloudevents.
-const (
-	ceSpecVersion = "ce_specversion"
-	ceID          = "ce_id" // the full key
-	ceSource      = "ce_source"
-	ceType        = "ce_type"
-	ceTime        = "ce_time"
-	ceSubject     = "ce_subject" // the aggregate id
-)
-
-// EventFromRecord reads an event from a Kafka record in one of two header
-// styles: onceward, known by the header idempotency-key, and CloudEvents 1.0
-// binary mode. It is pure, strict, and knows no Kafka client.
+// EventFromRecord reads an event from a Kafka record in any of the relay's
+// header styles: onceward and debezium, known by the header idempotency-key,
+// and CloudEvents 1.0 binary mode. It is pure, strict, and knows no Kafka client.
 //
 // The idempotency key and the event type must be there exactly once; other
 // headers of the contract at most once, and valid when they are there. Headers
 // outside the contract go into Event.Headers whatever they hold. The error is
 // a [*MalformedError]. Source is left for the caller to fill in.
 //
-// The header style of Debezium is not read: its id carries no namespace.
+// What Debezium itself writes is not read: its id carries no namespace.
 func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
 	r := reader{headers: headers}
 	ev := Event{AggregateID: key, Payload: value, RecordHeaders: headers}
 	switch {
 	case r.count(outbox.HeaderKey) > 0:
 		r.onceward(&ev)
-	case r.count(ceSpecVersion) > 0 || r.count(ceID) > 0:
+	case r.count(outbox.HeaderCESpecVersion) > 0 || r.count(outbox.HeaderCEID) > 0:
 		r.cloudEvents(&ev)
 	default:
 		return Event{}, &MalformedError{
@@ -49,7 +39,8 @@ func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
 	r.replay(&ev)
 	ev.ContentType = r.optional(contentType(headers))
 	// Tracing libraries add a traceparent of their own; the last one counts.
-	ev.Traceparent = r.last(outbox.HeaderTraceparent)
+	// ce_traceparent is where the event began, for when that is all there is.
+	ev.Traceparent = cmp.Or(r.last(outbox.HeaderTraceparent), r.last(outbox.HeaderCETraceparent))
 	ev.Headers = r.others()
 	if r.err != nil {
 		return Event{}, r.err
@@ -66,24 +57,39 @@ type reader struct {
 
 func (r *reader) onceward(ev *Event) {
 	ev.Key = r.key(outbox.HeaderKey)
-	ev.Type = r.required(outbox.HeaderEventType)
+	if r.count(outbox.HeaderEventType) == 0 && r.count(outbox.HeaderDebeziumType) > 0 {
+		r.debezium(ev)
+	} else {
+		ev.Type = r.required(outbox.HeaderEventType)
+	}
 	ev.AggregateType = r.optional(outbox.HeaderAggregateType)
 	ev.OccurredAt = r.time(outbox.HeaderOccurredAt)
 	ev.Position = r.optional(outbox.HeaderPosition)
 }
 
+// debezium reads what the style has of its own. Id says the same as the key, or
+// one of them was changed on the way.
+func (r *reader) debezium(ev *Event) {
+	ev.Type = r.required(outbox.HeaderDebeziumType)
+	r.required(outbox.HeaderDebeziumID)
+	if id := r.uuid(outbox.HeaderDebeziumID); id != ev.Key.UUID() {
+		r.fail(outbox.HeaderDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
+	}
+}
+
 func (r *reader) cloudEvents(ev *Event) {
-	if v := r.required(ceSpecVersion); v != "1.0" {
-		r.fail(ceSpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
+	if v := r.required(outbox.HeaderCESpecVersion); v != "1.0" {
+		r.fail(outbox.HeaderCESpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
 	}
-	ev.Key = r.key(ceID)
-	if v := r.required(ceSource); v != ev.Key.Namespace() {
-		r.fail(ceSource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
+	ev.Key = r.key(outbox.HeaderCEID)
+	if v := r.required(outbox.HeaderCESource); v != ev.Key.Namespace() {
+		r.fail(outbox.HeaderCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
 	}
-	ev.Type = r.required(ceType)
-	ev.OccurredAt = r.time(ceTime)
+	ev.Type = r.required(outbox.HeaderCEType)
+	ev.AggregateType = r.optional(outbox.HeaderCEAggregateType)
+	ev.OccurredAt = r.time(outbox.HeaderCETime)
 	ev.Position = r.optional(outbox.HeaderPosition)
-	if subject := r.optional(ceSubject); ev.AggregateID == nil && subject != "" {
+	if subject := r.optional(outbox.HeaderCESubject); ev.AggregateID == nil && subject != "" {
 		ev.AggregateID = []byte(subject)
 	}
 }

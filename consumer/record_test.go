@@ -1,7 +1,9 @@
 package consumer_test
 
 import (
+	"encoding/json"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -56,6 +58,59 @@ func TestEventFromRecordCloudEvents(t *testing.T) {
 	require.Equal(t, "key wins", string(ev.AggregateID))
 }
 
+func TestEventFromRecordDebezium(t *testing.T) {
+	hs := headers(
+		"id", someKey[9:], "eventType", "OrderPaid", "idempotency-key", someKey, "aggregate-type", "order",
+		"content-type", "application/json", "occurred-at", "2025-10-17T12:00:00.123456Z", "position", "0/16B3748", "tenant", "a",
+	)
+	ev, err := consumer.EventFromRecord([]byte("order-1"), []byte("{}"), hs)
+	require.NoError(t, err)
+	require.Equal(t, consumer.Event{
+		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: []byte("order-1"),
+		Payload: []byte("{}"), ContentType: "application/json",
+		OccurredAt: time.Date(2025, 10, 17, 12, 0, 0, 123456000, time.UTC),
+		Position:   "0/16B3748", Headers: map[string]string{"tenant": "a"}, RecordHeaders: hs,
+	}, ev)
+}
+
+// The three styles of the relay, by the contract's golden records (the
+// publisher's tests write them), say the same about an event.
+func TestEventFromRecordReadsEveryStyle(t *testing.T) {
+	text, err := os.ReadFile("../outbox/testdata/records.json")
+	require.NoError(t, err)
+	var styles map[string][][2]string
+	require.NoError(t, json.Unmarshal(text, &styles))
+	require.Len(t, styles, 3)
+	for style, pairs := range styles {
+		var hs []consumer.Header
+		for _, pair := range pairs {
+			hs = append(hs, consumer.Header{Name: pair[0], Value: []byte(pair[1])})
+		}
+		ev, err := consumer.EventFromRecord([]byte("order-1"), []byte("{}"), hs)
+		require.NoError(t, err, style)
+		require.Equal(t, consumer.Event{
+			Key: mustKey(t, "shop:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Type: "OrderPaid", AggregateType: "order",
+			AggregateID: []byte("order-1"), Payload: []byte("{}"), ContentType: "application/json",
+			OccurredAt: time.Date(2026, 10, 1, 12, 30, 0, 123456000, time.UTC), Traceparent: "00-aa-bb-01", Position: "0/16B3748",
+			ReplayID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000a"), ReplayMode: consumer.ReplayReprocess, ReplayGroup: "billing",
+			RepairID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000b"),
+			Headers:  map[string]string{"tenant": "acme", "z": "1"}, RecordHeaders: hs,
+		}, ev, style)
+	}
+}
+
+// Where a tracing library wrote its own traceparent, that one counts; where it
+// was lost on the way, what the event began with.
+func TestCloudEventsTraceparent(t *testing.T) {
+	ce := []string{"ce_specversion", "1.0", "ce_id", someKey, "ce_source", "payments", "ce_type", "X", "ce_traceparent", "00-began"}
+	ev, err := consumer.EventFromRecord(nil, nil, headers(ce...))
+	require.NoError(t, err)
+	require.Equal(t, "00-began", ev.Traceparent)
+	ev, err = consumer.EventFromRecord(nil, nil, headers(append(ce, "traceparent", "00-hop")...))
+	require.NoError(t, err)
+	require.Equal(t, "00-hop", ev.Traceparent)
+}
+
 func TestEventFromRecordReplay(t *testing.T) {
 	id := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5b")
 	base := headers("idempotency-key", someKey, "event-type", "OrderPaid")
@@ -93,6 +148,9 @@ func TestEventFromRecordRefuses(t *testing.T) {
 	}{
 		"nothing":             {nil, "idempotency-key", "missing"},
 		"debezium":            {[]string{"id", someKey[9:], "eventType", "OrderPaid"}, "idempotency-key", "missing"},
+		"debezium, no id":     {[]string{"idempotency-key", someKey, "eventType", "X"}, "id", "missing"},
+		"debezium, other id":  {[]string{"idempotency-key", someKey, "eventType", "X", "id", uuid.NewString()}, "id", "is not the UUID"},
+		"debezium, no type":   {[]string{"idempotency-key", someKey, "eventType", "", "id", someKey[9:]}, "eventType", "empty"},
 		"two keys":            {ok("idempotency-key", someKey), "idempotency-key", "2 times"},
 		"empty key":           {[]string{"idempotency-key", "", "event-type", "X"}, "idempotency-key", "empty"},
 		"bad key":             {[]string{"idempotency-key", "payments:42", "event-type", "X"}, "idempotency-key", "36 lower-case"},
@@ -147,6 +205,7 @@ func TestEventFromRecordIsTotal(t *testing.T) {
 	names := []string{
 		"idempotency-key", "event-type", "aggregate-type", "content-type", "Content-Type", "occurred-at", "traceparent", "position",
 		"replay-id", "replay-mode", "replay-group", "repair-id", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject",
+		"ce_aggregatetype", "ce_traceparent", "id", "eventType",
 	}
 	value := rapid.OneOf(
 		rapid.SampledFrom([]string{someKey, "payments", "OrderPaid", "1.0", "2025-10-17T12:00:00Z", "redeliver", "reprocess", someKey[9:], ""}),

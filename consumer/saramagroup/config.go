@@ -18,6 +18,8 @@ const (
 	DefaultCommitInterval = time.Second
 	DefaultDrainTimeout   = 5 * time.Second
 	DefaultConcurrency    = 1
+	// DefaultSessionTimeout is that of Kafka's own clients since 3.0.
+	DefaultSessionTimeout = 45 * time.Second
 	DefaultMaxHeld        = 1000
 	DefaultMaxHeldBytes   = 16 << 20
 )
@@ -52,6 +54,12 @@ type Config struct {
 	// the end of each session as well. A crash redelivers what was finished
 	// since, which the claims then know. Default [DefaultCommitInterval].
 	CommitInterval time.Duration
+	// SessionTimeout is how long Kafka waits for a member that is silent, dead or
+	// stopped, before others get its partitions. Brokers accept 6 s to 30 min
+	// unless told otherwise. Give consumer.Config the same, so that a stopped
+	// process loses its claims at about the same time. At least 1 s; default
+	// [DefaultSessionTimeout].
+	SessionTimeout time.Duration
 	// DrainTimeout is how long the message in hand may go on when the session
 	// ends, by a rebalance or the end of the context, before it is rolled back.
 	// Less than a minute, Kafka's rebalance timeout; default
@@ -112,6 +120,7 @@ func (c Config) withDefaults() Config {
 		{&c.RetryMax, DefaultRetryMax},
 		{&c.CommitInterval, DefaultCommitInterval},
 		{&c.DrainTimeout, DefaultDrainTimeout},
+		{&c.SessionTimeout, DefaultSessionTimeout},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -148,6 +157,9 @@ func (c Config) validate() error {
 	}
 	if c.CommitInterval < 0 {
 		return fmt.Errorf("config: CommitInterval %s: want more than 0", c.CommitInterval)
+	}
+	if c.SessionTimeout < time.Second {
+		return fmt.Errorf("config: SessionTimeout %s: want at least 1s", c.SessionTimeout)
 	}
 	if c.DrainTimeout < 0 || c.DrainTimeout >= rebalanceTimeout {
 		return fmt.Errorf("config: DrainTimeout %s: want more than 0 and less than %s", c.DrainTimeout, rebalanceTimeout)

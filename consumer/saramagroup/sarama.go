@@ -6,14 +6,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// Times of the group membership.
-const (
-	// sessionTimeout is that of Kafka's own clients since 3.0, and that of the
-	// claims (consumer.DefaultSessionTimeout): a stopped process loses its
-	// partitions and its claims at about the same time.
-	sessionTimeout   = 45 * time.Second
-	rebalanceTimeout = 60 * time.Second
-)
+// rebalanceTimeout is how long a rebalance waits for a member to give up what it
+// has in hand.
+const rebalanceTimeout = 60 * time.Second
 
 // SaramaConfig returns the configuration with which [Run] consumes, or the
 // first thing that is wrong with c. Five of sarama's defaults can each lose an
@@ -38,7 +33,8 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	s.Consumer.IsolationLevel = sarama.ReadCommitted
 	s.Consumer.Return.Errors = true
 	s.Consumer.Group.ResetInvalidOffsets = false
-	s.Consumer.Group.Session.Timeout = sessionTimeout
+	s.Consumer.Group.Session.Timeout = c.SessionTimeout
+	s.Consumer.Group.Heartbeat.Interval = min(3*time.Second, c.SessionTimeout/4)
 	s.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
 	// Sticky in the eager protocol: a rebalance ends every claim, and so no
 	// claim outlives the generation in which its offsets may be committed.
