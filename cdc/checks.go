@@ -86,23 +86,34 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	return nil
 }
 
+// checkTable demands the tables of the publication, logged down to the last
+// partition.
 func checkTable(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	for _, t := range publishedTables {
+		if err := checkOneTable(ctx, conn, cfg, t.name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkOneTable(ctx context.Context, conn *pgx.Conn, cfg Config, table string) error {
 	var unlogged *string
 	var usable bool
 	err := conn.QueryRow(ctx, `SELECT (SELECT l.relname::text FROM pg_catalog.pg_class l
 		WHERE l.relpersistence <> 'p' AND (l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_catalog.pg_partition_tree(c.oid))) LIMIT 1),
 		pg_catalog.has_schema_privilege(n.oid, 'USAGE')
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname = 'onceward' AND c.relname = 'outbox'`).Scan(&unlogged, &usable)
+		WHERE n.nspname = 'onceward' AND c.relname = $1`, table).Scan(&unlogged, &usable)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.outbox does not exist in database %q", conn.Config().Database),
-			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication)}
+		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.%s does not exist in database %q", table, conn.Config().Database),
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (when that finds nothing to do, the table was dropped or renamed by hand: restore it)"}
 	}
 	if err != nil {
-		return fmt.Errorf("look up onceward.outbox: %w", err)
+		return fmt.Errorf("look up onceward.%s: %w", table, err)
 	}
 	if !usable {
-		return rightsError(conn.Config().User, "USAGE", "schema onceward")
+		return rightsError(ctx, conn, "USAGE", "schema onceward")
 	}
 	if unlogged != nil {
 		return &StartError{Code: CodeTableUnlogged, What: fmt.Sprintf("table onceward.%s is not logged, so its rows never reach the log", *unlogged),
@@ -111,47 +122,79 @@ func checkTable(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
-// checkColumns compares the table with what the decoder needs, before the first
-// row comes.
+// CheckColumns compares the tables, as they are now, with what the relay needs. A
+// table that lacks a column, or has it with another type, is a [*StartError] with
+// its name.
+func CheckColumns(ctx context.Context, conn *pgx.Conn) error {
+	return checkColumns(ctx, conn, Config{})
+}
+
+// checkColumns is done before the first row comes.
 func checkColumns(ctx context.Context, conn *pgx.Conn, _ Config) error {
-	rows, err := conn.Query(ctx, `SELECT attname::text, atttypid::oid FROM pg_catalog.pg_attribute
-		WHERE attrelid = 'onceward.outbox'::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`)
-	if err != nil {
-		return fmt.Errorf("read columns of onceward.outbox: %w", err)
+	for _, t := range publishedTables {
+		if err := checkLayout(ctx, conn, t); err != nil {
+			return err
+		}
 	}
-	r := relation{namespace: "onceward", name: "outbox"}
+	return nil
+}
+
+func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {
+	rows, err := conn.Query(ctx, `SELECT attname::text, atttypid::oid FROM pg_catalog.pg_attribute
+		WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum`, "onceward."+t.name)
+	if err != nil {
+		return fmt.Errorf("read columns of onceward.%s: %w", t.name, err)
+	}
+	r := relation{namespace: "onceward", name: t.name}
 	r.columns, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (c column, err error) {
 		return c, row.Scan(&c.name, &c.oid)
 	})
 	if err != nil {
-		return fmt.Errorf("read columns of onceward.outbox: %w", err)
+		return fmt.Errorf("read columns of onceward.%s: %w", t.name, err)
 	}
-	if _, err := newLayout(r); err != nil {
-		return &StartError{Code: CodeColumn, What: err.Error(), Cure: "restore the column as docs/contract.md has it; ALTER TABLE … RENAME COLUMN … if it was renamed"}
+	if wrong := t.layout(r).wrong; wrong != nil {
+		return &StartError{Code: CodeColumn, What: wrong.Error(), Cure: "restore the column as docs/contract.md has it; ALTER TABLE … RENAME COLUMN … if it was renamed"}
 	}
 	return nil
 }
 
 func checkRights(ctx context.Context, conn *pgx.Conn, _ Config) error {
-	var table, privilege, role string
-	err := conn.QueryRow(ctx, `SELECT t, p, current_user::text FROM (VALUES
+	var table, privilege string
+	err := conn.QueryRow(ctx, `SELECT t, p FROM (VALUES
 		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
 		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
-		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE')) need(t, p)
-		WHERE NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &role)
+		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
+		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE')) need(t, p)
+		WHERE CASE WHEN t = '`+resultsTable+`' AND pg_catalog.to_regclass(t) IS NULL THEN false
+			ELSE NOT pg_catalog.has_table_privilege(t, p) END LIMIT 1`).Scan(&table, &privilege)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read rights of the role: %w", err)
 	}
-	return rightsError(role, privilege, table)
+	return rightsError(ctx, conn, privilege, table)
 }
 
-func rightsError(role, privilege, object string) error {
-	quoted := pgx.Identifier{role}.Sanitize()
+// resultsTable came with schema version 4: a database may lack it.
+const resultsTable = "onceward.control_results"
+
+// rightsError names all rights that the relay needs, so that one cure is enough.
+func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) error {
+	var role string
+	var results bool
+	err := conn.QueryRow(ctx, `SELECT current_user::text, EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname || '.' || c.relname = $1)`, resultsTable).Scan(&role, &results)
+	if err != nil {
+		return fmt.Errorf("look up %s: %w", resultsTable, err)
+	}
+	writes := "onceward.relay_state, onceward.dead_letters"
+	if results {
+		writes += ", " + resultsTable
+	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO %[1]s;", quoted)}
+		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[1]s;",
+			pgx.Identifier{role}.Sanitize(), writes)}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a

@@ -1,11 +1,13 @@
-// Package cdc reads committed rows of the outbox from PostgreSQL's log, in
-// commit order, and confirms to the replication slot what has ended.
+// Package cdc reads committed rows of the outbox, of the operator's replays and
+// of the operator's controls from PostgreSQL's log, in commit order, and confirms
+// to the replication slot what has ended.
 //
 // # Guarantee
 //
 // Every row of a committed transaction is delivered at least once, after its
 // commit and in commit order; rows of rolled-back transactions and savepoints
-// are not. The slot is confirmed only up to positions that the caller gave to
+// are not. The three tables share that one order, so that a word of the operator
+// stands among the events exactly where it was committed. The slot is confirmed only up to positions that the caller gave to
 // [Reader.Confirm], so nothing is forgotten by the server before it has ended.
 //
 // # How
@@ -31,5 +33,12 @@
 // mends it ([StartError]); a slot that another process holds is
 // [ErrSlotActive]. Run ends with the error of the connection or of the decoder;
 // the caller opens a new reader, and skips what has ended by the position it
-// gives to Open.
+// gives to [Reader.Resume].
+//
+// What is wrong with one row ends nothing, because it would for ever: the row is
+// delivered in its place and says so. [Item].Bad: the row breaks the contract by
+// itself, whoever reads it. [Item].Incomplete: its table had another layout when
+// it was written, which the row in the table may have outlived. Only what is
+// wrong with the stream, or with the columns by which rows are told apart, is a
+// [DecodeError].
 package cdc

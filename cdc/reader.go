@@ -248,9 +248,9 @@ func (r *Reader) streamError(pg *pgconn.PgError) error {
 	if pg.Code == "42704" && strings.Contains(pg.Message, "publication") {
 		return &StartError{Code: CodePublicationMissing, Err: pg,
 			What: fmt.Sprintf("publication %s did not exist when rows that are still to be read were written", r.cfg.Publication),
-			Cure: fmt.Sprintf("the slot cannot pass these rows; they are in onceward.outbox and not all in Kafka. Make the publication again, and a new slot: "+
-				"outboxctl migrate up --side outbox --relay %s; SELECT pg_drop_replication_slot('%s'); DELETE FROM onceward.relay_state WHERE slot = '%s';",
-				relayOf(r.cfg.Publication), r.cfg.Slot, r.cfg.Slot)}
+			Cure: fmt.Sprintf("the slot cannot pass these rows by itself; they are in onceward.outbox and not all in Kafka. Compare table and topic; "+
+				"to accept the gap, make the publication again and lead the slot past them: outboxctl migrate up --side outbox --relay %s; then %s",
+				relayOf(r.cfg.Publication), AcceptGap(r.cfg.Slot))}
 	}
 	return fmt.Errorf("server ended the stream: %w", pg)
 }
@@ -304,6 +304,9 @@ func (r *Reader) push(ctx context.Context, it Item) error {
 		select {
 		case <-r.queue.space:
 		case <-status.C:
+			if defect == defectMute {
+				continue
+			}
 			if err := r.sendStatus(ctx, false); err != nil {
 				return err
 			}

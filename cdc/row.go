@@ -2,6 +2,7 @@ package cdc
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"time"
 
@@ -11,103 +12,36 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// field is a column of the outbox that the relay needs.
-type field uint8
-
-const (
-	fieldID field = iota
-	fieldNamespace
-	fieldAggregateType
-	fieldAggregateID
-	fieldEventType
-	fieldPayload
-	fieldContentType
-	fieldHeaders
-	fieldTraceparent
-	fieldCreatedAt
-	fieldTxID
-	fieldSeq
-	fieldCount
-	fieldNone = fieldCount // a column that the relay does not need
-)
-
-// fieldSpec says how a needed column must look.
-type fieldSpec struct {
-	name     string
-	oid      uint32
-	typ      string
-	nullable bool
-}
-
-var fieldSpecs = [fieldCount]fieldSpec{
-	fieldID:            {"id", pgtype.UUIDOID, "uuid", false},
-	fieldNamespace:     {"namespace", pgtype.TextOID, "text", false},
-	fieldAggregateType: {"aggregate_type", pgtype.TextOID, "text", false},
-	fieldAggregateID:   {"aggregate_id", pgtype.TextOID, "text", false},
-	fieldEventType:     {"event_type", pgtype.TextOID, "text", false},
-	fieldPayload:       {"payload", pgtype.ByteaOID, "bytea", true},
-	fieldContentType:   {"content_type", pgtype.TextOID, "text", false},
-	fieldHeaders:       {"headers", pgtype.JSONBOID, "jsonb", true},
-	fieldTraceparent:   {"traceparent", pgtype.TextOID, "text", true},
-	fieldCreatedAt:     {"created_at", pgtype.TimestamptzOID, "timestamptz", false},
-	fieldTxID:          {"tx_id", xid8OID, "xid8", false},
-	fieldSeq:           {"seq", pgtype.Int8OID, "bigint", false},
-}
-
-const xid8OID = 5069
-
-// layout maps the columns of one version of the outbox, in the order in which
-// the server sends them, to fields. Columns are found by name, so that added,
-// dropped and reordered ones do no harm.
-type layout []field
-
-// newLayout makes the layout of a relation. A needed column that is gone, or
-// that has another type, is an error with its name.
-func newLayout(r relation) (layout, error) {
-	l := make(layout, len(r.columns))
-	var seen [fieldCount]bool
-	for i, c := range r.columns {
-		l[i] = fieldNone
-		for f, spec := range fieldSpecs {
-			if spec.name != c.name {
-				continue
-			}
-			varchar := spec.oid == pgtype.TextOID && c.oid == pgtype.VarcharOID // the same bytes
-			if spec.oid != c.oid && !varchar {
-				return nil, fmt.Errorf("table %s.%s: column %s has type oid %d, want %s (oid %d); change it back with ALTER TABLE … ALTER COLUMN … TYPE %s",
-					r.namespace, r.name, c.name, c.oid, spec.typ, spec.oid, spec.typ)
-			}
-			l[i], seen[f] = field(f), true
-		}
-	}
-	for f, ok := range seen {
-		if !ok {
-			return nil, fmt.Errorf("table %s.%s: column %s (%s) is missing; the relay needs it, restore it or run `outboxctl migrate status --side outbox`",
-				r.namespace, r.name, fieldSpecs[f].name, fieldSpecs[f].typ)
-		}
-	}
-	return l, nil
-}
-
 // postgresEpoch is 2000-01-01 UTC, from which timestamps are counted, in Unix
 // microseconds.
 const postgresEpoch = 946684800 * 1_000_000
+
+// tuple is one decoded row of any of the tables.
+type tuple struct {
+	row   *outbox.Row // the columns that the tables share
+	order *order      // those of the operator's tables; nil for the outbox
+	bad   error       // what is wrong with this row, and with no other
+}
 
 // rowDecoder decodes tuples into rows. It is not safe for concurrent use.
 type rowDecoder struct {
 	names intern
 }
 
-// decode decodes one tuple. The row owns its bytes: one copy is made of the
-// whole tuple, because the connection reuses its buffer.
-func (d *rowDecoder) decode(l layout, w wire) (*outbox.Row, error) {
+// decode decodes one tuple. The row owns its bytes, because the connection
+// reuses its buffer; columns that nobody needs are not kept. The error is about
+// the stream: the message is not what the protocol or the type's send function
+// makes.
+func (d *rowDecoder) decode(l *layout, w wire) (tuple, error) {
 	n := int(w.uint16("number of columns"))
-	if w.err == nil && n != len(l) {
-		return nil, fmt.Errorf("decode Insert: %d columns, the relation has %d", n, len(l))
+	if w.err == nil && n != len(l.fields) {
+		return tuple{}, fmt.Errorf("decode Insert: %d columns, the relation has %d", n, len(l.fields))
 	}
-	w.data = append(make([]byte, 0, len(w.data)), w.data...)
-	row := new(outbox.Row)
-	for _, f := range l {
+	t := tuple{row: new(outbox.Row)}
+	if l.table != &outboxTable {
+		t.order = new(order)
+	}
+	for _, f := range l.fields {
 		kind := w.uint8("column kind")
 		var value []byte
 		switch kind {
@@ -120,33 +54,63 @@ func (d *rowDecoder) decode(l layout, w wire) (*outbox.Row, error) {
 			}
 		}
 		if w.err != nil {
-			return nil, fmt.Errorf("decode Insert: %w", w.err)
+			return tuple{}, fmt.Errorf("decode Insert: %w", w.err)
 		}
 		if f == fieldNone {
 			continue
 		}
-		if err := d.set(row, f, kind, value); err != nil {
-			return nil, fmt.Errorf("decode Insert: column %s: %w", fieldSpecs[f].name, err)
+		if kind == 'n' {
+			t.null(l.table, f)
+			continue
+		}
+		if err := d.set(&t, f, kind, value); err != nil {
+			return tuple{}, fmt.Errorf("decode Insert: column %s: %w", fieldSpecs[f].name, err)
 		}
 	}
 	if err := finish(&w, "Insert"); err != nil {
-		return nil, err
+		return tuple{}, err
 	}
-	return row, nil
+	own(t.row)
+	return t, nil
 }
 
-// set stores one column value into the row.
-func (d *rowDecoder) set(row *outbox.Row, f field, kind byte, v []byte) error {
-	spec := &fieldSpecs[f]
-	if kind == 'n' {
-		if !spec.nullable {
-			return fmt.Errorf("is NULL")
-		}
-		return nil
+// null takes note of a NULL where the contract has none. The table's owner can
+// drop a NOT NULL, and put it back.
+func (t *tuple) null(of *table, f field) {
+	if of.uses[f] >= required {
+		t.spoil(fmt.Errorf("column %s is NULL", fieldSpecs[f].name))
 	}
+}
+
+// spoil keeps the first thing that is wrong with the row.
+func (t *tuple) spoil(err error) {
+	if t.bad == nil {
+		t.bad = err
+	}
+}
+
+// own moves what the row refers to out of the connection's buffer, in one piece
+// of memory. NULL stays nil, and empty stays empty.
+func own(row *outbox.Row) {
+	n := len(row.AggregateID) + len(row.Payload) + len(row.Headers) + len(row.Traceparent)
+	buf := make([]byte, 0, n)
+	for _, b := range [...]*[]byte{&row.AggregateID, &row.Payload, &row.Headers, &row.Traceparent} {
+		if *b == nil {
+			continue
+		}
+		from := len(buf)
+		buf = append(buf, *b...)
+		*b = buf[from:len(buf):len(buf)]
+	}
+}
+
+// set stores one value.
+func (d *rowDecoder) set(t *tuple, f field, kind byte, v []byte) error {
+	spec := &fieldSpecs[f]
 	if kind == 't' && spec.oid != pgtype.TextOID {
 		return fmt.Errorf("came as text, want the binary form of %s", spec.typ)
 	}
+	row := t.row
 	switch f {
 	case fieldNamespace:
 		row.Namespace = d.names.get(v)
@@ -164,46 +128,77 @@ func (d *rowDecoder) set(row *outbox.Row, f field, kind byte, v []byte) error {
 		row.Traceparent = v
 	case fieldHeaders:
 		if len(v) < 1 || v[0] != 1 {
-			return fmt.Errorf("jsonb of an unknown version")
+			return errors.New("jsonb of an unknown version")
 		}
 		row.Headers = v[1:]
+	case fieldMode, fieldAction, fieldReplayGroup, fieldTopic, fieldReason, fieldRequestedBy:
+		d.setOrder(t.order, f, v)
 	default:
-		return setFixed(row, f, v)
+		return t.setFixed(f, v)
 	}
 	return nil
 }
 
+// setOrder stores the texts of the operator's tables.
+func (d *rowDecoder) setOrder(o *order, f field, v []byte) {
+	switch f {
+	case fieldReplayGroup:
+		o.group = d.names.get(v)
+	case fieldTopic:
+		o.topic = d.names.get(v)
+	case fieldReason:
+		o.reason = d.names.get(v) // one request has many rows
+	case fieldRequestedBy:
+		o.requestedBy = d.names.get(v)
+	default: // mode or action
+		o.kind = d.names.get(v)
+	}
+}
+
 // setFixed stores the columns of a fixed size.
-func setFixed(row *outbox.Row, f field, v []byte) error {
+func (t *tuple) setFixed(f field, v []byte) error {
 	want := 8
-	if f == fieldID {
+	switch fieldSpecs[f].oid {
+	case pgtype.UUIDOID:
 		want = 16
+	case pgtype.BoolOID:
+		want = 1
 	}
 	if len(v) != want {
 		return fmt.Errorf("has %d bytes, want %d", len(v), want)
 	}
 	switch f {
 	case fieldID:
-		row.ID = uuid.UUID(v)
+		t.row.ID = uuid.UUID(v)
+	case fieldReplayID, fieldControlID:
+		t.order.id = uuid.UUID(v)
+	case fieldLetterID:
+		t.order.letter = uuid.UUID(v)
+	case fieldPayloadNull:
+		t.order.payloadNull = v[0] != 0
 	case fieldCreatedAt:
 		us := int64(binary.BigEndian.Uint64(v))
-		if us > maxTimestamp || us < -maxTimestamp {
-			return fmt.Errorf("is infinite or absurd")
+		if us > maxTimestamp || us < minTimestamp {
+			t.spoil(errors.New("column created_at is infinite or absurd"))
+			return nil
 		}
-		row.CreatedAt = time.UnixMicro(us + postgresEpoch).UTC()
+		t.row.CreatedAt = time.UnixMicro(us + postgresEpoch).UTC()
 	case fieldTxID:
-		row.TxID = binary.BigEndian.Uint64(v)
+		t.row.TxID = binary.BigEndian.Uint64(v)
 	case fieldSeq:
-		row.Seq = int64(binary.BigEndian.Uint64(v))
+		t.row.Seq = int64(binary.BigEndian.Uint64(v))
 	default:
-		return fmt.Errorf("is not a field of a fixed size")
+		return errors.New("is not a field of a fixed size")
 	}
 	return nil
 }
 
-// maxTimestamp bounds created_at to some 8,000 years around 2000, in
-// microseconds; infinity and what RFC 3339 cannot write lie beyond it.
-const maxTimestamp = 7999 * 365 * 24 * 3600 * 1_000_000
+// Bounds of created_at, in microseconds since 2000: from the year 1 to some time
+// in 9993. Infinity and what RFC 3339 cannot write lie beyond.
+const (
+	minTimestamp = -730_119 * 24 * 3600 * 1_000_000
+	maxTimestamp = 7999 * 365 * 24 * 3600 * 1_000_000
+)
 
 // intern returns equal strings for equal bytes without allocating, as names of
 // types repeat in every row. It is bounded: it keeps strings up to

@@ -68,7 +68,7 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 // createSlotSQL returns the statement that makes the slot; the names in it were
 // validated. Servers before 17 have no failover slots.
 func createSlotSQL(cfg Config, conn *pgx.Conn) string {
-	if cfg.FailoverSlot && serverMajor(conn) >= 17 {
+	if cfg.FailoverSlot && ServerMajor(conn) >= 17 {
 		return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput', false, false, true);", cfg.Slot)
 	}
 	return fmt.Sprintf("SELECT pg_catalog.pg_create_logical_replication_slot('%s', 'pgoutput');", cfg.Slot)
@@ -78,8 +78,9 @@ func dropSlot(slot string) string {
 	return fmt.Sprintf("SELECT pg_drop_replication_slot('%s');", slot)
 }
 
-// serverMajor reads the major version that the server told at login.
-func serverMajor(conn *pgx.Conn) int {
+// ServerMajor returns the server's major version, as it told it at login; 0 when
+// it cannot be read.
+func ServerMajor(conn *pgx.Conn) int {
 	var major int
 	if _, err := fmt.Sscanf(conn.PgConn().ParameterStatus("server_version"), "%d", &major); err != nil {
 		return 0

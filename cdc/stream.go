@@ -1,15 +1,18 @@
 package cdc
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
 )
 
-// DecodeError: the stream holds what this version cannot take for an event: a
-// message out of order, a needed column that is gone, a forged row. To read it
-// again gives the same, so the relay stops; the slot has not moved past it.
+// DecodeError: the stream itself is not what this version understands: a message
+// out of order or cut short, rows that nobody can tell apart any more because
+// the column of their id is gone. To read it again gives the same, so the relay
+// stops; the slot has not moved past it. What is wrong with one row alone is no
+// DecodeError but [Item].Bad, or Incomplete.
 type DecodeError struct {
 	Err error
 }
@@ -26,8 +29,8 @@ type stream struct {
 	// skip is the position up to which everything has ended: transactions with
 	// a commit end at or before it make no items.
 	skip      pglogrepl.LSN
-	received  pglogrepl.LSN     // highest position that was read whole
-	relations map[uint32]layout // nil layout: a table that makes no events
+	received  pglogrepl.LSN      // highest position that was read whole
+	relations map[uint32]*layout // nil: a table that makes no items
 	rows      rowDecoder
 	ignored   uint64 // updates, deletes, truncates, rows of other tables
 
@@ -54,7 +57,7 @@ func (s *stream) change(kind byte, data []byte) (it Item, ok bool, err error) {
 	case msgMessage:
 		var m logical
 		if m, err = decodeLogical(data); err == nil {
-			it, ok = decodeMarker(m)
+			it, ok = s.logical(m)
 		}
 	case msgOrigin, msgType:
 	default:
@@ -98,9 +101,10 @@ func (s *stream) commitTx(data []byte) (Item, bool, error) {
 	if !s.open || c.commitLSN != s.begin.commitLSN {
 		return Item{}, false, fmt.Errorf("commit at %s without its beginning", c.commitLSN)
 	}
-	s.open = false
+	skipped := s.skipped
+	s.open, s.skipped = false, false
 	s.received = max(s.received, c.endLSN)
-	if s.skipped {
+	if skipped {
 		if c.endLSN > s.skip {
 			return Item{}, false, fmt.Errorf("transaction %d ends at %s, behind the checkpoint %s that cuts through it: the checkpoint is not of this log", s.begin.xid, c.endLSN, s.skip)
 		}
@@ -115,24 +119,33 @@ func (s *stream) relation(data []byte) error {
 		return err
 	}
 	if s.relations == nil {
-		s.relations = make(map[uint32]layout)
+		s.relations = make(map[uint32]*layout)
 	}
-	if rel.namespace != "onceward" || rel.name != "outbox" {
-		s.relations[rel.oid] = nil
-		return nil
+	s.relations[rel.oid] = placed(s.relations[rel.oid], newLayout(rel))
+	return nil
+}
+
+// logical finds our own messages. A transactional one is part of its
+// transaction, and skipped with it.
+func (s *stream) logical(m logical) (Item, bool) {
+	if m.transactional && s.skipped {
+		return Item{}, false
 	}
-	s.relations[rel.oid], err = newLayout(rel)
-	return err
+	it, ok := decodeMarker(m)
+	if m.transactional {
+		it.Commit = s.begin.commitLSN
+	}
+	return it, ok
 }
 
 func (s *stream) insert(data []byte) (Item, bool, error) {
 	if !s.open {
-		return Item{}, false, fmt.Errorf("row outside a transaction")
+		return Item{}, false, errors.New("row outside a transaction")
 	}
 	if s.skipped {
 		return Item{}, false, nil
 	}
-	oid, tuple, err := decodeInsert(data)
+	oid, w, err := decodeInsert(data)
 	if err != nil {
 		return Item{}, false, err
 	}
@@ -144,18 +157,40 @@ func (s *stream) insert(data []byte) (Item, bool, error) {
 		s.ignored++
 		return Item{}, false, nil
 	}
-	row, err := s.rows.decode(l, tuple)
+	if l.fatal {
+		return Item{}, false, fmt.Errorf("transaction %d, commit at %s: %w", s.begin.xid, s.begin.commitLSN, l.wrong)
+	}
+	t, err := s.rows.decode(l, w)
 	if err != nil {
 		return Item{}, false, fmt.Errorf("transaction %d, commit at %s: %w", s.begin.xid, s.begin.commitLSN, err)
 	}
+	return s.item(l, t), true, nil
+}
+
+// item makes the item of a row, and judges the row as a whole.
+func (s *stream) item(l *layout, t tuple) Item {
+	it := Item{Kind: l.table.kind, Commit: s.begin.commitLSN, CommitTime: serverTime(s.begin.time)}
 	// True for savepoints and prepared transactions too: the column's default
 	// is the top-level transaction. Anything else was forged or restored, and
 	// would look published before it is.
 	const low = 1<<32 - 1 // the rest is the epoch
-	if row.TxID&low != uint64(s.begin.xid) {
-		return Item{}, false, fmt.Errorf("row %s: tx_id %d is not of the transaction that committed it (xid %d): it was forged, or restored from another cluster; write the event again with outbox.Enqueue", row.ID, row.TxID, s.begin.xid)
+	if t.row.TxID&low != uint64(s.begin.xid) {
+		// Said first: nothing else in a forged row is to be believed.
+		t.bad = fmt.Errorf("tx_id %d is not of the transaction that committed the row (xid %d): it was forged, or restored from another cluster; write it again, with tx_id left to its default", t.row.TxID, s.begin.xid)
 	}
-	return Item{Kind: KindEvent, Row: row, Commit: s.begin.commitLSN, CommitTime: serverTime(s.begin.time)}, true, nil
+	whole := l.wrong == nil
+	switch it.Kind {
+	case KindReplay:
+		it.Row, it.Replay = t.row, t.replay(whole)
+	case KindControl:
+		it.Control = t.control(whole)
+	default:
+		it.Row = t.row
+	}
+	if it.Bad = t.bad; it.Bad == nil && !whole {
+		it.Incomplete = l.wrong
+	}
+	return it
 }
 
 // serverTime converts the protocol's microseconds since 2000-01-01.

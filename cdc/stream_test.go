@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -81,8 +82,7 @@ func TestStreamMapsColumnsByName(t *testing.T) {
 }
 
 func TestStreamTakesVarcharForText(t *testing.T) {
-	cols := outboxColumns()
-	cols[fieldAggregateID].oid = 1043
+	cols := altered(outboxColumns(), "aggregate_id", column{"aggregate_id", 1043})
 	s := new(stream)
 	feed(t, s, relationMessage(outboxOID, "outbox", cols), beginMessage(5, 7))
 	items := feed(t, s, insertMessage(outboxOID, cols, newTestRow(testID, 7, "x")))
@@ -100,40 +100,27 @@ func TestStreamSkipsWhatHasEnded(t *testing.T) {
 func TestStreamRefuses(t *testing.T) {
 	relation := relationMessage(outboxOID, "outbox", outboxColumns())
 	row := newTestRow(testID, 7, "x")
-	without := func(name string) []column {
-		var cols []column
-		for _, c := range outboxColumns() {
-			if c.name != name {
-				cols = append(cols, c)
-			}
-		}
-		return cols
-	}
-	retyped := outboxColumns()
-	retyped[fieldPayload].oid = 25
-	nullKey := newTestRow(testID, 7, "x")
-	delete(nullKey, "aggregate_id")
-	infinite := newTestRow(testID, 7, "x")
-	infinite["created_at"] = new(message).u64(1<<63 - 1).b
+	noID := without(outboxColumns(), "id")
+	noTxID := altered(outboxColumns(), "tx_id", column{"tx_id", 20})
+	fragment := insertMessage(outboxOID, outboxColumns(), row)
 	for name, tc := range map[string]struct {
 		skip     pglogrepl.LSN
 		messages [][]byte
 		want     string
 	}{
-		"unknown message":        {0, [][]byte{{'?'}}, "unknown pgoutput message"},
-		"row outside":            {0, [][]byte{relation, insertMessage(outboxOID, outboxColumns(), row)}, "outside a transaction"},
-		"undescribed table":      {0, [][]byte{beginMessage(1, 7), insertMessage(1, outboxColumns(), row)}, "not described"},
-		"forged tx_id":           {0, [][]byte{relation, beginMessage(1, 8), insertMessage(outboxOID, outboxColumns(), row)}, "forged"},
-		"begin in begin":         {0, [][]byte{beginMessage(1, 8), beginMessage(2, 9)}, "begins inside"},
-		"commit without begin":   {0, [][]byte{commitMessage(1, 2)}, "without its beginning"},
-		"commit of another":      {0, [][]byte{beginMessage(1, 8), commitMessage(2, 3)}, "without its beginning"},
-		"checkpoint cuts":        {104, [][]byte{beginMessage(100, 8), commitMessage(100, 108)}, "cuts through"},
-		"column gone":            {0, [][]byte{relationMessage(outboxOID, "outbox", without("event_type"))}, "column event_type (text) is missing"},
-		"column retyped":         {0, [][]byte{relationMessage(outboxOID, "outbox", retyped)}, "column payload has type oid 25, want bytea"},
-		"required value is NULL": {0, [][]byte{relation, beginMessage(1, 7), insertMessage(outboxOID, outboxColumns(), nullKey)}, "column aggregate_id: is NULL"},
-		"infinite time":          {0, [][]byte{relation, beginMessage(1, 7), insertMessage(outboxOID, outboxColumns(), infinite)}, "created_at: is infinite"},
-		"cut short":              {0, [][]byte{beginMessage(1, 7)[:9]}, "decode Begin"},
-		"bytes left over":        {0, [][]byte{append(beginMessage(1, 7), 0)}, "left over"},
+		"unknown message":      {0, [][]byte{{'?'}}, "unknown pgoutput message"},
+		"row outside":          {0, [][]byte{relation, insertMessage(outboxOID, outboxColumns(), row)}, "outside a transaction"},
+		"undescribed table":    {0, [][]byte{beginMessage(1, 7), insertMessage(1, outboxColumns(), row)}, "not described"},
+		"begin in begin":       {0, [][]byte{beginMessage(1, 8), beginMessage(2, 9)}, "begins inside"},
+		"commit without begin": {0, [][]byte{commitMessage(1, 2)}, "without its beginning"},
+		"commit of another":    {0, [][]byte{beginMessage(1, 8), commitMessage(2, 3)}, "without its beginning"},
+		"checkpoint cuts":      {104, [][]byte{beginMessage(100, 8), commitMessage(100, 108)}, "cuts through"},
+		"id gone":              {0, [][]byte{relationMessage(outboxOID, "outbox", noID), beginMessage(1, 7), insertMessage(outboxOID, noID, row)}, "column id (uuid) is missing"},
+		"tx_id retyped":        {0, [][]byte{relationMessage(outboxOID, "outbox", noTxID), beginMessage(1, 7), insertMessage(outboxOID, noTxID, row)}, "column tx_id has type oid 20, want xid8"},
+		"row cut short":        {0, [][]byte{relation, beginMessage(1, 7), fragment[:len(fragment)-3]}, "decode Insert"},
+		"other columns":        {0, [][]byte{relation, beginMessage(1, 7), insertMessage(outboxOID, noID, row)}, "the relation has"},
+		"cut short":            {0, [][]byte{beginMessage(1, 7)[:9]}, "decode Begin"},
+		"bytes left over":      {0, [][]byte{append(beginMessage(1, 7), 0)}, "left over"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &stream{skip: tc.skip}
@@ -150,7 +137,7 @@ func TestStreamRefuses(t *testing.T) {
 
 func TestStreamIgnoresWhatIsNoEvent(t *testing.T) {
 	s := new(stream)
-	feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()), relationMessage(1, "replays", []column{{"x", 25}}), beginMessage(1, 7))
+	feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()), relationMessage(1, "dead_letters", []column{{"x", 25}}), beginMessage(1, 7))
 	for _, m := range [][]byte{{msgUpdate, 1}, {msgDelete, 1}, {msgTruncate, 1}, insertMessage(1, []column{{"x", 25}}, testRow{"x": nil})} {
 		require.Empty(t, feed(t, s, m))
 	}
@@ -159,14 +146,12 @@ func TestStreamIgnoresWhatIsNoEvent(t *testing.T) {
 }
 
 func TestStreamFindsMarkersAndRequests(t *testing.T) {
-	emitted := func(flags byte, prefix string, content []byte) []byte {
-		return new(message).u8(msgMessage).u8(flags).u64(1).str(prefix).u32(uint32(len(content))).raw(content).b
-	}
 	ours := new(message).u64(7).u64(9).b
 	s := new(stream)
-	require.Equal(t, []Item{{Kind: KindMarker, Marker: Marker{Nonce: 7, ID: 9}}}, feed(t, s, emitted(0, markerPrefix, ours)))
-	require.Equal(t, []Item{{Kind: KindAsk}}, feed(t, s, beginMessage(1, 7), emitted(1, AskPrefix, nil)))
-	require.Empty(t, feed(t, s, emitted(1, markerPrefix, ours), emitted(0, markerPrefix, ours[1:]), emitted(0, "someone.else", ours)),
+	require.Equal(t, []Item{{Kind: KindMarker, Marker: Marker{Nonce: 7, ID: 9}}}, feed(t, s, logicalMessage(false, markerPrefix, ours)))
+	require.Equal(t, []Item{{Kind: KindAsk, Commit: 1}}, feed(t, s, beginMessage(1, 7), logicalMessage(true, AskPrefix, nil)))
+	require.Empty(t, feed(t, &stream{skip: 9}, beginMessage(1, 7), logicalMessage(true, AskPrefix, nil)), "part of a transaction that has ended")
+	require.Empty(t, feed(t, s, logicalMessage(true, markerPrefix, ours), logicalMessage(false, markerPrefix, ours[1:]), logicalMessage(false, "someone.else", ours)),
 		"a transactional marker may come late, a short one is no marker")
 }
 
@@ -187,38 +172,96 @@ func TestStreamIdleOnlyBetweenTransactions(t *testing.T) {
 	require.True(t, ok)
 }
 
-// FuzzStream: no bytes whatever make the decoder panic or read past the end.
+// FuzzStream: no bytes whatever make the decoder panic or read past the end, and
+// an item is always whole in what its kind promises.
 func FuzzStream(f *testing.F) {
 	f.Add(byte(msgBegin), beginMessage(1, 7)[1:])
 	f.Add(byte(msgCommit), commitMessage(1, 2)[1:])
-	f.Add(byte(msgRelation), relationMessage(outboxOID, "outbox", outboxColumns())[1:])
+	for _, m := range describe() {
+		f.Add(m[0], m[1:])
+	}
 	f.Add(byte(msgInsert), insertMessage(outboxOID, outboxColumns(), newTestRow(testID, 7, "x"))[1:])
+	f.Add(byte(msgInsert), insertMessage(replaysOID, columnsOf(&replaysTable), newTestReplay(testID, 7, ModeReprocess, "g"))[1:])
+	f.Add(byte(msgInsert), insertMessage(controlsOID, columnsOf(&controlsTable), newTestControl(testID, 7, ActionRetry, testID))[1:])
 	f.Add(byte(msgMessage), new(message).u8(0).u64(1).str("p").u32(2).raw([]byte("hi")).b)
 	f.Fuzz(func(t *testing.T, kind byte, data []byte) {
 		s := new(stream)
-		feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(1, 7))
+		feed(t, s, append(describe(), beginMessage(1, 7))...)
 		it, ok, err := s.change(kind, data)
-		if err == nil && ok && it.Kind == KindEvent && uint32(it.Row.TxID) != 7 {
-			t.Fatal("a row of another transaction got through")
+		if err != nil || !ok {
+			return
 		}
+		checkWhole(t, it, 7)
+		again := new(stream)
+		feed(t, again, append(describe(), beginMessage(1, 7))...)
+		same, _, err := again.change(kind, slices.Clone(data))
+		require.NoError(t, err)
+		for i := range data { // the connection reuses its buffer
+			data[i] ^= 0xff
+		}
+		require.Equal(t, same, it)
 	})
+}
+
+// checkWhole demands what an item's kind promises, if its transaction is xid's.
+func checkWhole(t require.TestingT, it Item, xid uint32) {
+	var txID uint64
+	switch it.Kind {
+	case KindEvent:
+		txID = it.Row.TxID
+	case KindReplay:
+		txID = it.Row.TxID
+		if it.Bad == nil && it.Incomplete == nil {
+			require.NoError(t, it.Replay.check())
+		}
+	case KindControl:
+		require.Nil(t, it.Row)
+		txID = it.Control.TxID
+		if it.Bad == nil && it.Incomplete == nil {
+			require.NoError(t, it.Control.check())
+		}
+	default:
+		return
+	}
+	require.NotZero(t, it.Commit)
+	require.True(t, txID&(1<<32-1) == uint64(xid) || it.Bad != nil, "a row of another transaction got through")
+	require.True(t, it.Bad == nil || it.Incomplete == nil, "bad and incomplete")
 }
 
 func BenchmarkStreamInsert(b *testing.B) {
 	s := new(stream)
-	for _, m := range [][]byte{relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(1, 7)} {
+	for _, m := range append(describe(), beginMessage(1, 7)) {
 		_, _, err := s.change(m[0], m[1:])
 		require.NoError(b, err)
 	}
 	m := insertMessage(outboxOID, outboxColumns(), newTestRow(testID, 7, "a payload of some length, as they are"))
-	insert := func() {
+	b.ReportAllocs()
+	for b.Loop() {
 		if _, ok, err := s.change(m[0], m[1:]); !ok || err != nil {
 			b.Fatal(err)
 		}
 	}
-	require.LessOrEqual(b, testing.AllocsPerRun(1000, insert), 2.0, "the row and its bytes")
-	b.ReportAllocs()
-	for b.Loop() {
-		insert()
+}
+
+// The hot path: the memory of a row is the row and its bytes, whatever else the
+// reader can decode.
+func TestStreamAllocatesTheRowAndItsBytes(t *testing.T) {
+	for table, tc := range map[*table]struct {
+		row  testRow
+		most float64
+	}{
+		&outboxTable:   {newTestRow(testID, 7, "a payload of some length, as they are"), 2},
+		&replaysTable:  {newTestReplay(testID, 7, ModeReprocess, "group"), 4},
+		&controlsTable: {newTestControl(testID, 7, ActionRetry, testID), 3},
+	} {
+		s := new(stream)
+		feed(t, s, append(describe(), beginMessage(1, 7))...)
+		m := insertMessage(oids[table], columnsOf(table), tc.row)
+		allocs := testing.AllocsPerRun(1000, func() {
+			if it, ok, err := s.change(m[0], m[1:]); !ok || err != nil || it.Bad != nil {
+				t.Fatal(it.Bad, err)
+			}
+		})
+		require.LessOrEqual(t, allocs, tc.most, table.name)
 	}
 }

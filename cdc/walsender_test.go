@@ -23,8 +23,9 @@ type walsender struct {
 	conn     net.Conn
 	started  chan struct{}
 	statuses chan pglogrepl.StandbyStatusUpdate
-	refuse   *pgproto3.ErrorResponse // instead of starting to stream
-	answers  bool                    // a status update that asks for a reply
+	refuse   *pgproto3.ErrorResponse             // instead of starting to stream
+	answers  bool                                // a status update that asks for a reply
+	watch    func(pglogrepl.StandbyStatusUpdate) // instead of statuses
 }
 
 func newWalsender(t *testing.T) *walsender {
@@ -69,7 +70,12 @@ func (w *walsender) serve() {
 				if w.answers && m.Data[len(m.Data)-1] == 1 {
 					w.stream(keepaliveData(0x900, false))
 				}
-				w.statuses <- pglogrepl.StandbyStatusUpdate{WALWritePosition: at(1), WALFlushPosition: at(9), WALApplyPosition: at(17)}
+				update := pglogrepl.StandbyStatusUpdate{WALWritePosition: at(1), WALFlushPosition: at(9), WALApplyPosition: at(17)}
+				if w.watch != nil {
+					w.watch(update)
+					continue
+				}
+				w.statuses <- update
 			}
 		case *pgproto3.Terminate:
 			return

@@ -1,0 +1,39 @@
+package cdc
+
+import (
+	"io"
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+)
+
+// TestExplainConnect: what a server, or a pooler in its place, answers to a
+// connection, by the codes and words that they use.
+func TestExplainConnect(t *testing.T) {
+	for _, tc := range []struct {
+		sqlState, message, code string
+		passing                 bool
+	}{
+		{"28P01", `password authentication failed for user "relay"`, CodeLogin, false},
+		{"28000", `role "relay" is not permitted to log in`, CodeLogin, false},
+		{"28000", `no pg_hba.conf entry for host "10.0.0.1", user "relay", database "app", no encryption`, CodeHBA, false},
+		{"3D000", `database "app" does not exist`, CodeDatabaseMissing, false},
+		{"42501", `must be superuser or replication role to start walsender`, CodeRole, false},              // 15
+		{"42501", `permission denied to start WAL sender`, CodeRole, false},                                 // 16 and newer
+		{"08P01", `unsupported startup parameter: replication`, CodePooler, false},                          // PgBouncer before 1.23
+		{"53300", `number of requested standby connections exceeds max_wal_senders`, CodeConnections, true}, // somebody will leave
+	} {
+		answer := &pgconn.PgError{Code: tc.sqlState, Message: tc.message}
+		err := ExplainConnect(answer, "relay", "app")
+		var start *StartError
+		require.ErrorAs(t, err, &start, tc.message)
+		require.Equal(t, tc.code, start.Code, tc.message)
+		require.Equal(t, tc.passing, start.Passing, tc.message)
+		require.NotEmpty(t, start.Cure)
+		require.ErrorIs(t, err, answer)
+	}
+	for _, other := range []error{io.EOF, &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}} {
+		require.Equal(t, other, ExplainConnect(other, "relay", "app"))
+	}
+}

@@ -1,0 +1,280 @@
+//go:build e2e
+
+package cdc_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+const (
+	eventSQL = `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
+		VALUES ($1, 'shop', 'order', 'o-1', 'OrderPaid', '{}', '{"tenant": "a"}')`
+	replaySQL = `INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, created_at, mode, replay_group, topic, reason)
+		VALUES ($1, '0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a', 'shop', 'order', 'o-1', 'OrderPaid', '\x00ff', 'text/plain', '2026-01-02 03:04:05.678901+00', 'reprocess', 'billing', 'elsewhere', 'a hole')`
+	retrySQL    = `INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason) VALUES ($1, 'retry', 'shop', 'order', '', 'mended')`
+	forgedEvent = `INSERT INTO onceward.outbox (id, tx_id, namespace, aggregate_type, aggregate_id, event_type, payload)
+		VALUES ($1, '4', 'shop', 'order', 'o-1', 'OrderPaid', '{}')`
+	editSQL = `INSERT INTO onceward.controls (control_id, action, letter_id, payload, headers, reason) VALUES ($1, 'edit', '0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a', 'mended', '{"a": "b"}', 'mended')`
+)
+
+// tombstone is an edit that makes one of the letter.
+const tombstoneSQL = `INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', '0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a', true, 'mended')`
+
+func (d *database) event(on querier) row  { return d.insert(on, cdc.KindEvent, eventSQL) }
+func (d *database) replay(on querier) row { return d.insert(on, cdc.KindReplay, replaySQL) }
+func (d *database) retry(on querier) row  { return d.insert(on, cdc.KindControl, retrySQL) }
+func (d *database) edit(on querier) row   { return d.insert(on, cdc.KindControl, editSQL) }
+
+func begin(t *testing.T, on interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+},
+) pgx.Tx {
+	t.Helper()
+	tx, err := on.Begin(t.Context())
+	require.NoError(t, err)
+	return tx
+}
+
+// The operator's rows come in commit order among the events, however their
+// transactions overlap, and whole.
+func TestKindsArriveInCommitOrder(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		var want []row
+		for range 20 {
+			early, late := begin(t, d.writer), begin(t, d.operator)
+			a, b := d.event(early), d.replay(late)
+			c, e, f := d.event(early), d.retry(late), d.edit(late)
+			rolled := begin(t, d.operator)
+			d.replay(rolled)
+			require.NoError(t, rolled.Rollback(t.Context()))
+			require.NoError(t, late.Commit(t.Context())) // began later, commits first
+			alone := d.event(d.writer)
+			require.NoError(t, early.Commit(t.Context()))
+			want = append(want, b, e, f, alone, a, c, d.retry(d.operator), d.replay(d.operator))
+		}
+		want = append(want, d.insert(d.operator, cdc.KindControl, tombstoneSQL))
+		items := d.read(len(want))
+		require.Equal(t, want, rowsOf(items))
+		require.True(t, items[len(items)-1].Control.PayloadNull)
+		for _, it := range items[:len(items)-1] {
+			require.NoError(t, it.Bad)
+			require.NoError(t, it.Incomplete)
+			require.NotZero(t, it.Commit)
+			require.NotZero(t, it.CommitTime)
+			d.requireWhole(it)
+		}
+	})
+}
+
+func (d *database) requireWhole(it cdc.Item) {
+	t := d.t
+	switch it.Kind {
+	case cdc.KindReplay:
+		require.Equal(t, &cdc.Replay{ID: it.Replay.ID, Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere", Reason: "a hole", RequestedBy: d.user}, it.Replay)
+		require.Equal(t, uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), it.Row.ID)
+		require.Equal(t, []byte{0, 255}, it.Row.Payload)
+		require.Equal(t, "text/plain", it.Row.ContentType)
+		require.Equal(t, time.Date(2026, 1, 2, 3, 4, 5, 678901000, time.UTC), it.Row.CreatedAt)
+		require.NotZero(t, it.Row.Seq)
+	case cdc.KindControl:
+		c := *it.Control
+		require.NotZero(t, c.TxID)
+		require.NotZero(t, c.Seq)
+		want := cdc.Control{ID: c.ID, Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte{}, Reason: "mended", RequestedBy: d.user, TxID: c.TxID, Seq: c.Seq}
+		if c.Action == cdc.ActionEdit {
+			want = cdc.Control{ID: c.ID, Action: cdc.ActionEdit, LetterID: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Payload: []byte("mended"),
+				Headers: []byte(`{"a": "b"}`), Reason: "mended", RequestedBy: d.user, TxID: c.TxID, Seq: c.Seq}
+		}
+		require.Equal(t, want, c)
+	default:
+		require.Equal(t, "OrderPaid", it.Row.Type)
+		require.JSONEq(t, `{"tenant": "a"}`, string(it.Row.Headers))
+	}
+}
+
+// What only the tables' owner or a superuser can write arrives as a bad row in
+// its place, with its id; the rows around it suffer nothing.
+func TestForgedRowsArriveAsBad(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		forged := func(sql string) string {
+			return strings.NewReplacer("(replay_id,", "(replay_id, tx_id,", "(control_id,", "(control_id, tx_id,", "($1,", "($1, '4',").Replace(sql)
+		}
+		d.execute(`ALTER TABLE onceward.outbox ALTER COLUMN aggregate_id DROP NOT NULL`)
+		d.execute(`ALTER TABLE onceward.controls DROP CONSTRAINT controls_action_check`)
+		bad := map[string]string{}
+		var want []row
+		for _, tc := range []struct {
+			kind      cdc.Kind
+			sql, says string
+		}{
+			{cdc.KindEvent, forgedEvent, "tx_id 4 is not of the transaction"},
+			{cdc.KindReplay, forged(replaySQL), "tx_id 4 is not of the transaction"},
+			{cdc.KindControl, forged(retrySQL), "tx_id 4 is not of the transaction"},
+			{cdc.KindEvent, strings.Replace(eventSQL, "'o-1'", "NULL", 1), "column aggregate_id is NULL"},
+			{cdc.KindEvent, strings.NewReplacer("(id,", "(id, created_at,", "($1,", "($1, '-infinity',").Replace(eventSQL), "column created_at is infinite"},
+			{cdc.KindReplay, strings.Replace(replaySQL, "2026-01-02 03:04:05.678901+00", "4713-01-01 00:00:00+00 BC", 1), "column created_at is infinite or absurd"},
+			{cdc.KindControl, strings.Replace(retrySQL, "'retry'", "'forget'", 1), `column action is "forget"`},
+		} {
+			r := d.insert(d.pool, tc.kind, tc.sql)
+			bad[r.id.String()] = tc.says
+			want = append(want, r, d.event(d.writer))
+		}
+		items := d.read(len(want))
+		require.Equal(t, want, rowsOf(items))
+		for i, it := range items {
+			says, is := bad[want[i].id.String()]
+			if !is {
+				require.NoError(t, it.Bad)
+				d.requireWhole(it)
+				continue
+			}
+			require.ErrorContains(t, it.Bad, says)
+			require.NoError(t, it.Incomplete)
+		}
+	})
+}
+
+// A needed column that is renamed, retyped or dropped and comes back: the rows in
+// between are incomplete, in their place, though the table looks as it must when
+// they are read; in one transaction too.
+func TestRowsOfAnotherLayoutArriveIncomplete(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		var want []row
+		lacks := map[string]string{}
+		add := func(column string, r row) {
+			want = append(want, r)
+			if column != "" {
+				lacks[r.id.String()] = column
+			}
+		}
+		add("", d.event(d.writer))
+		d.execute(`ALTER TABLE onceward.outbox RENAME COLUMN event_type TO kind`)
+		add("event_type", d.insert(d.pool, cdc.KindEvent, strings.Replace(eventSQL, "event_type", "kind", 1)))
+		add("", d.replay(d.operator))
+		d.execute(`ALTER TABLE onceward.outbox RENAME COLUMN kind TO event_type`)
+		add("", d.event(d.writer))
+		d.execute(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE json`)
+		add("headers", d.event(d.writer))
+		d.execute(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE jsonb`)
+		d.execute(`ALTER TABLE onceward.replays RENAME COLUMN mode TO manner`)
+		add("mode", d.insert(d.pool, cdc.KindReplay, strings.Replace(replaySQL, " mode,", " manner,", 1)))
+		d.execute(`ALTER TABLE onceward.replays RENAME COLUMN manner TO mode`)
+		add("", d.replay(d.operator))
+		d.execute(`ALTER TABLE onceward.controls DROP COLUMN aggregate_type`)
+		add("aggregate_type", d.edit(d.pool))
+		d.execute(`ALTER TABLE onceward.controls ADD COLUMN aggregate_type text; GRANT INSERT (aggregate_type) ON onceward.controls TO ` + d.operatorRole)
+		tx := begin(t, d.pool)
+		add("", d.retry(tx))
+		d.on(tx, `ALTER TABLE onceward.controls RENAME COLUMN action TO verb`)
+		add("action", d.insert(tx, cdc.KindControl, strings.Replace(retrySQL, "action", "verb", 1)))
+		d.on(tx, `ALTER TABLE onceward.controls RENAME COLUMN verb TO action`)
+		add("", d.retry(tx))
+		require.NoError(t, tx.Commit(t.Context()))
+		add("", d.edit(d.operator))
+		items := d.read(len(want))
+		require.Equal(t, want, rowsOf(items))
+		for i, it := range items {
+			require.NoError(t, it.Bad)
+			column := lacks[want[i].id.String()]
+			if column == "" {
+				require.NoError(t, it.Incomplete)
+				d.requireWhole(it)
+				continue
+			}
+			var layout *cdc.LayoutError
+			require.ErrorAs(t, it.Incomplete, &layout, column)
+			require.Equal(t, column, layout.Column)
+		}
+	})
+}
+
+// A table whose rows nobody could tell apart stops the stream, by its name, and
+// the slot stays before them.
+func TestARowWithoutIdentityStops(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		first := d.event(d.writer)
+		d.execute(`ALTER TABLE onceward.outbox RENAME COLUMN tx_id TO xid`)
+		d.event(d.pool)
+		d.execute(`ALTER TABLE onceward.outbox RENAME COLUMN xid TO tx_id`)
+		d.event(d.writer)
+		for range 2 {
+			items, err := d.readUntil(func([]cdc.Item) bool { return false })
+			var decode *cdc.DecodeError
+			require.ErrorAs(t, err, &decode)
+			require.ErrorContains(t, err, "column tx_id (xid8) is missing")
+			require.LessOrEqual(t, len(items), 1)
+			if len(items) == 1 {
+				require.Equal(t, []row{first}, rowsOf(items))
+			}
+		}
+	})
+}
+
+// The start-up check demands all three tables, as they must be.
+func TestCheckDemandsAllTables(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		for _, tc := range []struct{ spoil, code, says, mend string }{
+			{`ALTER PUBLICATION {p} DROP TABLE onceward.replays`, cdc.CodePublicationTables, "covers 2 of the 3 tables", ""},
+			{`ALTER PUBLICATION {p} DROP TABLE onceward.controls`, cdc.CodePublicationTables, "covers 2 of the 3 tables", ""},
+			{`ALTER TABLE onceward.replays RENAME COLUMN replay_group TO g`, cdc.CodeColumn, "onceward.replays: column replay_group", `ALTER TABLE onceward.replays RENAME COLUMN g TO replay_group`},
+			{`ALTER TABLE onceward.controls ALTER COLUMN reason TYPE bytea USING ''`, cdc.CodeColumn, "onceward.controls: column reason has type", `ALTER TABLE onceward.controls ALTER COLUMN reason TYPE text USING ''`},
+			{`ALTER TABLE onceward.controls RENAME TO words`, cdc.CodeTableMissing, "table onceward.controls does not exist", `ALTER TABLE onceward.words RENAME TO controls`},
+		} {
+			replace := strings.NewReplacer("{p}", d.cfg.Publication)
+			d.execute(replace.Replace(tc.spoil))
+			err := d.check()
+			var start *cdc.StartError
+			require.ErrorAs(t, err, &start, tc.spoil)
+			require.Equal(t, tc.code, start.Code)
+			require.Contains(t, start.What, tc.says)
+			if tc.mend == "" {
+				tc.mend = start.Cure
+			}
+			d.execute(tc.mend)
+			require.NoError(t, d.check(), tc.mend)
+		}
+	})
+}
+
+// The rights of the relay's role are enough, each of them is needed, and what is
+// printed gives it back; the table of control results counts only where it is.
+func TestCheckDemandsTheRelaysRights(t *testing.T) {
+	onVersions(t, func(t *testing.T, d *database) {
+		role := strings.Replace(d.operatorRole, "_operator", "_relay", 1)
+		relay, err := d.as(role).Acquire(t.Context())
+		require.NoError(t, err)
+		defer relay.Release()
+		check := func() error { return cdc.Check(t.Context(), relay.Conn(), d.cfg) }
+		require.NoError(t, check())
+		for table, privileges := range map[string][]string{
+			"outbox": {"SELECT"}, "replays": {"SELECT"}, "controls": {"SELECT"}, "relay_state": {"SELECT", "INSERT", "UPDATE"},
+			"dead_letters": {"SELECT", "INSERT", "UPDATE"}, "control_results": {"SELECT", "INSERT", "UPDATE"},
+		} {
+			for _, privilege := range privileges {
+				d.execute("REVOKE " + privilege + " ON onceward." + table + " FROM " + role)
+				var start *cdc.StartError
+				require.ErrorAs(t, check(), &start)
+				require.Equal(t, cdc.CodeRights, start.Code)
+				require.Contains(t, start.What, "has no "+privilege+" on onceward."+table)
+				d.execute(start.Cure)
+				require.NoError(t, check())
+			}
+		}
+		d.execute(`DROP TABLE onceward.control_results`)
+		require.NoError(t, check(), "the schema of before")
+		d.execute("REVOKE USAGE ON SCHEMA onceward FROM " + role)
+		var start *cdc.StartError
+		require.ErrorAs(t, check(), &start)
+		d.execute(start.Cure)
+		require.NoError(t, check())
+	})
+}
