@@ -10,17 +10,28 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-// A record is built in two allocations: itself, and the texts of its headers.
+// A record is built in two allocations: itself, and the texts of its headers,
+// in every style, and as a copy too. Beyond inlineHeaders it takes a third.
 func TestAllocationsPerRecord(t *testing.T) {
-	plain, headed := event(1, "order-1", `{"total":5}`), event(1, "order-1", `{"total":5}`)
+	plain, headed, copied := event(1, "order-1", `{"total":5}`), event(1, "order-1", `{"total":5}`), event(1, "order-1", `{"total":5}`)
+	headed.Row.Headers = []byte(`{"tenant": "acme"}`)
+	copied.Replay = &publisher.Replay{ID: copied.Row.ID, Mode: "redeliver"}
+	copied.RepairID = copied.Row.ID
+	for name, ev := range map[string]publisher.Event{"plain": plain, "with headers": headed, "copy": copied} {
+		for _, style := range []string{publisher.StyleOnceward, publisher.StyleCloudEvents, publisher.StyleDebezium} {
+			limit := 2.0
+			if name == "copy" && style != publisher.StyleOnceward {
+				limit = 3
+			}
+			var err error
+			perRecord := testing.AllocsPerRun(1000, func() { _, err = publisher.BuildStyled(ev, style) })
+			require.NoError(t, err)
+			require.LessOrEqual(t, perRecord, limit, "%s, %s", name, style)
+		}
+	}
 	headed.Row.Headers = []byte(`{"tenant": "acme", "region": "eu"}`)
 	headed.Row.Traceparent = []byte("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")
-	for name, ev := range map[string]publisher.Event{"plain": plain, "with headers": headed} {
-		var err error
-		perRecord := testing.AllocsPerRun(1000, func() { _, err = publisher.BuildMessage(ev) })
-		require.NoError(t, err)
-		require.LessOrEqual(t, perRecord, 2.0, name)
-	}
+	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _, _ = publisher.BuildMessage(headed) }), 2.0)
 }
 
 // The whole of Publish, routing and hand-over included, with many origins and
@@ -44,6 +55,7 @@ func TestAllocationsPerPublish(t *testing.T) {
 	require.LessOrEqual(t, perEvent, 2.0)
 }
 
+// The two caches whose keys come from rows.
 func TestRoutesOfRowsAreForgottenInTime(t *testing.T) {
 	p, stop, err := publisher.NewDetached(minimal(), 1)
 	require.NoError(t, err)
@@ -53,8 +65,13 @@ func TestRoutesOfRowsAreForgottenInTime(t *testing.T) {
 		ev.Row = row("a", "x")
 		ev.Row.AggregateType = fmt.Sprint(i)
 		require.NoError(t, p.Publish(t.Context(), ev))
+		ev.Topic = fmt.Sprint("named.", i)
+		require.NoError(t, p.Publish(t.Context(), ev))
+		ev.Topic = ""
 	}
-	require.LessOrEqual(t, p.CachedRoutes(), 10_000)
+	routes, topics := p.Cached()
+	require.LessOrEqual(t, routes, 10_000)
+	require.LessOrEqual(t, topics, 10_000)
 }
 
 func BenchmarkBuildRecord(b *testing.B) {

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -10,8 +11,12 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// limitName is the topic setting that bounds a batch.
-const limitName = "max.message.bytes"
+// Topic settings: what bounds a batch, and what an acknowledgement is worth.
+const (
+	limitName     = "max.message.bytes"
+	minInSyncName = "min.insync.replicas"
+	uncleanName   = "unclean.leader.election.enable"
+)
 
 // brokers asks the cluster about itself on one connection of its own, so that
 // a look-up neither waits behind produce requests nor shares sarama's retries,
@@ -51,6 +56,9 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 			}
 			b.close()
 		}
+		if reason := b.distrust(address); reason != nil {
+			err = reason
+		}
 		failures = append(failures, fmt.Errorf("%s: %w", address, err))
 	}
 	return errors.Join(failures...)
@@ -66,6 +74,30 @@ func (b *brokers) connect(address string) error {
 		return err
 	}
 	b.conn, b.address = conn, address
+	return nil
+}
+
+// distrust returns what TLS has against a broker, or nil. After a handshake that
+// fails, two goroutines of sarama have an error each, the reason or that the
+// connection was closed for it, and which of them is returned is left to chance.
+func (b *brokers) distrust(address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || !b.config.Net.TLS.Enable {
+		return nil
+	}
+	raw, err := b.config.Net.Proxy.Dialer.Dial("tcp", address)
+	if err != nil {
+		return nil // not TLS
+	}
+	defer func() { _ = raw.Close() }()
+	_ = raw.SetDeadline(time.Now().Add(dialTimeout))
+	config := b.config.Net.TLS.Config.Clone()
+	if config.ServerName == "" {
+		config.ServerName = host
+	}
+	if err = tls.Client(raw, config).Handshake(); err != nil && Classify(err) == ClassRelay {
+		return err
+	}
 	return nil
 }
 
@@ -111,13 +143,26 @@ func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
 // limits returns max.message.bytes of those topics whose settings may be read,
 // and the error for one of the others.
 func (b *brokers) limits(names []string) (map[string]int, error) {
+	configs, err := b.configs(names, limitName)
+	limits := make(map[string]int, len(configs))
+	for name, entries := range configs {
+		if n, err := strconv.Atoi(entries[limitName]); err == nil {
+			limits[name] = n
+		}
+	}
+	return limits, err
+}
+
+// configs returns the named settings of those topics whose settings may be
+// read, and the error for one of the others.
+func (b *brokers) configs(names []string, settings ...string) (map[string]map[string]string, error) {
 	request := &sarama.DescribeConfigsRequest{Version: 4}
 	for _, name := range names {
 		request.Resources = append(request.Resources, &sarama.ConfigResource{
-			Type: sarama.TopicResource, Name: name, ConfigNames: []string{limitName},
+			Type: sarama.TopicResource, Name: name, ConfigNames: settings,
 		})
 	}
-	limits := make(map[string]int, len(names))
+	configs := make(map[string]map[string]string, len(names))
 	var denied error
 	err := b.ask(func(conn *sarama.Broker) error {
 		response, err := conn.DescribeConfigs(request)
@@ -127,16 +172,17 @@ func (b *brokers) limits(names []string) (map[string]int, error) {
 		for _, resource := range response.Resources {
 			if resource.ErrorCode != 0 {
 				denied = sarama.KError(resource.ErrorCode)
+				continue
 			}
+			entries := make(map[string]string, len(settings))
 			for _, entry := range resource.Configs {
-				if n, err := strconv.Atoi(entry.Value); err == nil && entry.Name == limitName {
-					limits[resource.Name] = n
-				}
+				entries[entry.Name] = entry.Value
 			}
+			configs[resource.Name] = entries
 		}
 		return nil
 	})
-	return limits, errors.Join(err, denied)
+	return configs, errors.Join(err, denied)
 }
 
 // create makes a topic, through the cluster's controller. A topic that exists

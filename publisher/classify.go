@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -9,53 +10,153 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// advice says what an operator does about an error of the producer.
-type advice struct {
-	errors []error
-	text   string
+// Class is what an error of the Kafka client is about, and so what has to
+// change before a new try can do better.
+type Class int
+
+const (
+	// ClassTransient: the cluster or the network, for now. Try again.
+	ClassTransient Class = iota
+	// ClassRoute: one topic. Hold its events, let others pass.
+	ClassRoute
+	// ClassRecord: one record, or the batch that it was in.
+	ClassRecord
+	// ClassRelay: the relay as a whole: its credentials, its rights, its
+	// settings, its version. Nothing can be published until an operator acts.
+	ClassRelay
+	// ClassProducer: the producer's own state; a new one cures it.
+	ClassProducer
+)
+
+// String returns transient, route, record, relay or producer.
+func (c Class) String() string {
+	return [...]string{"transient", "route", "record", "relay", "producer"}[c]
 }
 
-var advices = []advice{
+// kind is one row of what is known about errors. The first match counts.
+type kind struct {
+	class  Class
+	errors []error
+	advice string // {max} stands for max_message_bytes
+}
+
+var kinds = []kind{
 	{
-		[]error{sarama.ErrMessageSizeTooLarge},
+		ClassRoute,
+		[]error{sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge},
 		"the broker refused a whole batch as too large: max.message.bytes of the topic is below max_message_bytes = {max} of the relay; " +
 			"raise the one or lower the other (and allow DESCRIBE_CONFIGS on the topic, so that this is seen before)",
 	},
 	{
-		[]error{sarama.ErrTopicAuthorizationFailed, sarama.ErrClusterAuthorizationFailed},
-		"the relay's principal may not write; grant WRITE and DESCRIBE on the topic (and IDEMPOTENT_WRITE on clusters older than 2.8)",
+		ClassRoute,
+		[]error{sarama.ErrTopicAuthorizationFailed},
+		"the relay's principal may not write; grant WRITE and DESCRIBE on the topic",
 	},
 	{
+		ClassRoute,
+		[]error{sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrInvalidPartition},
+		"the topic, or this partition of it, is no more; create it, or correct the route",
+	},
+	{
+		ClassRecord,
+		[]error{sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp, sarama.ErrUnsupportedForMessageFormat},
+		"the broker's validation refused a record; see the topic's settings (cleanup.policy, message.timestamp.*) and the broker's log",
+	},
+	{
+		ClassRelay,
+		[]error{sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrGroupAuthorizationFailed},
+		"the relay's principal may not do this; grant WRITE and DESCRIBE on the topics, on its transactional id and READ on its group (and IDEMPOTENT_WRITE on clusters older than 2.8)",
+	},
+	{
+		ClassRelay,
+		[]error{sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState, sarama.ErrSecurityDisabled},
+		"the broker does not accept the relay's credentials; see kafka.sasl",
+	},
+	{
+		ClassRelay,
+		[]error{sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidTransactionTimeout, sarama.ErrInvalidRequest},
+		"the brokers do not understand this; see kafka.version, kafka.compression and the brokers' transaction.max.timeout.ms",
+	},
+	{
+		ClassProducer,
 		[]error{
 			sarama.ErrOutOfOrderSequenceNumber, sarama.ErrUnknownProducerID, sarama.ErrInvalidProducerEpoch,
-			sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping,
+			sarama.ErrProducerFenced, sarama.ErrInvalidProducerIDMapping, sarama.ErrDuplicateSequenceNumber,
+			sarama.ErrInvalidTxnState, sarama.ErrTransactionCoordinatorFenced,
 		},
 		"the broker no longer knows this producer; a new producer cures it, nothing to do unless it repeats",
 	},
 	{
+		ClassTransient,
 		[]error{
 			sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrLeaderNotAvailable,
 			sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut, sarama.ErrKafkaStorageError, sarama.ErrOutOfBrokers,
+			sarama.ErrReplicaNotAvailable, sarama.ErrFencedLeaderEpoch, sarama.ErrUnknownLeaderEpoch, sarama.ErrLogDirNotFound,
 		},
 		"the partition could not be written for longer than the retries last; look at its leader and in-sync replicas with kafka-topics.sh --describe",
 	},
 }
 
-// advise returns what to do about an error of the producer. It is pure.
-func advise(err error, maxMessageBytes int) string {
-	for _, a := range advices {
-		for _, known := range a.errors {
+// noAdvice goes with errors that are not in kinds: of the network, of a broker
+// that is busy, or new ones.
+const noAdvice = "unexpected; the relay connects anew and publishes again from its checkpoint"
+
+// untrusted is what TLS says about either side's certificate.
+var untrusted = kind{
+	class:  ClassRelay,
+	advice: "one side does not accept the other's certificate, which may have expired or been replaced; see kafka.tls and the broker's ssl.* settings",
+}
+
+func kindOf(err error) kind {
+	var certificate *tls.CertificateVerificationError
+	var alert tls.AlertError
+	if errors.As(err, &certificate) || errors.As(err, &alert) {
+		return untrusted
+	}
+	for _, k := range kinds {
+		for _, known := range k.errors {
 			if errors.Is(err, known) {
-				return strings.ReplaceAll(a.text, "{max}", strconv.Itoa(maxMessageBytes))
+				return k
 			}
 		}
 	}
-	return "unexpected; the relay connects anew and publishes again from its checkpoint"
+	return kind{class: ClassTransient, advice: noAdvice}
+}
+
+// Classify returns the class of an error of sarama's, however wrapped. What it
+// does not know is transient: to try again does no harm. It is pure.
+func Classify(err error) Class { return kindOf(err).class }
+
+// advise returns what to do about an error of the producer. It is pure.
+func advise(err error, maxMessageBytes int) string {
+	return strings.ReplaceAll(kindOf(err).advice, "{max}", strconv.Itoa(maxMessageBytes))
 }
 
 // explain turns the producer's error about one message into one for the
-// operator. It is pure.
-func explain(failure *sarama.ProducerError, maxMessageBytes int) error {
-	return fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
-		ErrFailed, failure.Msg.Topic, failure.Msg.Partition, failure.Err, advise(failure.Err, maxMessageBytes))
+// operator, typed by what the next publisher has to know. It is pure.
+func explain(failure *sarama.ProducerError, s *settings) error {
+	topic, r := failure.Msg.Topic, recordOf(failure.Msg)
+	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
+		ErrFailed, topic, failure.Msg.Partition, failure.Err, advise(failure.Err, s.MaxMessageBytes))
+	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) || errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)
+	class := Classify(failure.Err)
+	switch {
+	case tooLarge && (!r.alone() || !r.topic.proven()), class == ClassRecord && !r.alone():
+		return &NarrowError{Topic: topic, Err: err}
+	case tooLarge, class == ClassRecord:
+		return &RefusedError{Topic: topic, ID: r.id, Err: err}
+	case class == ClassRoute:
+		return &LostRouteError{Route: topic, Err: err}
+	}
+	return err
+}
+
+// lostRoute is the failure of a producer that waits for a topic which was found
+// unusable. The refusal is quoted as text: an error that matches [ErrRoute]
+// says that nothing was handed over.
+func lostRoute(topic string, refused *RouteError) error {
+	return &LostRouteError{
+		Route: topic,
+		Err:   fmt.Errorf("%w: events wait for a topic that can no longer be written: %s", ErrFailed, refused.Error()),
+	}
 }

@@ -30,6 +30,12 @@ const (
 	MechanismSCRAMSHA512 = "SCRAM-SHA-512"
 )
 
+// What to do when a topic's partition count changes, for [Config].PartitionChange.
+const (
+	PartitionsGoOn = "go-on"
+	PartitionsHalt = "halt"
+)
+
 // Config says to which cluster, with which limits, and by which routes. It is
 // read once, by [New], which refuses a value it does not understand and changes
 // nothing but zero values, to the defaults named here.
@@ -52,7 +58,7 @@ type Config struct {
 	Compression string
 	// MaxMessageBytes bounds a record and a batch (Kafka: max.request.size and
 	// max.message.bytes), with its headers and the worst case of compression.
-	// A topic that takes less is refused. Default 1,000,000; 1 KiB to 64 MiB.
+	// The records of a topic that takes less go one by one. Default 1,000,000; 1 KiB to 64 MiB.
 	MaxMessageBytes int
 	// MaxInFlightBytes bounds the memory of events that were handed over and
 	// not acknowledged yet; beyond it Publish blocks. One event larger than
@@ -63,6 +69,18 @@ type Config struct {
 	Routes []Route
 	// Topics says which topics may be written, and whether to create them.
 	Topics Topics
+	// Narrow names topics that refused a batch, as [NarrowError] of the
+	// publisher before said. Their records go one per batch until their
+	// max.message.bytes is seen to be raised.
+	Narrow []string
+	// PartitionChange says what to do once a topic has another partition
+	// count: go-on drains what is in flight, announces the change and places
+	// keys by the new count, across which a key has no order; halt makes
+	// Publish return a [*PartitionError]. Default go-on.
+	PartitionChange string
+	// HeaderStyle is onceward, cloudevents or debezium; see the contract.
+	// Default onceward.
+	HeaderStyle string
 	// TopicRefresh is the time between two looks at every topic in use.
 	// Default 1 minute, at least 1 second.
 	TopicRefresh time.Duration
@@ -120,6 +138,7 @@ type settings struct {
 // resolve fills in defaults and refuses what is wrong.
 func (c Config) resolve() (*settings, error) {
 	s := &settings{Config: c.withDefaults()}
+	s.spoil()
 	for _, step := range []func() error{s.resolveCluster, s.resolveSecurity, s.resolveLimits, s.resolveTopics} {
 		if err := step(); err != nil {
 			return nil, err
@@ -137,6 +156,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxMessageBytes, DefaultMaxMessageBytes)
 	setDefault(&c.MaxInFlightBytes, DefaultMaxInFlightBytes)
 	setDefault(&c.TopicRefresh, DefaultTopicRefresh)
+	setDefault(&c.HeaderStyle, StyleOnceward)
+	setDefault(&c.PartitionChange, PartitionsGoOn)
 	setDefault(&c.Topics.Partitions, DefaultPartitions)
 	setDefault(&c.Topics.ReplicationFactor, DefaultReplicationFactor)
 	if c.Logger == nil {
@@ -230,6 +251,14 @@ func (s *settings) resolveLimits() error {
 }
 
 func (s *settings) resolveTopics() error {
+	switch s.HeaderStyle {
+	case StyleOnceward, StyleCloudEvents, StyleDebezium:
+	default:
+		return configError("HeaderStyle", fmt.Sprintf("%q", s.HeaderStyle), "want onceward, cloudevents or debezium")
+	}
+	if s.PartitionChange != PartitionsGoOn && s.PartitionChange != PartitionsHalt {
+		return configError("PartitionChange", fmt.Sprintf("%q", s.PartitionChange), "want go-on or halt")
+	}
 	if s.TopicRefresh < time.Second {
 		return configError("TopicRefresh", s.TopicRefresh, "want at least 1s")
 	}

@@ -27,6 +27,8 @@ func TestDefaults(t *testing.T) {
 	require.EqualValues(t, 12, cfg.Topics.Partitions)
 	require.EqualValues(t, 3, cfg.Topics.ReplicationFactor)
 	require.False(t, cfg.Topics.Create)
+	require.Equal(t, "onceward", cfg.HeaderStyle)
+	require.Equal(t, "go-on", cfg.PartitionChange)
 }
 
 func TestConfigIsRefusedByFieldAndValue(t *testing.T) {
@@ -42,6 +44,8 @@ func TestConfigIsRefusedByFieldAndValue(t *testing.T) {
 		`MaxMessageBytes = 100000000`:      func(c *publisher.Config) { c.MaxMessageBytes = 100_000_000 },
 		`MaxInFlightBytes = -1`:            func(c *publisher.Config) { c.MaxInFlightBytes = -1 },
 		`TopicRefresh = 1ms`:               func(c *publisher.Config) { c.TopicRefresh = time.Millisecond },
+		`HeaderStyle = "json": want`:       func(c *publisher.Config) { c.HeaderStyle = "json" },
+		`PartitionChange = "stop": want`:   func(c *publisher.Config) { c.PartitionChange = "stop" },
 		`Topics.Partitions = -1`:           func(c *publisher.Config) { c.Topics.Partitions = -1 },
 		`Topics.ReplicationFactor = -1`:    func(c *publisher.Config) { c.Topics.ReplicationFactor = -1 },
 		`Routes = []`:                      func(c *publisher.Config) { c.Routes = nil },

@@ -33,18 +33,28 @@
 //
 //   - Brokers unreachable, leader moving, too few replicas: sarama retries the
 //     same batch for about 2.7 hours; Publish blocks once MaxInFlightBytes wait.
-//   - A topic that is missing, forbidden or too small: [RouteError] from
-//     Publish, before anything is handed over. Call again later; the topic is
-//     looked up again at most once a second.
-//   - A topic that vanishes with events in flight: the publisher fails.
+//   - A topic that is missing or forbidden, or a record beyond its limit:
+//     [RouteError] from Publish, before anything is handed over and without
+//     waiting for the network. Call again later; the topic is looked up in the
+//     background, at most once a second.
+//   - A topic whose limit is below a batch of ours: its records go one by one.
+//   - A topic that vanishes, or may no longer be written, with events in flight:
+//     the publisher fails with a [LostRouteError].
+//   - A batch that a broker refuses for its size or one of its records: the
+//     publisher fails with a [NarrowError]; the next one, told so, sends that
+//     topic's records one by one, and fails with a [RefusedError] at the one
+//     that is to blame.
 //   - A row that can never become a record: [RecordError] from Publish. Nothing
 //     was handed over, and its neighbours are not touched.
-//   - Anything else that the producer gives up on: [Publisher.Failed].
+//   - Credentials or certificates that are no longer accepted, and anything else
+//     that the producer gives up on: [Publisher.Failed].
 //
 // # Files
 //
-// config.go says what can be set; route.go, record.go, headers.go, partition.go
-// and classify.go are pure; sarama.go is the only file that builds a
-// sarama.Config; wire.go owns the connections, brokers.go and topics.go the
-// look-ups, producer.go, drain.go and inflight.go the way of an event.
+// config.go says what can be set; route.go, record.go, style.go, headers.go,
+// partition.go, judge.go and classify.go are pure; sarama.go is the only file
+// that builds a sarama.Config; wire.go owns the connections, brokers.go and
+// topics.go the look-ups, place.go and topic.go what an event waits for,
+// producer.go, drain.go and inflight.go its way; transaction.go and those beside
+// it are exactly-once mode.
 package publisher

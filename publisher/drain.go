@@ -74,14 +74,13 @@ func (d *drain) add(message *sarama.ProducerMessage) {
 	r := recordOf(message)
 	d.tags = append(d.tags, r.tag)
 	d.bytes += r.cost
-	r.topic.inFlight.Add(-1)
+	r.end()
 }
 
 // report gives the tags to the caller before the counts fall, so that when
 // Flush returns every acknowledgement has been reported.
 func (d *drain) report() {
 	d.acknowledged(d.tags)
-	d.publisher.acknowledgements.Add(uint64(len(d.tags)))
 	d.publisher.inflight.done(len(d.tags), d.bytes)
 	d.tags, d.bytes = d.tags[:0], 0
 }
@@ -98,10 +97,14 @@ func (d *drain) fail(failure *sarama.ProducerError) bool {
 	case <-p.quit:
 		p.cut() // given up by Close, which is no failure
 	default:
-		p.fail(explain(failure, p.settings.MaxMessageBytes))
+		err := explain(failure, p.settings)
+		if p.transactional {
+			err = asFenced(err, failure.Err)
+		}
+		p.fail(err)
 	}
 	r := recordOf(failure.Msg)
-	r.topic.inFlight.Add(-1)
+	r.end()
 	p.inflight.done(1, r.cost)
 	return true
 }

@@ -3,9 +3,11 @@ package publisher
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
 )
@@ -16,7 +18,6 @@ var (
 	Glob         = glob
 	InvalidTopic = invalidTopic
 	Backoff      = backoff
-	Explain      = explain
 	BatchLimit   = batchLimit
 )
 
@@ -27,6 +28,18 @@ func ProducerConfig(cfg Config) (*sarama.Config, error) {
 		return nil, err
 	}
 	return producerConfig(s, newWire(s.Dial)), nil
+}
+
+// TransactionalConfig builds the sarama configuration of transactions.
+func TransactionalConfig(cfg Config, tx TransactionConfig) (*sarama.Config, error) {
+	s, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if tx, err = tx.resolve(); err != nil {
+		return nil, err
+	}
+	return transactionalConfig(s, newWire(s.Dial), tx, func() {}, func() bool { return false }), nil
 }
 
 // Resolve validates a Config and returns it with its defaults.
@@ -49,16 +62,50 @@ func TopicOf(routes []Route, allow []string, row *outbox.Row) (string, error) {
 
 // BuildMessage builds the message of an event.
 func BuildMessage(ev Event) (*sarama.ProducerMessage, error) {
-	r, err := newRecord(ev)
+	r, err := newRecord(ev, StyleOnceward)
 	if err != nil {
 		return nil, err
 	}
 	return &r.message, nil
 }
 
+// BuildStyled builds the message of an event in a header style.
+func BuildStyled(ev Event, style string) (*sarama.ProducerMessage, error) {
+	r, err := newRecord(ev, style)
+	if err != nil {
+		return nil, err
+	}
+	return &r.message, nil
+}
+
+// Failure is a record that the producer gave up, and what is known of its topic.
+type Failure struct {
+	Err        error
+	Alone      bool // in its batch
+	Limit      int  // of the topic, as it was read
+	Distrusted bool // the topic is in Config.Narrow
+	ID         uuid.UUID
+}
+
+// Explain is what the publisher fails with when the record of topic "t" is
+// given up.
+func Explain(f Failure, cfg Config) error {
+	s, err := cfg.resolve()
+	if err != nil {
+		return err
+	}
+	r := &record{id: f.ID, topic: &topic{name: "t"}}
+	r.topic.state.Store(&topicState{limit: f.Limit, distrusted: f.Distrusted})
+	if f.Alone {
+		r.lane = new(atomic.Int64)
+	}
+	r.message.Topic, r.message.Partition, r.message.Metadata = "t", 3, r
+	return explain(&sarama.ProducerError{Msg: &r.message, Err: f.Err}, s)
+}
+
 // CheckSize is the size check of an event's record.
 func CheckSize(ev Event, maxBytes int) error {
-	r, err := newRecord(ev)
+	r, err := newRecord(ev, StyleOnceward)
 	if err != nil {
 		return err
 	}
@@ -71,13 +118,13 @@ func UserHeaders(text []byte) ([]sarama.RecordHeader, error) {
 }
 
 // Judge decides about a topic.
-func Judge(name string, metadata *sarama.TopicMetadata, limit int, cfg Config) (partitions int32, refused *RouteError, err error) {
+func Judge(name string, metadata *sarama.TopicMetadata, limit int, cfg Config) (partitions int32, narrow bool, refused *RouteError, err error) {
 	s, err := cfg.resolve()
 	if err != nil {
-		return 0, nil, err
+		return 0, false, nil, err
 	}
 	state := judge(name, metadata, limit, s)
-	return state.partitions, state.refused, nil
+	return state.partitions, state.narrow, state.refused, nil
 }
 
 // InFlight returns what the publisher counts as handed over and not ended.
@@ -105,10 +152,10 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 	input := make(chan *sarama.ProducerMessage)
 	p = &Publisher{
 		settings: s, input: input, inflight: newInflight(),
-		routes: make(map[origin]*topic), topics: make(map[string]*topic),
 		failed: make(chan struct{}), quit: make(chan struct{}),
 	}
 	p.watcher = &watcher{questions: make(chan question), usable: make(map[string]*topic)}
+	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -119,19 +166,19 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 					return
 				}
 				r := recordOf(message)
-				r.topic.inFlight.Add(-1)
+				r.end()
 				p.inflight.done(1, r.cost)
 			case q := <-p.watcher.questions:
 				q.topic.state.Store(&topicState{partitions: partitions})
-				q.answer <- nil
+				close(q.answered)
 			}
 		}
 	}()
 	return p, func() { close(input); <-done }, nil
 }
 
-// CachedRoutes returns how many origins the publisher remembers.
-func (p *Publisher) CachedRoutes() int { return len(p.routes) }
+// Cached returns how many origins and topics the publisher remembers.
+func (p *Publisher) Cached() (routes, topics int) { return len(p.placer.routes), len(p.placer.topics) }
 
 // Gate is a wire as the drain and sarama use it, for the test of its promise.
 type Gate struct{ w *wire }
@@ -154,3 +201,39 @@ func (g Gate) Cut() { g.w.cut() }
 
 // Pause is wire.pause.
 func (g Gate) Pause(d time.Duration) bool { return g.w.pause(d) }
+
+// KeepProducer plants the defect that a producer stays after a commit that was
+// sent more than once.
+func KeepProducer(tx TransactionConfig) TransactionConfig {
+	tx.faults.keepProducer = true
+	return tx
+}
+
+// UntilQuiet plants the defect that the checkpoint is read as it is, whatever
+// transaction is about to change it.
+func UntilQuiet(tx TransactionConfig) TransactionConfig {
+	tx.faults.untilQuiet = true
+	return tx
+}
+
+// Unwatched leaves transactions that are open for too long to the coordinator,
+// as a process does that is stopped.
+func Unwatched(tx TransactionConfig) TransactionConfig {
+	tx.faults.unwatched = true
+	return tx
+}
+
+// begins is a producer that does nothing but begin transactions.
+type begins struct{ sarama.AsyncProducer }
+
+func (begins) BeginTxn() error { return nil }
+
+// NewDetachedTransactional is [NewDetached] with transactions.
+func NewDetachedTransactional(cfg Config, partitions int32) (t *Transactional, stop func(), err error) {
+	p, stop, err := NewDetached(cfg, partitions)
+	if err != nil {
+		return nil, nil, err
+	}
+	p.producer = begins{}
+	return &Transactional{publisher: p, settings: p.settings, born: time.Now()}, stop, nil
+}

@@ -70,6 +70,7 @@ func TestUnknownTopicIsRefusedAndHeals(t *testing.T) {
 	require.ErrorAs(t, err, &route)
 	require.ErrorIs(t, err, publisher.ErrRoute)
 	require.Equal(t, "shop.order", route.Topic)
+	require.Equal(t, "shop.order", route.Route)
 	require.Contains(t, route.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic shop.order")
 	require.Contains(t, route.Cure, "topics.create: true")
 
@@ -97,14 +98,41 @@ func TestMissingTopicIsCreatedWhenAsked(t *testing.T) {
 	require.Equal(t, 2, c.TopicInfo("shop.order").NumReplicas)
 }
 
-func TestTopicThatTakesTooLittleIsRefused(t *testing.T) {
-	c := newCluster(t)
-	require.NoError(t, c.CreateTopic("shop.order", 1, map[string]string{"max.message.bytes": "999999"}))
-	p, _ := start(t, c.config())
-	err := p.Publish(within(t), event(1, "a", "1"))
-	require.ErrorIs(t, err, publisher.ErrRoute)
-	require.ErrorContains(t, err, "999999")
-	require.ErrorContains(t, err, "kafka-configs.sh")
+func TestTopicThatCannotBeCreatedSaysWhy(t *testing.T) {
+	for name, c := range map[string]struct {
+		replicas     int16
+		acls         []kfake.ACL
+		reason, cure string
+	}{
+		"no right": {1, nil, "may not create it", "--allow-principal User:relay --operation Create --topic shop.order"},
+		"too few brokers": {
+			5, []kfake.ACL{{Resource: kmsg.ACLResourceTypeCluster, Name: "kafka-cluster", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationCreate, Allow: true}},
+			"could not be created", "topics.replication_factor = 5",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			acls := slices.Concat(c.acls, []kfake.ACL{{
+				Resource: kmsg.ACLResourceTypeTopic, Name: "shop.", Pattern: kmsg.ACLResourcePatternTypePrefixed, Operation: kmsg.ACLOperationWrite, Allow: true,
+			}})
+			cluster := newCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "shop.other"),
+				kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "relay", "secret", acls...))
+			cfg := cluster.config()
+			cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
+			cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: c.replicas}
+			p, _ := start(t, cfg)
+			err := p.Publish(within(t), event(1, "a", "1"))
+			var route *publisher.RouteError
+			require.ErrorAs(t, err, &route)
+			require.Equal(t, "shop.order", route.Route)
+			require.Contains(t, route.Reason, c.reason)
+			require.Contains(t, route.Cure, c.cure)
+			require.Contains(t, route.Cure, "kafka-topics.sh --bootstrap-server "+cluster.ListenAddrs()[0]+" --create --topic shop.order --partitions 4")
+			other := row("a", "x")
+			other.AggregateType = "other"
+			require.NoError(t, p.Publish(within(t), publisher.Event{Row: other}), "other routes flow")
+			require.NoError(t, p.Flush(within(t)))
+		})
+	}
 }
 
 func TestUnreadableLimitIsSaidOnce(t *testing.T) {
@@ -278,7 +306,7 @@ func TestTooLargeForTheBrokerIsExplained(t *testing.T) {
 }
 
 func TestRetriableErrorsAreRiddenOut(t *testing.T) {
-	for _, code := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend} {
+	for _, code := range []*kerr.Error{kerr.NotLeaderForPartition, kerr.NotEnoughReplicas, kerr.RequestTimedOut, kerr.NotEnoughReplicasAfterAppend, kerr.KafkaStorageError} {
 		t.Run(code.Message, func(t *testing.T) {
 			c := newCluster(t, kfake.SeedTopics(2, "shop.order"))
 			c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: code, Count: 2})
@@ -326,6 +354,43 @@ func TestNewPartitionsAreUsedOnceTheOldAreDrained(t *testing.T) {
 	require.NotZero(t, at)
 	require.NotEmpty(t, records[at])
 	require.Equal(t, numbers(0, i-1), c.values("shop.order"), "all before the change in the old partition, all after in the new")
+}
+
+// With the policy halt the keys stay where they are: nothing is placed by the
+// new count, and a relay that is started again goes on with it.
+func TestPartitionChangeCanHalt(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order", "shop.other"))
+	cfg := c.config()
+	cfg.TopicRefresh = time.Second
+	cfg.PartitionChange = publisher.PartitionsHalt
+	p, _ := start(t, cfg)
+	publishNumbered(t, p, "key-2", 0, 9)
+	c.addPartitions("shop.order", 8)
+	i := 10
+	var err error
+	require.Eventually(t, func() bool {
+		err = p.Publish(within(t), event(uint64(i), "key-2", fmt.Sprint(i)))
+		if err == nil {
+			i++
+		}
+		return err != nil
+	}, patience, 50*time.Millisecond)
+	var changed *publisher.PartitionError
+	require.ErrorAs(t, err, &changed)
+	require.ErrorIs(t, err, publisher.ErrPartitions)
+	require.NotErrorIs(t, err, publisher.ErrRoute, "it does not heal by itself")
+	require.Equal(t, publisher.PartitionError{Topic: "shop.order", From: 1, To: 8}, *changed)
+	require.ErrorContains(t, err, "partition_change: go-on")
+	require.ErrorIs(t, p.Publish(within(t), event(0, "key-2", "x")), publisher.ErrPartitions, "and stays so")
+	require.NoError(t, p.Flush(within(t)))
+	require.NoError(t, p.Close())
+	require.Equal(t, numbers(0, i-1), c.values("shop.order"))
+	require.Len(t, c.read("shop.order")[0], i, "all in the old partition")
+
+	next, _ := start(t, cfg)
+	publishNumbered(t, next, "key-2", i, i)
+	require.NoError(t, next.Flush(within(t)))
+	require.Len(t, c.read("shop.order")[publisher.Partition([]byte("key-2"), 8)], 1)
 }
 
 func TestNewExplainsWhatIsWrong(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/IBM/sarama"
 )
@@ -14,6 +15,18 @@ type TopicReport struct {
 	Partitions int
 	// Replicas is the smallest number of replicas that a partition has.
 	Replicas int
+	// MinInSync is min.insync.replicas: how many replicas have an event that
+	// counts as acknowledged. 0 when it could not be read.
+	MinInSync int
+	// Unclean: unclean.leader.election.enable is true, so that a replica
+	// without acknowledged events may become the leader, and lose them.
+	Unclean bool
+	// Limit is max.message.bytes; 0 when it could not be read.
+	Limit int
+	// Narrow: Limit is below the relay's, so that records go one by one, which
+	// is slow, and those beyond it hold the route. Cure says how to widen it.
+	Narrow bool
+	Cure   string
 	// Err says why the topic cannot be published to: a [*RouteError], or nil.
 	Err error
 }
@@ -48,18 +61,25 @@ func Inspect(ctx context.Context, cfg Config, topics []string) ([]TopicReport, e
 	for _, metadata := range response.Topics {
 		found[metadata.Name] = metadata
 	}
-	limits, _ := b.limits(topics) // without the right to read them, the relay's own limit counts
+	// Without the right to read them, the relay's own limit counts.
+	configs, _ := b.configs(topics, limitName, minInSyncName, uncleanName)
 	reports := make([]TopicReport, len(topics))
 	for i, name := range topics {
-		reports[i] = report(name, found[name], limits[name], s)
+		reports[i] = report(name, found[name], configs[name], s)
 	}
 	return reports, nil
 }
 
-func report(name string, metadata *sarama.TopicMetadata, limit int, s *settings) TopicReport {
-	r := TopicReport{Name: name}
-	if state := judge(name, metadata, limit, s); state.refused != nil {
+func report(name string, metadata *sarama.TopicMetadata, config map[string]string, s *settings) TopicReport {
+	r := TopicReport{Name: name, Unclean: config[uncleanName] == "true"}
+	r.Limit, _ = strconv.Atoi(config[limitName]) // 0 when it could not be read
+	r.MinInSync, _ = strconv.Atoi(config[minInSyncName])
+	state := judge(name, metadata, r.Limit, s)
+	if state.refused != nil {
 		r.Err = state.refused
+	}
+	if r.Narrow = state.narrow; r.Narrow {
+		r.Cure = narrowCure(s, name)
 	}
 	if metadata == nil {
 		return r

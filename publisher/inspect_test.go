@@ -19,13 +19,28 @@ func TestInspectLooksWithoutCreating(t *testing.T) {
 	for range 2 {
 		reports, err := publisher.Inspect(t.Context(), cfg, []string{"shop.order", "shop.missing"})
 		require.NoError(t, err)
-		require.Equal(t, publisher.TopicReport{Name: "shop.order", Partitions: 3, Replicas: 1}, reports[0])
+		require.Equal(t, publisher.TopicReport{Name: "shop.order", Partitions: 3, Replicas: 1, MinInSync: 1, Limit: 1_048_588}, reports[0])
 		require.ErrorIs(t, reports[1].Err, publisher.ErrRoute)
 		require.ErrorContains(t, reports[1].Err, "does not exist")
 	}
 	reports, err := publisher.Inspect(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.Empty(t, reports)
+}
+
+func TestInspectReportsWhatIsRisky(t *testing.T) {
+	c := newCluster(t)
+	require.NoError(t, c.CreateTopic("shop.order", 1, map[string]string{
+		"max.message.bytes": "500000", "min.insync.replicas": "2", "unclean.leader.election.enable": "true",
+	}))
+	reports, err := publisher.Inspect(t.Context(), c.config(), []string{"shop.order"})
+	require.NoError(t, err)
+	require.NoError(t, reports[0].Err, "it can be published to, slowly")
+	require.True(t, reports[0].Narrow)
+	require.Equal(t, 500_000, reports[0].Limit)
+	require.Equal(t, 2, reports[0].MinInSync)
+	require.True(t, reports[0].Unclean)
+	require.Contains(t, reports[0].Cure, "--entity-name shop.order --add-config max.message.bytes=1000000")
 }
 
 func TestInspectNamesBrokersThatDoNotAnswer(t *testing.T) {

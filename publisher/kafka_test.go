@@ -24,8 +24,19 @@ import (
 
 // sarama's circuit breakers leave a timer behind, for 10 s after their errors.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
+	goleak.VerifyTestMain(run{m}, goleak.IgnoreAnyFunction("github.com/eapache/go-resiliency/breaker.(*Breaker).timer"))
 }
+
+// run stops what the tests share before leaks are looked for.
+type run struct{ tests *testing.M }
+
+func (r run) Run() int {
+	defer func() { stopShared() }()
+	return r.tests.Run()
+}
+
+// stopShared ends the servers that tests with build tag e2e share.
+var stopShared = func() {}
 
 // patience bounds every wait of a test; it is reached only by a failure.
 const patience = 30 * time.Second
@@ -64,8 +75,11 @@ func (c *cluster) read(topic string) map[int32][]*kgo.Record {
 	if want == 0 {
 		return records
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic),
-		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...), kgo.ConsumeTopics(topic), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart())}
+	if c.dial != nil {
+		opts = append(opts, kgo.Dialer(c.dial))
+	}
+	client, err := kgo.NewClient(opts...)
 	require.NoError(c.t, err)
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

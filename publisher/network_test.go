@@ -10,8 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/publisher"
 )
 
 // Connections die at random while events flow; the answers to some requests
@@ -82,9 +87,11 @@ type cuttingDialer struct {
 	conns []net.Conn
 	down  bool
 	done  atomic.Int64
+
+	dialer func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-func newCuttingDialer() *cuttingDialer { return &cuttingDialer{} }
+func newCuttingDialer() *cuttingDialer { return &cuttingDialer{dialer: (&net.Dialer{}).DialContext} }
 
 func (d *cuttingDialer) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	d.mu.Lock()
@@ -92,7 +99,7 @@ func (d *cuttingDialer) dial(ctx context.Context, network, address string) (net.
 	if d.down {
 		return nil, errors.New("the network is down")
 	}
-	conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+	conn, err := d.dialer(ctx, network, address)
 	if err == nil {
 		d.conns = append(d.conns, conn)
 	}
@@ -149,4 +156,32 @@ func TestOutageIsRiddenOut(t *testing.T) {
 	require.NoError(t, p.Flush(within(t)))
 	require.Len(t, acks.all(), 51)
 	require.Equal(t, numbers(0, 50), c.values("shop.order"))
+}
+
+// K16: the password is changed while the relay runs, and the connections end.
+// The producer fails, so that the next one, with the new password, goes on.
+func TestChangedPasswordEndsTheProducer(t *testing.T) {
+	c := newCluster(t, kfake.EnableSASL(), kfake.SeedTopics(1, "shop.order"), kfake.Superuser("PLAIN", "relay", "secret"))
+	network := newCuttingDialer()
+	cfg := c.config()
+	cfg.Dial, cfg.Insecure = network.dial, true
+	cfg.SASL = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}
+	p, acks := start(t, cfg)
+	publishNumbered(t, p, "a", 0, 9)
+	require.NoError(t, p.Flush(within(t)))
+	// What a real broker answers to a password that is valid no more.
+	changed := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.SASLAuthenticate}, TopLevel: true, Err: kerr.SaslAuthenticationFailed, Count: -1})
+	network.cutAll()
+	publishNumbered(t, p, "a", 10, 19)
+	waitFor(t, p.Failed())
+	require.ErrorIs(t, p.Err(), sarama.ErrSASLAuthenticationFailed)
+	require.ErrorContains(t, p.Err(), "kafka.sasl")
+	require.NotContains(t, p.Err().Error(), "secret")
+	require.NoError(t, p.Close())
+
+	changed.Remove()
+	next, _ := start(t, cfg)
+	publishNumbered(t, next, "a", len(acks.all()), 19)
+	require.NoError(t, next.Flush(within(t)))
+	require.EqualValues(t, 20, c.PartitionInfo("shop.order", 0).HighWatermark)
 }

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -17,8 +15,6 @@ const (
 	closeGrace = 2 * time.Second
 	// closeLimit is how long Close waits after it has cut the connections.
 	closeLimit = 10 * time.Second
-	// maxOrigins bounds the cache of routes, whose keys come from rows.
-	maxOrigins = 10_000
 )
 
 // Publisher publishes events to one cluster in idempotent mode. Its methods may
@@ -28,18 +24,17 @@ type Publisher struct {
 	settings *settings
 	wire     *wire
 	client   sarama.Client
-	producer sarama.AsyncProducer
-	input    chan<- *sarama.ProducerMessage
 	watcher  *watcher
 	inflight *inflight
+	// transactional: an epoch that is not the newest means a rival, where
+	// without transactions it means that the broker has forgotten us.
+	transactional bool
 
-	acknowledgements atomic.Uint64
-
-	handover sync.Mutex // held by Publish; what follows belongs to it
-	origin   origin     // of the last event, with its topic: rows of one type come in runs
-	last     *topic
-	routes   map[origin]*topic
-	topics   map[string]*topic
+	handover sync.Mutex           // held by Publish; what follows belongs to it
+	producer sarama.AsyncProducer // nil when a rotation failed halfway
+	input    chan<- *sarama.ProducerMessage
+	drained  chan struct{} // closed when the producer's drain has ended
+	placer   *placer
 
 	failed   chan struct{}
 	failOnce sync.Once
@@ -49,7 +44,6 @@ type Publisher struct {
 	closeOnce sync.Once
 	closeErr  error
 	cutOnce   sync.Once
-	drained   chan struct{}
 	tasks     sync.WaitGroup
 }
 
@@ -73,14 +67,18 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 	}
 	w := newWire(s.Dial)
 	disarm := context.AfterFunc(ctx, w.cut)
-	p, err := connect(s, w)
+	b, err := reach(s, w)
+	var p *Publisher
+	if err == nil {
+		p, err = connect(s, w, b, producerConfig(s, w))
+	}
 	if !disarm() {
 		err = errors.Join(ctx.Err(), err)
 	}
 	if err != nil {
 		w.cut()
 		if p != nil {
-			abandon(p.producer, p.client)
+			p.abandon()
 		}
 		return nil, err
 	}
@@ -88,17 +86,26 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 	return p, nil
 }
 
-// connect reaches a broker with the watcher's connection first, whose errors
-// name each address, and gets the producer's id from that very broker: sarama
-// would ask a random one, dead or alive.
-func connect(s *settings, w *wire) (*Publisher, error) {
+// reach opens the connection for look-ups first, because its errors name each
+// address.
+func reach(s *settings, w *wire) (*brokers, error) {
 	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers}
 	if err := b.reach(); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
 	}
-	client, err := sarama.NewClient([]string{b.address}, producerConfig(s, w))
+	return b, nil
+}
+
+// connect gets the producer's id from the very broker that was reached: sarama
+// would ask a random one, dead or alive. It closes b when it fails.
+func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publisher, err error) {
+	defer func() {
+		if err != nil {
+			b.close()
+		}
+	}()
+	client, err := sarama.NewClient([]string{b.address}, config)
 	if err != nil {
-		b.close()
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
 	producer, err := sarama.NewAsyncProducerFromClient(client)
@@ -110,22 +117,26 @@ func connect(s *settings, w *wire) (*Publisher, error) {
 		_ = client.Close()
 	}
 	if err != nil {
-		b.close()
 		return nil, fmt.Errorf("get a producer id from %s: %w: %s", b.address, err, advise(err, s.MaxMessageBytes))
 	}
 	p := &Publisher{
 		settings: s, wire: w, client: client, producer: producer, input: producer.Input(),
 		inflight: newInflight(),
-		routes:   make(map[origin]*topic), topics: make(map[string]*topic),
-		failed: make(chan struct{}), quit: make(chan struct{}), drained: make(chan struct{}),
+		failed:   make(chan struct{}), quit: make(chan struct{}), drained: make(chan struct{}),
 	}
 	p.watcher = &watcher{
 		settings: s, wire: w, brokers: b, client: client,
 		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		progress: p.acknowledgements.Load, fail: p.fail,
-		usable: make(map[string]*topic), refreshing: make(map[string]bool),
+		fail: p.fail, usable: make(map[string]*topic), refreshing: make(map[string]bool), narrow: named(s.Narrow),
 	}
+	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	return p, nil
+}
+
+// abandon ends a publisher that was not started.
+func (p *Publisher) abandon() {
+	abandon(p.producer, p.client)
+	p.watcher.brokers.close()
 }
 
 // abandon ends a producer that was given nothing yet.
@@ -136,116 +147,49 @@ func abandon(producer sarama.AsyncProducer, client sarama.Client) {
 
 func (p *Publisher) start(acknowledged func(tags []uint64)) {
 	p.wire.arm()
-	p.tasks.Go(func() {
-		defer close(p.drained)
-		d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(), acknowledged: acknowledged}
-		d.run()
-	})
+	p.startDrain(acknowledged)
 	p.tasks.Go(p.watcher.run)
 }
 
+// startDrain starts the reader of the producer's channels.
+func (p *Publisher) startDrain(acknowledged func(tags []uint64)) {
+	d := &drain{publisher: p, successes: p.producer.Successes(), errors: p.producer.Errors(), acknowledged: acknowledged}
+	drained := p.drained
+	p.tasks.Go(func() {
+		defer close(drained)
+		d.run()
+	})
+}
+
 // Publish hands an event over to the producer. It blocks while MaxInFlightBytes
-// are in flight, while a topic is looked up for the first time, and while a
-// topic whose partition count has changed is drained. When it returns nil, the
-// event's tag is reported once it is acknowledged, unless the publisher fails
-// or is closed before.
+// are in flight, while a topic is looked up for the first time, while a topic
+// whose partition count or limit has changed is drained, and while the record
+// before is on its way to the same partition of a narrow topic. When it returns
+// nil, the event's tag is reported once it is acknowledged, unless the publisher
+// fails or is closed before.
 //
 // On every error the event was not handed over: a [*RouteError] asks to hold it
-// and call again later, a [*RecordError] says that it can never be published;
-// [ErrFailed], [ErrClosed] and ctx's error are about the publisher.
+// and call again later, a [*RecordError] says that it can never be published, a
+// [*PartitionError] that an operator has to decide; [ErrFailed], [ErrClosed] and
+// ctx's error are about the publisher.
 func (p *Publisher) Publish(ctx context.Context, ev Event) error {
 	p.handover.Lock()
 	defer p.handover.Unlock()
-	if err := p.ended(); err != nil {
-		return err
-	}
-	t, err := p.route(ev)
+	r, err := p.accept(ctx, ev)
 	if err != nil {
 		return err
 	}
-	if err := p.prepare(ctx, t); err != nil {
-		return p.reason(err)
-	}
-	r, err := newRecord(ev)
-	if err != nil {
-		return err
-	}
-	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
-		return err
-	}
-	r.topic = t
-	r.message.Topic = t.name
-	r.message.Partition = Partition(r.key, t.partitions)
 	return p.reason(p.send(ctx, r))
 }
 
-// route returns the topic of an event. A template is executed once per origin.
-func (p *Publisher) route(ev Event) (*topic, error) {
-	o := origin{namespace: ev.Row.Namespace, aggregateType: ev.Row.AggregateType}
-	if p.settings.router.byEventType {
-		o.eventType = ev.Row.Type
+// accept makes the record of an event, unless the publisher has ended, or its
+// topic cannot be written, or the row can never become a record.
+func (p *Publisher) accept(ctx context.Context, ev Event) (*record, error) {
+	if err := p.ended(); err != nil {
+		return nil, err
 	}
-	if p.last != nil && o == p.origin {
-		return p.last, nil
-	}
-	t := p.routes[o]
-	if t == nil {
-		name, err := p.settings.router.topic(origin{o.namespace, o.aggregateType, ev.Row.Type})
-		if err != nil {
-			return nil, err
-		}
-		t = p.remember(o, name)
-	}
-	p.origin, p.last = o, t
-	return t, nil
-}
-
-// remember caches the route of an origin. There is one topic per name, also
-// after the cache was emptied, because the watcher keeps those in use.
-func (p *Publisher) remember(o origin, name string) *topic {
-	if len(p.routes) >= maxOrigins {
-		clear(p.routes)
-		clear(p.topics)
-	}
-	o = origin{strings.Clone(o.namespace), strings.Clone(o.aggregateType), strings.Clone(o.eventType)}
-	t := p.topics[name]
-	if t == nil {
-		t = p.watcher.find(name)
-	}
-	if t == nil {
-		t = &topic{name: name}
-	}
-	p.topics[name] = t
-	p.routes[o] = t
-	return t
-}
-
-// prepare makes sure that a topic can be written, and by how many partitions.
-func (p *Publisher) prepare(ctx context.Context, t *topic) error {
-	state := t.state.Load()
-	if state == nil || state.refused != nil && time.Since(state.checked) >= recheck {
-		var err error
-		if state, err = p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
-			return err
-		}
-	}
-	if state.refused != nil {
-		return state.refused
-	}
-	if t.partitions == state.partitions {
-		return nil
-	}
-	if t.partitions != 0 {
-		// Keys move to other partitions: what is in flight must be in its old
-		// one before the first event goes to the new one.
-		if err := p.inflight.wait(ctx, p.failed, p.quit, func() bool { return t.inFlight.Load() == 0 }); err != nil {
-			return err
-		}
-		p.settings.Logger.Warn("partition count of a topic changed; keys move to other partitions, and the order of a key across the change is lost to consumers",
-			"topic", t.name, "from", t.partitions, "to", state.partitions)
-	}
-	t.partitions = state.partitions
-	return nil
+	r, err := p.placer.place(ctx, ev)
+	return r, p.reason(err)
 }
 
 // send waits for room and hands the record to sarama. It is counted before,
@@ -261,7 +205,7 @@ func (p *Publisher) send(ctx context.Context, r *record) error {
 		}
 	}
 	p.inflight.add(r.cost)
-	r.topic.inFlight.Add(1)
+	r.begin()
 	var err error
 	select {
 	case p.input <- &r.message:
@@ -273,7 +217,7 @@ func (p *Publisher) send(ctx context.Context, r *record) error {
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	r.topic.inFlight.Add(-1)
+	r.end()
 	p.inflight.done(1, r.cost)
 	return err
 }
@@ -312,16 +256,27 @@ func (p *Publisher) Flush(ctx context.Context) error {
 // The error, which does not match [ErrFailed], says that sarama did not end
 // within ten seconds more; its goroutines are then lost. Calls after the first
 // wait for it and return the same.
-func (p *Publisher) Close() error {
-	p.closeOnce.Do(func() { p.closeErr = p.close() })
+func (p *Publisher) Close() error { return p.close(func() {}) }
+
+// close calls last when nothing is handed over any more and the producer still
+// works.
+func (p *Publisher) close(last func()) error {
+	p.closeOnce.Do(func() {
+		close(p.quit)
+		p.handover.Lock() // a Publish that waited has seen quit; none sends from here on
+		last()
+		if p.producer != nil {
+			p.producer.AsyncClose()
+		}
+		p.handover.Unlock()
+		p.closeErr = p.wait()
+	})
 	return p.closeErr
 }
 
-func (p *Publisher) close() error {
-	close(p.quit)
-	p.handover.Lock() // a Publish that waited has seen quit; none sends from here on
-	p.producer.AsyncClose()
-	p.handover.Unlock()
+// wait waits for the goroutines: within the grace for what they have left to
+// do, and after the cut for their end.
+func (p *Publisher) wait() error {
 	grace := time.NewTimer(closeGrace)
 	defer grace.Stop()
 	select {

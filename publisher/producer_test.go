@@ -104,9 +104,14 @@ func TestUnroutableEvents(t *testing.T) {
 	err := p.Publish(within(t), publisher.Event{Row: foreign})
 	require.ErrorIs(t, err, publisher.ErrRoute)
 	require.ErrorContains(t, err, "add an entry to routes")
+	var route *publisher.RouteError
+	require.ErrorAs(t, err, &route)
+	require.Equal(t, "other/order", route.Route, "what to hold when there is no topic")
 	err = p.Publish(within(t), publisher.Event{Row: secret})
 	require.ErrorIs(t, err, publisher.ErrRoute)
 	require.ErrorContains(t, err, "topics.allow")
+	require.ErrorAs(t, err, &route)
+	require.Equal(t, "shop.secret", route.Route)
 	err = p.Publish(within(t), publisher.Event{Row: broken})
 	require.ErrorIs(t, err, publisher.ErrRecord)
 	require.ErrorContains(t, err, "byte 7")
@@ -114,6 +119,31 @@ func TestUnroutableEvents(t *testing.T) {
 	require.NoError(t, p.Publish(within(t), event(1, "a", "fine")))
 	require.NoError(t, p.Flush(within(t)))
 	require.Equal(t, []uint64{1}, acks.all())
+}
+
+// An event that names its topic goes there whatever the routes say, within the
+// allow-list; its neighbours keep their route.
+func TestEventNamesItsTopic(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order", "replays.a", "elsewhere"))
+	cfg := c.config()
+	cfg.Topics.Allow = []string{"shop.*", "replays.*"}
+	p, acks := start(t, cfg)
+	to := func(topic string) error {
+		ev := event(1, "a", "copy")
+		ev.Topic = topic
+		return p.Publish(within(t), ev)
+	}
+	publishNumbered(t, p, "a", 0, 0)
+	require.NoError(t, to("replays.a"))
+	publishNumbered(t, p, "a", 2, 2)
+	require.NoError(t, to("shop.order"))
+	require.ErrorIs(t, to("elsewhere"), publisher.ErrRoute)
+	require.ErrorIs(t, to("no topic"), publisher.ErrRecord)
+	require.ErrorIs(t, to("__consumer_offsets"), publisher.ErrRecord)
+	require.NoError(t, p.Flush(within(t)))
+	require.Len(t, acks.all(), 4)
+	require.Equal(t, []string{"copy"}, c.values("replays.a"))
+	require.Equal(t, []string{"0", "2", "copy"}, c.values("shop.order"))
 }
 
 func TestOversizeLeavesItsNeighboursAlone(t *testing.T) {

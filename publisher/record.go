@@ -1,8 +1,8 @@
 package publisher
 
 import (
-	"encoding/hex"
 	"fmt"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/IBM/sarama"
@@ -19,6 +19,22 @@ type Event struct {
 	Tag uint64
 	// Position is the text of header `position`; no header when empty.
 	Position string
+	// Topic, when set, takes the place of the route: a replay goes to a topic
+	// of its own. It is checked as a route's is: name and allow-list.
+	Topic string
+	// Replay is set on replays and becomes the headers replay-id, replay-mode
+	// and replay-group.
+	Replay *Replay
+	// RepairID, when not zero, becomes header repair-id: a gap repair made this
+	// copy.
+	RepairID uuid.UUID
+}
+
+// Replay says why an event that was published already is published again.
+type Replay struct {
+	ID    uuid.UUID // of this replay of this event; required
+	Mode  string    // redeliver or reprocess
+	Group string    // the consumer group of a reprocess, else empty
 }
 
 const (
@@ -38,8 +54,10 @@ const (
 type record struct {
 	message sarama.ProducerMessage
 	tag     uint64
+	id      uuid.UUID // of the row
 	topic   *topic
-	cost    int64 // bytes of memory it accounts for while in flight
+	lane    *atomic.Int64 // of the topic's partition, when no batch is shared
+	cost    int64         // bytes of memory it accounts for while in flight
 	key     []byte
 	value   []byte
 	headers [inlineHeaders]sarama.RecordHeader
@@ -63,27 +81,19 @@ func (k *keyOf) Length() int               { return len(k.key) }
 func (v *valueOf) Encode() ([]byte, error) { return v.value, nil }
 func (v *valueOf) Length() int             { return len(v.value) }
 
-// Names of the contract's headers as sarama wants them.
-var (
-	nameKey           = []byte(outbox.HeaderKey)
-	nameEventType     = []byte(outbox.HeaderEventType)
-	nameAggregateType = []byte(outbox.HeaderAggregateType)
-	nameContentType   = []byte(outbox.HeaderContentType)
-	nameOccurredAt    = []byte(outbox.HeaderOccurredAt)
-	nameTraceparent   = []byte(outbox.HeaderTraceparent)
-	namePosition      = []byte(outbox.HeaderPosition)
-)
-
 // newRecord builds the record of an event without topic and partition. It is
 // pure: the same event gives the same bytes. The timestamp stays unset, which
 // makes sarama stamp the time of publishing: Kafka deletes at once what is
 // stamped older than the retention, as the event time of a replay may be.
-func newRecord(ev Event) (*record, error) {
+func newRecord(ev Event, style string) (*record, error) {
 	row := ev.Row
 	if err := checkRow(row); err != nil {
 		return nil, err
 	}
-	r := &record{tag: ev.Tag, key: row.AggregateID, value: row.Payload}
+	if err := checkStyle(&ev, style); err != nil {
+		return nil, err
+	}
+	r := &record{tag: ev.Tag, id: row.ID, key: row.AggregateID, value: row.Payload}
 	if r.key == nil {
 		r.key = []byte{} // the empty key is a key; nil would have no order
 	}
@@ -92,7 +102,7 @@ func newRecord(ev Event) (*record, error) {
 	if r.value != nil {
 		r.message.Value = (*valueOf)(r) // else a tombstone: the interface itself must be nil
 	}
-	headers := r.contractHeaders(row, ev.Position)
+	headers := contractHeaders(r.headers[:0], &ev, style)
 	if row.Headers != nil {
 		var err error
 		if headers, err = appendUserHeaders(headers, row.Headers); err != nil {
@@ -102,48 +112,6 @@ func newRecord(ev Event) (*record, error) {
 	r.message.Headers = headers
 	r.cost = int64(r.message.ByteSize(2)) + int64(unsafe.Sizeof(*r)) + companions
 	return r, nil
-}
-
-// contractHeaders writes the headers of the contract in its order. Their texts
-// share one buffer.
-func (r *record) contractHeaders(row *outbox.Row, position string) []sarama.RecordHeader {
-	const keyTail, occurredAt = 1 + 36, len(outbox.OccurredAtLayout)
-	text := make([]byte, 0, len(row.Namespace)+keyTail+len(row.Type)+len(row.AggregateType)+len(row.ContentType)+occurredAt+len(position))
-	headers := r.headers[:0]
-	start := 0
-	cut := func(name []byte) {
-		headers = append(headers, sarama.RecordHeader{Key: name, Value: text[start:len(text):len(text)]})
-		start = len(text)
-	}
-	text = appendKey(text, row.Namespace, row.ID)
-	cut(nameKey)
-	text = append(text, row.Type...)
-	cut(nameEventType)
-	text = append(text, row.AggregateType...)
-	cut(nameAggregateType)
-	text = append(text, row.ContentType...)
-	cut(nameContentType)
-	text = row.CreatedAt.UTC().AppendFormat(text, outbox.OccurredAtLayout)
-	cut(nameOccurredAt)
-	if row.Traceparent != nil {
-		headers = append(headers, sarama.RecordHeader{Key: nameTraceparent, Value: row.Traceparent})
-	}
-	if position != "" {
-		text = append(text, position...)
-		cut(namePosition)
-	}
-	return headers
-}
-
-// appendKey appends the text form of an idempotency key.
-func appendKey(text []byte, namespace string, id uuid.UUID) []byte {
-	text = append(append(text, namespace...), ':')
-	text = hex.AppendEncode(text, id[0:4])
-	for _, group := range [...][2]int{{4, 6}, {6, 8}, {8, 10}, {10, 16}} {
-		text = append(text, '-')
-		text = hex.AppendEncode(text, id[group[0]:group[1]])
-	}
-	return text
 }
 
 // checkRow refuses what no consumer could use: an id that is no key, as a
@@ -164,11 +132,15 @@ func checkRow(row *outbox.Row) error {
 // adds 10 bytes to each 32 KiB that it cannot compress, the others less.
 func batchLimit(maxBytes int) int { return maxBytes - maxBytes/1024 - 128 }
 
+// size is how many bytes a batch of this record alone has at most, before
+// compression.
+func (r *record) size() int { return r.message.ByteSize(2) + batchOverhead }
+
 // checkSize refuses a record that does not fit into a batch of its own. It must
 // be seen before the record is handed over: the broker would refuse the whole
 // batch, with the record's innocent neighbours.
 func (r *record) checkSize(maxBytes int) error {
-	size, limit := r.message.ByteSize(2)+batchOverhead, batchLimit(maxBytes)
+	size, limit := r.size(), batchLimit(maxBytes)
 	if size <= limit {
 		return nil
 	}

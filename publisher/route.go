@@ -86,6 +86,7 @@ func (r *router) topic(o origin) (string, error) {
 		}
 	}
 	return "", &RouteError{
+		Route:  o.namespace + "/" + o.aggregateType,
 		Reason: fmt.Sprintf("no route matches namespace %q, aggregate type %q, event type %q", o.namespace, o.aggregateType, o.eventType),
 		Cure:   "add an entry to routes in the relay's configuration",
 	}
@@ -105,6 +106,7 @@ func (r *router) permit(topic string) (string, error) {
 		}
 	}
 	return "", &RouteError{
+		Route:  topic,
 		Topic:  topic,
 		Reason: "is not in the allow-list",
 		Cure:   "add it to topics.allow, or correct the route",

@@ -30,10 +30,17 @@ const (
 	// is the only way to end sarama's metadata retries early: see stopped.
 	metadataTimeout = 10 * 365 * 24 * time.Hour
 	stopped         = 2 * metadataTimeout
+
+	// A transaction lives no longer than its timeout, so its requests are given
+	// up sooner, and after shorter waits: the first retry is mostly
+	// CONCURRENT_TRANSACTIONS, while the brokers still write the end of the
+	// transaction before, which takes them a few milliseconds.
+	transactionBackoff = 2 * time.Millisecond
+	transactionCeiling = time.Second
 )
 
-// producerConfig builds the sarama configuration of the producer. It and
-// lookupConfig are the only places where one is built.
+// producerConfig builds the sarama configuration of the producer. It,
+// transactionalConfig and lookupConfig are the only places where one is built.
 func producerConfig(s *settings, w *wire) *sarama.Config {
 	c := lookupConfig(s, w)
 	c.Net.Proxy.Dialer = dialer{wire: w, gated: true}
@@ -62,8 +69,8 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 	// Zero everywhere: an event that arrives alone leaves at once, and while a
 	// partition's batch is in flight the next one grows.
 	p.Flush.Bytes, p.Flush.Messages, p.Flush.MaxMessages, p.Flush.Frequency = 0, 0, 0, 0
-	// Not transactional. The retries are those of the request for a producer
-	// id, at start.
+	// Not transactional; see transactionalConfig. The retries are those of the
+	// request for a producer id, at start.
 	p.Transaction.ID = ""
 	p.Transaction.Retry.Max = 10
 
@@ -86,6 +93,51 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 		s.faults.config(c)
 	}
 	return c
+}
+
+// transactionalConfig builds the sarama configuration of a producer with
+// transactions. Retried is called once per request about the transaction that
+// sarama sends again; broken reports that the transaction cannot be committed
+// any more, so that nothing is waited for.
+func transactionalConfig(s *settings, w *wire, tx TransactionConfig, retried func(), broken func() bool) *sarama.Config {
+	c := producerConfig(s, w)
+	c.Net.ReadTimeout = answerTimeout(tx.Timeout)
+	c.Net.WriteTimeout = c.Net.ReadTimeout
+	p := &c.Producer
+	p.Timeout = c.Net.ReadTimeout / 2
+	p.Transaction.ID = tx.ID
+	p.Transaction.Timeout = tx.Timeout
+	// All of these end with the transaction's timeout, which the watch keeps,
+	// or with the wire. What is left of them must be few, because sarama tries
+	// them all, without a pause, once the wire is cut.
+	tries := int(tx.Timeout/transactionCeiling) + 10
+	pause := func(retries int, first time.Duration) time.Duration {
+		if !broken() {
+			w.pause(backoff(retries, first, transactionCeiling))
+		}
+		return 0
+	}
+	p.Transaction.Retry.Max = tries
+	p.Transaction.Retry.BackoffFunc = func(retries, _ int) time.Duration {
+		retried()
+		return pause(retries+1, transactionBackoff)
+	}
+	p.Retry.Max = tries
+	p.Retry.BackoffFunc = func(retries, _ int) time.Duration { return pause(retries, produceBackoff) }
+	// Zero after the cut: the look-up of a coordinator knows no deadline, and
+	// would sleep for as long as it is told.
+	c.Metadata.Retry.Max = tries
+	c.Metadata.Retry.BackoffFunc = func(retries, _ int) time.Duration { return pause(retries+1, metadataBackoff) }
+	if s.faults.config != nil {
+		s.faults.config(c)
+	}
+	return c
+}
+
+// answerTimeout is how long one answer is waited for in a transaction: short
+// enough for a few tries before the transaction's own timeout.
+func answerTimeout(transaction time.Duration) time.Duration {
+	return min(netTimeout, max(transaction/4, time.Second))
 }
 
 // lookupConfig builds what every connection needs, and no more: the watcher

@@ -1,10 +1,16 @@
 package publisher_test
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"math/big"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -65,4 +71,56 @@ func TestFailureStopsTheWireUnderTLS(t *testing.T) {
 		require.Len(t, acks.all(), 5)
 		require.EqualValues(t, 5, c.PartitionInfo("shop.order", 0).HighWatermark)
 	}
+}
+
+// certificate makes one for the host that kfake listens on, signed by itself,
+// and valid in the time of synctest too.
+func certificate(t *testing.T, host string) (tls.Certificate, *x509.CertPool) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{host}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Date(1999, 1, 1, 0, 0, 0, 0, time.UTC), NotAfter: time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC),
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	parsed, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(parsed)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
+}
+
+// K16: the brokers get a certificate that the relay does not trust. Sarama
+// would knock for hours; the publisher fails once events wait, and the next one
+// reads the authorities anew.
+func TestReplacedCertificateEndsTheProducer(t *testing.T) {
+	before, authority := certificate(t, "localhost")
+	after, renewed := certificate(t, "localhost")
+	var current atomic.Pointer[tls.Certificate]
+	current.Store(&before)
+	server := &tls.Config{GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil }}
+	inFakeTime(t, func(t *testing.T, _ *cluster, cfg publisher.Config) {
+		network := &cuttingDialer{dialer: cfg.Dial}
+		cfg.Dial, cfg.TLS = network.dial, &tls.Config{RootCAs: authority}
+		p, acks := start(t, cfg)
+		publishNumbered(t, p, "a", 0, 9)
+		require.NoError(t, p.Flush(t.Context()))
+		current.Store(&after)
+		network.cutAll()
+		publishNumbered(t, p, "a", 10, 19)
+		begin := time.Now()
+		<-p.Failed()
+		require.LessOrEqual(t, time.Since(begin), 15*time.Second) // the second look finds it
+		require.ErrorIs(t, p.Err(), publisher.ErrFailed)
+		require.ErrorContains(t, p.Err(), "kafka.tls")
+		require.NoError(t, p.Close())
+
+		cfg.TLS = &tls.Config{RootCAs: renewed}
+		next, more := start(t, cfg)
+		publishNumbered(t, next, "a", len(acks.all()), 19)
+		require.NoError(t, next.Flush(t.Context()))
+		require.Len(t, more.all(), 20-len(acks.all()))
+	}, kfake.SeedTopics(1, "shop.order"), kfake.TLS(server))
 }

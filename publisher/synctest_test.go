@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/publisher"
 )
@@ -41,11 +43,48 @@ func TestVanishedTopicFailsInsteadOfHanging(t *testing.T) {
 		require.ErrorIs(t, p.Err(), publisher.ErrFailed)
 		require.NotErrorIs(t, p.Err(), publisher.ErrRoute, "which would ask to hold the event")
 		require.ErrorContains(t, p.Err(), "does not exist")
+		var lost *publisher.LostRouteError
+		require.ErrorAs(t, p.Err(), &lost)
+		require.Equal(t, "shop.order", lost.Route)
 		require.NoError(t, p.Close())
 
 		next, _ := start(t, cfg)
 		require.ErrorIs(t, next.Publish(t.Context(), event(1, "a", "1")), publisher.ErrRoute)
 	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// A topic that vanishes with events in flight is found also while others go on
+// and are acknowledged.
+func TestVanishedTopicIsFoundAmongOthers(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		p, _ := start(t, cfg)
+		publishNumbered(t, p, "a", 0, 0)
+		other := row("a", "x")
+		other.AggregateType = "other"
+		require.NoError(t, p.Publish(t.Context(), publisher.Event{Row: other}))
+		require.NoError(t, p.Flush(t.Context()))
+		// A topic that exists for the look-ups of sarama, and not for writing.
+		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Topic: "shop.order", Err: kerr.UnknownTopicOrPartition, Count: -1})
+		publishNumbered(t, p, "a", 1, 1)
+		time.Sleep(time.Second)
+		require.NoError(t, c.DeleteTopic("shop.order"))
+		begin := time.Now()
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-tick.C:
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				_ = p.Publish(ctx, publisher.Event{Row: other}) // it may stop getting through, or fail
+				cancel()
+				continue
+			case <-p.Failed():
+			}
+			break
+		}
+		require.LessOrEqual(t, time.Since(begin), 11*time.Second)
+		var lost *publisher.LostRouteError
+		require.ErrorAs(t, p.Err(), &lost)
+		require.Equal(t, "shop.order", lost.Route)
+	}, kfake.NumBrokers(2), kfake.SeedTopics(1, "shop.order", "shop.other"))
 }
 
 func TestLoneEventWaitsForNothing(t *testing.T) {
@@ -69,6 +108,8 @@ func TestRefusedTopicIsLookedUpAtMostOnceASecond(t *testing.T) {
 		require.NoError(t, c.CreateTopic("shop.order", 1, nil))
 		require.ErrorIs(t, refused(), publisher.ErrRoute, "what was found is still fresh")
 		time.Sleep(time.Second) // of fake time
+		require.ErrorIs(t, refused(), publisher.ErrRoute, "looked up again, but not waited for")
+		synctest.Wait()
 		require.NoError(t, refused())
 	})
 }
@@ -82,10 +123,41 @@ func TestSilentClusterMakesARouteError(t *testing.T) {
 		require.ErrorIs(t, err, publisher.ErrRoute)
 		require.ErrorContains(t, err, "could not be looked up")
 		require.Equal(t, 10*time.Second, time.Since(begin))
+		begin = time.Now()
+		require.ErrorIs(t, p.Publish(t.Context(), event(1, "a", "1")), publisher.ErrRoute)
+		require.Zero(t, time.Since(begin), "what is refused holds nobody up")
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		require.ErrorIs(t, p.Publish(ctx, event(1, "a", "1")), context.DeadlineExceeded)
+		other := row("a", "1")
+		other.AggregateType = "other"
+		require.ErrorIs(t, p.Publish(ctx, publisher.Event{Row: other}), context.DeadlineExceeded)
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// A route that is refused does not hold up the others, whatever the cluster
+// does meanwhile: not while it is looked up again either.
+func TestRefusedRouteHoldsNobodyUp(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		p, acks := start(t, cfg)
+		missing := row("a", "x")
+		missing.AggregateType = "missing"
+		publishNumbered(t, p, "a", 0, 0)
+		require.NoError(t, p.Flush(t.Context()))
+		require.ErrorIs(t, p.Publish(t.Context(), publisher.Event{Row: missing}), publisher.ErrRoute)
+		c.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			return nil, nil, true // never answered
+		})
+		time.Sleep(5 * time.Second)
+		begin := time.Now()
+		for i := 1; i <= 100; i++ {
+			require.ErrorIs(t, p.Publish(t.Context(), publisher.Event{Row: missing}), publisher.ErrRoute)
+			publishNumbered(t, p, "a", i, i)
+		}
+		require.NoError(t, p.Flush(t.Context()))
+		require.Zero(t, time.Since(begin))
+		require.Len(t, acks.all(), 101)
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
@@ -104,24 +176,6 @@ func TestCloseIsBoundedWhenKafkaIsSilent(t *testing.T) {
 		require.ErrorIs(t, <-flushed, publisher.ErrClosed)
 		require.Len(t, acks.all(), 1)
 		require.NoError(t, p.Err(), "giving up at Close is no failure")
-	}, kfake.SeedTopics(1, "shop.order"))
-}
-
-func TestLimitsAreWatched(t *testing.T) {
-	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
-		p, _ := start(t, cfg)
-		publishNumbered(t, p, "a", 0, 0)
-		c.setLimit("shop.order", 500_000)
-		publishNumbered(t, p, "a", 1, 1) // not seen yet, and small enough
-		time.Sleep(publisher.DefaultTopicRefresh + time.Second)
-		err := p.Publish(t.Context(), event(2, "a", "2"))
-		require.ErrorIs(t, err, publisher.ErrRoute)
-		require.ErrorContains(t, err, "500000")
-		c.setLimit("shop.order", 1_048_588)
-		time.Sleep(time.Second)
-		publishNumbered(t, p, "a", 2, 2)
-		require.NoError(t, p.Flush(t.Context()))
-		require.NoError(t, p.Err())
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -26,23 +25,6 @@ const (
 	createPause = 100 * time.Millisecond
 )
 
-// topic is a topic that some row leads to.
-type topic struct {
-	name     string
-	state    atomic.Pointer[topicState] // nil until it was looked up
-	inFlight atomic.Int64
-	// partitions is the count by which keys are placed now. It follows state
-	// with a pause; only Publish reads and writes it.
-	partitions int32
-}
-
-// topicState is what the cluster said about a topic. It is immutable.
-type topicState struct {
-	partitions int32
-	refused    *RouteError // nil when the topic can be published to
-	checked    time.Time
-}
-
 // watcher looks topics up: when Publish asks, every TopicRefresh, and when
 // acknowledgements have stopped. Its goroutine alone uses the brokers.
 type watcher struct {
@@ -53,19 +35,19 @@ type watcher struct {
 	questions chan question
 	refreshed chan *topic // topics whose partition count the client has learned
 	tasks     *sync.WaitGroup
-	progress  func() uint64 // acknowledgements so far
 	fail      func(error)
 
 	mu     sync.Mutex
 	usable map[string]*topic // found usable once; bounded by the cluster, not by rows
 
 	refreshing map[string]bool
-	warned     bool // that a limit could not be read
+	narrow     map[string]bool // topics to write record by record: Config.Narrow
+	warned     bool            // that a limit could not be read
 }
 
 type question struct {
-	topic  *topic
-	answer chan error // buffered
+	topic    *topic
+	answered chan struct{} // closed once the topic has a state
 }
 
 // run works until the wire is cut.
@@ -75,46 +57,43 @@ func (w *watcher) run() {
 	defer refresh.Stop()
 	stall := time.NewTicker(stallCheck)
 	defer stall.Stop()
-	var seen uint64
 	for {
 		select {
 		case <-w.wire.down:
 			return
 		case q := <-w.questions:
-			q.answer <- w.check(q.topic)
+			if err := w.check(q.topic); err != nil {
+				w.unanswered(q.topic, err)
+			}
+			close(q.answered)
 		case t := <-w.refreshed:
 			delete(w.refreshing, t.name)
 			_ = w.check(t) // a failure leaves the old state until the next look
 		case <-refresh.C:
 			_ = w.check(w.inUse()...)
 		case <-stall.C:
-			if now := w.progress(); now == seen {
-				w.checkStalled()
-			} else {
-				seen = now
-			}
+			w.checkStalled()
 		}
 	}
 }
 
-// ask has a topic looked up and returns its new state. It blocks, at most for
-// lookupTimeout; a cluster that does not answer makes the route unusable too.
+// ask has a topic looked up for the first time and returns its state. It
+// blocks, at most for lookupTimeout; a cluster that does not answer makes the
+// route unusable too.
 func (w *watcher) ask(ctx context.Context, t *topic, failed, quit <-chan struct{}) (*topicState, error) {
 	timer := time.NewTimer(lookupTimeout)
 	defer timer.Stop()
-	q := question{topic: t, answer: make(chan error, 1)}
+	q := question{topic: t, answered: make(chan struct{})}
 	questions := w.questions
 	for {
 		select {
 		case questions <- q:
 			questions = nil
-		case err := <-q.answer:
-			if err != nil {
-				return nil, unanswered(t.name, err)
-			}
+		case <-q.answered:
 			return t.state.Load(), nil
 		case <-timer.C:
-			return nil, unanswered(t.name, fmt.Errorf("no answer within %s", lookupTimeout))
+			w.unanswered(t, fmt.Errorf("no answer within %s", lookupTimeout))
+			return t.state.Load(), nil
 		case <-failed:
 			return nil, ErrFailed
 		case <-quit:
@@ -125,12 +104,35 @@ func (w *watcher) ask(ctx context.Context, t *topic, failed, quit <-chan struct{
 	}
 }
 
-func unanswered(topic string, err error) error {
-	return &RouteError{
-		Topic:  topic,
+// nudge has a refused topic looked up again, unless the watcher is busy. It
+// does not block, so that other routes go on meanwhile.
+func (w *watcher) nudge(t *topic) {
+	select {
+	case w.questions <- question{topic: t, answered: make(chan struct{})}:
+	default:
+	}
+}
+
+// unanswered makes a topic unusable about which the cluster said nothing, unless
+// it said something before.
+func (w *watcher) unanswered(t *topic, err error) {
+	state := &topicState{checked: time.Now(), refused: &RouteError{
+		Route: t.name, Topic: t.name,
 		Reason: fmt.Sprintf("could not be looked up: %v", err),
 		Cure:   "it is looked up again by itself once the brokers answer",
+	}}
+	if old := t.state.Load(); old == nil || old.refused != nil {
+		t.state.CompareAndSwap(old, state)
 	}
+}
+
+// named returns a set of topics.
+func named(topics []string) map[string]bool {
+	set := make(map[string]bool, len(topics))
+	for _, name := range topics {
+		set[name] = true
+	}
+	return set
 }
 
 // find returns a topic that was found usable before, or nil.
@@ -150,23 +152,33 @@ func (w *watcher) inUse() []*topic {
 	return topics
 }
 
-// checkStalled looks at the topics that wait for acknowledgements. One that has
-// become unusable would keep its events, and the brokers they share, for ever,
-// because sarama retries for a topic that does not exist.
+// checkStalled looks at the topics that have waited for acknowledgements since
+// the last time and got none. One that has become unusable would keep its
+// events for ever, because sarama retries for a topic that does not exist.
 func (w *watcher) checkStalled() {
 	var waiting []*topic
 	for _, t := range w.inUse() {
-		if t.inFlight.Load() > 0 {
+		ended := t.ended.Load()
+		if t.inFlight.Load() > 0 && ended == t.seen {
 			waiting = append(waiting, t)
 		}
+		t.seen = ended
 	}
-	if w.check(waiting...) != nil {
+	if len(waiting) == 0 {
+		return
+	}
+	w.brokers.close() // a new connection has to prove what the producer's has to
+	if err := w.check(waiting...); err != nil {
+		if Classify(err) == ClassRelay {
+			// Sarama would try the old credentials for hours. The next
+			// publisher gets those that are valid by then.
+			w.fail(fmt.Errorf("%w: events wait, and no broker lets the relay in: %w: %s", ErrFailed, err, advise(err, w.settings.MaxMessageBytes)))
+		}
 		return // the brokers are away: sarama waits for them, and so do we
 	}
 	for _, t := range waiting {
-		if refused := t.state.Load().refused; refused != nil {
-			// As text, because an error that matches ErrRoute says "hold the event".
-			w.fail(fmt.Errorf("%w: events wait for a topic that can no longer be written: %s", ErrFailed, refused.Error()))
+		if refused := t.state.Load().refused; refused != nil && t.inFlight.Load() > 0 {
+			w.fail(lostRoute(t.name, refused))
 			return
 		}
 	}
@@ -178,64 +190,71 @@ func (w *watcher) check(topics ...*topic) error {
 	if len(topics) == 0 {
 		return nil
 	}
-	found, err := w.describe(topics)
+	found, uncreated, err := w.describe(topics)
 	if err != nil {
 		return err
 	}
 	limits := w.limits(found)
 	for _, t := range topics {
+		if refused := uncreated[t.name]; refused != nil {
+			w.store(t, topicState{refused: refused})
+			continue
+		}
 		w.store(t, judge(t.name, found[t.name], limits[t.name], w.settings))
 	}
 	return nil
 }
 
 // describe returns the metadata of those topics that the cluster knows by name,
-// after creating the missing ones when it may.
-func (w *watcher) describe(topics []*topic) (map[string]*sarama.TopicMetadata, error) {
+// after creating the missing ones when it may, and why it could not.
+func (w *watcher) describe(topics []*topic) (found map[string]*sarama.TopicMetadata, refused map[string]*RouteError, err error) {
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = t.name
 	}
 	created := make(map[string]bool)
+	refused = make(map[string]*RouteError)
 	for try := 0; ; try++ {
 		response, err := w.brokers.describe(names)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		found := make(map[string]*sarama.TopicMetadata, len(response.Topics))
+		found = make(map[string]*sarama.TopicMetadata, len(response.Topics))
 		missing := 0
 		for _, metadata := range response.Topics {
 			found[metadata.Name] = metadata
-			if w.settings.Topics.Create && errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
-				missing++
-				if err := w.create(metadata.Name, response, created); err != nil {
-					return nil, err
+			name := metadata.Name
+			if !w.settings.Topics.Create || refused[name] != nil || !errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
+				continue
+			}
+			if !created[name] { // else the broker that was asked does not know it yet
+				created[name] = true
+				if err := w.create(name, response); err != nil {
+					refused[name] = uncreated(name, err, w.settings)
+					continue
 				}
 			}
+			missing++
 		}
 		if missing == 0 || try == createTries || !w.wire.pause(createPause) {
-			return found, nil
+			return found, refused, nil
 		}
 	}
 }
 
-func (w *watcher) create(name string, cluster *sarama.MetadataResponse, created map[string]bool) error {
-	if created[name] {
-		return nil // the broker that was asked does not know it yet
-	}
-	created[name] = true
+func (w *watcher) create(name string, cluster *sarama.MetadataResponse) error {
 	for _, broker := range cluster.Brokers {
 		if broker.ID() != cluster.ControllerID {
 			continue
 		}
 		if err := w.brokers.create(name, broker, w.settings.Topics); err != nil {
-			return fmt.Errorf("create topic %q: %w; create it by hand, or grant CREATE", name, err)
+			return err
 		}
 		w.settings.Logger.Info("created topic", "topic", name,
 			"partitions", w.settings.Topics.Partitions, "replication_factor", w.settings.Topics.ReplicationFactor)
 		return nil
 	}
-	return fmt.Errorf("create topic %q: the cluster has no controller at the moment", name)
+	return errors.New("the cluster has no controller at the moment")
 }
 
 // limits returns what is known of the topics' max.message.bytes.
@@ -271,15 +290,33 @@ func (w *watcher) store(t *topic, state topicState) {
 	w.mu.Lock()
 	w.usable[t.name] = t
 	w.mu.Unlock()
+	if old != nil && state.limit == 0 { // not readable this time
+		state.limit, state.narrow = old.limit, old.narrow
+	}
+	if w.narrow[t.name] {
+		if old != nil && old.limit > 0 && state.limit > old.limit && !state.narrow {
+			delete(w.narrow, t.name) // raised under our eyes, so that the figure can be trusted
+		}
+		state.distrusted = w.narrow[t.name]
+		state.narrow = state.narrow || state.distrusted
+	}
 	if old != nil && old.partitions > state.partitions && t.inFlight.Load() > 0 {
-		w.fail(fmt.Errorf("%w: topic %q was made anew with %d instead of %d partitions while events waited for it",
-			ErrFailed, t.name, state.partitions, old.partitions))
+		w.fail(w.shrunk(t.name, old.partitions, state.partitions))
 		return
 	}
 	if old != nil && old.partitions > 0 && old.partitions < state.partitions && !w.clientKnows(t, state.partitions) {
 		state.partitions = old.partitions
 	}
 	t.state.Store(&state)
+}
+
+// shrunk: a topic was deleted and made anew with fewer partitions while events
+// waited for it. What waits for a partition that is no more would wait for ever.
+func (w *watcher) shrunk(name string, from, to int32) error {
+	if w.settings.PartitionChange == PartitionsHalt {
+		return fmt.Errorf("%w: %w", ErrFailed, &PartitionError{Topic: name, From: from, To: to})
+	}
+	return fmt.Errorf("%w: topic %q was made anew with %d instead of %d partitions while events waited for it", ErrFailed, name, to, from)
 }
 
 // clientKnows reports whether the producer's client has so many partitions of
@@ -306,43 +343,4 @@ func (w *watcher) clientKnows(t *topic, partitions int32) bool {
 		}
 	})
 	return false
-}
-
-// judge decides whether a topic can be published to. It is pure. A nil metadata
-// is a topic that the answer left out; limit is 0 when unknown.
-func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) topicState {
-	refuse := func(reason, cure string, args ...any) topicState {
-		return topicState{refused: &RouteError{Topic: name, Reason: reason, Cure: fmt.Sprintf(cure, args...)}}
-	}
-	server := s.Brokers[0]
-	switch {
-	case metadata == nil || metadata.Err == sarama.ErrUnknownTopicOrPartition:
-		return refuse("does not exist",
-			"create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d`, or set topics.create: true",
-			server, name, s.Topics.Partitions, s.Topics.ReplicationFactor)
-	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
-		return refuse("may not be written by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic %s`",
-			server, principal(s.SASL), name)
-	case len(metadata.Partitions) == 0:
-		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic %s", name)
-	case limit > 0 && limit < s.MaxMessageBytes:
-		return refuse(fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes), below the relay's max_message_bytes = %d, so that it would refuse small records with them", limit, s.MaxMessageBytes),
-			"raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`, or lower max_message_bytes",
-			server, name, s.MaxMessageBytes)
-	}
-	return topicState{partitions: int32(len(metadata.Partitions))}
-}
-
-// forbidden reports whether the broker said what may be done, and writing is
-// not in it. Brokers that do not say leave the field at 0 or its minimum.
-func forbidden(operations int32) bool {
-	return operations > 0 && operations&(1<<sarama.AclOperationWrite) == 0
-}
-
-func principal(credentials SASL) string {
-	if credentials.Username == "" {
-		return "ANONYMOUS"
-	}
-	return credentials.Username
 }

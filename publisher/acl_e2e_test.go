@@ -1,0 +1,146 @@
+//go:build e2e
+
+package publisher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/internal/kafkaserver"
+	"github.com/onceward/onceward/publisher"
+)
+
+// strict starts a broker of a test's own, with its authorizer and with short
+// lives of what is idle.
+func strict(t *testing.T) *kafkaserver.Cluster {
+	t.Helper()
+	c, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Settings: map[string]string{
+		"authorizer.class.name":                    "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+		"allow.everyone.if.no.acl.found":           "true",
+		"connections.max.idle.ms":                  "1000",
+		"producer.id.expiration.ms":                "1000",
+		"producer.id.expiration.check.interval.ms": "200",
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	return c
+}
+
+// allowAll lets everybody do everything to a topic, now that it has rules.
+func allowAll(t *testing.T, c *kafkaserver.Cluster, topic string) {
+	t.Helper()
+	create(t, c, topic, kmsg.ACLOperationAll, kmsg.ACLPermissionTypeAllow)
+}
+
+// revoke forbids writing to a topic.
+func revoke(t *testing.T, c *kafkaserver.Cluster, topic string) {
+	t.Helper()
+	create(t, c, topic, kmsg.ACLOperationWrite, kmsg.ACLPermissionTypeDeny)
+}
+
+func create(t *testing.T, c *kafkaserver.Cluster, topic string, operation kmsg.ACLOperation, permission kmsg.ACLPermissionType) {
+	t.Helper()
+	request := kmsg.NewPtrCreateACLsRequest()
+	rule := kmsg.NewCreateACLsRequestCreation()
+	rule.ResourceType, rule.ResourceName, rule.ResourcePatternType = kmsg.ACLResourceTypeTopic, topic, kmsg.ACLResourcePatternTypeLiteral
+	rule.Principal, rule.Host, rule.Operation, rule.PermissionType = "User:*", "*", operation, permission
+	request.Creations = append(request.Creations, rule)
+	require.NoError(t, kerr.ErrorForCode(ask(t, c.Addrs()[0], request).Results[0].ErrorCode))
+}
+
+// restore takes the prohibition back.
+func restore(t *testing.T, c *kafkaserver.Cluster, topic string) {
+	t.Helper()
+	request := kmsg.NewPtrDeleteACLsRequest()
+	filter := kmsg.NewDeleteACLsRequestFilter()
+	filter.ResourceType, filter.ResourceName, filter.ResourcePatternType = kmsg.ACLResourceTypeTopic, &topic, kmsg.ACLResourcePatternTypeLiteral
+	filter.Operation, filter.PermissionType = kmsg.ACLOperationWrite, kmsg.ACLPermissionTypeDeny
+	request.Filters = append(request.Filters, filter)
+	require.NoError(t, kerr.ErrorForCode(ask(t, c.Addrs()[0], request).Results[0].ErrorCode))
+}
+
+// K15: the right to write is taken away with records in flight, and given back.
+// The producer fails with the route's name; the next one holds that route, the
+// other goes on, and once the right is back everything arrives in order.
+func TestRightRevokedInFlight(t *testing.T) {
+	c := strict(t)
+	for _, topic := range []string{"shop.order", "shop.other"} {
+		require.NoError(t, c.CreateTopic(t.Context(), topic, 1, nil))
+		allowAll(t, c, topic)
+	}
+	cfg := publisher.Config{Brokers: c.Addrs(), Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}}
+	p, acks := start(t, cfg)
+	require.NoError(t, numbered(within(t), p, 0, 9))
+	var sent atomic.Int64
+	sent.Store(10)
+	failed := make(chan error, 1)
+	go func() {
+		var err error
+		for ; err == nil; sent.Add(1) {
+			err = numbered(within(t), p, int(sent.Load()), int(sent.Load()))
+		}
+		failed <- err
+	}()
+	revoke(t, c, "shop.order")
+	err := <-failed
+	var lost *publisher.LostRouteError
+	require.ErrorAs(t, err, &lost)
+	require.Equal(t, "shop.order", lost.Route)
+	require.ErrorContains(t, err, "grant WRITE")
+	require.NoError(t, p.Close())
+	done := len(acks.all())
+
+	next, _ := start(t, cfg)
+	err = next.Publish(within(t), event(uint64(done), "a", "x"))
+	var route *publisher.RouteError
+	require.ErrorAs(t, err, &route)
+	require.Equal(t, "shop.order", route.Route)
+	require.Contains(t, route.Cure, "kafka-acls.sh")
+	other := row("a", "x")
+	other.AggregateType = "other"
+	require.NoError(t, next.Publish(within(t), publisher.Event{Row: other}))
+	require.NoError(t, next.Flush(within(t)))
+	restore(t, c, "shop.order")
+	require.Eventually(t, func() bool { return numbered(within(t), next, done, done) == nil }, patience, 50*time.Millisecond)
+	require.NoError(t, numbered(within(t), next, done+1, done+50))
+	require.NoError(t, next.Close())
+	require.Equal(t, numbers(0, done+50), readCommitted(t, "shop.order", kgo.SeedBrokers(c.Addrs()...)))
+}
+
+// K17 and K18: a broker closes idle connections and forgets idle producers. An
+// event after the pause is published all the same, once, by the same producer
+// or, where the broker insists, by the next one.
+func TestIdleForLongerThanTheBrokerRemembers(t *testing.T) {
+	c := strict(t)
+	require.NoError(t, c.CreateTopic(t.Context(), "shop.order", 1, nil))
+	cfg := publisher.Config{Brokers: c.Addrs(), Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}}
+	p, acks := start(t, cfg)
+	const pauses = 3
+	for i := range pauses {
+		require.NoError(t, numbered(within(t), p, 10*i, 10*i+9))
+		require.Eventually(t, func() bool { return forgotten(t, c, "shop.order") }, patience, 100*time.Millisecond)
+	}
+	require.NoError(t, numbered(within(t), p, 10*pauses, 10*pauses+9))
+	require.Len(t, acks.all(), 10*pauses+10)
+	require.Equal(t, numbers(0, 10*pauses+9), readCommitted(t, "shop.order", kgo.SeedBrokers(c.Addrs()...)))
+}
+
+// forgotten reports whether the broker keeps no producer's state for the
+// topic's partition.
+func forgotten(t *testing.T, c *kafkaserver.Cluster, name string) bool {
+	t.Helper()
+	request := kmsg.NewPtrDescribeProducersRequest()
+	topic := kmsg.NewDescribeProducersRequestTopic()
+	topic.Topic, topic.Partitions = name, []int32{0}
+	request.Topics = append(request.Topics, topic)
+	found := ask(t, c.Addrs()[0], request).Topics[0].Partitions[0]
+	require.NoError(t, kerr.ErrorForCode(found.ErrorCode))
+	return len(found.ActiveProducers) == 0
+}

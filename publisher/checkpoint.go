@@ -1,0 +1,173 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// ErrCheckpoint is matched by every [CheckpointError].
+var ErrCheckpoint = errors.New("checkpoint topic unusable")
+
+// policyName is the topic setting that says what becomes of old records.
+const policyName = "cleanup.policy"
+
+// CheckpointError says that the topic that exactly-once mode keeps its
+// checkpoint under is not as it must be. Kafka itself would say so only at the
+// first commit, and not why.
+type CheckpointError struct {
+	Topic  string
+	Reason string // what was found
+	Cure   string // what to do next
+}
+
+// Error implements error.
+func (e *CheckpointError) Error() string {
+	return fmt.Sprintf("checkpoint topic %q %s; %s", e.Topic, e.Reason, e.Cure)
+}
+
+// Is reports whether target is [ErrCheckpoint].
+func (e *CheckpointError) Is(target error) bool { return target == ErrCheckpoint }
+
+// checkCheckpoint looks at the checkpoint topic, and makes it when it is missing
+// and may be made.
+func checkCheckpoint(b *brokers, w *wire, s *settings, topic string) error {
+	created := false
+	for try := 0; ; try++ {
+		response, err := b.describe([]string{topic})
+		if err != nil {
+			return fmt.Errorf("look up checkpoint topic %q: %w", topic, err)
+		}
+		metadata := find(response, topic)
+		missing := metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) || len(metadata.Partitions) == 0
+		if missing && s.Topics.Create && !created {
+			if err := createCheckpoint(b, s, response, topic); err != nil {
+				return err
+			}
+			created = true
+		}
+		if !missing || !created || try == createTries || !w.pause(createPause) {
+			return judgeCheckpoint(topic, metadata, policyOf(b, s, topic, missing), s)
+		}
+	}
+}
+
+func find(response *sarama.MetadataResponse, topic string) *sarama.TopicMetadata {
+	for _, metadata := range response.Topics {
+		if metadata.Name == topic {
+			return metadata
+		}
+	}
+	return nil
+}
+
+// policyOf returns the topic's cleanup.policy, or nothing when it cannot be
+// read, which is said and no reason to stop.
+func policyOf(b *brokers, s *settings, topic string, missing bool) string {
+	if missing {
+		return ""
+	}
+	policy, err := b.policy(topic)
+	if err != nil {
+		s.Logger.Warn("cannot read "+policyName+" of the checkpoint topic, which must be compact; going on. Grant DESCRIBE_CONFIGS to have it checked",
+			"topic", topic, "error", err)
+	}
+	return policy
+}
+
+// judgeCheckpoint decides whether the topic can be used. It is pure. An empty
+// policy is one that is not known.
+func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string, s *settings) error {
+	refuse := func(reason, cure string, args ...any) error {
+		return &CheckpointError{Topic: topic, Reason: reason, Cure: fmt.Sprintf(cure, args...)}
+	}
+	server := s.Brokers[0]
+	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor %d --config cleanup.policy=compact",
+		server, topic, s.Topics.ReplicationFactor)
+	switch {
+	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
+		return refuse("does not exist", "create it with `%s`, or set topics.create: true", create)
+	case errors.Is(metadata.Err, sarama.ErrTopicAuthorizationFailed):
+		return refuse("may not be seen by this principal",
+			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",
+			server, principal(s.SASL), topic)
+	case len(metadata.Partitions) == 0:
+		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "see `kafka-topics.sh --bootstrap-server %s --describe --topic %s`", server, topic)
+	case len(metadata.Partitions) != 1:
+		return refuse(fmt.Sprintf("has %d partitions, must have 1", len(metadata.Partitions)),
+			"it looks like a topic for something else: name another as checkpoint topic, or, if it holds nothing, delete it and create it with `%s`", create)
+	case policy != "" && !strings.Contains(policy, "compact"):
+		return refuse(fmt.Sprintf("has cleanup.policy = %s, must be compact", policy),
+			"set it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config cleanup.policy=compact`",
+			server, topic)
+	}
+	return nil
+}
+
+// createCheckpoint makes the topic, replicated as the others that are made.
+func createCheckpoint(b *brokers, s *settings, cluster *sarama.MetadataResponse, topic string) error {
+	compact := "compact"
+	detail := &sarama.TopicDetail{
+		NumPartitions: 1, ReplicationFactor: s.Topics.ReplicationFactor,
+		ConfigEntries: map[string]*string{policyName: &compact},
+	}
+	for _, broker := range cluster.Brokers {
+		if broker.ID() != cluster.ControllerID {
+			continue
+		}
+		if err := b.make(topic, broker.Addr(), detail); err != nil {
+			return fmt.Errorf("create checkpoint topic %q: %w; create it by hand, or grant CREATE", topic, err)
+		}
+		s.Logger.Info("created checkpoint topic", "topic", topic, "replication_factor", s.Topics.ReplicationFactor)
+		return nil
+	}
+	return fmt.Errorf("create checkpoint topic %q: the cluster has no controller at the moment", topic)
+}
+
+// make creates a topic at the controller's address. One that exists already is
+// fine: another relay was faster.
+func (b *brokers) make(name, controller string, detail *sarama.TopicDetail) error {
+	conn := sarama.NewBroker(controller)
+	if err := conn.Open(b.config); err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	details := map[string]*sarama.TopicDetail{name: detail}
+	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
+	if err != nil {
+		return err
+	}
+	failure := response.TopicErrors[name]
+	if failure == nil || failure.Err == sarama.ErrNoError || failure.Err == sarama.ErrTopicAlreadyExists {
+		return nil
+	}
+	return failure
+}
+
+// policy returns a topic's cleanup.policy.
+func (b *brokers) policy(topic string) (policy string, err error) {
+	request := &sarama.DescribeConfigsRequest{Version: 4, Resources: []*sarama.ConfigResource{
+		{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{policyName}},
+	}}
+	err = b.ask(func(conn *sarama.Broker) error {
+		response, err := conn.DescribeConfigs(request)
+		if err != nil {
+			return err
+		}
+		for _, resource := range response.Resources {
+			if resource.ErrorCode != 0 {
+				return sarama.KError(resource.ErrorCode)
+			}
+			for _, entry := range resource.Configs {
+				if entry.Name == policyName {
+					policy = entry.Value
+				}
+			}
+		}
+		return nil
+	})
+	return policy, err
+}

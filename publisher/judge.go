@@ -1,0 +1,71 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/IBM/sarama"
+)
+
+// judge decides whether a topic can be published to. It is pure. A nil metadata
+// is a topic that the answer left out; limit is 0 when unknown.
+func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) topicState {
+	refuse := func(reason, cure string, args ...any) topicState {
+		return topicState{refused: &RouteError{Route: name, Topic: name, Reason: reason, Cure: fmt.Sprintf(cure, args...)}}
+	}
+	server := s.Brokers[0]
+	switch {
+	case metadata == nil || metadata.Err == sarama.ErrUnknownTopicOrPartition:
+		return refuse("does not exist", "%s, or set topics.create: true", byHand(name, s))
+	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
+		return refuse("may not be written by this principal",
+			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic %s`",
+			server, principal(s.SASL), name)
+	case len(metadata.Partitions) == 0:
+		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic %s", name)
+	}
+	return topicState{
+		partitions: int32(len(metadata.Partitions)),
+		limit:      limit,
+		narrow:     limit > 0 && limit < s.MaxMessageBytes,
+	}
+}
+
+// uncreated says why a missing topic could not be made.
+func uncreated(name string, cause error, s *settings) *RouteError {
+	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(name, s)}
+	switch {
+	case errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed):
+		e.Reason = "does not exist, and this principal may not create it"
+		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic %s`, or %s",
+			s.Brokers[0], principal(s.SASL), name, byHand(name, s))
+	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
+		e.Cure = fmt.Sprintf("set topics.replication_factor = %d to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(name, s))
+	}
+	return e
+}
+
+// byHand is the command that makes a topic.
+func byHand(name string, s *settings) string {
+	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d`",
+		s.Brokers[0], name, s.Topics.Partitions, s.Topics.ReplicationFactor)
+}
+
+// narrowCure is what to do about a topic that takes less than a batch.
+func narrowCure(s *settings, name string) string {
+	return fmt.Sprintf("raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`, or lower max_message_bytes of the relay",
+		s.Brokers[0], name, s.MaxMessageBytes)
+}
+
+// forbidden reports whether the broker said what may be done, and writing is
+// not in it. Brokers that do not say leave the field at 0 or its minimum.
+func forbidden(operations int32) bool {
+	return operations > 0 && operations&(1<<sarama.AclOperationWrite) == 0
+}
+
+func principal(credentials SASL) string {
+	if credentials.Username == "" {
+		return "ANONYMOUS"
+	}
+	return credentials.Username
+}

@@ -1,0 +1,117 @@
+//go:build e2e
+
+package publisher_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/kafkaproxy"
+	"github.com/onceward/onceward/publisher"
+)
+
+// The first EndTxn is so long on its way that the client gives up on it, sends
+// another, has its commit, and is in the middle of the next transaction when
+// the first one arrives. Brokers of every version take it for the end of the
+// transaction that is open then.
+func TestLateEndTxn(t *testing.T) {
+	late := func(t *testing.T, tx func(publisher.TransactionConfig) publisher.TransactionConfig) (*scene, *publisher.Transactional) {
+		s := newScene(t)
+		p := startTransactional(t, s.config(), tx(s.slot()))
+		transact(t, p, "a", 1, 1)
+		held := s.inject(kafkaproxy.EndTxn, kafkaproxy.Hold)
+		require.NoError(t, p.Commit(within(t), at(1)))
+		require.Equal(t, 1, held.Hits(), "the first EndTxn has not arrived")
+		_, end := s.offsets()
+		transact(t, p, "a", 2, 2)
+		s.waitForRecords(end, 1)
+		require.Equal(t, numbers(1, 1), s.committed())
+		require.NoError(t, held.Deliver(within(t)))
+		return s, p
+	}
+	t.Run("ours", func(t *testing.T) {
+		s, p := late(t, func(tx publisher.TransactionConfig) publisher.TransactionConfig { return tx })
+		require.EqualValues(t, 1, p.Rotations())
+		require.NoError(t, p.Close(), "which aborts")
+		stable, end := s.offsets()
+		require.Equal(t, end, stable, "nothing is open any more")
+		require.Equal(t, numbers(1, 1), s.committed(), "an aborted event is never seen")
+		require.Equal(t, at(1), s.checkpoint())
+		next := startTransactional(t, s.config(), s.slot())
+		transact(t, next, "a", 3, 3)
+		require.NoError(t, next.Commit(within(t), at(3)))
+		require.Equal(t, []string{"1", "3"}, s.committed())
+	})
+	t.Run("defect: no rotation", func(t *testing.T) {
+		s, p := late(t, publisher.KeepProducer)
+		require.Eventually(t, func() bool { return len(s.committed()) == 2 }, patience, 20*time.Millisecond)
+		require.NoError(t, p.Close(), "too late for an abort")
+		require.Equal(t, numbers(1, 2), s.committed(), "an event of a transaction that was never committed")
+	})
+}
+
+// The same for the request that carries the position: late, it would take the
+// place of the one that the next transaction commits.
+func TestLateTxnOffsetCommit(t *testing.T) {
+	late := func(t *testing.T, tx func(publisher.TransactionConfig) publisher.TransactionConfig) publisher.Position {
+		s := newScene(t)
+		p := startTransactional(t, s.config(), tx(s.slot()))
+		transact(t, p, "a", 1, 1)
+		offset := s.inject(kafkaproxy.TxnOffsetCommit, kafkaproxy.Late)
+		require.NoError(t, p.Commit(within(t), at(1)))
+		require.Equal(t, 1, offset.Hits())
+		transact(t, p, "a", 2, 2)
+		end := s.inject(kafkaproxy.EndTxn, kafkaproxy.Hold)
+		committed := make(chan error, 1)
+		go func() { committed <- p.Commit(within(t), at(2)) }()
+		s.hit(end, 1) // the second position has been written
+		require.NoError(t, offset.Deliver(within(t)))
+		end.Release()
+		require.NoError(t, <-committed)
+		require.NoError(t, p.Close())
+		require.Equal(t, numbers(1, 2), s.committed())
+		return s.checkpoint()
+	}
+	t.Run("ours", func(t *testing.T) {
+		require.Equal(t, at(2), late(t, func(tx publisher.TransactionConfig) publisher.TransactionConfig { return tx }))
+	})
+	t.Run("defect: no rotation", func(t *testing.T) {
+		require.Equal(t, at(1), late(t, publisher.KeepProducer), "the position of the transaction before: event 2 would be published twice")
+	})
+}
+
+// The reply to each kind of request is lost, after the broker has done its work.
+func TestLostReplies(t *testing.T) {
+	for name, tc := range map[string]struct {
+		key    kafkaproxy.Key
+		rotate bool
+	}{
+		"InitProducerID":     {kafkaproxy.InitProducerID, false},
+		"OffsetFetch":        {kafkaproxy.OffsetFetch, false},
+		"AddPartitionsToTxn": {kafkaproxy.AddPartitionsToTxn, false},
+		"Produce":            {kafkaproxy.Produce, false},
+		"AddOffsetsToTxn":    {kafkaproxy.AddOffsetsToTxn, true},
+		"TxnOffsetCommit":    {kafkaproxy.TxnOffsetCommit, true},
+		"EndTxn":             {kafkaproxy.EndTxn, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t)
+			lost := s.inject(tc.key, kafkaproxy.DropReply)
+			p := startTransactional(t, s.config(), s.slot())
+			for i := range 5 {
+				transact(t, p, "a", 10*i, 10*i+9)
+				require.NoError(t, p.Commit(within(t), at(uint64(i))))
+			}
+			require.Equal(t, 1, lost.Hits())
+			require.NoError(t, p.Err())
+			if tc.rotate {
+				require.Positive(t, p.Rotations())
+			}
+			require.NoError(t, p.Close())
+			require.Equal(t, numbers(0, 49), s.committed())
+			require.Equal(t, at(4), s.checkpoint())
+		})
+	}
+}

@@ -1,0 +1,101 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+const (
+	// stableVersion is the first version of OffsetFetch with RequireStable.
+	stableVersion = 7
+	fetchBackoff  = 50 * time.Millisecond
+	fetchCeiling  = time.Second
+	// fetchTries bounds the errors in a row. An offset that is not stable is
+	// none: it is waited for.
+	fetchTries = 60
+	// unstableNotice is how often an unstable offset is seen before it is said.
+	unstableNotice = 10
+)
+
+// fetch reads the checkpoint. With RequireStable the coordinator answers only
+// when no transaction holds an offset back, so what it returns is the last word
+// of everybody who was fenced. sarama's own calls do not ask for that.
+func (t *Transactional) fetch() (Position, bool, error) {
+	client, w := t.publisher.client, t.publisher.wire
+	unstable, failures := 0, 0
+	for {
+		pos, found, err := fetchOffset(client, t.config)
+		switch {
+		case err == nil:
+			return pos, found, nil
+		case errors.Is(err, sarama.ErrUnstableOffsetCommit):
+			if unstable++; unstable == unstableNotice {
+				t.settings.Logger.Warn("the checkpoint is held back by an open transaction of another producer on the same group; waiting until that ends",
+					"group", t.config.Group, "topic", t.config.Topic)
+			}
+		case failures == fetchTries || !passing(err):
+			return Position{}, false, asFenced(fmt.Errorf("read the checkpoint of group %q: %w: %s", t.config.Group, err, t.advise(err)), err)
+		default:
+			failures++
+			_ = client.RefreshCoordinator(t.config.Group) // what is wrong with it, the next request says
+		}
+		if !w.pause(backoff(unstable+failures, fetchBackoff, fetchCeiling)) {
+			return Position{}, false, fmt.Errorf("read the checkpoint of group %q: %w", t.config.Group, errors.Join(err, errCut))
+		}
+	}
+}
+
+// fetchOffset asks the group's coordinator once.
+func fetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, error) {
+	coordinator, err := client.Coordinator(tx.Group)
+	if err != nil {
+		return Position{}, false, err
+	}
+	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
+	request.AddPartition(tx.Topic, 0)
+	response, err := coordinator.FetchOffset(request)
+	if err != nil {
+		_ = coordinator.Close() // it may be broken; the only error is that it is closed already
+		return Position{}, false, err
+	}
+	return readOffset(response, tx.Topic)
+}
+
+// readOffset reads the answer. A group that nobody has heard of has no
+// checkpoint: Kafka says so with an offset of -1, others with an error.
+func readOffset(response *sarama.OffsetFetchResponse, topic string) (Position, bool, error) {
+	if errors.Is(response.Err, sarama.ErrGroupIDNotFound) {
+		return Position{}, false, nil
+	}
+	if response.Err != sarama.ErrNoError {
+		return Position{}, false, response.Err
+	}
+	block := response.GetBlock(topic, 0)
+	if block == nil {
+		return Position{}, false, sarama.ErrIncompleteResponse
+	}
+	if block.Err != sarama.ErrNoError {
+		return Position{}, false, block.Err
+	}
+	if block.Offset < 0 {
+		return Position{}, false, nil
+	}
+	return Position{Order: uint64(block.Offset), Meta: block.Metadata}, true, nil
+}
+
+// passing reports whether an error of the fetch may be gone at the next try:
+// anything but a refusal by the broker.
+func passing(err error) bool {
+	var refusal sarama.KError
+	if !errors.As(err, &refusal) {
+		return true
+	}
+	return slices.Contains([]sarama.KError{
+		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
+		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrUnstableOffsetCommit,
+	}, refusal)
+}

@@ -1,0 +1,206 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+)
+
+// maxOrigins bounds each cache of topics, whose keys come from rows.
+const maxOrigins = 10_000
+
+// placer turns an event into a record with its topic and partition, and waits
+// until it may be handed over. Only the goroutine that publishes uses it.
+type placer struct {
+	settings     *settings
+	watcher      *watcher
+	inflight     *inflight
+	failed, quit <-chan struct{} // of the producer behind it; both end a wait
+
+	origin origin // of the last event, with its topic: rows of one type come in runs
+	last   *topic
+	routes map[origin]*topic
+	topics map[string]*topic
+}
+
+func newPlacer(s *settings, w *watcher, f *inflight, failed, quit <-chan struct{}) *placer {
+	return &placer{
+		settings: s, watcher: w, inflight: f, failed: failed, quit: quit,
+		routes: make(map[origin]*topic), topics: make(map[string]*topic),
+	}
+}
+
+// place returns the record of an event, ready to be sent. The errors are those
+// of [Publisher.Publish]; ErrFailed and ErrClosed come bare.
+func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
+	t, err := p.route(&ev)
+	if err != nil {
+		return nil, err
+	}
+	state, err := p.prepare(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	r, err := newRecord(ev, p.settings.HeaderStyle)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
+		return nil, err
+	}
+	r.topic = t
+	r.message.Topic = t.name
+	r.message.Partition = Partition(r.key, t.partitions)
+	if t.lanes != nil {
+		return r, p.enterLane(ctx, r, state)
+	}
+	return r, nil
+}
+
+// route returns the topic of an event. A template is executed once per origin.
+func (p *placer) route(ev *Event) (*topic, error) {
+	if ev.Topic != "" {
+		return p.named(ev.Topic)
+	}
+	o := origin{namespace: ev.Row.Namespace, aggregateType: ev.Row.AggregateType}
+	if p.settings.router.byEventType {
+		o.eventType = ev.Row.Type
+	}
+	if p.last != nil && o == p.origin {
+		return p.last, nil
+	}
+	t := p.routes[o]
+	if t == nil {
+		name, err := p.settings.router.topic(origin{o.namespace, o.aggregateType, ev.Row.Type})
+		if err != nil {
+			return nil, err
+		}
+		if len(p.routes) >= maxOrigins {
+			clear(p.routes)
+		}
+		o = origin{strings.Clone(o.namespace), strings.Clone(o.aggregateType), strings.Clone(o.eventType)}
+		t = p.topicOf(name)
+		p.routes[o] = t
+	}
+	p.origin, p.last = o, t
+	return t, nil
+}
+
+// named returns a topic that an event asks for itself.
+func (p *placer) named(name string) (*topic, error) {
+	if t := p.topics[name]; t != nil {
+		return t, nil // only allowed names are there
+	}
+	if _, err := p.settings.router.permit(name); err != nil {
+		return nil, err
+	}
+	return p.topicOf(strings.Clone(name)), nil
+}
+
+// topicOf returns the topic of an allowed name. There is one per name, also
+// after a cache was emptied, because the watcher keeps those in use.
+func (p *placer) topicOf(name string) *topic {
+	if t := p.topics[name]; t != nil {
+		return t
+	}
+	if len(p.topics) >= maxOrigins {
+		clear(p.topics)
+		clear(p.routes) // or two topics of one name could be in use
+		p.last = nil
+	}
+	t := p.watcher.find(name)
+	if t == nil {
+		t = &topic{name: name}
+	}
+	p.topics[name] = t
+	return t
+}
+
+// prepare makes sure that a topic can be written, by how many partitions, and
+// whether its records share batches. It waits for the network at the first look
+// only: what was refused stays refused until the watcher has looked again.
+func (p *placer) prepare(ctx context.Context, t *topic) (*topicState, error) {
+	state := t.state.Load()
+	if state == nil {
+		var err error
+		if state, err = p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
+			return nil, err
+		}
+	}
+	if state.refused != nil {
+		if state.stale() {
+			p.watcher.nudge(t)
+		}
+		return nil, state.refused
+	}
+	if t.partitions != state.partitions {
+		if err := p.repartition(ctx, t, state.partitions); err != nil {
+			return nil, err
+		}
+	}
+	if state.narrow != (t.lanes != nil) {
+		return state, p.narrow(ctx, t, state)
+	}
+	return state, nil
+}
+
+// repartition takes on a topic's partition count.
+func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
+	if t.partitions != 0 {
+		if p.settings.PartitionChange == PartitionsHalt {
+			return &PartitionError{Topic: t.name, From: t.partitions, To: to}
+		}
+		// Keys move to other partitions: what is in flight must be in its old
+		// one before the first event goes to the new one.
+		if err := p.drain(ctx, t); err != nil {
+			return err
+		}
+		p.settings.Logger.Warn("partition count of a topic changed; keys move to other partitions, and the order of a key across the change is lost to consumers",
+			"topic", t.name, "from", t.partitions, "to", to)
+	}
+	t.partitions = to
+	if t.lanes != nil {
+		t.lanes = make([]atomic.Int64, to)
+	}
+	return nil
+}
+
+// narrow has the records of a topic share batches no longer, or again.
+func (p *placer) narrow(ctx context.Context, t *topic, state *topicState) error {
+	if !state.narrow {
+		t.lanes = nil // what is in flight keeps its lane, and new batches are allowed
+		p.settings.Logger.Info("topic takes whole batches again", "topic", t.name, "max.message.bytes", state.limit)
+		return nil
+	}
+	if err := p.drain(ctx, t); err != nil {
+		return err
+	}
+	t.lanes = make([]atomic.Int64, t.partitions)
+	p.settings.Logger.Warn("topic takes less than a batch of the relay (max.message.bytes): its records go one by one, which is slow. "+narrowCure(p.settings, t.name),
+		"topic", t.name, "max.message.bytes", state.limit, "max_message_bytes", p.settings.MaxMessageBytes)
+	return nil
+}
+
+// drain waits until nothing of a topic is in flight.
+func (p *placer) drain(ctx context.Context, t *topic) error {
+	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return t.inFlight.Load() == 0 })
+}
+
+// enterLane waits until the record's partition has nothing in flight, so that
+// it gets a batch of its own.
+func (p *placer) enterLane(ctx context.Context, r *record, state *topicState) error {
+	if size := r.size(); state.limit > 0 && size > batchLimit(state.limit) {
+		if state.stale() {
+			p.watcher.nudge(r.topic)
+		}
+		return &RouteError{
+			Route: r.topic.name, Topic: r.topic.name,
+			Reason: fmt.Sprintf("takes records of at most %d bytes (max.message.bytes), and the next one has %d with key and headers", state.limit, size),
+			Cure:   narrowCure(p.settings, r.topic.name),
+		}
+	}
+	lane := &r.topic.lanes[r.message.Partition]
+	r.lane = lane
+	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return lane.Load() == 0 })
+}

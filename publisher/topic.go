@@ -1,0 +1,66 @@
+package publisher
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// topic is a topic that some row leads to.
+type topic struct {
+	name     string
+	state    atomic.Pointer[topicState] // nil until it was looked up
+	inFlight atomic.Int64               // records handed over and not ended
+	ended    atomic.Uint64              // records that have ended, ever
+
+	// What follows belongs to Publish. Both follow state with a pause, in which
+	// what is in flight ends.
+	partitions int32          // the count by which keys are placed now
+	lanes      []atomic.Int64 // records in flight by partition; nil unless narrow
+
+	seen uint64 // ended, at the watcher's last look for stalls; the watcher's
+}
+
+// topicState is what the cluster said about a topic. It is immutable.
+type topicState struct {
+	partitions int32
+	limit      int         // max.message.bytes; 0 when it could not be read
+	narrow     bool        // records go one per batch
+	distrusted bool        // narrow by Config.Narrow: the limit may be another than was read
+	refused    *RouteError // nil when the topic can be published to
+	checked    time.Time
+}
+
+// stale reports whether a state that keeps an event waiting may be looked up
+// again.
+func (s *topicState) stale() bool { return time.Since(s.checked) >= recheck }
+
+// begin counts a record in before it is handed over, because its
+// acknowledgement may come before the hand-over has returned.
+func (r *record) begin() {
+	r.topic.inFlight.Add(1)
+	if r.lane != nil {
+		r.lane.Add(1)
+	}
+}
+
+// end counts a record out. Who calls it wakes those that wait afterwards, by
+// inflight.done.
+func (r *record) end() {
+	r.topic.ended.Add(1)
+	r.topic.inFlight.Add(-1)
+	if r.lane != nil {
+		r.lane.Add(-1)
+	}
+}
+
+// alone reports whether no other record can have been in this one's batch.
+func (r *record) alone() bool { return r.lane != nil }
+
+// proven reports whether a record of this topic that was refused as too large,
+// alone in its batch, is to blame itself: the limit cannot be read, or what was
+// read does not hold, because a batch was refused for it before. Otherwise the
+// limit was lowered just now, and is read again by the next publisher.
+func (t *topic) proven() bool {
+	state := t.state.Load()
+	return state == nil || state.limit == 0 || state.distrusted
+}

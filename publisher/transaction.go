@@ -1,0 +1,277 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/IBM/sarama"
+)
+
+// Defaults of [TransactionConfig].
+const (
+	DefaultCheckpointTopic    = "onceward.checkpoint"
+	DefaultTransactionTimeout = time.Minute
+)
+
+// maxMeta is the broker's default for offset.metadata.max.bytes.
+const maxMeta = 4096
+
+// ErrFenced: another producer with the same transactional id has taken over, or
+// the coordinator has aborted the transaction on its own, which cannot be told
+// apart. Give up everything read so far; only who owns the slot may make a new
+// [Transactional].
+var ErrFenced = errors.New("producer fenced")
+
+// TransactionConfig names what must be one per slot, for ever: two producers
+// with the same ID fence one another, and the checkpoint lies in Group.
+type TransactionConfig struct {
+	// ID is the transactional id. Required.
+	ID string
+	// Group is the consumer group whose offset is the checkpoint. No consumer
+	// may join it. Required.
+	Group string
+	// Topic is the topic of that offset, whose partition 0 it names. It holds
+	// no records, and no events may be routed to it: whoever deletes it deletes
+	// the checkpoint. Default "onceward.checkpoint".
+	Topic string
+	// Timeout is how long a transaction may stay open before the coordinator
+	// aborts it, which is also how long a dead relay holds readers back. The
+	// brokers' transaction.max.timeout.ms must not be below it. Default 1
+	// minute; 1 second to 15 minutes.
+	Timeout time.Duration
+
+	faults transactionFaults
+}
+
+// transactionFaults are deliberate defects, as [faults] are.
+type transactionFaults struct {
+	keepProducer bool // after a commit that was sent more than once, too
+	untilQuiet   bool // the checkpoint is read without RequireStable
+	unwatched    bool // a transaction that is open for too long is left to the coordinator
+}
+
+func (c TransactionConfig) resolve() (TransactionConfig, error) {
+	c.spoil()
+	setDefault(&c.Topic, DefaultCheckpointTopic)
+	setDefault(&c.Timeout, DefaultTransactionTimeout)
+	if c.ID == "" {
+		return c, configError("TransactionConfig.ID", `""`, "required: one per slot, stable over restarts")
+	}
+	if c.Group == "" {
+		return c, configError("TransactionConfig.Group", `""`, "required: one per slot, stable over restarts")
+	}
+	if invalidTopic(c.Topic) != "" {
+		return c, configError("TransactionConfig.Topic", fmt.Sprintf("%q", c.Topic), invalidTopic(c.Topic))
+	}
+	if c.Timeout < time.Second || c.Timeout > 15*time.Minute {
+		return c, configError("TransactionConfig.Timeout", c.Timeout, "want 1s to 15m")
+	}
+	return c, nil
+}
+
+// Position is how far a commit has come. Both parts are opaque here.
+type Position struct {
+	// Order is what Kafka keeps as the offset; at most 2⁶³ − 1.
+	Order uint64
+	// Meta is kept beside it, at most 4096 bytes of UTF-8.
+	Meta string
+}
+
+// Transactional publishes events to one cluster in exactly-once mode: the
+// events of a transaction and the position behind them become visible together
+// or not at all. One goroutine calls its methods; Failed, Err, Rotations and
+// Close may be called from any.
+type Transactional struct {
+	publisher *Publisher
+	settings  *settings
+	config    TransactionConfig
+	start     Position // the checkpoint at New
+	found     bool
+
+	retries   atomic.Uint64 // requests about the transaction that sarama sent again
+	rotations atomic.Uint64
+	producer  atomic.Pointer[sarama.AsyncProducer] // for its status only
+	opened    atomic.Int64                         // when the coordinator was first needed, in ns since born; 0 when it is not
+	born      time.Time
+
+	// Of the open transaction; publisher.handover guards them.
+	begun  bool
+	events int
+	bytes  int64
+	since  time.Time
+	ending chan struct{} // closed when the last commit or abort has ended; nil before
+}
+
+// NewTransactional connects to the cluster, checks the checkpoint topic (and
+// makes it, when Topics.Create), gets a producer id, which ends whatever a
+// producer of the same id left open, and only then reads the checkpoint. Only
+// the owner of the slot may call it, because it fences everybody else. It
+// blocks until all that is done or ctx ends; ctx is not used afterwards. A
+// transaction of a foreign producer that holds the checkpoint back is waited
+// for.
+//
+// It returns a [*CheckpointError] when the checkpoint topic is not as it must
+// be. The caller must call Close, also after a failure.
+func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*Transactional, error) {
+	s, err := cfg.resolve()
+	if err != nil {
+		return nil, err
+	}
+	if tx, err = tx.resolve(); err != nil {
+		return nil, err
+	}
+	w := newWire(s.Dial)
+	disarm := context.AfterFunc(ctx, w.cut)
+	t := &Transactional{settings: s, config: tx, born: time.Now()}
+	err = t.connect(w)
+	if !disarm() {
+		err = errors.Join(ctx.Err(), err)
+	}
+	if err != nil {
+		w.cut()
+		if t.publisher != nil {
+			t.publisher.abandon()
+		}
+		return nil, err
+	}
+	t.publisher.start(func([]uint64) {})
+	if !tx.faults.unwatched {
+		t.publisher.tasks.Go(t.watch)
+	}
+	return t, nil
+}
+
+// connect does what NewTransactional promises, in the one order that is safe.
+func (t *Transactional) connect(w *wire) error {
+	s := t.settings
+	b, err := reach(s, w)
+	if err != nil {
+		return err
+	}
+	err = checkCheckpoint(b, w, s, t.config.Topic)
+	if err == nil {
+		err = t.findCoordinators(b, w)
+	}
+	if err != nil {
+		b.close()
+		return err
+	}
+	retried := func() { t.retries.Add(1) }
+	p, err := connect(s, w, b, transactionalConfig(s, w, t.config, retried, t.broken))
+	if err != nil {
+		return t.explainStart(err)
+	}
+	p.transactional = true
+	t.publisher = p
+	producer := p.producer
+	t.producer.Store(&producer)
+	t.start, t.found, err = t.fetch()
+	return err
+}
+
+// broken reports whether sarama will refuse the commit, so that its retries
+// have no sense any more.
+func (t *Transactional) broken() bool {
+	producer := t.producer.Load()
+	return producer != nil && (*producer).TxnStatus()&sarama.ProducerTxnFlagInError != 0
+}
+
+// Checkpoint returns the position of the last commit as it was when the
+// Transactional was made, and false when there is none.
+func (t *Transactional) Checkpoint() (Position, bool) {
+	return t.start, t.found && defect != defectNoCheckpoint
+}
+
+// Publish hands an event over and opens a transaction when none is open. It
+// blocks, and refuses events, as [Publisher.Publish] does; after a
+// [*RouteError] or a [*RecordError] the transaction is as it was before. An
+// event for which nil was returned ends with the commit of its transaction.
+func (t *Transactional) Publish(ctx context.Context, ev Event) error {
+	p := t.publisher
+	p.handover.Lock()
+	defer p.handover.Unlock()
+	r, err := p.accept(ctx, ev)
+	if err != nil {
+		return err
+	}
+	cost := r.cost // the record is not ours any more once it is sent
+	if err := t.begin(); err != nil {
+		return err
+	}
+	if err := p.send(ctx, r); err != nil {
+		return p.reason(err)
+	}
+	if t.events == 0 {
+		t.since = time.Now()
+	}
+	t.events++
+	t.bytes += cost
+	return nil
+}
+
+// begin opens a transaction, for sarama and for the watch. Nothing is sent.
+func (t *Transactional) begin() error {
+	if t.begun {
+		return nil
+	}
+	if err := t.publisher.producer.BeginTxn(); err != nil {
+		t.publisher.fail(t.explain("begin a transaction", err))
+		return t.Err()
+	}
+	t.begun = true
+	t.opened.Store(int64(max(time.Since(t.born), 1)))
+	return nil
+}
+
+// Open describes the open transaction: how many events it holds, how much
+// memory they took, estimated as for MaxInFlightBytes, and when the first was
+// handed over. All are zero when none was.
+func (t *Transactional) Open() (events int, bytes int64, since time.Time) {
+	t.publisher.handover.Lock()
+	defer t.publisher.handover.Unlock()
+	return t.events, t.bytes, t.since
+}
+
+// Rotations counts the producers that were thrown away because a commit had
+// been sent more than once.
+func (t *Transactional) Rotations() uint64 { return t.rotations.Load() }
+
+// Failed is closed when nothing can be committed any more.
+func (t *Transactional) Failed() <-chan struct{} { return t.publisher.Failed() }
+
+// Err returns nil until Failed is closed, and then why. It matches [ErrFailed],
+// and [ErrFenced] when another producer has taken over.
+func (t *Transactional) Err() error { return t.publisher.Err() }
+
+// Close ends the Transactional and waits for its goroutines, as
+// [Publisher.Close] does. It never commits: an open transaction is aborted if
+// that takes no longer than two seconds, and else left to the next producer
+// with the same id, or to its timeout.
+func (t *Transactional) Close() error { return t.publisher.close(t.letGo) }
+
+// watch fails the Transactional when a transaction has been open, or its end
+// under way, for longer than the coordinator bears. What is retried in vain
+// ends with that.
+func (t *Transactional) watch() {
+	p := t.publisher
+	tick := time.NewTicker(t.config.Timeout / 8)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.quit:
+			return
+		case <-p.failed:
+			return
+		case <-tick.C:
+			opened := t.opened.Load()
+			if opened != 0 && time.Since(t.born)-time.Duration(opened) > t.config.Timeout {
+				p.fail(fmt.Errorf("%w: a Kafka transaction was not ended within its timeout of %s; "+
+					"see whether partitions lack in-sync replicas or brokers are away, and go on from the checkpoint", ErrFailed, t.config.Timeout))
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+
+	"github.com/IBM/sarama"
+)
+
+// Commit commits what was published since the last commit together with the
+// position, or the position alone. It blocks until every event has been
+// acknowledged and the coordinator has answered; ctx, Close and the
+// transaction's timeout end the wait. When it returns nil the commit is known,
+// and nothing of it can be repeated or undone by what may still be on the
+// network. After any error the Transactional is failed, and whether this
+// transaction was committed is for the next one's Checkpoint to say.
+func (t *Transactional) Commit(ctx context.Context, pos Position) error {
+	p := t.publisher
+	p.handover.Lock()
+	defer p.handover.Unlock()
+	if err := p.ended(); err != nil {
+		return err
+	}
+	before, err := t.commit(ctx, pos)
+	if err != nil {
+		if !errors.Is(err, ErrClosed) {
+			p.fail(err)
+			return p.Err()
+		}
+		return err
+	}
+	if t.retries.Load() == before || t.config.faults.keepProducer {
+		t.opened.Store(0)
+		return nil
+	}
+	// Nobody can be told of a failure here: the commit itself is known.
+	if err := t.rotate(ctx, pos); err != nil {
+		p.fail(err)
+	}
+	t.opened.Store(0)
+	return nil
+}
+
+// commit ends the transaction and returns how often sarama had sent a request
+// again before it began to.
+func (t *Transactional) commit(ctx context.Context, pos Position) (retries uint64, err error) {
+	p := t.publisher
+	if err := pos.check(); err != nil {
+		return 0, fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+	if err := t.begin(); err != nil {
+		return 0, err
+	}
+	// First alone, so that the requests which the counter is about are those of
+	// the end only: the one that adds partitions is refused and sent again
+	// often, for a harmless reason.
+	if err := p.inflight.wait(ctx, p.failed, p.quit, func() bool { return p.inflight.events.Load() == 0 }); err != nil {
+		return 0, t.explainWait(p.reason(err))
+	}
+	retries = t.retries.Load()
+	if err := t.end(ctx, func() error {
+		offset := &sarama.PartitionOffsetMetadata{Offset: int64(pos.Order), LeaderEpoch: -1, Metadata: &pos.Meta} // in range: checked
+		offsets := map[string][]*sarama.PartitionOffsetMetadata{t.config.Topic: {offset}}
+		if err := p.producer.AddOffsetsToTxn(offsets, t.config.Group); err != nil {
+			return err
+		}
+		return p.producer.CommitTxn()
+	}); err != nil {
+		return 0, err
+	}
+	t.begun, t.events, t.bytes, t.since = false, 0, 0, time.Time{}
+	return retries, nil
+}
+
+func (pos Position) check() error {
+	switch {
+	case pos.Order > math.MaxInt64:
+		return fmt.Errorf("commit position %d: the order is beyond an offset's range", pos.Order)
+	case len(pos.Meta) > maxMeta:
+		return fmt.Errorf("commit position %d: its metadata has %d bytes, at most %d are kept by Kafka", pos.Order, len(pos.Meta), maxMeta)
+	case !utf8.ValidString(pos.Meta):
+		return fmt.Errorf("commit position %d: its metadata is no UTF-8", pos.Order)
+	}
+	return nil
+}
+
+// end runs the commit in a goroutine, because sarama takes no context: it ends
+// by itself, or by the wire's cut.
+func (t *Transactional) end(ctx context.Context, commit func() error) error {
+	p := t.publisher
+	done := make(chan error, 1)
+	ending := make(chan struct{})
+	t.ending = ending
+	p.tasks.Go(func() {
+		defer close(ending)
+		done <- commit()
+	})
+	var err error
+	select {
+	case err = <-done:
+		if err != nil {
+			err = t.explain("commit a transaction", err)
+		}
+	case <-p.failed:
+		err = p.Err()
+	case <-p.quit:
+		err = ErrClosed
+	case <-ctx.Done():
+		err = t.explainWait(ctx.Err())
+	}
+	return err
+}
+
+// rotate throws the producer away and makes a new one. A commit that was sent
+// twice may still be under way once, and would end the next transaction of this
+// producer, even an aborted one, at a time of its own choosing: a broker before
+// Kafka 4 and EndTxn v5 cannot tell the transactions of one epoch apart. The
+// new producer has another epoch.
+//
+// It also fences whoever took over meanwhile, in which case this process no
+// longer owns the slot. That is harmless unless the other has committed, so the
+// checkpoint is read again: when it is not ours any more, nothing that is in
+// memory here may be published.
+func (t *Transactional) rotate(ctx context.Context, committed Position) error {
+	p := t.publisher
+	t.opened.Store(int64(time.Since(t.born))) // the watch bounds this too
+	old := p.producer
+	p.producer, p.input = nil, nil
+	t.producer.Store(nil)
+	old.AsyncClose()
+	select {
+	case <-p.drained: // it holds nothing, so this is soon
+	case <-p.failed:
+		return p.Err()
+	}
+	found, err := t.initialize(ctx)
+	if err != nil {
+		return t.explain("get a new producer id", err)
+	}
+	if found != committed {
+		return fmt.Errorf("%w: %w: the checkpoint of group %q was moved to %d by another relay with the same transactional id %q",
+			ErrFailed, ErrFenced, t.config.Group, found.Order, t.config.ID)
+	}
+	t.rotations.Add(1)
+	t.settings.Logger.Info("made a new Kafka producer, because a commit had to be sent more than once", "transactional_id", t.config.ID)
+	return nil
+}
+
+// initialize makes a producer on the client and reads the checkpoint. While
+// there is no drain, it gives the wire's permits.
+func (t *Transactional) initialize(ctx context.Context) (Position, error) {
+	p := t.publisher
+	type result struct {
+		producer sarama.AsyncProducer
+		found    Position
+		err      error
+	}
+	results := make(chan result, 1)
+	p.tasks.Go(func() {
+		var r result
+		if r.producer, r.err = sarama.NewAsyncProducerFromClient(p.client); r.err == nil {
+			r.found, _, r.err = t.fetch()
+		}
+		results <- r
+	})
+	quit, ended := p.quit, ctx.Done()
+	for {
+		select {
+		case p.wire.permits <- struct{}{}:
+		case <-quit:
+			p.cut()
+			quit = nil
+		case <-ended:
+			p.cut()
+			ended = nil
+		case r := <-results:
+			if r.producer != nil {
+				p.producer, p.input = r.producer, r.producer.Input()
+				p.drained = make(chan struct{})
+				t.producer.Store(&r.producer)
+				p.startDrain(func([]uint64) {})
+			}
+			return r.found, r.err
+		}
+	}
+}
+
+// letGo ends what is under way when the Transactional is closed: a commit is
+// cut off, an open transaction aborted.
+func (t *Transactional) letGo() {
+	p := t.publisher
+	limit := time.NewTimer(closeGrace)
+	defer limit.Stop()
+	if t.begun && !t.isEnding() && p.producer != nil && p.Err() == nil {
+		t.abort(limit.C) // what it does not reach, the timeout does
+	}
+	if !t.isEnding() {
+		return
+	}
+	p.cut()
+	limit.Reset(closeLimit)
+	select {
+	case <-t.ending:
+	case <-limit.C: // Close says so
+	}
+}
+
+// isEnding reports whether a commit or abort is under way in its goroutine.
+func (t *Transactional) isEnding() bool {
+	if t.ending == nil {
+		return false
+	}
+	select {
+	case <-t.ending:
+		return false
+	default:
+		return true
+	}
+}
+
+// abort aborts the open transaction, and waits for that no longer than limit.
+func (t *Transactional) abort(limit <-chan time.Time) {
+	producer := t.publisher.producer
+	ending := make(chan struct{})
+	t.ending = ending
+	t.publisher.tasks.Go(func() {
+		defer close(ending)
+		if err := producer.AbortTxn(); err != nil {
+			t.settings.Logger.Debug("abort a Kafka transaction", "transactional_id", t.config.ID, "error", err)
+		}
+	})
+	select {
+	case <-ending:
+	case <-limit:
+	}
+}

@@ -1,0 +1,531 @@
+package publisher_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/publisher"
+)
+
+// checkpointTopic makes the topic of the checkpoint.
+func (c *cluster) checkpointTopic() {
+	c.t.Helper()
+	require.NoError(c.t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "compact"}))
+}
+
+// oneSlot names what belongs to one slot.
+func oneSlot() publisher.TransactionConfig {
+	return publisher.TransactionConfig{ID: "onceward-1-orders", Group: "onceward-1-orders"}
+}
+
+func startTransactional(t testing.TB, cfg publisher.Config, tx publisher.TransactionConfig) *publisher.Transactional {
+	t.Helper()
+	p, err := publisher.NewTransactional(within(t), cfg, tx)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Close()) })
+	return p
+}
+
+// transact publishes the events first..last of one aggregate.
+func transact(t testing.TB, p *publisher.Transactional, aggregate string, first, last int) {
+	t.Helper()
+	ctx := within(t)
+	for i := first; i <= last; i++ {
+		require.NoError(t, p.Publish(ctx, event(uint64(i), aggregate, fmt.Sprint(i))))
+	}
+}
+
+func at(order uint64) publisher.Position {
+	return publisher.Position{Order: order, Meta: fmt.Sprintf("v1 order=%d", order)}
+}
+
+// committed returns the values that a reader with read_committed sees of
+// partition 0.
+func (c *cluster) committed(topic string) []string {
+	c.t.Helper()
+	opts := []kgo.Opt{kgo.SeedBrokers(c.ListenAddrs()...)}
+	if c.dial != nil {
+		opts = append(opts, kgo.Dialer(c.dial))
+	}
+	return readCommitted(c.t, topic, opts...)
+}
+
+// readCommitted reads partition 0 of a topic up to its last stable offset.
+func readCommitted(t testing.TB, topic string, opts ...kgo.Opt) []string {
+	t.Helper()
+	client, err := kgo.NewClient(append(opts, kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: {0: kgo.NewOffset().AtStart()}}))...)
+	require.NoError(t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	stable := endOffset(ctx, t, client, topic, 1)
+	var values []string
+	for next := int64(0); next < stable; {
+		fetches := client.PollFetches(ctx)
+		require.NoError(t, fetches.Err0(), "at %d of %d", next, stable)
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() && r.Offset < stable {
+				values = append(values, string(r.Value))
+			}
+			next = r.Offset + 1
+		})
+	}
+	return values
+}
+
+// endOffset returns the end of partition 0, at isolation level 0 or 1.
+func endOffset(ctx context.Context, t testing.TB, client *kgo.Client, topic string, isolation int8) int64 {
+	t.Helper()
+	request := kmsg.NewPtrListOffsetsRequest()
+	request.IsolationLevel = isolation
+	ask := kmsg.NewListOffsetsRequestTopic()
+	ask.Topic = topic
+	partition := kmsg.NewListOffsetsRequestTopicPartition()
+	partition.Timestamp = -1
+	ask.Partitions = append(ask.Partitions, partition)
+	request.Topics = append(request.Topics, ask)
+	response, err := request.RequestWith(ctx, client)
+	require.NoError(t, err)
+	require.NoError(t, kerr.ErrorForCode(response.Topics[0].Partitions[0].ErrorCode))
+	return response.Topics[0].Partitions[0].Offset
+}
+
+func TestCommitMakesEventsAndPositionVisibleTogether(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	p := startTransactional(t, c.config(), oneSlot())
+	_, found := p.Checkpoint()
+	require.False(t, found, "the group is unknown")
+	events, bytes, since := p.Open()
+	require.Zero(t, events)
+	require.Zero(t, bytes)
+	require.True(t, since.IsZero())
+
+	transact(t, p, "a", 0, 9)
+	events, bytes, since = p.Open()
+	require.Equal(t, 10, events)
+	require.Positive(t, bytes)
+	require.WithinDuration(t, time.Now(), since, patience)
+	require.Empty(t, c.committed("shop.order"))
+	require.NoError(t, p.Commit(within(t), at(100)))
+	require.Equal(t, numbers(0, 9), c.committed("shop.order"))
+	events, _, since = p.Open()
+	require.Zero(t, events)
+	require.True(t, since.IsZero())
+
+	transact(t, p, "a", 10, 19)
+	require.NoError(t, p.Commit(within(t), at(200)))
+	transact(t, p, "a", 20, 24) // never committed
+	require.NoError(t, p.Close())
+	require.ErrorIs(t, p.Publish(within(t), event(1, "a", "x")), publisher.ErrClosed)
+	require.ErrorIs(t, p.Commit(within(t), at(300)), publisher.ErrClosed)
+
+	next := startTransactional(t, c.config(), oneSlot())
+	pos, found := next.Checkpoint()
+	require.True(t, found)
+	require.Equal(t, at(200), pos)
+	transact(t, next, "a", 20, 29)
+	require.NoError(t, next.Commit(within(t), at(300)))
+	require.Equal(t, numbers(0, 29), c.committed("shop.order"), "each once, in order")
+	require.Zero(t, p.Rotations())
+	require.NoError(t, next.Err())
+}
+
+// sarama 1.60.1 dropped such a transaction without a word.
+func TestCommitWithoutEventsMovesThePosition(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	p := startTransactional(t, c.config(), oneSlot())
+	require.NoError(t, p.Commit(within(t), at(7)))
+	require.NoError(t, p.Commit(within(t), at(8)))
+	require.NoError(t, p.Close())
+	pos, found := startTransactional(t, c.config(), oneSlot()).Checkpoint()
+	require.True(t, found)
+	require.Equal(t, at(8), pos)
+}
+
+func TestRefusedEventsLeaveTheTransactionSound(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	p := startTransactional(t, c.config(), oneSlot())
+	large := event(1, "a", string(make([]byte, publisher.DefaultMaxMessageBytes)))
+	lost := event(1, "a", "x")
+	lost.Row.AggregateType = "missing"
+	for range 2 { // before a transaction is open, and within it
+		require.ErrorIs(t, p.Publish(within(t), large), publisher.ErrRecord)
+		require.ErrorIs(t, p.Publish(within(t), lost), publisher.ErrRoute)
+		transact(t, p, "a", 0, 0)
+	}
+	events, _, _ := p.Open()
+	require.Equal(t, 2, events)
+	require.NoError(t, p.Commit(within(t), at(1)))
+	require.Equal(t, []string{"0", "0"}, c.committed("shop.order"))
+}
+
+func TestCheckpointTopicIsChecked(t *testing.T) {
+	refused := func(t *testing.T, c *cluster, cfg publisher.Config) *publisher.CheckpointError {
+		_, err := publisher.NewTransactional(within(t), cfg, oneSlot())
+		require.ErrorIs(t, err, publisher.ErrCheckpoint)
+		var checkpoint *publisher.CheckpointError
+		require.ErrorAs(t, err, &checkpoint)
+		require.Equal(t, publisher.DefaultCheckpointTopic, checkpoint.Topic)
+		require.Contains(t, checkpoint.Cure, "--bootstrap-server "+c.ListenAddrs()[0])
+		return checkpoint
+	}
+	t.Run("missing", func(t *testing.T) {
+		c := newCluster(t)
+		cfg := c.config()
+		cfg.Topics.ReplicationFactor = 2
+		err := refused(t, c, cfg)
+		require.Contains(t, err.Error(), "does not exist")
+		require.Contains(t, err.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+
+			" --create --topic onceward.checkpoint --partitions 1 --replication-factor 2 --config cleanup.policy=compact")
+	})
+	t.Run("three partitions", func(t *testing.T) {
+		c := newCluster(t)
+		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 3, map[string]string{"cleanup.policy": "compact"}))
+		require.Contains(t, refused(t, c, c.config()).Reason, "has 3 partitions, must have 1")
+	})
+	t.Run("not compacted", func(t *testing.T) {
+		c := newCluster(t)
+		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "delete"}))
+		err := refused(t, c, c.config())
+		require.Contains(t, err.Reason, "cleanup.policy = delete")
+		require.Contains(t, err.Cure, "kafka-configs.sh")
+	})
+	t.Run("created", func(t *testing.T) {
+		c := newCluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "shop.order"))
+		cfg := c.config()
+		cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: 2}
+		p := startTransactional(t, cfg, oneSlot())
+		info := c.TopicInfo(publisher.DefaultCheckpointTopic)
+		require.Len(t, c.PartitionInfos(publisher.DefaultCheckpointTopic), 1)
+		require.Equal(t, 2, info.NumReplicas)
+		require.Equal(t, "compact", *info.Configs["cleanup.policy"])
+		require.NoError(t, p.Commit(within(t), at(1)))
+	})
+}
+
+func TestUnreadablePolicyIsSaidAndNoReasonToStop(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	logged := &logLines{}
+	cfg := c.config()
+	cfg.Logger = logged.logger()
+	p := startTransactional(t, cfg, oneSlot())
+	require.NoError(t, p.Commit(within(t), at(1)))
+	require.Equal(t, 1, strings.Count(logged.String(), "DESCRIBE_CONFIGS"))
+}
+
+func TestTransactionConfigIsChecked(t *testing.T) {
+	for want, tx := range map[string]publisher.TransactionConfig{
+		"TransactionConfig.ID":      {Group: "g"},
+		"TransactionConfig.Group":   {ID: "x"},
+		"TransactionConfig.Topic":   {ID: "x", Group: "g", Topic: "__mine"},
+		"TransactionConfig.Timeout": {ID: "x", Group: "g", Timeout: time.Hour},
+	} {
+		_, err := publisher.NewTransactional(t.Context(), minimal(), tx)
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestPositionsThatKafkaCannotKeepFail(t *testing.T) {
+	for name, pos := range map[string]publisher.Position{
+		"at most 4096": {Order: 1, Meta: strings.Repeat("x", 4097)},
+		"range":        {Order: 1 << 63},
+		"UTF-8":        {Order: 1, Meta: "\xff"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.checkpointTopic()
+			p := startTransactional(t, c.config(), oneSlot())
+			longest := publisher.Position{Order: 1<<63 - 1, Meta: strings.Repeat("é", 2048)}
+			require.NoError(t, p.Commit(within(t), longest))
+			transact(t, p, "a", 0, 0)
+			err := p.Commit(within(t), pos)
+			require.ErrorIs(t, err, publisher.ErrFailed)
+			require.ErrorContains(t, err, name)
+			require.NoError(t, p.Close())
+			kept, _ := startTransactional(t, c.config(), oneSlot()).Checkpoint()
+			require.Equal(t, longest, kept)
+			require.Empty(t, c.committed("shop.order"))
+		})
+	}
+}
+
+func TestTheTwinThatCameFirstIsFenced(t *testing.T) {
+	for name, publish := range map[string]bool{"in a transaction": true, "at the commit": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.checkpointTopic()
+			first := startTransactional(t, c.config(), oneSlot())
+			transact(t, first, "a", 0, 4)
+			require.NoError(t, first.Commit(within(t), at(5)))
+			if publish {
+				transact(t, first, "a", 5, 5)
+			}
+			second := startTransactional(t, c.config(), oneSlot())
+			pos, _ := second.Checkpoint()
+			require.Equal(t, at(5), pos)
+			err := first.Commit(within(t), at(6))
+			require.ErrorIs(t, err, publisher.ErrFenced)
+			require.ErrorIs(t, err, publisher.ErrFailed)
+			waitFor(t, first.Failed())
+			require.ErrorIs(t, first.Err(), publisher.ErrFenced)
+			require.ErrorIs(t, first.Publish(within(t), event(1, "a", "x")), publisher.ErrFenced)
+			transact(t, second, "a", 5, 9)
+			require.NoError(t, second.Commit(within(t), at(10)))
+			require.Equal(t, numbers(0, 9), c.committed("shop.order"))
+		})
+	}
+}
+
+// A fenced producer that is the first to speak of a new transaction learns it
+// from AddPartitionsToTxn, an error that sarama takes for a broken connection
+// and would retry for as long as the transaction may last.
+func TestFenceBeforeTheFirstEventIsSeenAtOnce(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	first := startTransactional(t, c.config(), oneSlot())
+	startTransactional(t, c.config(), oneSlot())
+	begin := time.Now()
+	transact(t, first, "a", 0, 0)
+	waitFor(t, first.Failed())
+	require.ErrorIs(t, first.Err(), publisher.ErrFenced)
+	require.Less(t, time.Since(begin), 10*time.Second)
+}
+
+func TestFailureInsideATransactionCommitsNothing(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	c.refuseProduce(20, kerr.InvalidRecord)
+	p := startTransactional(t, c.config(), oneSlot())
+	transact(t, p, "a", 0, 9)
+	require.NoError(t, p.Commit(within(t), at(10)))
+	ctx := within(t)
+	var err error
+	for i := 10; i < 200 && err == nil; i++ {
+		err = p.Publish(ctx, event(uint64(i), "a", fmt.Sprint(i)))
+	}
+	if err == nil {
+		err = p.Commit(ctx, at(200))
+	}
+	require.ErrorIs(t, err, publisher.ErrFailed)
+	require.NotErrorIs(t, err, publisher.ErrFenced)
+	require.ErrorIs(t, err, sarama.ErrInvalidRecord)
+	require.ErrorIs(t, p.Commit(ctx, at(200)), publisher.ErrFailed)
+	require.NoError(t, p.Close())
+
+	next := startTransactional(t, c.config(), oneSlot())
+	pos, _ := next.Checkpoint()
+	require.Equal(t, at(10), pos)
+	transact(t, next, "a", 10, 199)
+	require.NoError(t, next.Commit(ctx, at(200)))
+	require.Equal(t, numbers(0, 199), c.committed("shop.order"))
+}
+
+func TestErrorsOfTheCoordinatorAreExplained(t *testing.T) {
+	for _, tc := range []struct {
+		key  kmsg.Key
+		code *kerr.Error
+		want string
+	}{
+		{kmsg.InitProducerID, kerr.InvalidTransactionTimeout, "transaction.max.timeout.ms"},
+		{kmsg.InitProducerID, kerr.TransactionalIDAuthorizationFailed, "--transactional-id onceward-1-orders"},
+		{kmsg.OffsetFetch, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
+		{kmsg.AddOffsetsToTxn, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
+		{kmsg.TxnOffsetCommit, kerr.TopicAuthorizationFailed, "--topic onceward.checkpoint"},
+		{kmsg.EndTxn, kerr.InvalidProducerIDMapping, "transactional.id.expiration.ms"},
+		{kmsg.EndTxn, kerr.ProducerFenced, "taken over"},
+		{kmsg.EndTxn, kerr.InvalidProducerEpoch, "taken over"},
+	} {
+		t.Run(tc.key.Name()+" "+tc.code.Message, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.checkpointTopic()
+			c.Fault(kfake.Fault{Keys: []kmsg.Key{tc.key}, Err: tc.code})
+			p, err := publisher.NewTransactional(within(t), c.config(), oneSlot())
+			if err == nil {
+				defer func() { require.NoError(t, p.Close()) }()
+				transact(t, p, "a", 0, 0)
+				err = p.Commit(within(t), at(1))
+			}
+			require.ErrorContains(t, err, tc.want)
+			require.ErrorIs(t, err, sarama.KError(tc.code.Code))
+			require.Equal(t, tc.code == kerr.ProducerFenced || tc.code == kerr.InvalidProducerEpoch, strings.Contains(err.Error(), publisher.ErrFenced.Error()))
+		})
+	}
+}
+
+// What passes is waited for: the coordinator moves, loads, is busy with the
+// transaction before, or has another's offset pending.
+func TestPassingErrorsOfTheCoordinatorAreRiddenOut(t *testing.T) {
+	for _, tc := range []struct {
+		key  kmsg.Key
+		code *kerr.Error
+	}{
+		{kmsg.InitProducerID, kerr.ConcurrentTransactions},
+		{kmsg.OffsetFetch, kerr.UnstableOffsetCommit},
+		{kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress},
+		{kmsg.OffsetFetch, kerr.NotCoordinator},
+		{kmsg.AddPartitionsToTxn, kerr.ConcurrentTransactions},
+		{kmsg.AddOffsetsToTxn, kerr.CoordinatorNotAvailable},
+		{kmsg.TxnOffsetCommit, kerr.CoordinatorLoadInProgress},
+		{kmsg.EndTxn, kerr.ConcurrentTransactions},
+	} {
+		t.Run(tc.key.Name()+" "+tc.code.Message, func(t *testing.T) {
+			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+			c.checkpointTopic()
+			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{tc.key}, Err: tc.code, Count: 3})
+			p := startTransactional(t, c.config(), oneSlot())
+			transact(t, p, "a", 0, 9)
+			require.NoError(t, p.Commit(within(t), at(10)))
+			require.NoError(t, p.Err())
+			require.Positive(t, fault.Hits())
+			atCommit := tc.key == kmsg.AddOffsetsToTxn || tc.key == kmsg.TxnOffsetCommit || tc.key == kmsg.EndTxn
+			require.Equal(t, atCommit, p.Rotations() == 1, "rotations: %d", p.Rotations())
+			transact(t, p, "a", 10, 19)
+			require.NoError(t, p.Commit(within(t), at(20)))
+			require.Equal(t, numbers(0, 19), c.committed("shop.order"))
+		})
+	}
+}
+
+// A zombie that made a new producer has fenced the relay which has the slot by
+// now. It must not publish what it still has in memory.
+func TestARotationAfterATwinsCommitStandsDown(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	zombie := startTransactional(t, c.config(), oneSlot())
+	transact(t, zombie, "a", 0, 4)
+	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.ConcurrentTransactions}) // hence a rotation
+	var started atomic.Bool
+	c.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		if started.CompareAndSwap(false, true) { // the twin's own request passes
+			c.SleepControl(func() { // between the zombie's commit and its rotation
+				twin := startTransactional(t, c.config(), oneSlot())
+				transact(t, twin, "a", 5, 9)
+				require.NoError(t, twin.Commit(within(t), at(10)))
+			})
+		}
+		return nil, nil, false
+	})
+	require.NoError(t, zombie.Commit(within(t), at(5)), "which is known")
+	waitFor(t, zombie.Failed())
+	require.ErrorIs(t, zombie.Err(), publisher.ErrFenced)
+	require.ErrorIs(t, zombie.Publish(within(t), event(5, "a", "5")), publisher.ErrFenced)
+
+	next := startTransactional(t, c.config(), oneSlot()) // the twin, fenced as well, takes the slot again
+	pos, _ := next.Checkpoint()
+	require.Equal(t, at(10), pos)
+	require.Equal(t, numbers(0, 9), c.committed("shop.order"))
+}
+
+// Brokers that answer nothing make Commit last for as long as the transaction
+// may, and no longer. In real time: sarama holds locks while it connects, for
+// which fake time stands still.
+func TestCommitEndsWithTheTimeout(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	tx := oneSlot()
+	tx.Timeout = time.Second
+	p := startTransactional(t, c.config(), tx)
+	transact(t, p, "a", 0, 9)
+	c.silence()
+	begin := time.Now()
+	require.ErrorIs(t, p.Commit(within(t), at(10)), publisher.ErrFailed)
+	require.ErrorContains(t, p.Err(), "within its timeout of 1s")
+	require.NoError(t, p.Close())
+	require.Less(t, time.Since(begin), 10*time.Second)
+}
+
+// How a Transactional authenticates, and to whom, is what the Publisher does.
+func TestTransactionsUnderSASLWithTheLeastRights(t *testing.T) {
+	allow := func(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) kfake.ACL {
+		return kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
+	}
+	id := oneSlot().ID
+	rights := []kfake.ACL{
+		allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite),
+		allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationDescribe),
+		allow(kmsg.ACLResourceTypeGroup, id, kmsg.ACLOperationRead),
+		allow(kmsg.ACLResourceTypeTopic, publisher.DefaultCheckpointTopic, kmsg.ACLOperationRead),
+		allow(kmsg.ACLResourceTypeTopic, publisher.DefaultCheckpointTopic, kmsg.ACLOperationDescribe),
+		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationWrite),
+		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationDescribe),
+	}
+	begin := func(t *testing.T, rights []kfake.ACL) error {
+		c := newCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "shop.order"),
+			kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "relay", "secret", rights...))
+		c.checkpointTopic()
+		cfg := c.config()
+		cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
+		p, err := publisher.NewTransactional(within(t), cfg, oneSlot())
+		if err != nil {
+			return err
+		}
+		defer func() { require.NoError(t, p.Close()) }()
+		if err := p.Publish(within(t), event(1, "a", "1")); err != nil {
+			return err
+		}
+		return p.Commit(within(t), at(1))
+	}
+	require.NoError(t, begin(t, rights))
+	for missing, cure := range map[int]string{
+		0: "--allow-principal User:relay --operation Write --operation Describe --transactional-id " + id,
+		2: "--allow-principal User:relay --operation Read --group " + id,
+		3: "--operation Read --operation Describe",
+		5: "--allow-principal User:relay --operation Write",
+	} {
+		without := append(append([]kfake.ACL(nil), rights[:missing]...), rights[missing+1:]...)
+		err := begin(t, without)
+		require.ErrorContains(t, err, cure, "without %+v", rights[missing])
+	}
+}
+
+// What sarama's defaults would get wrong, and what the brokers are told.
+func TestTransactionalProducerConfig(t *testing.T) {
+	conf, err := publisher.TransactionalConfig(minimal(), oneSlot())
+	require.NoError(t, err)
+	require.NoError(t, conf.Validate())
+	p := conf.Producer
+	require.True(t, p.Idempotent)
+	require.Equal(t, sarama.WaitForAll, p.RequiredAcks)
+	require.Equal(t, 1, conf.Net.MaxOpenRequests)
+	require.True(t, p.Return.Successes)
+	require.True(t, p.Return.Errors)
+	require.Equal(t, oneSlot().ID, p.Transaction.ID)
+	require.Equal(t, time.Minute, p.Transaction.Timeout)
+	require.Less(t, p.Timeout, conf.Net.ReadTimeout, "the broker answers before we give up")
+	require.Less(t, conf.Net.ReadTimeout, p.Transaction.Timeout/2, "one lost answer does not cost the transaction")
+	require.Zero(t, p.Retry.MaxBufferLength)
+	require.False(t, conf.Metadata.AllowAutoTopicCreation)
+}
+
+// Publish in a transaction allocates what Publish does without one.
+func TestAllocationsPerTransactionalPublish(t *testing.T) {
+	p, stop, err := publisher.NewDetachedTransactional(minimal(), 12)
+	require.NoError(t, err)
+	defer stop()
+	ev := event(1, "a", "x")
+	ctx := t.Context()
+	perEvent := testing.AllocsPerRun(10_000, func() {
+		if err := p.Publish(ctx, ev); err != nil {
+			t.Fatal(err)
+		}
+		p.Open()
+	})
+	require.LessOrEqual(t, perEvent, 2.0)
+}
