@@ -21,6 +21,9 @@ const (
 	wordColumns    = "paused, paused_routes, skip"
 )
 
+// resultsTable came with version 4 of the outbox's schema.
+const resultsTable = "onceward.control_results"
+
 // tables returns the side's tables, without the version table.
 func (r Roles) tables() []string {
 	if r.side == Consumer {
@@ -61,7 +64,18 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.functions()}
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.functions()}
+}
+
+// results are the rights on what schema version 4 brings, which the schema of
+// the release before has not. What became of a word is the relay's to say.
+func (r Roles) results() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s;
+  GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[5]s;
+  GRANT INSERT (payload_null) ON onceward.controls TO %[4]s;`,
+		literal(resultsTable), resultsTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
 }
 
 // functions: what PostgreSQL lets everybody execute is for the writer alone.

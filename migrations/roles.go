@@ -201,7 +201,11 @@ func (r Roles) schema() string {
 // side's tables with their partitions, its functions, and the publications.
 func (r Roles) adopt() string {
 	var roots []string
-	for _, table := range append(r.tables(), r.side.versionTable()) {
+	known := append(r.tables(), r.side.versionTable())
+	if r.side == Outbox {
+		known = append(known, resultsTable)
+	}
+	for _, table := range known {
 		roots = append(roots, "pg_catalog.to_regclass("+literal(table)+")")
 	}
 	root, _ := r.side.partitioned()

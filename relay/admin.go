@@ -16,9 +16,12 @@ import (
 
 // Handler returns the HTTP pages of the relay:
 //
-//   - /healthz: 200 while the process lives and has not halted
+//   - /healthz: 200 until [Relay.Run] has returned an error. A relay that waits
+//     for an operator's word is alive: a restart would lose nothing, and mend
+//     nothing
 //   - /readyz: 200 while it streams, or stands by for the holder of the slot;
-//     503 with the state and the reason otherwise
+//     503 with the state and the reason otherwise. Routes that are held are
+//     named, each with the reason; the others go on
 //   - /metrics: Prometheus text
 //
 // It needs no login and shows no event, so listen on loopback or put a proxy in
@@ -28,7 +31,7 @@ func (r *Relay) Handler() http.Handler {
 	registry.MustRegister(r.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r.answer(w, r.State() != StateHalted)
+		r.answer(w, !r.over.Load())
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		s := r.State()
@@ -38,14 +41,22 @@ func (r *Relay) Handler() http.Handler {
 	return mux
 }
 
+// page is the body of both pages.
+type page struct {
+	Relay string            `json:"relay"`
+	State State             `json:"state"`
+	Error string            `json:"error,omitempty"`
+	Held  map[string]string `json:"held,omitempty"` // why, by route
+}
+
 func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 	w.Header().Set("Content-Type", "application/json")
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	body := map[string]string{"relay": r.cfg.Name, "state": string(r.State())}
-	if e := r.LastError(); e != "" {
-		body["error"] = e
+	body := page{Relay: r.cfg.Name, State: r.State(), Error: r.LastError()}
+	if held := r.held.Load(); held != nil {
+		body.Held = *held
 	}
 	_ = json.NewEncoder(w).Encode(body) // the client went away
 }

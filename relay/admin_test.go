@@ -52,7 +52,8 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		{StateStreaming, 200, 200, nil, "streaming"},
 		{StateStandby, 200, 200, nil, "standby"},
 		{StateBackoff, 200, 503, errors.New("connection refused"), "connection refused"},
-		{StateHalted, 503, 503, errors.New("TABLE_MISSING"), "TABLE_MISSING"},
+		{StateHalted, 200, 503, errors.New("skip it"), "skip it"}, // it waits for a word
+		{StatePaused, 200, 503, nil, "paused"},
 		{StateStopped, 200, 503, nil, "stopped"},
 	} {
 		r.setState(tc.state, tc.err)
@@ -62,6 +63,17 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		require.Equal(t, tc.ready, code, tc.state)
 		require.Contains(t, body, tc.readyBodyShould)
 	}
+	r.setState(StateStreaming, nil)
+	r.setHeld(map[string]string{"shop.order": "topic does not exist"})
+	code, body := get(t, h, "/readyz")
+	require.Equal(t, 200, code, "the other routes go on")
+	require.Contains(t, body, `"held":{"shop.order":"topic does not exist"}`)
+	r.setHeld(nil)
+	_, body = get(t, h, "/readyz")
+	require.NotContains(t, body, "held")
+	r.over.Store(true)
+	code, _ = get(t, h, "/healthz")
+	require.Equal(t, 503, code, "Run has returned an error")
 }
 
 func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
@@ -69,7 +81,7 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	r.metrics.read(3)
 	r.metrics.published(2, serverNow())
 	r.metrics.observe(status{position: 0x20, oldest: serverNow(), inFlight: 1}, 0x10, 77)
-	r.metrics.holding(true)
+	r.metrics.holding(map[string]int{"shop.order": 3})
 	r.metrics.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
 	r.setState(StateStreaming, nil)
 	_, body := get(t, r.Handler(), "/metrics")
@@ -80,7 +92,7 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 		`onceward_confirmed_position_bytes{relay="orders"} 16`,
 		`onceward_ended_position_bytes{relay="orders"} 32`,
 		`onceward_queue_bytes{relay="orders"} 77`,
-		`onceward_route_held{relay="orders"} 1`,
+		`onceward_route_held{relay="orders",route="shop.order"} 1`,
 		`onceward_slot_retained_bytes{relay="orders"} 5`,
 		`onceward_slot_safe_bytes{relay="orders"} -1`,
 		`onceward_slot_wal_status{relay="orders",status="extended"} 1`,

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 
@@ -19,6 +20,7 @@ const (
 	CodeCheckpointBeyondLog = "CHECKPOINT_BEYOND_LOG"
 	CodeWentBack            = "WENT_BACK"
 	CodeSlotAdvanced        = "SLOT_ADVANCED"
+	CodeLettersLost         = "LETTERS_LOST"
 	CodePublicationChanged  = "PUBLICATION_CHANGED"
 )
 
@@ -27,7 +29,7 @@ type binding struct {
 	slot         string
 	row          outboxdb.RelayState
 	system       pglogrepl.IdentifySystemResult
-	checkpoint   pglogrepl.LSN
+	kept         checkpoint // from the mode's own place
 	slotPosition pglogrepl.LSN
 	switched     pglogrepl.LSN // where the server left the checkpoint's timeline; 0: it never was on it
 	last         owned         // what this process knows from its last session
@@ -35,11 +37,10 @@ type binding struct {
 
 // bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *session) bind(ctx context.Context, row outboxdb.RelayState, checkpoint, slotPosition pglogrepl.LSN, last owned) error {
-	b := binding{slot: row.Slot, row: row, system: s.reader.System(), checkpoint: checkpoint, slotPosition: slotPosition, last: last}
-	moved := row.Timeline != b.system.Timeline
-	if moved {
-		at, ok, err := s.reader.SwitchPoint(row.Timeline)
+func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
+	b := binding{slot: row.Slot, row: row, system: s.reader.System(), kept: kept, slotPosition: slotPosition, last: *last}
+	if kept.timeline != b.system.Timeline {
+		at, ok, err := s.reader.SwitchPoint(kept.timeline)
 		if err != nil {
 			return err
 		}
@@ -50,8 +51,8 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, checkpoint,
 	if err := b.check(); err != nil {
 		return err
 	}
-	if moved {
-		s.log.WarnContext(ctx, "the server is on another timeline, which holds the checkpoint", "from", row.Timeline, "to", b.system.Timeline, "checkpoint", checkpoint.String())
+	if row.Timeline != b.system.Timeline {
+		s.log.WarnContext(ctx, "the server is on another timeline, which holds the checkpoint", "from", row.Timeline, "to", b.system.Timeline, "checkpoint", kept.order.String())
 		if err := s.state.follow(ctx, b.system.Timeline); err != nil {
 			return err
 		}
@@ -65,22 +66,30 @@ func (b binding) check() error {
 		return &cdc.StartError{Code: code, What: fmt.Sprintf(format, args...), Cure: fmt.Sprintf(
 			"compare table and topic before going on; to accept the gap and start from the slot's position: DELETE FROM onceward.relay_state WHERE slot = '%s';", b.slot)}
 	}
+	c, same := &b.kept, b.kept.timeline == b.system.Timeline
+	known := b.last.systemID == b.system.SystemID // this process has been here
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
 		return gap(CodeOtherSystem, "the checkpoint of slot %s was made on system %s, this server is %s (a restored copy, or another cluster)",
 			b.slot, b.row.SystemIdentifier, b.system.SystemID)
-	case b.row.Timeline != b.system.Timeline && b.checkpoint > b.switched:
+	case !same && max(c.order, c.upto.commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",
-			b.checkpoint, b.slot, b.row.Timeline, b.system.Timeline, b.switched)
-	case b.row.Timeline == b.system.Timeline && b.last.systemID == b.system.SystemID && b.last.timeline == b.row.Timeline && b.row.Tick < b.last.tick:
+			max(c.order, c.upto.commit), b.slot, c.timeline, b.system.Timeline, b.switched)
+	case same && b.row.Tick < c.tick:
+		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, the checkpoint in Kafka has %d (a snapshot was restored under it)",
+			b.slot, b.row.Tick, c.tick)
+	case same && known && b.last.timeline == b.system.Timeline && b.row.Tick < b.last.tick:
 		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it)",
 			b.slot, b.row.Tick, b.last.tick)
-	case b.checkpoint > b.system.XLogPos:
+	case b.row.DeadLetters < c.letters || known && b.row.DeadLetters < b.last.letters:
+		return gap(CodeLettersLost, "the database of slot %s has lost dead letters: it knows of %d, %d were written (it went back in time, or a standby without them was promoted)",
+			b.slot, b.row.DeadLetters, max(c.letters, b.last.letters))
+	case max(c.order, c.upto.commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",
-			b.checkpoint, b.slot, b.system.XLogPos)
-	case b.slotPosition > b.checkpoint:
+			max(c.order, c.upto.commit), b.slot, b.system.XLogPos)
+	case b.slotPosition > c.order:
 		return gap(CodeSlotAdvanced, "slot %s stands at %s, ahead of the checkpoint %s: it was made anew or advanced, and events in between were not sent",
-			b.slot, b.slotPosition, b.checkpoint)
+			b.slot, b.slotPosition, c.order)
 	}
 	return nil
 }
@@ -108,6 +117,34 @@ func (s *session) samePublication(now string) error {
 		Code: CodePublicationChanged,
 		What: fmt.Sprintf("publication %s was made anew or changed, or the outbox was taken out of it and put back (known: %s; now: %s); events of the time between may not have been sent",
 			s.cfg.PublicationName(), s.catalog, now),
-		Cure: fmt.Sprintf("compare table and topic before going on; to accept the gap: UPDATE onceward.relay_state SET publication_catalog = NULL WHERE slot = '%s';", s.cfg.SlotName()),
+		Cure: "compare table and topic before going on; to accept the gap: " + s.acceptPublication(now),
 	}
+}
+
+// acceptPublication returns what accepts the publication as it is now. Before
+// PostgreSQL 18 the server refuses to decode rows of a time without the
+// publication, so that a slot cannot pass the time before it was made anew.
+func (s *session) acceptPublication(now string) string {
+	accept := fmt.Sprintf("UPDATE onceward.relay_state SET publication_catalog = NULL WHERE slot = '%s';", s.cfg.SlotName())
+	if publicationOID(now) != publicationOID(s.catalog) && cdc.ServerMajor(s.state.conn) < 18 {
+		accept = cdc.AcceptGap(s.cfg.SlotName())
+	}
+	if now != noPublication {
+		return accept
+	}
+	return fmt.Sprintf("outboxctl migrate up --side outbox --relay %s (it makes the publication, or says what it lacks); then %s",
+		strings.TrimPrefix(s.cfg.PublicationName(), "onceward_"), accept)
+}
+
+// noPublication is what is known of a publication that does not exist, or does
+// not hold the outbox.
+const noPublication = "none"
+
+// publicationOID returns the second word of what is known of a publication;
+// empty when there was none.
+func publicationOID(catalog string) string {
+	if words := strings.Fields(catalog); len(words) > 1 {
+		return words[1]
+	}
+	return ""
 }

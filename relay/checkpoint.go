@@ -5,47 +5,54 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/onceward/onceward/cdc"
-)
+	"github.com/jackc/pglogrepl"
 
-// Idle checkpoints: with nothing published, the end of the log becomes a
-// checkpoint only after this much foreign log or this long, so that checkpoints
-// do not feed on the log that they write themselves.
-const (
-	idleBytes = 1 << 20
-	idleTime  = time.Hour
+	"github.com/onceward/onceward/cdc"
 )
 
 // tickLimit bounds one round of statements.
 const tickLimit = 30 * time.Second
 
 // checkpoints works every CheckpointInterval: it takes a snapshot when one is
-// due, saves the position, and publishes the snapshot whose marker came back.
-func (s *session) checkpoints(ctx context.Context) error {
+// due, saves the position, and publishes the snapshot whose marker came back. It
+// ends with ctx; whole is that of the relay, by which a graceful stop is told
+// from a session that broke.
+func (s *session) checkpoints(ctx, whole context.Context) error {
 	tick := time.NewTicker(s.cfg.CheckpointInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil
+			return s.parting(ctx)
 		}
-		if err := s.round(ctx); err != nil {
+		if err := s.round(ctx, whole); err != nil {
 			return err
 		}
 	}
 }
 
 // round is one tick. The marker is written before the checkpoint, whose commit
-// flushes the log and so lets the marker reach the reader.
-func (s *session) round(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
+// flushes the log and so lets the marker reach the reader. A graceful stop lets
+// it end; when something else of the session broke, its connection may be as dead.
+func (s *session) round(session, whole context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), tickLimit)
 	defer cancel()
-	now, err := s.pipeline.status()
+	defer context.AfterFunc(session, func() {
+		if whole.Err() == nil {
+			cancel()
+		}
+	})()
+	now, err := s.mode.status()
 	if err != nil {
-		return fmt.Errorf("count acknowledgements: %w", err)
+		return err
 	}
-	s.metrics.observe(now, s.durable, s.reader.QueueBytes())
+	s.metrics.observe(now, pglogrepl.LSN(s.durable.Load()), s.reader.QueueBytes())
+	word, err := s.state.pollWords(ctx)
+	if err != nil {
+		return err
+	}
+	s.pipeline.hear(word)
 	if err := s.takeSnapshot(ctx, now.events); err != nil {
 		return err
 	}
@@ -94,18 +101,28 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 
 // checkpoint makes the position durable first, and only then lets the slot
 // forget it. A position that has passed no transaction since the last one is an
-// idle one.
+// idle one, see [idleRule]; at the end of a session it counts too. In
+// exactly-once mode the position is durable in Kafka already, by the same rule,
+// and what is written here is the lower bound for the day on which that is lost.
 func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
-	idle := now.transactions == s.savedTransactions
-	soon := now.position-s.durable < idleBytes && time.Since(s.savedAt) < idleTime
-	if now.position <= s.durable || idle && soon && !last {
+	durable := pglogrepl.LSN(s.durable.Load())
+	if now.position <= durable {
 		return nil
 	}
+	passed, ahead := now.transactions != s.savedTransactions, now.position-durable
+	if !last && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
+		return nil
+	}
+	s.early(now.position)
 	tick, err := s.state.save(ctx, now.position)
 	if err != nil {
 		return err
 	}
-	s.durable, s.savedAt, s.tick, s.savedTransactions = now.position, time.Now(), tick, now.transactions
+	crash(crashBeforeConfirm)
+	s.durable.Store(uint64(now.position))
+	s.savedAt, s.savedTransactions = time.Now(), now.transactions
+	s.tick.Store(max(tick, s.tick.Load()))
+	s.idle.saved(passed, ahead)
 	s.metrics.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil
@@ -116,12 +133,12 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 func (s *session) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
 	defer cancel()
-	if err := s.sink.Flush(ctx); err != nil {
+	if err := s.pipeline.flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}
-	now, err := s.pipeline.status()
+	now, err := s.mode.status()
 	if err != nil {
-		return fmt.Errorf("count acknowledgements: %w", err)
+		return err
 	}
 	if err := s.checkpoint(ctx, now, true); err != nil {
 		return err

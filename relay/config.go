@@ -19,12 +19,18 @@ type Config struct {
 	Kafka    KafkaConfig    `koanf:"kafka"`
 	// Routes lead events to topics; the first that matches wins. Required.
 	Routes []RouteConfig `koanf:"routes"`
-	Topics TopicsConfig  `koanf:"topics"`
-	Queue  QueueConfig   `koanf:"queue"`
-	Admin  AdminConfig   `koanf:"admin"`
-	Log    LogConfig     `koanf:"log"`
+	// Headers is the style of the record headers: onceward, cloudevents (CloudEvents
+	// 1.0, binary mode) or debezium (as its Outbox Event Router). Default onceward.
+	Headers string       `koanf:"headers"`
+	Topics  TopicsConfig `koanf:"topics"`
+	Queue   QueueConfig  `koanf:"queue"`
+	Admin   AdminConfig  `koanf:"admin"`
+	Log     LogConfig    `koanf:"log"`
 	// CheckpointInterval is the time between two checkpoints. Default 1s.
 	CheckpointInterval time.Duration `koanf:"checkpoint_interval"`
+	// MaxParkedAggregates is how many aggregates may wait behind a dead letter of
+	// theirs; the event that would park one more halts the relay. Default 1000.
+	MaxParkedAggregates int `koanf:"max_parked_aggregates"`
 	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
 	StopGrace time.Duration `koanf:"stop_grace"`
 }
@@ -89,13 +95,31 @@ type KafkaConfig struct {
 	Insecure bool       `koanf:"insecure"`
 	TLS      TLSConfig  `koanf:"tls"`
 	SASL     SASLConfig `koanf:"sasl"`
-	// Mode is idempotent.
-	Mode string `koanf:"mode"`
+	// Mode is idempotent (every event at least once) or exactly-once (every
+	// event once for consumers with isolation.level=read_committed, at the price
+	// of kafka.transaction.interval). A change takes effect at the next start,
+	// from the checkpoint of the mode before. Default idempotent.
+	Mode        string            `koanf:"mode"`
+	Transaction TransactionConfig `koanf:"transaction"`
 	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
 	Compression string `koanf:"compression"`
 	// MaxMessageBytes bounds a record. Default 1000000. A topic whose
 	// max.message.bytes is below it holds its route.
 	MaxMessageBytes Bytes `koanf:"max_message_bytes"`
+}
+
+// TransactionConfig bounds one Kafka transaction of exactly-once mode.
+type TransactionConfig struct {
+	// Interval is the longest that an event waits for its transaction to be
+	// committed; one that comes alone is committed at once, but there are never
+	// more transactions than one per interval. Default 100ms.
+	Interval time.Duration `koanf:"interval"`
+	// MaxBytes of events after which a transaction is committed. Default 8MiB.
+	MaxBytes Bytes `koanf:"max_bytes"`
+	// Timeout is after how long Kafka aborts a transaction of a relay that went
+	// silent (transaction.timeout.ms). Default 60s; at most what the brokers
+	// allow (transaction.max.timeout.ms, 15m).
+	Timeout time.Duration `koanf:"timeout"`
 }
 
 // TLSConfig is the relay's side of TLS to Kafka.
@@ -124,6 +148,12 @@ type RouteConfig struct {
 	// Topic is a template over the row's columns, e.g.
 	// "{namespace}.{aggregate_type}". Required.
 	Topic string `koanf:"topic"`
+	// Poison says what to do with an event that can never become a record (it is
+	// too large, or its row is broken): park-aggregate keeps it as a dead letter,
+	// and the later events of its aggregate behind it; park keeps it alone and
+	// goes on with the later ones; halt waits for the operator to skip it.
+	// Default park-aggregate.
+	Poison string `koanf:"poison"`
 }
 
 // MatchConfig holds glob patterns; an empty one matches everything.
@@ -147,6 +177,10 @@ type TopicsConfig struct {
 	Partitions int `koanf:"partitions"`
 	// ReplicationFactor of a created topic. Default 3.
 	ReplicationFactor int `koanf:"replication_factor"`
+	// PartitionChange says what to do when a topic gets another number of
+	// partitions, across which a key has no order: go-on (drain, say so, place
+	// keys by the new number) or halt. Default go-on.
+	PartitionChange string `koanf:"partition_change"`
 }
 
 // QueueConfig bounds the relay's memory.
@@ -171,18 +205,36 @@ type LogConfig struct {
 	Level string `koanf:"level"`
 }
 
+// Modes of publishing: [KafkaConfig].Mode, and what relay_state remembers.
+const (
+	ModeIdempotent  = "idempotent"
+	ModeExactlyOnce = "exactly-once"
+)
+
+// What to do with an event that can never become a record: [RouteConfig].Poison.
+const (
+	PoisonParkAggregate = "park-aggregate"
+	PoisonPark          = "park"
+	PoisonHalt          = "halt"
+)
+
 // Default returns the configuration with every default in it.
 func Default() Config {
 	return Config{
-		Postgres:           PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:             OutboxConfig{Start: "ask", Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
-		Kafka:              KafkaConfig{Mode: "idempotent", Compression: "lz4", MaxMessageBytes: 1_000_000},
-		Topics:             TopicsConfig{Partitions: 12, ReplicationFactor: 3},
-		Queue:              QueueConfig{Bytes: 16 << 20},
-		Admin:              AdminConfig{Listen: "127.0.0.1:8088"},
-		Log:                LogConfig{Format: "json", Level: "info"},
-		CheckpointInterval: time.Second,
-		StopGrace:          30 * time.Second,
+		Postgres: PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
+		Outbox:   OutboxConfig{Start: "ask", Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
+		Kafka: KafkaConfig{
+			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
+			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
+		},
+		Headers:             "onceward",
+		Topics:              TopicsConfig{Partitions: 12, ReplicationFactor: 3, PartitionChange: "go-on"},
+		Queue:               QueueConfig{Bytes: 16 << 20},
+		Admin:               AdminConfig{Listen: "127.0.0.1:8088"},
+		Log:                 LogConfig{Format: "json", Level: "info"},
+		CheckpointInterval:  time.Second,
+		MaxParkedAggregates: 1000,
+		StopGrace:           30 * time.Second,
 	}
 }
 
@@ -233,12 +285,19 @@ func (c *Config) Validate() error {
 	}{
 		{"postgres.slot.create", c.Postgres.Slot.Create, []string{"auto", "never"}},
 		{"outbox.start", c.Outbox.Start, []string{"ask", "now"}},
-		{"kafka.mode", c.Kafka.Mode, []string{"idempotent"}},
+		{"kafka.mode", c.Kafka.Mode, []string{ModeIdempotent, ModeExactlyOnce}},
+		{"headers", c.Headers, []string{"onceward", "cloudevents", "debezium"}},
+		{"topics.partition_change", c.Topics.PartitionChange, []string{"go-on", "halt"}},
 		{"log.format", c.Log.Format, []string{"json", "text"}},
 		{"log.level", c.Log.Level, []string{"debug", "info", "warn", "error"}},
 	} {
 		if !slices.Contains(f.allowed, f.value) {
 			return &FieldError{f.field, fmt.Sprintf("%q: want one of %v", f.value, f.allowed)}
+		}
+	}
+	for i, r := range c.Routes {
+		if allowed := []string{"", PoisonParkAggregate, PoisonPark, PoisonHalt}; !slices.Contains(allowed, r.Poison) {
+			return &FieldError{fmt.Sprintf("routes[%d].poison", i), fmt.Sprintf("%q: want one of %v", r.Poison, allowed[1:])}
 		}
 	}
 	return c.validateBounds()
@@ -247,6 +306,12 @@ func (c *Config) Validate() error {
 func (c *Config) validateBounds() error {
 	if c.Queue.Bytes < 64<<10 {
 		return &FieldError{"queue.bytes", fmt.Sprintf("%d: want at least 64KiB", c.Queue.Bytes)}
+	}
+	if err := c.Kafka.Transaction.validate(); err != nil {
+		return err
+	}
+	if c.MaxParkedAggregates < 0 {
+		return &FieldError{"max_parked_aggregates", fmt.Sprintf("%d: want 0 or more", c.MaxParkedAggregates)}
 	}
 	if c.CheckpointInterval < 10*time.Millisecond {
 		return &FieldError{"checkpoint_interval", fmt.Sprintf("%s: want at least 10ms", c.CheckpointInterval)}
@@ -259,6 +324,21 @@ func (c *Config) validateBounds() error {
 	}
 	if c.StopGrace <= 0 {
 		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}
+	}
+	return nil
+}
+
+func (t TransactionConfig) validate() error {
+	const field = "kafka.transaction."
+	switch {
+	case t.Interval < time.Millisecond:
+		return &FieldError{field + "interval", fmt.Sprintf("%s: want at least 1ms", t.Interval)}
+	case t.MaxBytes < 64<<10:
+		return &FieldError{field + "max_bytes", fmt.Sprintf("%d: want at least 64KiB", t.MaxBytes)}
+	case t.Timeout < time.Second || t.Timeout > 15*time.Minute:
+		return &FieldError{field + "timeout", fmt.Sprintf("%s: want 1s to 15m", t.Timeout)}
+	case t.Interval > t.Timeout/2:
+		return &FieldError{field + "interval", fmt.Sprintf("%s: want at most half of kafka.transaction.timeout = %s", t.Interval, t.Timeout)}
 	}
 	return nil
 }

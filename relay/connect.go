@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
@@ -39,22 +37,6 @@ func (c *Config) maintenanceDSN() (string, error) {
 	return c.verified("postgres.maintenance_dsn_file", dsn)
 }
 
-// verified returns the DSN if it is sslmode=verify-full, or may be less.
-func (c *Config) verified(field, dsn string) (string, error) {
-	conf, err := pgconn.ParseConfig(dsn)
-	if err != nil {
-		return "", fmt.Errorf("parse %s: %w", field, err)
-	}
-	if c.Postgres.Insecure || strings.HasPrefix(conf.Host, "/") || verifies(conf.TLSConfig, conf.Host) && len(conf.Fallbacks) == 0 {
-		return dsn, nil
-	}
-	return "", &FieldError{field, "the connection is not sslmode=verify-full; add it (with sslrootcert) or, on a network that you trust, set postgres.insecure: true"}
-}
-
-func verifies(conf *tls.Config, host string) bool {
-	return conf != nil && !conf.InsecureSkipVerify && conf.ServerName == host
-}
-
 // Connect opens the ordinary connection. Checkpoints are durable when they
 // return, whatever the server's default is.
 func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
@@ -77,6 +59,7 @@ func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
 		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,
+		HeaderStyle: c.Headers, PartitionChange: c.Topics.PartitionChange,
 		Topics: publisher.Topics{Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions), ReplicationFactor: int16(c.Topics.ReplicationFactor)},
 	}
 	for _, r := range c.Routes {

@@ -1,9 +1,17 @@
 package relay
 
-import "github.com/onceward/onceward/cdc"
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+)
 
 // The defects that a test can inject into a relay built with the tag
-// onceward_defects, each the classic way to break one promise.
+// onceward_defects, each the classic way to break one promise. Package cdc has
+// more.
 const (
 	// defectConfirmEarly confirms what was read, before Kafka acknowledged it.
 	defectConfirmEarly = "confirm-early"
@@ -11,7 +19,54 @@ const (
 	defectReorder = "reorder"
 	// defectAlter changes a payload on the way.
 	defectAlter = "alter"
+	// defectSlotFirst confirms the slot before the checkpoint is durable.
+	defectSlotFirst = "slot-first"
+	// defectNoEpoch writes checkpoints whoever owns the slot by now.
+	defectNoEpoch = "no-epoch"
+	// defectImpatient takes a server that is mute for less than its own
+	// wal_sender_timeout for a dead one.
+	defectImpatient = "impatient"
 )
+
+// early applies defectSlotFirst to a checkpoint that is about to be written.
+func (s *session) early(position pglogrepl.LSN) {
+	if defect == defectSlotFirst {
+		s.reader.Confirm(position)
+	}
+}
+
+// unfenced is [state.save] with defectNoEpoch.
+func (s *state) unfenced(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
+	err = s.conn.QueryRow(ctx, `UPDATE onceward.relay_state SET confirmed_lsn = $1, tick = tick + 1 WHERE slot = $2 RETURNING tick`,
+		position.String(), s.slot).Scan(&tick)
+	return tick, err
+}
+
+// parting applies defectNoEpoch to the end of a session: what has ended is written
+// down, though another may own the slot by now.
+func (s *session) parting(ctx context.Context) error {
+	if defect != defectNoEpoch {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
+	defer cancel()
+	if err := s.mode.flush(ctx); err != nil {
+		return err
+	}
+	now, err := s.mode.status()
+	if err != nil {
+		return err
+	}
+	return s.checkpoint(ctx, now, true)
+}
+
+// patience applies defectImpatient to the limit of silence.
+func patience(limit, timeout time.Duration) time.Duration {
+	if defect == defectImpatient {
+		return timeout / 2
+	}
+	return limit
+}
 
 // spoil applies the defects that change a batch.
 func spoil(batch []cdc.Item) {

@@ -3,6 +3,7 @@ package relay
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,7 +41,7 @@ admin: {listen: "off"}
 	require.NoError(t, err)
 	require.EqualValues(t, 32<<20, cfg.Queue.Bytes)
 	require.Equal(t, 250*time.Millisecond, cfg.CheckpointInterval)
-	require.Equal(t, TopicsConfig{Allow: []string{"shop.*"}, Create: true, Partitions: 3, ReplicationFactor: 3}, cfg.Topics)
+	require.Equal(t, TopicsConfig{Allow: []string{"shop.*"}, Create: true, Partitions: 3, ReplicationFactor: 3, PartitionChange: "go-on"}, cfg.Topics)
 	require.Equal(t, "off", cfg.Admin.Listen)
 }
 
@@ -77,6 +78,14 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		env  []string
 		want string
 	}{
+		"mode":                {minimal, []string{"ONCEWARD_KAFKA_MODE=exactly_once"}, "kafka.mode"},
+		"headers":             {minimal + "headers: none", nil, "headers"},
+		"poison":              {strings.Replace(minimal, "}\"}]", "}\", poison: parc}]", 1), nil, `routes[0].poison: "parc"`},
+		"interval":            {minimal, []string{"ONCEWARD_KAFKA_TRANSACTION_INTERVAL=40s"}, "half of kafka.transaction.timeout"},
+		"timeout":             {minimal, []string{"ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=16m"}, "want 1s to 15m"},
+		"max_bytes":           {minimal, []string{"ONCEWARD_KAFKA_TRANSACTION_MAX_BYTES=1KiB"}, "kafka.transaction.max_bytes"},
+		"partition_change":    {minimal + "topics: {partition_change: stop}", nil, "topics.partition_change"},
+		"parked":              {minimal + "max_parked_aggregates: -1", nil, "max_parked_aggregates"},
 		"unknown key":         {minimal + "quue: {bytes: 1MiB}", nil, "quue: unknown key; did you mean queue?"},
 		"unknown nested key":  {minimal + "topics: {alow: [x]}", nil, "topics.alow: unknown key; did you mean topics.allow?"},
 		"unknown route key":   {"name: a\nroutes: [{topics: x}]", nil, "routes[0].topics: unknown key; did you mean routes[0].topic?"},
@@ -140,6 +149,10 @@ func TestDSNMustVerifyTheServer(t *testing.T) {
 		"host=db user=u":                     false,
 		"host=db user=u sslmode=disable":     false,
 		"host=/var/run/postgresql user=u":    true,
+
+		"host=a,b user=u sslmode=verify-full":        true, // the primary may be either
+		"host=a,b user=u sslmode=require":            false,
+		"host=a,/var/run/x user=u sslmode=verify-ca": false,
 	} {
 		c := Config{Postgres: PostgresConfig{DSN: dsn}}
 		_, err := c.DSN()

@@ -15,16 +15,18 @@ type Metrics struct {
 	readTotal, publishedTotal prometheus.Counter
 	sessions                  prometheus.Counter
 	checkpointTotal           prometheus.Counter
-	delay                     prometheus.Histogram
-	lagSeconds, inFlight      prometheus.Gauge
-	queueBytes                prometheus.Gauge
-	confirmed, ended          prometheus.Gauge
-	held, snapshotTime        prometheus.Gauge
-	stateGauge                *prometheus.GaugeVec
-	retained, slotLag, safe   prometheus.Gauge
-	oldest                    prometheus.Gauge
-	walStatus, leaves         *prometheus.GaugeVec
-	ahead                     prometheus.Gauge
+	endMetrics
+	delay                   prometheus.Histogram
+	lagSeconds, inFlight    prometheus.Gauge
+	queueBytes              prometheus.Gauge
+	confirmed, ended        prometheus.Gauge
+	snapshotTime            prometheus.Gauge
+	stateGauge              *prometheus.GaugeVec
+	retained, slotLag, safe prometheus.Gauge
+	oldest                  prometheus.Gauge
+	walStatus, leaves       *prometheus.GaugeVec
+	held, heldEvents        *prometheus.GaugeVec
+	ahead                   prometheus.Gauge
 }
 
 func newMetrics(relay string) *Metrics {
@@ -38,6 +40,7 @@ func newMetrics(relay string) *Metrics {
 	return &Metrics{
 		readTotal:       counter("events_read_total", "Events read from the log, copies after a restart included."),
 		publishedTotal:  counter("events_published_total", "Events acknowledged by all in-sync replicas."),
+		endMetrics:      newEndMetrics(labels, counter, gauge),
 		sessions:        counter("sessions_total", "Sessions that took the slot."),
 		checkpointTotal: counter("checkpoints_total", "Checkpoints written."),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -50,7 +53,6 @@ func newMetrics(relay string) *Metrics {
 		confirmed:    gauge("confirmed_position_bytes", "The durable checkpoint, as bytes of log."),
 		ended:        gauge("ended_position_bytes", "The position up to which everything has ended, as bytes of log."),
 		snapshotTime: gauge("published_snapshot_timestamp_seconds", "When the published snapshot was taken, in Unix seconds; 0 before the first."),
-		held:         gauge("route_held", "1 while an event waits for its topic."),
 		retained:     gauge("slot_retained_bytes", "Log that the slot keeps on the server."),
 		slotLag:      gauge("slot_lag_bytes", "Log behind which the slot is confirmed."),
 		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
@@ -62,6 +64,13 @@ func newMetrics(relay string) *Metrics {
 		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: labels,
 		}, []string{"status"}),
+		held: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "route_held", Help: "1 while events wait for this topic (or namespace/aggregate_type, when no route leads to a topic). No series: nothing is held.",
+			ConstLabels: labels,
+		}, []string{"route"}),
+		heldEvents: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "held_events", Help: "Events in memory that wait for this topic.", ConstLabels: labels,
+		}, []string{"route"}),
 		stateGauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "state", Help: "1 for the state that the relay is in.", ConstLabels: labels,
 		}, []string{"state"}),
@@ -69,11 +78,11 @@ func newMetrics(relay string) *Metrics {
 }
 
 func (m *Metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{
+	return append(m.endMetrics.collectors(), []prometheus.Collector{
 		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
-		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.snapshotTime, m.stateGauge,
+		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.heldEvents, m.snapshotTime, m.stateGauge,
 		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus, m.ahead, m.leaves,
-	}
+	}...)
 }
 
 // Describe implements [prometheus.Collector].
@@ -96,6 +105,15 @@ func (m *Metrics) published(events int, commit time.Time) {
 	m.publishedTotal.Add(float64(events))
 	if !commit.IsZero() {
 		m.delay.Observe(max(0, time.Since(commit).Seconds()))
+	}
+}
+
+// committed counts one Kafka transaction, with the events that it published.
+func (m *Metrics) committed(events int, took time.Duration, reached time.Time) {
+	m.transactionTotal.Inc()
+	m.transactionSeconds.Observe(took.Seconds())
+	if events > 0 {
+		m.published(events, reached)
 	}
 }
 
@@ -122,11 +140,13 @@ func (m *Metrics) snapshotPublished(at time.Time) {
 	m.snapshotTime.Set(float64(at.UnixMilli()) / 1000)
 }
 
-func (m *Metrics) holding(yes bool) {
-	if yes {
-		m.held.Set(1)
-	} else {
-		m.held.Set(0)
+// holding shows how many events wait, by route.
+func (m *Metrics) holding(events map[string]int) {
+	m.held.Reset()
+	m.heldEvents.Reset()
+	for route, n := range events {
+		m.held.WithLabelValues(route).Set(1)
+		m.heldEvents.WithLabelValues(route).Set(float64(n))
 	}
 }
 

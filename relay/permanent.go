@@ -6,7 +6,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/publisher"
 )
 
 // permanent reports whether trying again cannot mend the error, so that an
@@ -18,11 +17,12 @@ func permanent(err error) bool {
 	var start *cdc.StartError
 	var field *FieldError
 	var decode *cdc.DecodeError
+	var layout *cdc.LayoutError
+	var rival *RivalError
 	if errors.As(err, &start) {
 		return !start.Passing
 	}
-	if errors.As(err, &field) || errors.As(err, &decode) ||
-		errors.Is(err, publisher.ErrRecord) {
+	if errors.As(err, &field) || errors.As(err, &decode) || errors.As(err, &layout) || errors.As(err, &rival) {
 		return true
 	}
 	var pg *pgconn.PgError

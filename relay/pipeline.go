@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
@@ -22,206 +23,317 @@ type Source interface {
 	Next(ctx context.Context, used []cdc.Item) ([]cdc.Item, error)
 }
 
-// Sink publishes. [publisher.Publisher] is the one. It reports the tags of
-// acknowledged events through a callback, in any order.
-type Sink interface {
-	// Publish hands one event over, and blocks while the sink is full.
-	Publish(ctx context.Context, ev publisher.Event) error
-	// Failed is closed when the sink can go on no more; Err says why.
-	Failed() <-chan struct{}
-	Err() error
-}
+// pulse is the longest that the pump waits for the stream before it looks at
+// everything else.
+const pulse = time.Second
 
-// Bounds of the wait between two tries of an event whose route is held.
-const (
-	holdMin = 100 * time.Millisecond
-	holdMax = 5 * time.Second
-)
-
-// pipeline moves events from the source to the sink and keeps the progress.
-// pump runs in one goroutine; acknowledged is called from the sink's; the
-// checkpoint's goroutine reads position.
+// pipeline moves events from the source to the sink. pump runs in one goroutine,
+// which owns everything here but the books.
 type pipeline struct {
+	*books
+	mode    mode
 	sink    Sink
+	morgue  morgue
+	rows    rows
+	routing *routing
+	refused map[uuid.UUID]string    // events that a broker has refused, and why
+	durable func() pglogrepl.LSN    // the last checkpoint
+	tell    func(State, error)      // what the health pages show
+	holding func(map[string]string) // likewise: why, by route
 	log     *slog.Logger
-	metrics *Metrics
 
-	nonce uint64 // of the markers that are ours
+	began horizon // what had ended when the session began
+	at    place   // of the next item to be read
+	next  place   // everything before it was dealt with
+	lanes *lanes
 
-	mu       sync.Mutex
-	progress *cdc.Progress
-	asked    bool  // somebody asked for a published snapshot
-	err      error // a tag that the sink reported twice
+	following []casualty // letters to be written
+	followed  []uint64   // their tags
+
+	steps    []step // of the batch in hand
+	commit   uint64 // start of the commit whose text is position
+	position string // most transactions have many rows
+	alarm    alarm
+
+	words atomic.Pointer[words] // the operator's, as the checkpoint's goroutine read them
+	heard chan struct{}         // they have changed
 }
 
-func newPipeline(start pglogrepl.LSN, nonce uint64, log *slog.Logger, metrics *Metrics) *pipeline {
-	return &pipeline{progress: cdc.NewProgress(start), nonce: nonce, log: log, metrics: metrics}
+func newPipeline(began horizon, held int, b *books, log *slog.Logger) *pipeline {
+	p := &pipeline{books: b, began: began, lanes: newLanes(held), log: log, heard: make(chan struct{}, 1)}
+	p.words.Store(&words{})
+	p.tell, p.holding = func(State, error) {}, func(map[string]string) {}
+	return p
 }
 
 // pump hands over what the source delivers until either fails or ctx ends.
 func (p *pipeline) pump(ctx context.Context, source Source) error {
+	defer p.alarm.stop()
 	var batch []cdc.Item
-	var commit pglogrepl.LSN
-	var position string // text of commit; most transactions have many rows
 	for {
-		var err error
-		if batch, err = source.Next(ctx, batch); err != nil {
+		taken, err := p.await(ctx, source, batch)
+		if err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil // the source was told to stop
 			}
 			return err
 		}
-		tag, err := p.read(batch)
-		if err != nil {
+		if taken != nil {
+			batch = taken
+		}
+		if err := p.take(ctx, taken); err != nil {
 			return err
 		}
-		spoil(batch)
-		for i := range batch {
-			it := &batch[i]
-			if it.Kind != cdc.KindEvent {
-				continue
-			}
-			if it.Commit != commit || position == "" {
-				commit, position = it.Commit, it.Commit.String()
-			}
-			if err := p.publish(ctx, publisher.Event{Row: it.Row, Tag: tag, Position: position}); err != nil {
-				return err
-			}
-			tag++
+		if err := p.turn(ctx, len(taken) == 0); err != nil {
+			return err
 		}
 	}
 }
 
-// read records the whole batch in the progress, under one lock, before any of
-// it is handed over. It returns the tag of the first event.
-func (p *pipeline) read(batch []cdc.Item) (first uint64, err error) {
-	events := 0
+// await waits for items, but not beyond the time when something else is due;
+// then it returns none.
+func (p *pipeline) await(ctx context.Context, source Source, used []cdc.Item) ([]cdc.Item, error) {
+	limited := p.alarm.set(ctx, p.wake(time.Now()))
+	batch, err := source.Next(limited, used)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && limited.Err() != nil:
+		return nil, nil //nolint:nilerr // no items: the time was up
+	}
+	return batch, err
+}
+
+// wake returns when the pump has something to do though nothing is read.
+func (p *pipeline) wake(now time.Time) time.Time {
+	at := now.Add(pulse)
+	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now)} {
+		if !other.IsZero() && other.Before(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+// take deals with a batch.
+func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
+	if err := p.complete(ctx, batch); err != nil {
+		return err
+	}
+	if err := p.read(batch); err != nil {
+		return err
+	}
+	spoil(batch)
+	for i := range p.steps {
+		if err := p.deal(ctx, p.steps[i]); err != nil {
+			return err
+		}
+		p.next = p.steps[i].at.after()
+		if i%64 == 63 { // a long batch is no reason to be late
+			if err := p.settle(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	p.next = p.at
+	return nil
+}
+
+// read records the whole batch in the progress, under one lock, before any of it
+// is handed over, and leaves in steps what has to be dealt with: all that had
+// not ended when the session began.
+func (p *pipeline) read(batch []cdc.Item) error {
+	p.steps = p.steps[:0]
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range batch {
-		if batch[i].Kind != cdc.KindEvent {
-			if err := p.note(&batch[i]); err != nil {
-				return 0, fmt.Errorf("read stream: %w", err)
+		it := &batch[i]
+		if it.Row == nil && it.Control == nil {
+			if err := p.note(it); err != nil {
+				return fmt.Errorf("read stream: %w", err)
 			}
 			continue
 		}
-		tag := p.progress.Read()
-		if events == 0 {
-			first = tag
+		if it.Commit != p.at.commit {
+			p.at = place{commit: it.Commit}
 		}
-		events++
+		s := step{it: it, at: p.at}
+		p.at.ordinal++
+		if p.hadEnded(&s) {
+			continue
+		}
+		s.tag = p.progress.Read()
+		p.steps = append(p.steps, s)
 		if defect == defectConfirmEarly {
-			_ = p.progress.End(tag)
+			_ = p.progress.End(s.tag)
 		}
 	}
-	p.metrics.read(events)
-	return first, nil
+	p.metrics.read(len(p.steps))
+	return nil
 }
 
-// note records an item that is no event. The caller holds the lock.
-func (p *pipeline) note(it *cdc.Item) error {
-	switch it.Kind {
-	case cdc.KindMarker:
-		if it.Marker.Nonce == p.nonce {
-			p.progress.Mark(it.Marker.ID)
+// hadEnded applies the resume rule. A control acts again until its transaction
+// has ended: its letters were opened when the session began, and those that are
+// out already are left out then.
+func (p *pipeline) hadEnded(s *step) bool {
+	switch {
+	case s.at.commit < p.began.order:
+		return true
+	case !s.at.before(p.began.upto) || s.it.Kind == cdc.KindControl:
+		return false
+	}
+	return p.began.ended(s.at, s.lane())
+}
+
+// deal publishes a step, or lets it wait with its lane.
+func (p *pipeline) deal(ctx context.Context, s step) error {
+	if s.it.Kind != cdc.KindControl {
+		dead, err := p.morgue.ended(ctx, s.id(), s.at.commit)
+		if err != nil {
+			return err
 		}
-		return nil
-	case cdc.KindAsk:
-		p.asked = true
-		return nil
-	default:
-		return p.progress.Commit(it.End, it.CommitTime)
+		if dead {
+			p.metrics.skipped(skippedByLetter, 1)
+			return p.end(s.tag)
+		}
 	}
-}
-
-// takeAsk reports whether somebody asked for a published snapshot since the last
-// call.
-func (p *pipeline) takeAsk() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	asked := p.asked
-	p.asked = false
-	return asked
-}
-
-// publish hands one event over. While its route is held (the topic is missing,
-// forbidden or too narrow) it tries again with a growing wait: nothing behind
-// the event may pass it.
-func (p *pipeline) publish(ctx context.Context, ev publisher.Event) error {
-	err := p.sink.Publish(ctx, ev)
-	if err == nil {
-		return nil
+	if p.lanes.any() {
+		if w := p.lanes.find(s.lane()); w != nil {
+			return p.queue(ctx, w, s)
+		}
 	}
+	err := p.deliver(ctx, &s)
 	var route *publisher.RouteError
-	if !errors.As(err, &route) {
-		return explain(ev, err)
-	}
-	p.metrics.holding(true)
-	defer p.metrics.holding(false)
-	for wait, said := holdMin, ""; ; wait = min(2*wait, holdMax) {
-		if err.Error() != said {
-			said = err.Error()
-			p.log.ErrorContext(ctx, "route held: the event waits, and everything behind it", "error", err, "key", keyOf(ev), "position", ev.Position)
-		}
-		select {
-		case <-time.After(wait):
-		case <-p.sink.Failed():
-			return p.sink.Err()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		if err = p.sink.Publish(ctx, ev); err == nil {
-			p.log.InfoContext(ctx, "route released", "key", keyOf(ev), "position", ev.Position)
-			return nil
-		}
-		if !errors.As(err, &route) {
-			return explain(ev, err)
-		}
-	}
-}
-
-// acknowledged is the sink's callback.
-func (p *pipeline) acknowledged(tags []uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if defect == defectConfirmEarly {
-		p.metrics.published(len(tags), time.Time{})
-		return
-	}
-	for _, tag := range tags {
-		if err := p.progress.End(tag); err != nil && p.err == nil {
-			p.err = err
-		}
-	}
-	p.metrics.published(len(tags), p.progress.Reached())
-}
-
-// status is what the checkpoint and the metrics need to know.
-type status struct {
-	position pglogrepl.LSN
-	oldest   time.Time // commit time of the oldest transaction in flight
-	inFlight uint64
-	events   uint64 // read since the start
-	marked   uint64 // the last marker before which everything has ended
-
-	transactions uint64 // that the position has passed
-}
-
-func (p *pipeline) status() (status, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return status{
-		position: p.progress.Position(), oldest: p.progress.Oldest(), inFlight: p.progress.InFlight(),
-		events: p.progress.Events(), marked: p.progress.Marked(), transactions: p.progress.Transactions(),
-	}, p.err
-}
-
-// explain adds the event to an error that ends the session.
-func explain(ev publisher.Event, err error) error {
-	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", keyOf(ev), ev.Row.AggregateType, ev.Position, err)
+	if err != nil && errors.As(err, &route) {
+		return p.hold(ctx, s, route)
 	}
 	return err
 }
 
-func keyOf(ev publisher.Event) string { return ev.Row.Namespace + ":" + ev.Row.ID.String() }
+// deliver does what a step asks for. After a [publisher.RouteError] it is to be
+// called with the step again.
+func (p *pipeline) deliver(ctx context.Context, s *step) error {
+	if s.it.Kind == cdc.KindControl {
+		return p.obey(ctx, s)
+	}
+	switch word := p.word(); {
+	case len(word.skip) > 0 && word.skips(s.id()):
+		return p.skip(ctx, s, "")
+	case s.it.Replay == nil && p.morgue.parked(s.it.Row, s.at.commit):
+		return p.follow(ctx, s)
+	case s.it.Bad != nil:
+		return p.poison(ctx, s, classBadRow, s.it.Bad)
+	}
+	if why, ok := p.refused[s.it.Row.ID]; ok {
+		return p.poison(ctx, s, classRecord, errors.New(why))
+	}
+	ev := p.event(s)
+	if rests := p.rests(ev); rests != nil {
+		return rests
+	}
+	err := p.sink.Publish(ctx, ev)
+	switch {
+	case err == nil:
+		return p.mode.handed(s)
+	case errors.Is(err, publisher.ErrRecord):
+		return p.poison(ctx, s, classRecord, err)
+	case errors.Is(err, publisher.ErrPartitions):
+		return p.stand(ctx, err)
+	}
+	return err
+}
+
+// rests returns why an event waits for the operator who paused its route; nil
+// when it does not.
+func (p *pipeline) rests(ev publisher.Event) *publisher.RouteError {
+	if paused := p.word().routes; len(paused) > 0 {
+		return p.routing.rests(ev, paused)
+	}
+	return nil
+}
+
+func (p *pipeline) event(s *step) publisher.Event {
+	if commit := uint64(s.at.commit); commit != p.commit || p.position == "" {
+		p.commit, p.position = commit, s.at.commit.String()
+	}
+	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position}
+	if r := s.it.Replay; r != nil {
+		ev.Topic = r.Topic
+		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}
+	}
+	return ev
+}
+
+// turn does what is due beside the stream: what waits is tried again, oldest
+// first, and what was handed over is settled. paused says that the stream has
+// nothing more for now.
+func (p *pipeline) turn(ctx context.Context, paused bool) error {
+	if p.lanes.any() {
+		if err := p.heal(ctx); err != nil {
+			return err
+		}
+		p.show()
+	}
+	return p.settle(ctx, paused)
+}
+
+// settle ends what is due, letters first: the next place is behind them. While
+// an operator wants the relay to rest, it rests here.
+func (p *pipeline) settle(ctx context.Context, paused bool) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
+		return err
+	}
+	if err := p.morgue.settle(ctx, p.durable()); err != nil {
+		return err
+	}
+	if !p.word().paused {
+		return nil
+	}
+	p.log.WarnContext(ctx, "paused by an operator")
+	p.tell(StatePaused, nil)
+	for p.word().paused {
+		if err := p.still(ctx); err != nil {
+			return err
+		}
+	}
+	p.log.InfoContext(ctx, "resumed by an operator")
+	p.tell(StateStreaming, nil)
+	return nil
+}
+
+// flush ends everything that was handed over. The pump has returned.
+func (p *pipeline) flush(ctx context.Context) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	return p.mode.flush(ctx)
+}
+
+// horizon is what has ended once everything that was handed over has.
+func (p *pipeline) horizon() horizon {
+	return p.began.move(p.progress.Position(), p.next, p.lanes.heads())
+}
+
+// hear takes the operator's words. Safe for concurrent use.
+func (p *pipeline) hear(now words) {
+	p.words.Store(&now)
+	select {
+	case p.heard <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pipeline) word() *words { return p.words.Load() }
+
+// explain adds the event to an error that ends the session.
+func explain(s *step, err error) error {
+	if errors.Is(err, publisher.ErrRecord) {
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", keyOf(s.it), s.it.Row.AggregateType, s.at.commit, err)
+	}
+	return err
+}
+
+func keyOf(it *cdc.Item) string { return it.Row.Namespace + ":" + it.Row.ID.String() }

@@ -22,12 +22,13 @@ const (
 	StateStreaming  State = "streaming"
 	StateStandby    State = "standby"
 	StateBackoff    State = "backoff"
+	StatePaused     State = "paused"
 	StateHalted     State = "halted"
 	StateStopped    State = "stopped"
 )
 
 // States lists them all.
-var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff, StateHalted, StateStopped}
+var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff, StatePaused, StateHalted, StateStopped}
 
 // Relay publishes one outbox. [New] makes it, one goroutine calls [Relay.Run],
 // everything else is safe for concurrent use.
@@ -36,6 +37,8 @@ type Relay struct {
 	log     *slog.Logger
 	metrics *Metrics
 	now     atomic.Pointer[condition]
+	held    atomic.Pointer[map[string]string] // why, by route; nil: nothing is
+	over    atomic.Bool                       // Run has returned an error
 }
 
 // condition is what the health pages show.
@@ -93,6 +96,15 @@ func (r *Relay) setState(s State, err error) {
 	r.metrics.state(s)
 }
 
+// setHeld shows which routes are held, and why.
+func (r *Relay) setHeld(why map[string]string) {
+	if len(why) == 0 {
+		r.held.Store(nil)
+		return
+	}
+	r.held.Store(&why)
+}
+
 // Bounds of the waits between sessions.
 const (
 	backoffMin    = 100 * time.Millisecond
@@ -118,24 +130,31 @@ func (r *Relay) Run(ctx context.Context) error {
 		defer done.Wait()
 		defer stop()
 	}
-	return r.publish(ctx)
+	err := r.publish(ctx)
+	r.over.Store(err != nil)
+	return err
 }
 
 // publish runs one session after the other.
 func (r *Relay) publish(ctx context.Context) error {
 	wait, silence := backoffMin, silenceFactor
 	var last owned
+	var rivals rivalry
 	for {
 		r.setStateKeepingError(StateConnecting)
 		began := time.Now()
-		before := last.ended
+		before := last.ended.order
 		err := r.session(ctx, silence, &last)
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)
 		}
-		if last.ended > before || time.Since(began) > steadySession {
+		last.learn(err)
+		if last.ended.order > before || time.Since(began) > steadySession {
 			wait, silence = backoffMin, silenceFactor
+		}
+		if rival := rivals.count(err, time.Since(began)); rival != nil {
+			err = rival
 		}
 		pause := wait
 		switch {
@@ -177,14 +196,13 @@ func (r *Relay) setStateKeepingError(s State) {
 }
 
 func (r *Relay) session(ctx context.Context, silence int, last *owned) error {
-	s, err := r.openSession(ctx, silence, *last)
+	s, err := r.openSession(ctx, silence, last)
 	if err != nil {
 		return err
 	}
 	r.metrics.sessions.Inc()
 	r.setState(StateStreaming, nil)
-	*last, err = s.run(ctx)
-	return err
+	return s.run(ctx, last)
 }
 
 // stopped is the end of a graceful stop.

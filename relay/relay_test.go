@@ -29,12 +29,12 @@ func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 	wrapped := func(code string) error { return fmt.Errorf("connect: %w", &pgconn.PgError{Code: code}) }
 	for _, err := range []error{
 		&cdc.StartError{Code: cdc.CodeTableMissing}, &FieldError{Field: "x"}, &cdc.DecodeError{Err: errors.New("x")},
-		&publisher.RecordError{}, wrapped("28P01"), wrapped("42501"), wrapped("42704"), wrapped("3D000"), wrapped("58P01"),
+		&cdc.LayoutError{}, &RivalError{}, wrapped("28P01"), wrapped("42501"), wrapped("42704"), wrapped("3D000"), wrapped("58P01"),
 	} {
 		require.True(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)
 	}
 	for _, err := range []error{
-		wrapped("57P01"), wrapped("57P03"), wrapped("53300"), wrapped("08006"), wrapped("40001"), wrapped(""),
+		wrapped("57P01"), wrapped("57P03"), wrapped("53300"), wrapped("53100"), wrapped("08006"), wrapped("40001"), wrapped(""),
 		publisher.ErrFailed, cdc.ErrSilent, &publisher.RouteError{}, net.ErrClosed, context.DeadlineExceeded,
 	} {
 		require.False(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)
@@ -45,18 +45,18 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	good := func() binding {
 		return binding{
 			slot: "onceward_orders", row: outboxdb.RelayState{SystemIdentifier: "7000", Timeline: 2, Tick: 9},
-			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, checkpoint: 400, slotPosition: 300,
+			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: checkpoint{horizon: horizon{order: 400}, timeline: 2, tick: 9}, slotPosition: 300,
 			last: owned{systemID: "7000", timeline: 2, tick: 9},
 		}
 	}
 	for name, fits := range map[string]func(*binding){
 		"as it was":                       func(*binding) {},
 		"the slot stands at it":           func(b *binding) { b.slotPosition = 400 },
-		"a fresh process knows no tick":   func(b *binding) { b.last, b.row.Tick = owned{}, 0 },
+		"a fresh process knows no tick":   func(b *binding) { b.last, b.row.Tick, b.kept.tick = owned{}, 0, 0 },
 		"another relay has gone on":       func(b *binding) { b.row.Tick = 12 },
-		"a failover behind it":            func(b *binding) { b.row.Timeline, b.switched = 1, 400 },
-		"a failover; ticks may be lower":  func(b *binding) { b.row.Timeline, b.switched, b.row.Tick = 1, 450, 3 },
-		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick = 1, 3 },
+		"a failover behind it":            func(b *binding) { b.kept.timeline, b.switched = 1, 400 },
+		"a failover; ticks may be lower":  func(b *binding) { b.kept.timeline, b.switched, b.row.Tick = 1, 450, 3 },
+		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.tick = 1, 3, 3 },
 	} {
 		b := good()
 		fits(&b)
@@ -64,7 +64,7 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	}
 	for code, broken := range map[string]func(*binding){
 		CodeOtherSystem:         func(b *binding) { b.system.SystemID = "7001" },
-		CodeOtherTimeline:       func(b *binding) { b.row.Timeline, b.switched = 1, 399 },
+		CodeOtherTimeline:       func(b *binding) { b.kept.timeline, b.switched = 1, 399 },
 		CodeCheckpointBeyondLog: func(b *binding) { b.system.XLogPos = 399 },
 		CodeWentBack:            func(b *binding) { b.row.Tick = 8 },
 		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },

@@ -4,94 +4,70 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"math"
+	"slices"
+	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
 
 // session is one ownership of the slot: a replication connection, an ordinary
-// one and a producer, which live and are thrown away together.
+// one for the checkpoint, one for the pump, and a producer, which live and are
+// thrown away together.
 type session struct {
 	cfg      *Config
 	log      *slog.Logger
 	metrics  *Metrics
-	state    *state
+	state    *state // of the checkpoint's goroutine
+	pumps    *state // of the pump's
 	reader   *cdc.Reader
-	sink     *publisher.Publisher
+	letters  *letters
+	sink     Sink
+	mode     mode
 	pipeline *pipeline
 
-	durable           pglogrepl.LSN // the last checkpoint
+	durable           atomic.Uint64 // the last checkpoint
 	savedAt           time.Time
-	tick              int64  // of the last checkpoint
-	savedTransactions uint64 // that the last checkpoint has passed
+	tick              atomic.Int64 // the last one made
+	savedTransactions uint64       // that the last checkpoint has passed
+	idle              idleRule
 	snapshots         *snapshots
 	health            health
 	catalog           string // of the publication, as it must stay
 }
 
-// owned is what a process remembers of its last session, so that the next one
-// does not publish again what has ended beyond the last checkpoint.
+// owned is what a process remembers of its sessions, so that the next one does
+// not publish again what has ended beyond the last checkpoint, and treats
+// otherwise what made the last one fail.
 type owned struct {
 	systemID string
 	timeline int32
 	epoch    int64
 	tick     int64
-	ended    pglogrepl.LSN
+	letters  int64
+	ended    horizon
+
+	narrow  []string             // topics that refused a batch
+	refused map[uuid.UUID]string // events that a broker refuses, and why
 }
 
-// openSession connects and takes the slot, in the one order that is safe: the
-// slot is the arbiter, so the epoch, the state and the producer come after
-// START_REPLICATION.
-func (r *Relay) openSession(ctx context.Context, silence int, last owned) (_ *session, err error) {
-	cfg := &r.cfg
-	dsn, err := cfg.DSN()
-	if err != nil {
-		return nil, err
+// learn takes from an error what the next session is to know.
+func (o *owned) learn(err error) {
+	var narrow *publisher.NarrowError
+	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
+		o.narrow = append(o.narrow, narrow.Topic)
 	}
-	conn, err := Connect(ctx, dsn, cfg.SlotName())
-	if err != nil {
-		return nil, err
-	}
-	s := &session{cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName())}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, s.discard(ctx))
+	var refused *publisher.RefusedError
+	if errors.As(err, &refused) {
+		if o.refused == nil {
+			o.refused = make(map[uuid.UUID]string)
 		}
-	}()
-	source := cdc.Config{
-		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
-		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: r.log,
+		o.refused[refused.ID] = refused.Error()
 	}
-	if err = s.prepare(ctx, source); err != nil {
-		return nil, err
-	}
-	if err = s.pace(ctx, &source, silence); err != nil {
-		return nil, err
-	}
-	if s.reader, err = cdc.Open(ctx, source); err != nil {
-		return nil, err
-	}
-	start, err := s.takeOver(ctx, last)
-	if err != nil {
-		return nil, err
-	}
-	s.pipeline = newPipeline(start, s.snapshots.nonce, r.log, r.metrics)
-	sink, err := cfg.Publisher(r.log)
-	if err != nil {
-		return nil, err
-	}
-	if s.sink, err = publisher.New(ctx, sink, s.pipeline.acknowledged); err != nil {
-		return nil, err
-	}
-	s.pipeline.sink = s.sink
-	s.reader.Resume(start, s.durable)
-	return s, nil
 }
 
 // prepare checks the server and makes the slot when it may. The first start
@@ -132,50 +108,17 @@ func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) erro
 	} else {
 		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
 	}
-	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
+	source.SilenceLimit = patience(min(timeout*time.Duration(factor), silenceMax), timeout)
 	return nil
-}
-
-// takeOver raises the epoch and returns the position from which to publish.
-func (s *session) takeOver(ctx context.Context, last owned) (pglogrepl.LSN, error) {
-	slotPosition, err := s.state.slotPosition(ctx)
-	if err != nil {
-		return 0, err
-	}
-	system := s.reader.System()
-	row, err := s.state.take(ctx, outboxdb.InsertRelayStateParams{
-		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
-		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: s.cfg.Kafka.Mode, Publication: s.cfg.PublicationName(),
-	})
-	if err != nil {
-		return 0, err
-	}
-	checkpoint, err := parseLSN(row.ConfirmedLsn)
-	if err != nil {
-		return 0, err
-	}
-	if err := s.bind(ctx, row, checkpoint, slotPosition, last); err != nil {
-		return 0, err
-	}
-	s.durable, s.savedAt, s.tick, s.snapshots = checkpoint, time.Now(), row.Tick, newSnapshots()
-	start := checkpoint
-	if last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 && last.ended <= system.XLogPos {
-		start = max(start, last.ended)
-	}
-	if start > checkpoint {
-		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
-	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "epoch", row.Epoch, "checkpoint", checkpoint.String(), "start", start.String())
-	return start, nil
 }
 
 // run streams until ctx ends, which it answers with a flush and a last
 // checkpoint, or until something breaks. The session is over when it returns.
-func (s *session) run(ctx context.Context) (owned, error) {
+func (s *session) run(ctx context.Context, last *owned) error {
 	group, gctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.reader.Run(gctx) })
 	group.Go(func() error { return s.pipeline.pump(gctx, s.reader) })
-	group.Go(func() error { return s.checkpoints(gctx) })
+	group.Go(func() error { return s.checkpoints(gctx, ctx) })
 	group.Go(func() error {
 		select {
 		case <-s.sink.Failed():
@@ -189,11 +132,23 @@ func (s *session) run(ctx context.Context) (owned, error) {
 		err = s.finish(context.WithoutCancel(ctx))
 	}
 	err = errors.Join(err, s.discard(ctx))
-	last := owned{systemID: s.reader.System().SystemID, timeline: s.reader.System().Timeline, epoch: s.state.epoch, tick: s.tick}
-	if now, statusErr := s.pipeline.status(); statusErr == nil {
-		last.ended = now.position
+	s.remember(last)
+	return err
+}
+
+// remember leaves what the next session of this process is to know.
+func (s *session) remember(last *owned) {
+	system := s.reader.System()
+	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
+	if now, err := s.mode.status(); err == nil {
+		s.metrics.rewound(now.inFlight)
 	}
-	return last, err
+	s.pipeline.holding(nil)
+	s.metrics.holding(nil)
+	last.ended = horizon{}
+	if ended, err := s.mode.ended(s.pipeline); err == nil {
+		last.ended = ended
+	}
 }
 
 // discard closes everything. The reader tells the server the last checkpoint.
@@ -207,6 +162,10 @@ func (s *session) discard(ctx context.Context) error {
 	if s.reader != nil {
 		_ = s.reader.Close(ctx) // broken or not, the slot is free after it
 	}
-	_ = s.state.conn.Close(ctx)
+	for _, conn := range []*state{s.state, s.pumps} {
+		if conn != nil {
+			_ = conn.conn.Close(ctx)
+		}
+	}
 	return errors.Join(errs...)
 }

@@ -81,12 +81,45 @@ func (s *state) take(ctx context.Context, first outboxdb.InsertRelayStateParams)
 // save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
 // another session has raised the epoch.
 func (s *state) save(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
+	if defect == defectNoEpoch {
+		return s.unfenced(ctx, position)
+	}
 	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
 	if err != nil {
 		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, err)
+	}
+	return tick, nil
+}
+
+// raiseTick makes the tick of the next checkpoint in Kafka, durably.
+func (s *state) raiseTick(ctx context.Context) (int64, error) {
+	tick, err := s.queries.RaiseTick(ctx, outboxdb.RaiseTickParams{Slot: s.slot, Epoch: s.epoch})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrFenced
+	}
+	if err != nil {
+		return 0, fmt.Errorf("raise tick of slot %s: %w", s.slot, err)
+	}
+	return tick, nil
+}
+
+// enterExactlyOnce records that the checkpoint is in Kafka.
+func (s *state) enterExactlyOnce(ctx context.Context) error {
+	n, err := s.queries.EnterExactlyOnce(ctx, outboxdb.EnterExactlyOnceParams{Slot: s.slot, Epoch: s.epoch})
+	return s.fenced("enter exactly-once mode", n, err)
+}
+
+// leaveExactlyOnce takes the checkpoint over from Kafka.
+func (s *state) leaveExactlyOnce(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
+	tick, err = s.queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
+	if errors.Is(err, pgx.ErrNoRows) {
+		err = ErrFenced
+	}
+	if err != nil {
+		return 0, fmt.Errorf("leave exactly-once mode of slot %s: %w", s.slot, err)
 	}
 	return tick, nil
 }

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/urfave/cli/v2"
 )
@@ -22,12 +20,11 @@ func main() {
 }
 
 // run is main without the process: it returns the exit code. 0: done, 1:
-// failed, 2: wrong usage, 3: a check found something wrong.
+// failed, 2: wrong usage, 3: a check found something wrong. A second signal ends
+// the process without it, see untilSignal.
 func run(args, environ []string, stdout, stderr io.Writer) int {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := untilSignal(context.Background(), os.Exit)
 	defer stop()
-	// After the first signal the default is back, so that the second one kills.
-	context.AfterFunc(ctx, stop)
 	usage := false
 	app := &cli.App{
 		Name:    "relay",

@@ -18,7 +18,9 @@ func runCommand(environ []string, stderr io.Writer) *cli.Command {
 		Name:  "run",
 		Usage: "publish until told to stop",
 		Description: "Follows the outbox and publishes until SIGINT or SIGTERM; then it flushes, writes a last\n" +
-			"checkpoint and gives the slot back. A second signal, or kill -9, is always safe.\n\n" +
+			"checkpoint and gives the slot back, and ends with 0, or with 1 when stop_grace was not enough.\n" +
+			"A second signal ends it at once, with 130 (SIGINT) or 143 (SIGTERM). Nothing is lost by that,\n" +
+			"nor by kill -9: what was not acknowledged is published again.\n\n" +
 			"Every key with one value can be given as an environment variable, e.g. postgres.dsn as\n" +
 			"ONCEWARD_POSTGRES_DSN, or by --set, e.g. --set queue.bytes=32MiB; --set wins over the\n" +
 			"environment, and that over the file.",

@@ -15,15 +15,16 @@ import (
 const listDead = `-- name: ListDead :many
 SELECT d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.tx_id, d.seq, d.slot, d.state, d.error_class, d.error, d.attempts
 FROM onceward.dead_letters d
-WHERE d.state IN ('open', 'retrying')
-  AND ($1::text = '' OR d.namespace = $1)
-  AND ($2::text = '' OR d.aggregate_type = $2)
-  AND ($3::text = '' OR d.aggregate_id = $3)
-  AND ($4::text = '' OR d.event_type = $4)
-ORDER BY d.seq, d.slot LIMIT $5::int
+WHERE d.state = ANY(COALESCE(NULLIF($1::text[], '{}'), '{open,retrying}'))
+  AND ($2::text = '' OR d.namespace = $2)
+  AND ($3::text = '' OR d.aggregate_type = $3)
+  AND ($4::text = '' OR d.aggregate_id = $4)
+  AND ($5::text = '' OR d.event_type = $5)
+ORDER BY d.seq, d.slot LIMIT $6::int
 `
 
 type ListDeadParams struct {
+	States        []string
 	Namespace     string
 	AggregateType string
 	AggregateID   string
@@ -47,9 +48,10 @@ type ListDeadRow struct {
 	Attempts      int32
 }
 
-// ListDead lists letters that wait for a decision, oldest first.
+// ListDead lists letters in the given states, oldest first; without states those that wait for a decision.
 func (q *Queries) ListDead(ctx context.Context, arg ListDeadParams) ([]ListDeadRow, error) {
 	rows, err := q.db.Query(ctx, listDead,
+		arg.States,
 		arg.Namespace,
 		arg.AggregateType,
 		arg.AggregateID,
@@ -163,7 +165,8 @@ func (q *Queries) ListPending(ctx context.Context, arg ListPendingParams) ([]Lis
 const listPublished = `-- name: ListPublished :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.outbox o
-WHERE EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
+WHERE (EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
+    OR EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state = 'replayed'))
   AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state <> 'replayed')
   AND ($1::text = '' OR o.namespace = $1)
   AND ($2::text = '' OR o.aggregate_type = $2)
@@ -191,7 +194,7 @@ type ListPublishedRow struct {
 	Seq           int64
 }
 
-// ListPublished lists events that some published snapshot covers and that are not dead, newest transaction first.
+// ListPublished lists events that some published snapshot covers and that are not dead, and those whose letter was published, newest transaction first.
 func (q *Queries) ListPublished(ctx context.Context, arg ListPublishedParams) ([]ListPublishedRow, error) {
 	rows, err := q.db.Query(ctx, listPublished,
 		arg.Namespace,

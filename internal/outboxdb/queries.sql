@@ -24,15 +24,17 @@ RETURNING tick;
 
 -- name: TakeSnapshot :one
 -- TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid and content of its row,
--- oid and xmin of the row that puts the outbox into it. Rows written while either was another may not have been sent.
+-- oid and xmin of the rows that put the outbox, the replays and the controls into it. Rows of these tables that were written while any was
+-- another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
-  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s table %s %s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
-      p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int, r.oid, r.xmin)
-    FROM pg_catalog.pg_publication p
-    JOIN pg_catalog.pg_publication_rel r ON r.prpubid = p.oid
-    JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname = 'outbox'
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
-    WHERE p.pubname = @publication::text), 'none')::text AS publication_catalog;
+  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
+      p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
+    || (SELECT pg_catalog.string_agg(pg_catalog.format(' %s %s %s', c.relname, r.oid, r.xmin), '' ORDER BY c.relname)
+      FROM pg_catalog.pg_publication_rel r
+      JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname IN ('outbox', 'replays', 'controls')
+      JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
+      WHERE r.prpubid = p.oid)
+    FROM pg_catalog.pg_publication p WHERE p.pubname = @publication::text), 'none')::text AS publication_catalog;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.

@@ -179,6 +179,52 @@ VALUES ($1, $2, 'orders', 'order', 'A', 'OrderPaid', now(), 'support')`, replay,
 	require.EqualValues(t, 1, rows)
 }
 
+// Every event is in one list, whatever its letter says and whether the snapshot
+// covers it or not.
+func TestListsKnowEveryState(t *testing.T) {
+	pool, q := install(t)
+	insertState(t, q)
+	states := []string{"", "open", "retrying", "replayed", "discarded"}
+	insert := func() (ids []uuid.UUID) {
+		for _, state := range states {
+			id := uuid.Must(uuid.NewV7())
+			ids = append(ids, id)
+			exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type) VALUES ($1, 'orders', 'order', 'A', 'OrderPaid')`, id)
+			if state != "" {
+				exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
+SELECT 'onceward_orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/1', 'c', 'e', $2 FROM onceward.outbox WHERE id = $1`, id, state)
+			}
+		}
+		return ids
+	}
+	covered := insert()
+	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
+	ahead := insert()
+
+	pending, err := q.ListPending(t.Context(), outboxdb.ListPendingParams{RowLimit: 100})
+	require.NoError(t, err)
+	require.Len(t, pending, 1)
+	require.Equal(t, ahead[0], pending[0].ID)
+	published, err := q.ListPublished(t.Context(), outboxdb.ListPublishedParams{RowLimit: 100})
+	require.NoError(t, err)
+	var ids []uuid.UUID
+	for _, row := range published {
+		ids = append(ids, row.ID)
+	}
+	require.Equal(t, []uuid.UUID{ahead[3], covered[3], covered[0]}, ids, "a replayed letter is in Kafka, a discarded one is not")
+	dead := func(states ...string) (ids []uuid.UUID) {
+		rows, err := q.ListDead(t.Context(), outboxdb.ListDeadParams{RowLimit: 100, States: states})
+		require.NoError(t, err)
+		for _, row := range rows {
+			ids = append(ids, row.LetterID)
+		}
+		return ids
+	}
+	require.Equal(t, []uuid.UUID{covered[1], covered[2], ahead[1], ahead[2]}, dead())
+	require.Equal(t, []uuid.UUID{covered[4], ahead[4]}, dead("discarded"))
+	require.Equal(t, []uuid.UUID{covered[3], covered[4], ahead[3], ahead[4]}, dead("discarded", "replayed"))
+}
+
 func TestSlotsAreThoseOfThisDatabase(t *testing.T) {
 	pool, q := install(t)
 	slots, err := q.Slots(t.Context())

@@ -89,7 +89,7 @@ func postgres(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) []Verdict 
 	if Worst(all) == Failed {
 		return append(all, Verdict{Name: "replication slot", Status: Skipped, Detail: "the checks before it failed"})
 	}
-	for _, advice := range []func(context.Context, *pgx.Conn, *relay.Config) Verdict{slot, keepSize, partitionsAhead, clockSkew} {
+	for _, advice := range []func(context.Context, *pgx.Conn, *relay.Config) Verdict{slot, words, keepSize, partitionsAhead, clockSkew} {
 		all = append(all, advice(ctx, conn, cfg))
 	}
 	return all

@@ -75,8 +75,15 @@ func topicVerdict(r publisher.TopicReport) Verdict {
 		v.Status, v.Code, v.Detail, v.Cure = Failed, "ROUTE", route.Reason, route.Cure
 	case r.Err != nil:
 		return failure(v.Name, r.Err)
+	case r.Narrow:
+		v.Status, v.Code, v.Cure = Warning, "NARROW_TOPIC", r.Cure
+		v.Detail = fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes), below the relay's max_message_bytes: its records go one by one, which is slow", r.Limit)
+	case r.Unclean:
+		v.Status, v.Cure = Warning, "set unclean.leader.election.enable=false on the topic: an election of a replica that lags loses acknowledged events"
 	case r.Replicas < 3:
 		v.Status, v.Cure = Warning, "with fewer than 3 replicas an acknowledged event can be lost with one machine; raise the replication factor"
+	case r.MinInSync == 1:
+		v.Status, v.Cure = Warning, "set min.insync.replicas=2 on the topic: with 1 an event counts as acknowledged when one machine has it"
 	}
 	return v
 }

@@ -1,0 +1,189 @@
+-- The relay's own statements on dead letters. Names of an aggregate are compared through the hash that the index has, and then as they are.
+
+-- name: LettersReady :one
+-- LettersReady says whether the schema has what letters need, which it has from version 4 on, and whether the role may write it.
+SELECT (t.oid IS NOT NULL)::boolean AS ready, current_user::text AS role,
+  COALESCE(pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
+    AND pg_catalog.has_table_privilege(t.oid, 'UPDATE'), false)::boolean AS allowed
+FROM (SELECT pg_catalog.to_regclass('onceward.control_results')::oid AS oid) t;
+
+-- name: LockEpoch :one
+-- LockEpoch locks the relay's row for the rest of the transaction. No row: the session was fenced.
+SELECT epoch FROM onceward.relay_state WHERE slot = @slot AND epoch = @epoch FOR UPDATE;
+
+-- name: PollWords :one
+-- PollWords reads the operator's words that are state. No row: the session was fenced.
+SELECT paused, paused_routes, skip FROM onceward.relay_state WHERE slot = @slot AND epoch = @epoch;
+
+-- name: InsertLetter :batchone
+-- InsertLetter writes one letter. No row: there is one for this event already.
+INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent,
+  created_at, tx_id, seq, position, error_class, error, state, control_id, decided_by, decided_why, holds, replay_of, replay_mode, replay_group, topic)
+VALUES (@slot, @letter_id, @namespace, @aggregate_type, @aggregate_id, @event_type, @payload, @content_type, @headers, @traceparent,
+  @created_at, @tx_id, @seq, @position, @error_class, @error, @state, @control_id, @decided_by, @decided_why, @holds, @replay_of, @replay_mode, @replay_group, @topic)
+ON CONFLICT DO NOTHING
+RETURNING letter_id;
+
+-- name: CountLetters :one
+-- CountLetters adds to the writes of letters ever made, and forgets a word that was obeyed.
+UPDATE onceward.relay_state SET dead_letters = dead_letters + @added::bigint, skip = array_remove(skip, sqlc.narg(skipped)::uuid)
+WHERE slot = @slot RETURNING dead_letters;
+
+-- name: WhoSkipped :one
+-- WhoSkipped finds who asked for a skip, and why: the tool writes a control beside the word.
+SELECT control_id, requested_by, reason FROM onceward.controls WHERE letter_id = @letter_id AND action = 'discard' ORDER BY seq DESC LIMIT 1;
+
+-- name: SettleLetters :execrows
+-- SettleLetters ends the retries whose control the checkpoint has passed.
+UPDATE onceward.dead_letters SET state = 'replayed', last_at = clock_timestamp()
+WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL AND retry_position < @checkpoint;
+
+-- name: ReopenLetters :execrows
+-- ReopenLetters takes back the retries whose control will be read again. The letters stay marked with it.
+UPDATE onceward.dead_letters SET state = 'open' WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL;
+
+-- name: ParkedSet :many
+-- ParkedSet lists the parked aggregates, each with its oldest letter that holds it.
+SELECT a.namespace, a.aggregate_type, a.aggregate_id, a.position::text AS position, COALESCE(f.seq, 0)::bigint AS seq
+FROM (SELECT w.namespace, w.aggregate_type, w.aggregate_id, min(w.position)::pg_lsn AS position FROM onceward.dead_letters w
+  WHERE w.slot = @slot AND w.state = 'open' AND w.holds GROUP BY 1, 2, 3) a
+CROSS JOIN LATERAL (SELECT min(d.seq)::bigint AS seq FROM onceward.dead_letters d
+  WHERE d.slot = @slot AND d.state = 'open' AND d.holds AND d.position = a.position
+    AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
+      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+    AND d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id) f;
+
+-- name: OldestHolding :one
+-- OldestHolding returns the oldest letter that holds an aggregate. No row: it is not parked.
+SELECT d.position::text AS position, d.seq FROM onceward.dead_letters d
+WHERE d.slot = @slot AND d.state = 'open' AND d.holds
+  AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
+    = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+  AND d.namespace = @namespace AND d.aggregate_type = @aggregate_type AND d.aggregate_id = @aggregate_id
+ORDER BY d.position, d.seq LIMIT 1;
+
+-- name: NewestLetter :one
+-- NewestLetter returns the position of the newest letter, 0/0 without any.
+SELECT COALESCE(max(position), '0/0')::text AS position FROM onceward.dead_letters WHERE slot = @slot;
+
+-- name: LettersFrom :many
+-- LettersFrom lists letters at a position and after it.
+SELECT d.letter_id, d.position::text AS position FROM onceward.dead_letters d
+WHERE d.slot = @slot AND d.position >= @from_position
+ORDER BY d.position, d.letter_id LIMIT @row_limit::int;
+
+-- name: HasLetter :one
+-- HasLetter looks for one letter.
+SELECT EXISTS (SELECT FROM onceward.dead_letters WHERE slot = @slot AND letter_id = @letter_id)::boolean AS found;
+
+-- name: RecordControl :execrows
+-- RecordControl records that a control acts. 0 rows: it has acted before.
+INSERT INTO onceward.control_results (slot, control_id, position, action, letters, note) VALUES (@slot, @control_id, @position, @action, 0, '')
+ON CONFLICT DO NOTHING;
+
+-- name: RecordEffect :exec
+-- RecordEffect adds what a control did, in the transaction of RecordControl.
+UPDATE onceward.control_results SET letters = @letters, note = @note WHERE slot = @slot AND control_id = @control_id;
+
+-- name: ReleaseAggregate :execrows
+-- ReleaseAggregate releases all letters of an aggregate that committed before the control.
+UPDATE onceward.dead_letters d
+SET state = 'retrying', retry_position = @at, retry_index = n.rank - 1, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
+FROM (SELECT w.letter_id, row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
+  WHERE w.slot = @slot AND w.state = 'open' AND w.position < @at
+    AND hashtextextended(w.aggregate_id, hashtextextended(w.aggregate_type, hashtextextended(w.namespace, 0)))
+      = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+    AND w.namespace = @namespace AND w.aggregate_type = @aggregate_type AND w.aggregate_id = @aggregate_id) n
+WHERE d.slot = @slot AND d.letter_id = n.letter_id;
+
+-- name: ReleaseLetter :many
+-- ReleaseLetter releases one letter, unless an older one holds its aggregate.
+UPDATE onceward.dead_letters d
+SET state = 'retrying', retry_position = @at, retry_index = 0, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
+WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND d.position < @at
+  AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
+    AND hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
+      = hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
+    AND o.namespace = d.namespace AND o.aggregate_type = d.aggregate_type AND o.aggregate_id = d.aggregate_id
+    AND (o.position, o.seq) < (d.position, d.seq)))
+RETURNING namespace, aggregate_type, aggregate_id;
+
+-- name: ReleaseAgain :many
+-- ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now.
+WITH claimed AS (
+  SELECT c.letter_id, c.namespace, c.aggregate_type, c.aggregate_id, c.position, c.seq, c.holds FROM onceward.dead_letters c
+  WHERE c.slot = @slot AND c.control_id = @control_id AND c.state = 'open' AND c.retry_index IS NOT NULL
+), blocker AS (
+  SELECT o.position, o.seq FROM (SELECT DISTINCT namespace, aggregate_type, aggregate_id FROM claimed) a
+  JOIN onceward.dead_letters o ON hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
+      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+    AND o.namespace = a.namespace AND o.aggregate_type = a.aggregate_type AND o.aggregate_id = a.aggregate_id
+  WHERE o.slot = @slot AND o.state = 'open' AND o.holds AND (o.control_id IS DISTINCT FROM @control_id OR o.retry_index IS NULL)
+  ORDER BY o.position, o.seq LIMIT 1
+)
+UPDATE onceward.dead_letters d SET state = 'retrying', retry_position = @at
+FROM claimed c
+WHERE d.slot = @slot AND d.letter_id = c.letter_id
+  AND NOT (c.holds AND EXISTS (SELECT FROM blocker b WHERE (b.position, b.seq) < (c.position, c.seq)))
+RETURNING d.namespace, d.aggregate_type, d.aggregate_id;
+
+-- name: GiveUpLetters :execrows
+-- GiveUpLetters leaves open what a control that is read again could not release.
+UPDATE onceward.dead_letters SET retry_position = NULL, retry_index = NULL
+WHERE slot = @slot AND control_id = @control_id AND state = 'open' AND retry_index IS NOT NULL;
+
+-- name: ReadRelease :many
+-- ReadRelease reads the next letters of a release: the first, and as many more as fit into the bytes and the rows.
+SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
+  p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
+FROM (
+  SELECT w.*, sum(COALESCE(octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(octet_length(w.payload), 0) - 512 AS before
+  FROM (SELECT d.* FROM onceward.dead_letters d
+    WHERE d.slot = @slot AND d.control_id = @control_id AND d.state = 'retrying' AND d.retry_index >= @from_index::bigint
+    ORDER BY d.retry_index LIMIT @row_limit::int) w
+) p
+WHERE p.before < @byte_limit::bigint ORDER BY p.retry_index;
+
+-- name: FailLetter :execrows
+-- FailLetter opens a released letter again, because it could not be published.
+UPDATE onceward.dead_letters
+SET state = 'open', retry_position = NULL, retry_index = NULL, attempts = attempts + 1, last_at = clock_timestamp(), error_class = @error_class, error = @error
+WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND state = 'retrying';
+
+-- name: FailRest :execrows
+-- FailRest opens again what was released behind a letter that failed and must not pass it.
+UPDATE onceward.dead_letters SET state = 'open', retry_position = NULL, retry_index = NULL
+WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry_index > @failed_index::bigint AND holds;
+
+-- name: DiscardAggregate :execrows
+-- DiscardAggregate ends all letters of an aggregate that committed before the control, without publishing them.
+UPDATE onceward.dead_letters
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
+  last_at = clock_timestamp()
+WHERE slot = @slot AND state = 'open' AND position < @at
+  AND hashtextextended(aggregate_id, hashtextextended(aggregate_type, hashtextextended(namespace, 0)))
+    = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+  AND namespace = @namespace AND aggregate_type = @aggregate_type AND aggregate_id = @aggregate_id;
+
+-- name: DiscardLetter :many
+-- DiscardLetter ends one letter without publishing it.
+UPDATE onceward.dead_letters
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
+  last_at = clock_timestamp()
+WHERE slot = @slot AND letter_id = @letter_id AND state = 'open' AND position < @at
+RETURNING namespace, aggregate_type, aggregate_id;
+
+-- name: EditLetter :execrows
+-- EditLetter replaces what is given, and keeps what the first edit replaced.
+UPDATE onceward.dead_letters
+SET original_payload = CASE WHEN edited_at IS NULL THEN payload ELSE original_payload END,
+  original_headers = CASE WHEN edited_at IS NULL THEN headers ELSE original_headers END,
+  payload = CASE WHEN @payload_null::boolean THEN NULL ELSE COALESCE(sqlc.narg(payload)::bytea, payload) END,
+  headers = COALESCE(sqlc.narg(headers)::jsonb, headers),
+  retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
+  edited_at = clock_timestamp(), edited_by = @decided_by, edited_why = @decided_why
+WHERE slot = @slot AND letter_id = @letter_id AND state = 'open' AND position < @at;
+
+-- name: WhyIdle :one
+-- WhyIdle reads what explains that a control found nothing to do about a letter. No row: there is none.
+SELECT d.state, (d.position < @at)::boolean AS below, d.holds FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = @letter_id;

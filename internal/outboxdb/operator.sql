@@ -1,0 +1,184 @@
+-- name: CountForReplay :many
+-- CountForReplay counts the events that the filters select, by kind and by state: published (also a letter that was released), pending, dead or discarded. Empty filters match all.
+SELECT o.namespace, o.aggregate_type, o.event_type,
+  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
+    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
+    ELSE 'pending' END)::text AS state, count(*) AS events
+FROM onceward.outbox o
+LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+WHERE (@namespace::text = '' OR o.namespace = @namespace)
+  AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
+  AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
+  AND (@event_type::text = '' OR o.event_type = @event_type)
+  AND o.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
+  AND o.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
+  AND o.seq > @after::bigint
+GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
+
+-- name: EventsForReplay :many
+-- EventsForReplay lists, in the order in which they were written, the published ones of those that CountForReplay counts.
+SELECT o.id, o.seq
+FROM onceward.outbox o
+LEFT JOIN (SELECT d.letter_id, bool_or(d.state <> 'replayed') AS dead
+  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+WHERE (@namespace::text = '' OR o.namespace = @namespace)
+  AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
+  AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
+  AND (@event_type::text = '' OR o.event_type = @event_type)
+  AND o.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
+  AND o.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
+  AND o.seq > @after::bigint
+  AND l.dead IS NOT TRUE
+  AND EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
+ORDER BY o.seq LIMIT @row_limit::int;
+
+-- name: KeysForReplay :many
+-- KeysForReplay reads what EventsForReplay and CountForReplay say of single events.
+SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq,
+  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
+    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
+    ELSE 'pending' END)::text AS state
+FROM onceward.outbox o
+LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+  FROM onceward.dead_letters d WHERE d.letter_id = ANY(@ids::uuid[]) GROUP BY d.letter_id) l ON l.letter_id = o.id
+WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq;
+
+-- name: LettersForReplay :many
+-- LettersForReplay lists the events of dead letters in the given states, each once. Letters of replays are left out: those are replayed by the key of their event.
+SELECT DISTINCT ON (d.seq, d.letter_id) d.letter_id, d.namespace, d.aggregate_type, d.event_type, d.seq, d.state
+FROM onceward.dead_letters d
+WHERE d.state = ANY(@states::text[])
+  AND d.replay_of IS NULL
+  AND (cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
+  AND (@namespace::text = '' OR d.namespace = @namespace)
+  AND (@aggregate_type::text = '' OR d.aggregate_type = @aggregate_type)
+  AND (@aggregate_id::text = '' OR d.aggregate_id = @aggregate_id)
+  AND (@event_type::text = '' OR d.event_type = @event_type)
+  AND d.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
+  AND d.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
+  AND d.seq > @after::bigint
+ORDER BY d.seq, d.letter_id LIMIT @row_limit::int;
+
+-- name: OvertakenEvents :many
+-- OvertakenEvents counts, by kind, those of the events of which it is not known that they are the newest of their aggregate: another was written later, or the row is gone (kind empty).
+SELECT COALESCE(o.namespace, '')::text AS namespace, COALESCE(o.aggregate_type, '')::text AS aggregate_type, COALESCE(o.event_type, '')::text AS event_type,
+  count(*) AS events, min(w.id::text)::text AS example
+FROM (SELECT unnest(@ids::uuid[]) AS id) w LEFT JOIN onceward.outbox o ON o.id = w.id
+WHERE o.id IS NULL OR EXISTS (SELECT FROM onceward.outbox n WHERE n.namespace = o.namespace AND n.aggregate_type = o.aggregate_type
+    AND n.aggregate_id = o.aggregate_id AND n.seq > o.seq)
+GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+
+-- name: InsertReplays :many
+-- InsertReplays orders events to be published again, in the order in which they were written: the letter's content where there is a letter in one of the states (an edited letter is what was published, not its row), else the row's. What is gone meanwhile is left out, and what was inserted under the same replay id before: that makes a repetition safe.
+INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent,
+  created_at, mode, replay_group, topic, reason)
+SELECT w.replay_id, w.id, e.namespace, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.traceparent,
+  e.created_at, @mode, sqlc.narg(replay_group), sqlc.narg(topic), @reason
+FROM (SELECT unnest(@replay_ids::uuid[]) AS replay_id, unnest(@ids::uuid[]) AS id) w
+CROSS JOIN LATERAL (
+  SELECT v.* FROM (
+    SELECT 0 AS rank, d.seq, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at
+    FROM onceward.dead_letters d
+    WHERE d.slot = ANY(@slots::text[]) AND d.letter_id = w.id AND d.state = ANY(@states::text[])
+    UNION ALL
+    SELECT 1, o.seq, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at
+    FROM onceward.outbox o WHERE o.id = w.id AND @rows_too::boolean
+  ) v ORDER BY v.rank LIMIT 1
+) e
+ORDER BY e.seq
+ON CONFLICT DO NOTHING
+RETURNING replay_id;
+
+-- name: CountReplays :one
+-- CountReplays counts which of the orders are there, when the answer to an insert was lost.
+SELECT count(*) FROM onceward.replays WHERE replay_id = ANY(@replay_ids::uuid[]);
+
+-- name: LetterSlots :many
+-- LetterSlots lists the slots that ever had a letter or a relay.
+SELECT slot FROM onceward.relay_state UNION SELECT slot FROM onceward.dead_letters ORDER BY slot;
+
+-- name: ListLetters :many
+-- ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter. Empty filters match all.
+SELECT d.slot, d.letter_id, d.replay_of, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.seq, d.position::text AS position,
+  d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at
+FROM onceward.dead_letters d
+WHERE d.state = ANY(@states::text[])
+  AND (cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
+  AND (@slot::text = '' OR d.slot = @slot)
+  AND (@namespace::text = '' OR d.namespace = @namespace)
+  AND (@aggregate_type::text = '' OR d.aggregate_type = @aggregate_type)
+  AND (@aggregate_id::text = '' OR d.aggregate_id = @aggregate_id)
+  AND (@event_type::text = '' OR d.event_type = @event_type)
+  AND (@error_class::text = '' OR d.error_class = @error_class)
+  AND d.first_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
+  AND d.first_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
+ORDER BY d.seq, d.letter_id, d.slot LIMIT @row_limit::int;
+
+-- name: ReadLetter :many
+-- ReadLetter reads a letter whole, one row per slot.
+SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent, created_at, seq,
+  position::text AS position, error_class, error, attempts, first_at, last_at, state, holds, replay_of, replay_mode, replay_group, topic,
+  control_id, decided_by, decided_why, edited_at, edited_by, edited_why
+FROM onceward.dead_letters WHERE letter_id = @letter_id ORDER BY slot;
+
+-- name: ParkedAggregates :many
+-- ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter.
+SELECT a.slot, a.namespace, a.aggregate_type, a.aggregate_id, a.letters, a.since, d.letter_id AS first_letter, d.error_class, d.error
+FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, count(*) AS letters, min(w.first_at)::timestamptz AS since
+  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING bool_or(w.holds)
+  ORDER BY 6, 1, 2, 3, 4 LIMIT @row_limit::int) a
+CROSS JOIN LATERAL (SELECT x.letter_id, x.error_class, x.error FROM onceward.dead_letters x
+  WHERE x.slot = a.slot AND hashtextextended(x.aggregate_id, hashtextextended(x.aggregate_type, hashtextextended(x.namespace, 0)))
+      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+    AND x.namespace = a.namespace AND x.aggregate_type = a.aggregate_type AND x.aggregate_id = a.aggregate_id
+    AND x.state IN ('open', 'retrying') AND x.holds ORDER BY x.position, x.seq LIMIT 1) d
+ORDER BY a.since, a.slot, a.namespace, a.aggregate_type, a.aggregate_id;
+
+-- name: InsertControl :exec
+-- InsertControl writes one of the operator's words into the stream.
+INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, letter_id, payload, payload_null, headers, reason)
+VALUES (@control_id, @action, sqlc.narg(namespace), sqlc.narg(aggregate_type), sqlc.narg(aggregate_id), sqlc.narg(letter_id), @payload, @payload_null, @headers, @reason);
+
+-- name: ControlsOfLetter :many
+-- ControlsOfLetter lists the words that name a letter or its aggregate, oldest first.
+SELECT control_id, action, letter_id, payload, payload_null, headers, reason, requested_by, requested_at FROM onceward.controls
+WHERE letter_id = @letter_id OR (namespace = @namespace::text AND aggregate_type = @aggregate_type::text AND aggregate_id = @aggregate_id::text)
+ORDER BY seq;
+
+-- name: LettersNow :many
+-- LettersNow reads how letters stand. Released says that a word has handed them to the relay and was not taken back.
+SELECT slot, letter_id, state, error, attempts, control_id, (retry_index IS NOT NULL)::boolean AS released
+FROM onceward.dead_letters WHERE letter_id = ANY(@ids::uuid[]);
+
+-- name: ResultsOfControls :many
+-- ResultsOfControls says which relays have obeyed words, on how many letters, and why on none.
+SELECT slot, control_id, letters, note FROM onceward.control_results WHERE control_id = ANY(@control_ids::uuid[]);
+
+-- name: Pause :one
+-- Pause says whether the relay rests.
+UPDATE onceward.relay_state SET paused = @paused WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
+
+-- name: PauseRoutes :one
+-- PauseRoutes adds routes to those that rest.
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM unnest(paused_routes || @routes::text[]) AS t (r) ORDER BY r)
+WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
+
+-- name: ResumeRoutes :one
+-- ResumeRoutes takes routes out of those that rest.
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM unnest(paused_routes) AS t (r) WHERE r <> ALL(@routes::text[]) ORDER BY r)
+WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
+
+-- name: Skip :one
+-- Skip tells the relay to end an event without publishing it, and forgets those that ended so.
+UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM unnest(s.skip || @ids::uuid[]) AS t (k)
+  WHERE k = ANY(@ids::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
+WHERE s.slot = @slot RETURNING s.relay, s.slot, s.skip;
+
+-- name: LettersOfAggregates :many
+-- LettersOfAggregates lists the letters that wait of the aggregates.
+SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts
+FROM (SELECT unnest(@namespaces::text[]) AS namespace, unnest(@aggregate_types::text[]) AS aggregate_type, unnest(@aggregate_ids::text[]) AS aggregate_id) a
+JOIN onceward.dead_letters d ON d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id
+WHERE d.state IN ('open', 'retrying')
+ORDER BY d.position, d.seq, d.slot;

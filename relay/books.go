@@ -1,0 +1,127 @@
+package relay
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+// books record what was read and what has ended. The pump reads; the sink's
+// goroutine, or the pump, ends; the checkpoint's goroutine asks.
+type books struct {
+	nonce   uint64 // of the markers that are ours
+	metrics *Metrics
+
+	mu       sync.Mutex
+	progress *cdc.Progress
+	asked    bool  // somebody asked for a published snapshot
+	err      error // a tag that the sink reported twice
+}
+
+func newBooks(start pglogrepl.LSN, nonce uint64, metrics *Metrics) *books {
+	return &books{progress: cdc.NewProgress(start), nonce: nonce, metrics: metrics}
+}
+
+// status is what the checkpoint and the metrics need to know.
+type status struct {
+	position pglogrepl.LSN
+	oldest   time.Time // commit time of the oldest transaction in flight
+	inFlight uint64
+	events   uint64 // read since the start
+	marked   uint64 // the last marker before which everything has ended
+
+	transactions uint64 // that the position has passed
+}
+
+// status returns the present one, or the first error of the books.
+func (b *books) status() (status, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.look(), b.err
+}
+
+// look is status for who holds the lock.
+func (b *books) look() status {
+	return status{
+		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(),
+		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
+	}
+}
+
+// end records that one step has ended.
+func (b *books) end(tag uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if defect == defectConfirmEarly {
+		return nil // it was ended when it was read
+	}
+	return b.progress.End(tag)
+}
+
+// note records an item that is no row. The caller holds the lock.
+func (b *books) note(it *cdc.Item) error {
+	switch it.Kind {
+	case cdc.KindMarker:
+		if it.Marker.Nonce == b.nonce {
+			b.progress.Mark(it.Marker.ID)
+		}
+		return nil
+	case cdc.KindAsk:
+		b.asked = true
+		return nil
+	default:
+		return b.progress.Commit(it.End, it.CommitTime)
+	}
+}
+
+// takeAsk reports whether somebody asked for a published snapshot since the last
+// call.
+func (b *books) takeAsk() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	asked := b.asked
+	b.asked = false
+	return asked
+}
+
+// noTag is the tag of an event that the books do not count: a letter of a retry,
+// whose control has the tag.
+const noTag = math.MaxUint64
+
+// acknowledged is the callback of the idempotent sink.
+func (b *books) acknowledged(tags []uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := 0
+	for _, tag := range tags {
+		if tag == noTag {
+			continue
+		}
+		n++
+		if defect == defectConfirmEarly {
+			continue // it was ended when it was read
+		}
+		if err := b.progress.End(tag); err != nil && b.err == nil {
+			b.err = fmt.Errorf("count acknowledgements: %w", err)
+		}
+	}
+	b.metrics.published(n, b.progress.Reached())
+}
+
+// passed returns the position that would be reached if the given tags, which are
+// held, had ended. The books are of no use after it.
+func (b *books) passed(held []uint64) (pglogrepl.LSN, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, tag := range held {
+		if err := b.progress.End(tag); err != nil {
+			return 0, err
+		}
+	}
+	return b.progress.Position(), nil
+}

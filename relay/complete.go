@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+)
+
+// rows reads events from the table.
+type rows interface {
+	event(ctx context.Context, id uuid.UUID) (*outbox.Row, error)
+}
+
+// complete fills in the events whose table lacked a needed column when they were
+// written: they have the column by now, or nothing can be done here.
+func (p *pipeline) complete(ctx context.Context, batch []cdc.Item) error {
+	for i := range batch {
+		it := &batch[i]
+		if it.Incomplete == nil {
+			continue
+		}
+		if it.Kind != cdc.KindEvent {
+			return it.Incomplete
+		}
+		row, err := p.rows.event(ctx, it.Row.ID)
+		if err != nil {
+			return errors.Join(it.Incomplete, err)
+		}
+		row.TxID = it.Row.TxID
+		it.Row, it.Incomplete = row, nil
+	}
+	return nil
+}
+
+// outboxRows is [rows] over the pump's connection.
+type outboxRows struct{ pumps *state }
+
+// event reads the row from a table that is as it must be: a column of another
+// type may show the value with other bytes, and those would be published.
+func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error) {
+	if err := cdc.CheckColumns(ctx, o.pumps.conn); err != nil {
+		return nil, err
+	}
+	r, err := o.pumps.queries.FindOutboxRow(ctx, id)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, fmt.Errorf("read event %s from onceward.outbox: it is not there any more", id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read event %s from onceward.outbox: %w", id, err)
+	}
+	row := &outbox.Row{
+		ID: r.ID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID), Type: r.EventType,
+		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
+	}
+	if r.Traceparent != nil {
+		row.Traceparent = []byte(*r.Traceparent)
+	}
+	return row, nil
+}

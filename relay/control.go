@@ -1,0 +1,253 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// act obeys an operator's word that was read from the stream at a position, on
+// letters of transactions that committed before it, and records what it did. It
+// returns what is to be published now, nil when nothing is.
+//
+//   - retry of an aggregate releases all its open letters, oldest first, and
+//     parks it no longer. Retry of one letter releases that one, unless an older
+//     letter holds its aggregate: then it does nothing, because the aggregate's
+//     order would be lost.
+//   - discard ends open letters without publishing them. With the last one that
+//     holds its aggregate, the aggregate is parked no longer.
+//   - edit replaces payload or headers of one open letter, or makes a tombstone
+//     of it, and keeps what they were. It releases nothing: a retry follows.
+//
+// A word that finds nothing to do is recorded with the reason, and so is one
+// whose row is bad. A word that is read again acts no second time: a retry
+// returns what it released then and what has not ended since.
+func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (*release, error) {
+	w := word{letters: l, control: c, at: at.String()}
+	if bad != nil {
+		w.bad = bad.Error()
+	}
+	var written int64
+	err := l.write(ctx, fmt.Sprintf("obey control %s on letters", c.ID), func(q *outboxdb.Queries) (err error) {
+		w.queries = q
+		if err := w.obey(ctx); err != nil {
+			return err
+		}
+		written, err = l.count(ctx, q, w.writes)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.written = written
+	w.touched.apply(l)
+	if w.released == 0 {
+		return nil, nil //nolint:nilnil // that nothing is to be published is an answer
+	}
+	if n := len(l.unsettled); n == 0 || l.unsettled[n-1] < at {
+		l.unsettled = append(l.unsettled, at)
+	}
+	return &release{letters: l, control: c.ID}, nil
+}
+
+// word is a control while it acts, inside its transaction.
+type word struct {
+	letters *letters
+	queries *outboxdb.Queries
+	control *cdc.Control
+	bad     string // what is wrong with its row
+	at      string
+
+	writes   int // for the counter
+	released int64
+	touched  *hold
+}
+
+func (w *word) obey(ctx context.Context) error {
+	fresh, err := w.queries.RecordControl(ctx, outboxdb.RecordControlParams{
+		Slot: w.letters.slot, ControlID: w.control.ID, Position: w.at, Action: letterText(w.control.Action),
+	})
+	if err != nil {
+		return err
+	}
+	if fresh == 0 {
+		return w.again(ctx)
+	}
+	w.writes = 1
+	n, note, err := w.first(ctx)
+	if err != nil {
+		return err
+	}
+	return w.queries.RecordEffect(ctx, outboxdb.RecordEffectParams{Slot: w.letters.slot, ControlID: w.control.ID, Letters: n, Note: letterText(note)})
+}
+
+// first does what the word says, and returns on how many letters; or why on none.
+func (w *word) first(ctx context.Context) (n int64, note string, err error) {
+	c := w.control
+	single := c.LetterID != uuid.Nil
+	switch {
+	case w.bad != "":
+		return 0, "its row is bad: " + w.bad, nil
+	case single == (c.AggregateID != nil):
+		return 0, "it names neither one letter nor one aggregate", nil
+	case c.Action == cdc.ActionRetry && single:
+		n, err = w.retryLetter(ctx)
+	case c.Action == cdc.ActionRetry:
+		n, err = w.retryAggregate(ctx)
+	case c.Action == cdc.ActionDiscard && single:
+		n, err = w.discardLetter(ctx)
+	case c.Action == cdc.ActionDiscard:
+		n, err = w.discardAggregate(ctx)
+	case c.Action == cdc.ActionEdit && single:
+		n, err = w.edit(ctx)
+	default:
+		return 0, fmt.Sprintf("it says %q of an aggregate or is unknown to this release", c.Action), nil
+	}
+	if err != nil || n > 0 {
+		return n, "", err
+	}
+	note, err = w.why(ctx)
+	return 0, note, err
+}
+
+func (w *word) retryAggregate(ctx context.Context) (int64, error) {
+	c := w.control
+	n, err := w.queries.ReleaseAggregate(ctx, outboxdb.ReleaseAggregateParams{
+		Slot: w.letters.slot, ControlID: &c.ID, At: &w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
+	})
+	w.released = n
+	if err != nil || n == 0 {
+		return n, err
+	}
+	return n, w.touch(ctx, w.aggregate())
+}
+
+func (w *word) retryLetter(ctx context.Context) (int64, error) {
+	c := w.control
+	rows, err := w.queries.ReleaseLetter(ctx, outboxdb.ReleaseLetterParams{
+		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: &w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+	})
+	w.released = int64(len(rows))
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return 1, w.touch(ctx, aggregate{rows[0].Namespace, rows[0].AggregateType, rows[0].AggregateID})
+}
+
+func (w *word) discardAggregate(ctx context.Context) (int64, error) {
+	c := w.control
+	n, err := w.queries.DiscardAggregate(ctx, outboxdb.DiscardAggregateParams{
+		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
+	})
+	if err != nil || n == 0 {
+		return n, err
+	}
+	return n, w.touch(ctx, w.aggregate())
+}
+
+func (w *word) discardLetter(ctx context.Context) (int64, error) {
+	c := w.control
+	rows, err := w.queries.DiscardLetter(ctx, outboxdb.DiscardLetterParams{
+		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+	})
+	if err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	return 1, w.touch(ctx, aggregate{rows[0].Namespace, rows[0].AggregateType, rows[0].AggregateID})
+}
+
+func (w *word) edit(ctx context.Context) (int64, error) {
+	c := w.control
+	return w.queries.EditLetter(ctx, outboxdb.EditLetterParams{
+		Slot: w.letters.slot, LetterID: c.LetterID, At: w.at, Payload: c.Payload, PayloadNull: c.PayloadNull, Headers: c.Headers,
+		ControlID: &c.ID, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+	})
+}
+
+// again is a word that has acted before. Letters that were opened when a session
+// took them back are still marked as released by it; those that failed, or that
+// another word released or ended since, are not.
+func (w *word) again(ctx context.Context) error {
+	c := w.control
+	rows, err := w.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: w.letters.slot, ControlID: &c.ID, At: &w.at})
+	if err != nil {
+		return err
+	}
+	if _, err := w.queries.GiveUpLetters(ctx, outboxdb.GiveUpLettersParams{Slot: w.letters.slot, ControlID: &c.ID}); err != nil {
+		return err
+	}
+	w.released = int64(len(rows))
+	if len(rows) == 0 {
+		return nil
+	}
+	w.writes = 1
+	return w.touch(ctx, aggregate{rows[0].Namespace, rows[0].AggregateType, rows[0].AggregateID})
+}
+
+// why explains that there was nothing to do.
+func (w *word) why(ctx context.Context) (string, error) {
+	if w.control.LetterID == uuid.Nil {
+		return "the aggregate has no open letter that committed before it", nil
+	}
+	row, err := w.queries.WhyIdle(ctx, outboxdb.WhyIdleParams{Slot: w.letters.slot, LetterID: w.control.LetterID, At: w.at})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "there is no such letter", nil
+	case err != nil:
+		return "", err
+	case row.State != letterOpen:
+		return "the letter is " + row.State, nil
+	case !row.Below:
+		return "the letter's event committed after it", nil
+	}
+	return "an older letter holds the letter's aggregate: retry the aggregate, or discard the older one", nil
+}
+
+func (w *word) aggregate() aggregate {
+	return aggregate{w.control.Namespace, w.control.AggregateType, string(w.control.AggregateID)}
+}
+
+func (w *word) touch(ctx context.Context, a aggregate) (err error) {
+	w.touched, err = w.letters.look(ctx, w.queries, a)
+	return err
+}
+
+// hold is what a transaction found about an aggregate: whether it is parked.
+type hold struct {
+	of     aggregate
+	parked bool
+	holder
+}
+
+// look reads whether an aggregate is parked, inside a transaction.
+func (l *letters) look(ctx context.Context, q *outboxdb.Queries, a aggregate) (*hold, error) {
+	row, err := q.OldestHolding(ctx, outboxdb.OldestHoldingParams{Slot: l.slot, Namespace: a.namespace, AggregateType: a.kind, AggregateID: a.id})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return &hold{of: a}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	commit, err := parseLSN(row.Position)
+	return &hold{of: a, parked: true, holder: holder{commit, row.Seq}}, err
+}
+
+// apply makes it known, once the transaction has committed.
+func (h *hold) apply(l *letters) {
+	switch {
+	case h == nil:
+	case h.parked:
+		l.oldest[h.of] = h.holder
+	default:
+		delete(l.oldest, h.of)
+	}
+}

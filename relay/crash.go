@@ -1,0 +1,29 @@
+package relay
+
+// The places at which a relay built with the tag onceward_defects kills itself
+// (SIGKILL) when CRASH_AT names one, as name or name:n for the nth time that it
+// comes by. They are the gaps between two writes that a crash could tear apart.
+const (
+	// crashBeforeLetter: an event is found to be poison; no letter is written.
+	crashBeforeLetter = "before-letter"
+	// crashAfterLetter: its letter is durable, nothing else.
+	crashAfterLetter = "after-letter"
+	// crashAfterRetrying: a control has acted in the database, and nothing of
+	// what it released is published.
+	crashAfterRetrying = "after-retrying"
+	// crashMidRetry: some letters of a retry were handed over, some not.
+	crashMidRetry = "mid-retry"
+	// crashBeforeCommit: events are in an open Kafka transaction, the tick of its
+	// checkpoint is durable.
+	crashBeforeCommit = "before-txn-commit"
+	// crashAfterCommit: the transaction is committed, PostgreSQL knows nothing.
+	crashAfterCommit = "after-txn-commit"
+	// crashBeforeConfirm: the checkpoint is durable, the slot not confirmed.
+	crashBeforeConfirm = "before-confirm"
+	// crashBeforeSettle: the checkpoint has passed a retry, whose letters are
+	// still retrying.
+	crashBeforeSettle = "before-settle"
+	// crashBeforeMode: the checkpoint was taken to where the new mode keeps it,
+	// and relay_state still has the old mode.
+	crashBeforeMode = "before-mode"
+)

@@ -1,0 +1,187 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/publisher"
+)
+
+// ledger is a sink that commits what it was handed together with a position.
+// [publisher.Transactional] is the one.
+type ledger interface {
+	Sink
+	// Commit makes everything handed over since the last one visible, and the
+	// position durable with it; nil only when that is known.
+	Commit(ctx context.Context, pos publisher.Position) error
+	// Open describes what was handed over since the last commit.
+	Open() (events int, bytes int64, since time.Time)
+	// Rotations counts producers that were thrown away for safety.
+	Rotations() uint64
+}
+
+// refresh is the longest time between two commits: Kafka forgets the offset of
+// an empty group after offsets.retention.minutes, seven days unless it was set.
+const refresh = 24 * time.Hour
+
+// commitGrace is how long a commit that is under way may take when the session
+// ends meanwhile.
+const commitGrace = 5 * time.Second
+
+// exactlyOnce is the mode in which events and checkpoint are one Kafka
+// transaction. Nothing has ended before its commit is known, and the books end a
+// step when it is handed over: their position is what the next commit may say.
+// It belongs to the pump's goroutine, but for status.
+type exactlyOnce struct {
+	*books
+	tx       ledger
+	interval time.Duration
+	maxBytes int64
+	bound    checkpoint                               // timeline and epoch of every checkpoint
+	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
+	letters  func() int64                             // ever written
+	horizon  func() horizon                           // once everything handed over has ended
+
+	idle      idleRule
+	committed time.Time // when the last one was
+	rotations uint64
+
+	// Guarded by the books' lock.
+	known  status    // as the last commit left it
+	open   int       // records handed over since
+	events int       // of them, those that have a tag
+	oldest time.Time // commit time of the first of them
+}
+
+// handed ends the step in the books.
+func (m *exactlyOnce) handed(s *step) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open == 0 {
+		m.oldest = s.it.CommitTime
+	}
+	m.open++
+	if s.tag == noTag {
+		return nil
+	}
+	m.events++
+	if defect == defectConfirmEarly {
+		return nil
+	}
+	return m.progress.End(s.tag)
+}
+
+func (m *exactlyOnce) released(_ context.Context, s *step) error { return m.end(s.tag) }
+
+// ended: the next session reads it in Kafka.
+func (*exactlyOnce) ended(*pipeline) (horizon, error) { return horizon{}, nil }
+
+// settle commits when the open transaction is old or large enough, when the
+// stream pauses and the last commit is an interval ago, and when a position
+// without events is due.
+func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) error {
+	events, bytes, since := m.tx.Open()
+	if events == 0 {
+		return m.rest(ctx, now)
+	}
+	late := now.Sub(since) >= m.interval || paused && now.Sub(m.committed) >= m.interval
+	if bytes < m.maxBytes && !late {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// rest commits a position that no event of a transaction brings along: of what
+// was parked, skipped, or held nothing for us. With nothing open, everything
+// that the books say has ended is known to.
+func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
+	live := m.look()
+	passed, ahead, since := live.transactions != m.known.transactions, live.position-m.known.position, now.Sub(m.committed)
+	m.mu.Lock()
+	m.known.marked = live.marked
+	m.mu.Unlock()
+	if since < m.interval || !m.idle.due(passed, ahead, since) && since < refresh {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// wake returns when a pause of the stream becomes a commit.
+func (m *exactlyOnce) wake(time.Time) time.Time {
+	if m.open == 0 && m.progress.Transactions() == m.known.transactions {
+		return time.Time{}
+	}
+	return m.committed.Add(m.interval)
+}
+
+// flush commits what is open, or a position that is ahead of the last commit.
+func (m *exactlyOnce) flush(ctx context.Context) error {
+	if m.open == 0 && m.progress.Position() <= m.known.position {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// commit writes what is open and the checkpoint behind it. The tick is durable
+// in the database before the checkpoint that carries it: a database that was put
+// back to a time before shows a lower one.
+func (m *exactlyOnce) commit(ctx context.Context) error {
+	ctx, cancel := outlast(ctx, commitGrace)
+	defer cancel()
+	tick, err := m.tick(ctx)
+	if err != nil {
+		return err
+	}
+	c := m.bound
+	c.horizon, c.tick, c.letters = m.horizon(), tick, m.letters()
+	began := time.Now()
+	crash(crashBeforeCommit)
+	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {
+		return fmt.Errorf("commit Kafka transaction: %w", err)
+	}
+	crash(crashAfterCommit)
+	m.committed = time.Now()
+	m.metrics.committed(m.events, m.committed.Sub(began), m.progress.Reached())
+	if n := m.tx.Rotations(); n > m.rotations {
+		m.metrics.rotated(n - m.rotations)
+		m.rotations = n
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.look()
+	now.position = c.order
+	passed, ahead := now.transactions != m.known.transactions, now.position-m.known.position
+	m.idle.saved(passed, ahead)
+	m.known, m.open, m.events, m.oldest = now, 0, 0, time.Time{}
+	return nil
+}
+
+// status is how far everything has ended, as the last commit left it; what is
+// open counts as in flight.
+func (m *exactlyOnce) status() (status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.known
+	live := m.look()
+	now.events, now.inFlight, now.oldest = live.events, live.inFlight+uint64(m.open), live.oldest
+	if !m.oldest.IsZero() {
+		now.oldest = m.oldest
+	}
+	return now, m.err
+}
+
+// outlast returns a context that ends the given time after ctx does.
+func outlast(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
+}

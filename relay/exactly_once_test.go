@@ -1,0 +1,197 @@
+package relay
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+// quiet is a ground on which nothing fails.
+func quiet() *ground { return &ground{missing: map[string]bool{}, poison: map[uuid.UUID]bool{}} }
+
+// trickle delivers one batch after the other, each after a time.
+type trickle struct {
+	batches [][]cdc.Item
+	every   time.Duration
+	next    time.Time
+}
+
+func (s *trickle) Next(ctx context.Context, _ []cdc.Item) ([]cdc.Item, error) {
+	if len(s.batches) == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if s.next.IsZero() {
+		s.next = time.Now().Add(s.every)
+	}
+	select {
+	case <-time.After(time.Until(s.next)):
+		b := s.batches[0]
+		s.batches, s.next = s.batches[1:], s.next.Add(s.every)
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// running pumps a source until the function returns.
+func running(t *testing.T, p *pipeline, source Source, during func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.pump(ctx, source) }()
+	during()
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+func single(commit uint64) []cdc.Item {
+	return []cdc.Item{typed(commit, "order"), commitAt(lsn(commit))}
+}
+
+func TestALoneEventIsCommittedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, m, _ := g.session(t)
+		running(t, p, &trickle{every: time.Second, batches: [][]cdc.Item{single(200), single(300)}}, func() {
+			<-time.After(1001 * time.Millisecond)
+			require.Len(t, g.visible, 1)
+			<-time.After(time.Second)
+			require.Len(t, g.visible, 2)
+			now, err := m.status()
+			require.NoError(t, err)
+			require.EqualValues(t, 308, now.position)
+			require.Zero(t, now.inFlight)
+		})
+	})
+}
+
+func TestThereIsOneTransactionPerInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, m, _ := g.session(t)
+		m.maxBytes = 1 << 30
+		var batches [][]cdc.Item
+		for i := range uint64(1000) {
+			batches = append(batches, single(200+20*i))
+		}
+		running(t, p, &trickle{every: time.Millisecond, batches: batches}, func() {
+			<-time.After(1200 * time.Millisecond)
+			require.Len(t, g.visible, 1000)
+			n := valueOf(p.metrics.transactionTotal)
+			require.GreaterOrEqual(t, n, 10)
+			require.LessOrEqual(t, n, 12)
+		})
+	})
+}
+
+func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	m.maxBytes = 6400 // the fake counts 100 per event
+	m.interval = time.Hour
+	var batch []cdc.Item
+	for range 200 {
+		batch = append(batch, typed(200, "order"))
+	}
+	require.NoError(t, p.take(t.Context(), batch))
+	require.Len(t, g.visible, 192, "in the middle of a transaction of PostgreSQL, which the checkpoint says")
+	c, err := parseCheckpoint(g.saved.Order, g.saved.Meta)
+	require.NoError(t, err)
+	require.Equal(t, place{commit: 200, ordinal: 192}, c.upto)
+	require.EqualValues(t, 100, c.order)
+}
+
+func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	raised := int64(0)
+	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
+	m.letters = func() int64 { return 7 }
+	m.bound = checkpoint{timeline: 3, epoch: 5}
+	require.NoError(t, p.take(t.Context(), single(200)))
+	require.NoError(t, p.flush(t.Context()))
+	c, err := parseCheckpoint(g.saved.Order, g.saved.Meta)
+	require.NoError(t, err)
+	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.tick, c.letters, int64(c.timeline), c.epoch})
+	m.tick = func(context.Context) (int64, error) { return 0, ErrFenced }
+	require.NoError(t, p.take(t.Context(), single(300)))
+	require.ErrorIs(t, p.flush(t.Context()), ErrFenced)
+	require.Len(t, g.visible, 1, "who lost the slot commits nothing")
+}
+
+func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, _, _ := g.session(t)
+		idle := func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} }
+		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*idleBytes)}}, func() {
+			<-time.After(2*time.Minute + time.Second)
+			require.Zero(t, g.saved.Order, "a little foreign log is not worth a transaction")
+			<-time.After(time.Minute)
+			require.EqualValues(t, 100+2*idleBytes, g.saved.Order)
+			<-time.After(6 * time.Hour)
+			n := valueOf(p.metrics.transactionTotal)
+			<-time.After(7 * 24 * time.Hour)
+			require.InDelta(t, n+7, valueOf(p.metrics.transactionTotal), 1, "Kafka does not forget the offset")
+		})
+	})
+}
+
+// What the books say of an open transaction is not yet true.
+func TestNothingHasEndedBeforeItsCommit(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	p.nonce = 7
+	batch := single(200)
+	batch[0].CommitTime = time.Now()
+	batch = append(batch, cdc.Item{Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}})
+	require.NoError(t, p.take(t.Context(), batch))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 100, now.position)
+	require.Zero(t, now.marked)
+	require.EqualValues(t, 1, now.inFlight)
+	require.False(t, now.oldest.IsZero())
+	require.NoError(t, p.flush(t.Context()))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 208, now.position)
+	require.EqualValues(t, 3, now.marked)
+	require.NoError(t, p.take(t.Context(), []cdc.Item{{Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 4}}}))
+	require.NoError(t, p.turn(t.Context(), true))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 4, now.marked, "with nothing open, a marker needs no transaction")
+}
+
+func TestOutlastGivesACommitItsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		out, stop := outlast(ctx, time.Second)
+		defer stop()
+		cancel()
+		<-time.After(999 * time.Millisecond)
+		require.NoError(t, out.Err())
+		<-time.After(2 * time.Millisecond)
+		require.Error(t, out.Err())
+	})
+}
+
+// valueOf reads a counter.
+func valueOf(c prometheus.Collector) int {
+	r := prometheus.NewRegistry()
+	r.MustRegister(c)
+	families, err := r.Gather()
+	if err != nil {
+		panic(err)
+	}
+	return int(families[0].Metric[0].GetCounter().GetValue())
+}

@@ -1,0 +1,87 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/google/uuid"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// Bounds of one page of released letters. A page has one letter at least, which
+// may be as large as a payload can be.
+const (
+	pageRows  = 256
+	pageBytes = 1 << 20
+)
+
+// release is what a retry has released: letters to publish in the order of
+// [release.next]. Each letter has ended when it is acknowledged, or when
+// [release.fail] returns; once the checkpoint has passed the control, those
+// acknowledged are settled.
+type release struct {
+	letters *letters
+	control uuid.UUID
+	from    int64 // index of the first letter of the next page
+}
+
+// next returns the next page, none after the last. Its letters are in memory
+// only as long as the caller keeps them.
+func (r *release) next(ctx context.Context) ([]*letter, error) {
+	rows, err := r.letters.queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
+		Slot: r.letters.slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read letters that control %s released: %w", r.control, err)
+	}
+	page := make([]*letter, len(rows))
+	for i := range rows {
+		if n := *rows[i].RetryIndex; n > math.MaxUint32 {
+			return nil, fmt.Errorf("read letters that control %s released: more than %d", r.control, uint32(math.MaxUint32))
+		}
+		if page[i], err = newLetter(&rows[i]); err != nil {
+			return nil, err
+		}
+		r.from = *rows[i].RetryIndex + 1
+	}
+	return page, nil
+}
+
+// fail opens a letter again that could not be published, with the new reason.
+// One that holds takes those behind it along that hold, and parks the aggregate
+// again: they come in no later page, and the caller drops those that it has in
+// hand. Letters that hold nothing go on.
+func (r *release) fail(ctx context.Context, failed *letter, class, cause string) error {
+	l := r.letters
+	var now *hold
+	var written int64
+	err := l.write(ctx, fmt.Sprintf("open letter %s again", failed.id), func(q *outboxdb.Queries) (err error) {
+		if written, err = l.count(ctx, q, 1); err != nil {
+			return err
+		}
+		n, err := q.FailLetter(ctx, outboxdb.FailLetterParams{
+			Slot: l.slot, LetterID: failed.id, ControlID: &r.control, ErrorClass: class, Error: letterText(cause),
+		})
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return fmt.Errorf("control %s has not released it, or it has ended", r.control)
+		case !failed.holds:
+			return nil
+		}
+		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.slot, ControlID: &r.control, FailedIndex: int64(failed.index)}); err != nil {
+			return err
+		}
+		now, err = l.look(ctx, q, aggregateOf(failed.row))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.written = written
+	now.apply(l)
+	return nil
+}

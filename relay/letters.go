@@ -1,0 +1,360 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// CodeLettersSchema: the schema is of the release before, which knew no letters.
+const CodeLettersSchema = "LETTERS_SCHEMA"
+
+// States of a letter, as the table has them.
+const (
+	letterOpen      = "open"
+	letterDiscarded = "discarded"
+)
+
+// letterBatch is how many bytes of letters go to the database at once; one that
+// is larger goes alone.
+const letterBatch = 1 << 20
+
+// letters is the only writer of onceward.dead_letters. The invariants:
+//
+//   - a row that has a letter has ended: whatever reads it again leaves it alone;
+//   - while a letter that holds is open, no later event of its aggregate is
+//     published, and its own letters only in their order;
+//   - a control acts once. Its effect is recorded in the transaction that makes
+//     it, and read again it gives the same letters in the same order;
+//   - a write counts only for the session that owns the slot: each locks the
+//     relay's row and checks the epoch.
+//
+// A letter is open, then retrying from the moment a control releases it until
+// the checkpoint has passed that control, then replayed; or discarded. A new
+// session takes back what is retrying beyond its checkpoint: the control is read
+// again.
+//
+// It is owned by the pump's goroutine and has a connection of its own. After an
+// error it is of no more use, and what was written is for the next session to
+// find.
+type letters struct {
+	conn       *pgx.Conn
+	queries    *outboxdb.Queries
+	slot       string
+	epoch      int64
+	maxParked  int
+	checkpoint pglogrepl.LSN
+	absent     bool // the schema of the release before
+
+	beyond    *endedLetters
+	oldest    map[aggregate]holder // the parked aggregates
+	unsettled []pglogrepl.LSN      // of controls whose letters are retrying, ascending
+	written   int64                // the counter of relay_state, see count
+}
+
+// holder is where the oldest letter stands that holds an aggregate.
+type holder struct {
+	commit pglogrepl.LSN
+	seq    int64
+}
+
+func (h holder) before(commit pglogrepl.LSN, seq int64) bool {
+	return h.commit < commit || h.commit == commit && h.seq < seq
+}
+
+// lettersConfig is what a session tells its letters.
+type lettersConfig struct {
+	slot  string
+	epoch int64
+	// checkpoint is where the session starts: every transaction with a commit end
+	// at or before it has ended and is not read again. Controls after it are.
+	checkpoint pglogrepl.LSN
+	maxParked  int // aggregates
+}
+
+// openLetters settles what the last session left, and loads the parked set. The
+// connection becomes its own: commits on it are durable, and a transaction that
+// stands idle, because the process was stopped in it, gives its locks back.
+func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*letters, error) {
+	l := &letters{
+		conn: conn, queries: outboxdb.New(conn), slot: cfg.slot, epoch: cfg.epoch, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint,
+		oldest: make(map[aggregate]holder),
+	}
+	if _, err := conn.Exec(ctx, "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '10s'"); err != nil {
+		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
+	}
+	schema, err := l.queries.LettersReady(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for the tables of letters: %w", err)
+	}
+	if !schema.Ready {
+		l.absent = true
+		return l, nil
+	}
+	if !schema.Allowed {
+		return nil, &cdc.StartError{
+			Code: cdc.CodeRights, What: fmt.Sprintf("role %q may not write onceward.control_results", schema.Role),
+			Cure: "GRANT SELECT, INSERT, UPDATE ON onceward.control_results TO " + pgx.Identifier{schema.Role}.Sanitize() + ";",
+		}
+	}
+	if err := l.takeBack(ctx); err != nil {
+		return nil, err
+	}
+	if l.beyond, err = openEnded(ctx, l.queries, l.slot); err != nil {
+		return nil, err
+	}
+	return l, l.loadParked(ctx)
+}
+
+// takeBack ends the retries that the checkpoint has passed, and opens the others
+// again. The positions are starts of commit records and the checkpoint is the end
+// of one, so that equal means not passed.
+func (l *letters) takeBack(ctx context.Context) error {
+	return l.write(ctx, "settle letters", func(q *outboxdb.Queries) (err error) {
+		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
+			return err
+		}
+		if _, err = q.ReopenLetters(ctx, l.slot); err != nil {
+			return err
+		}
+		l.written, err = l.count(ctx, q, 0)
+		return err
+	})
+}
+
+func (l *letters) loadParked(ctx context.Context) error {
+	rows, err := l.queries.ParkedSet(ctx, l.slot)
+	if err != nil {
+		return fmt.Errorf("load parked aggregates of slot %s: %w", l.slot, err)
+	}
+	for _, r := range rows {
+		commit, err := parseLSN(r.Position)
+		if err != nil {
+			return err
+		}
+		l.oldest[aggregate{r.Namespace, r.AggregateType, r.AggregateID}] = holder{commit, r.Seq}
+	}
+	return nil
+}
+
+// ended reports whether the row that is read now, of an event or a replay, has a
+// letter from an earlier session, and so has ended. Commit positions must not
+// run backwards from call to call; it asks the database only for rows that are
+// read again.
+func (l *letters) ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error) {
+	return l.beyond.has(ctx, id, commit)
+}
+
+// parked reports whether an event must follow its aggregate into letters. One
+// that committed before the oldest letter is not held: it comes first anyway.
+func (l *letters) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
+	if len(l.oldest) == 0 {
+		return false
+	}
+	h, ok := l.oldest[aggregateOf(row)]
+	return ok && h.before(commit, row.Seq)
+}
+
+// parkedCount is how many aggregates are parked.
+func (l *letters) parkedCount() int { return len(l.oldest) }
+
+// TooManyParkedError: one more aggregate than may be parked at a time met an
+// event that cannot be published. Nothing was written.
+type TooManyParkedError struct {
+	Limit int
+	Key   string // of the event
+	Cause string // why it cannot be published
+}
+
+// Error implements error.
+func (e *TooManyParkedError) Error() string {
+	return fmt.Sprintf("event %s cannot be published (%s), and %d aggregates are parked already, which is the limit (max_parked_aggregates): "+
+		"find what they have in common (`outboxctl dead list`) and mend it; then raise the limit, or skip this event, so that the retries and discards in the stream are reached",
+		e.Key, e.Cause, e.Limit)
+}
+
+// park writes letters, all or none, durably; the events have ended when it
+// returns. An event that has a letter already keeps that one. Where an
+// aggregate would be parked that is one too many, it returns a
+// [*TooManyParkedError].
+func (l *letters) park(ctx context.Context, dead ...casualty) error {
+	if over := l.tooMany(dead); over != nil {
+		return over
+	}
+	return l.bury(ctx, letterOpen, nil, dead)
+}
+
+// skip writes a letter that is discarded from the start, because an operator
+// said so in a word that is state, and forgets the word.
+func (l *letters) skip(ctx context.Context, dead casualty) error {
+	id := dead.id()
+	dead.class, dead.holds = classSkipped, false
+	if dead.cause == "" {
+		dead.cause = "an operator told the relay to skip it"
+	}
+	return l.bury(ctx, letterDiscarded, &id, []casualty{dead})
+}
+
+// decide says in a letter that was skipped who asked for it.
+func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLetterParams) error {
+	who, err := q.WhoSkipped(ctx, &letter.LetterID)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		letter.DecidedBy, letter.DecidedWhy = new("an operator"), new("relay_state.skip")
+		return nil
+	case err != nil:
+		return err
+	}
+	letter.ControlID, letter.DecidedBy, letter.DecidedWhy = &who.ControlID, &who.RequestedBy, &who.Reason
+	return nil
+}
+
+func (l *letters) tooMany(dead []casualty) error {
+	fresh := make(map[aggregate]bool)
+	for i := range dead {
+		if !dead[i].parks() {
+			continue
+		}
+		a := aggregateOf(dead[i].row)
+		if _, parked := l.oldest[a]; !parked {
+			fresh[a] = true
+		}
+		if len(fresh) > 0 && len(l.oldest)+len(fresh) > l.maxParked {
+			return &TooManyParkedError{Limit: l.maxParked, Key: dead[i].row.Namespace + ":" + dead[i].id().String(), Cause: dead[i].cause}
+		}
+	}
+	return nil
+}
+
+// bury writes letters in a state.
+func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, dead []casualty) error {
+	var written int64
+	var fresh []*casualty
+	err := l.write(ctx, "write letters", func(q *outboxdb.Queries) (err error) {
+		for chunk := range chunks(dead) {
+			added, err := l.insert(ctx, q, state, chunk)
+			if err != nil {
+				return err
+			}
+			fresh = append(fresh, added...)
+		}
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(len(fresh)), Skipped: skipped})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.written = written
+	for _, c := range fresh {
+		if c.parks() && state == letterOpen {
+			l.hold(aggregateOf(c.row), holder{c.commit, c.row.Seq})
+		}
+	}
+	return nil
+}
+
+func (l *letters) hold(a aggregate, h holder) {
+	if known, ok := l.oldest[a]; !ok || h.before(known.commit, known.seq) {
+		l.oldest[a] = h
+	}
+}
+
+// insert returns those that had no letter.
+func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string, dead []casualty) (added []*casualty, failed error) {
+	rows := make([]outboxdb.InsertLetterParams, len(dead))
+	for i := range dead {
+		rows[i] = dead[i].insert(l.slot, state)
+		if state == letterDiscarded {
+			if err := decide(ctx, q, &rows[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	q.InsertLetter(ctx, rows).QueryRow(func(i int, _ uuid.UUID, err error) {
+		switch {
+		case err == nil:
+			added = append(added, &dead[i])
+		case !errors.Is(err, pgx.ErrNoRows) && failed == nil:
+			failed = err
+		}
+	})
+	return added, failed
+}
+
+// chunks cuts letters into pieces of bounded size.
+func chunks(dead []casualty) func(yield func([]casualty) bool) {
+	return func(yield func([]casualty) bool) {
+		for len(dead) > 0 {
+			n, size := 0, 0
+			for n < len(dead) && (n == 0 || size < letterBatch) {
+				r := dead[n].row
+				size += 512 + len(r.Payload) + len(r.Headers) + len(r.AggregateID) + len(dead[n].cause)
+				n++
+			}
+			if !yield(dead[:n]) {
+				return
+			}
+			dead = dead[n:]
+		}
+	}
+}
+
+// settle tells it that everything before a position has ended, as far as that is
+// durable where it counts: what controls before it released was replayed. It
+// asks the database only when there is any.
+func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
+	n, _ := slices.BinarySearch(l.unsettled, checkpoint)
+	if n == 0 {
+		return nil
+	}
+	err := l.write(ctx, "settle letters", func(q *outboxdb.Queries) error {
+		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.slot, Checkpoint: new(checkpoint.String())})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.unsettled = slices.Delete(l.unsettled, 0, n)
+	return nil
+}
+
+// count raises the counter that a checkpoint carries. Everything counts that a
+// database which went back in time must not lack: a letter, an effect of a
+// control, a retry that failed. What settles retries does not: it is done again.
+func (l *letters) count(ctx context.Context, q *outboxdb.Queries, writes int) (int64, error) {
+	return q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(writes)})
+}
+
+// write runs work in one transaction that counts only while this session owns
+// the slot; else the error is [ErrFenced] and nothing was changed.
+func (l *letters) write(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
+	if l.absent {
+		return &cdc.StartError{
+			Code: CodeLettersSchema, What: "an event needs a dead letter, or an operator's word has to act on one, and this schema, of the release before, cannot keep it",
+			Cure: "outboxctl migrate up --side outbox",
+		}
+	}
+	err := pgx.BeginFunc(ctx, l.conn, func(tx pgx.Tx) error {
+		q := l.queries.WithTx(tx)
+		if _, err := q.LockEpoch(ctx, outboxdb.LockEpochParams{Slot: l.slot, Epoch: l.epoch}); err != nil {
+			if errors.Is(err, pgx.ErrNoRows) {
+				return ErrFenced
+			}
+			return err
+		}
+		return work(q)
+	})
+	if err != nil {
+		return fmt.Errorf("%s of slot %s: %w", what, l.slot, err)
+	}
+	return nil
+}

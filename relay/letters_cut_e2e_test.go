@@ -1,0 +1,118 @@
+//go:build e2e
+
+package relay
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+// The connection breaks in the transaction, or in the answer to its commit. The
+// next session finds all of it or nothing.
+func cutOff(b *letterbox) {
+	t := b.t
+	act := func(n int, action string, of any) error {
+		_, err := b.act(t.Context(), wordOf(n, action, of), nil, lsnOf(n))
+		return err
+	}
+	nothing := func() error { return nil }
+	for _, w := range []struct {
+		name         string
+		arrange, cut func() error
+		want         string
+	}{
+		{"park", nothing, func() error { return b.park(t.Context(), deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "B")) }, "1=open 2=open 3=open"},
+		{"retry", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
+		{"retry again", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
+		{"fail", func() error { return act(5, cdc.ActionRetry, "A") }, func() error {
+			return (&release{letters: b.letters, control: idOf(1_000_005)}).fail(t.Context(), &letter{id: idOf(2), index: 1, holds: true, row: deadEvent(2, "A").row}, "c", "e")
+		}, "1=retrying 2=open 3=open"},
+		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.settle(t.Context(), lsnOf(6)) }, "1=replayed 2=open 3=open"},
+		{"discard", nothing, func() error { return act(7, cdc.ActionDiscard, "B") }, "1=replayed 2=open 3=discarded"},
+		{"skip", nothing, func() error { return b.skip(t.Context(), deadEvent(8, "C")) }, "1=replayed 2=open 3=discarded 8=discarded"},
+	} {
+		b.conn = dial(t, b.as("onceward_relay"))
+		b.reopen(0)
+		require.NoError(t, w.arrange())
+		b.cutInTransaction(w.name, w.cut)
+
+		wire := new(deafConn)
+		b.conn = wire.dial(t, b.as("onceward_relay"))
+		b.reopen(0)
+		require.NoError(t, w.arrange())
+		wire.armed.Store(true)
+		require.Error(t, w.cut(), w.name)
+		require.Eventually(t, func() bool { return b.states() == w.want }, 10*time.Second, time.Millisecond, w.name)
+	}
+	b.conn = dial(t, b.as("onceward_relay"))
+	b.reopen(lsnOf(8))
+	require.EqualValues(t, 4+8, b.written, "letters, and what a control or a failure did to them")
+	require.True(t, b.follows(9, "A"))
+	require.Equal(t, 1, b.parkedCount())
+}
+
+// cutInTransaction lets a write wait for the relay's row and terminates it there.
+func (b *letterbox) cutInTransaction(name string, cut func() error) {
+	t := b.t
+	t.Helper()
+	before := b.everything()
+	lock, err := dial(t, b.dsn).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = lock.Exec(t.Context(), "SELECT FROM onceward.relay_state FOR UPDATE")
+	require.NoError(t, err)
+	failed := make(chan error, 1)
+	go func() { failed <- cut() }()
+	require.Eventually(t, func() bool {
+		return b.text("SELECT count(*)::text FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'", b.conn.PgConn().PID()) == "1"
+	}, 10*time.Second, time.Millisecond, name)
+	b.text("SELECT pg_terminate_backend($1)::text", b.conn.PgConn().PID())
+	require.Error(t, <-failed)
+	require.NoError(t, lock.Rollback(t.Context()))
+	require.Equal(t, before, b.everything(), name)
+}
+
+// deafConn is a connection that sends a commit and does not hear the answer.
+type deafConn struct {
+	net.Conn
+	armed, deaf atomic.Bool
+}
+
+func (c *deafConn) dial(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conf, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	conf.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		var d net.Dialer
+		c.Conn, err = d.DialContext(ctx, network, addr)
+		return c, err
+	}
+	conn, err := pgx.ConnectConfig(t.Context(), conf)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+func (c *deafConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if c.armed.Load() && bytes.Contains(p, []byte("commit")) {
+		c.deaf.Store(true)
+	}
+	return n, err
+}
+
+func (c *deafConn) Read(p []byte) (int, error) {
+	if c.deaf.Load() {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return c.Conn.Read(p)
+}

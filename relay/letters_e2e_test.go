@@ -1,0 +1,468 @@
+//go:build e2e
+
+package relay
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+func TestLetters(t *testing.T) {
+	onEachServer(t, map[string]func(*letterbox){
+		"a letter is kept whole":                keptWhole,
+		"an aggregate is parked":                parkedAggregate,
+		"a replay and a loose letter":           holdNothing,
+		"whatever is in the row":                wildRows,
+		"too many are parked":                   tooManyParked,
+		"a row with a letter has ended":         rowsHaveEnded,
+		"skipped":                               skipped,
+		"a fenced writer changes nothing":       fencedLetters,
+		"cut off before and after the commit":   cutOff,
+		"a frozen writer gives its locks back":  frozenWriter,
+		"durable whatever the default":          durableCommits,
+		"the schema of the release before":      schemaBefore,
+		"rights":                                lettersRights,
+		"words that are state":                  stateWords,
+		"ten thousand letters of one aggregate": tenThousand,
+		"large letters":                         largeLetters,
+		"letters keep their leaf":               keepLeaf,
+	})
+}
+
+func keptWhole(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
+		deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
+	require.EqualValues(t, 4, b.written)
+	require.Equal(t, "4", b.text("SELECT dead_letters::text FROM onceward.relay_state"))
+	require.Equal(t, "record|record too large|1|0/10|open|t", b.text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
+		FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
+	for n := 1; n <= 4; n++ {
+		_, err := b.act(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, lsnOf(10+n))
+		require.NoError(t, err)
+	}
+	for n, want := range map[int]casualty{
+		1: deadEvent(1, "A"), 2: deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
+		3: deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), 4: deadEvent(4, "D", replayOf(77)),
+	} {
+		got := b.pages(&release{letters: b.letters, control: idOf(1_000_010 + n)})
+		require.Len(t, got, 1)
+		require.Equal(t, want.row, got[0].row)
+		require.Equal(t, want.commit, got[0].commit)
+		require.NoError(t, got[0].bad)
+		if n == 4 {
+			require.Equal(t, &cdc.Replay{ID: idOf(4), Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere"}, got[0].replay)
+		} else {
+			require.Nil(t, got[0].replay)
+		}
+	}
+}
+
+func parkedAggregate(b *letterbox) {
+	t := b.t
+	require.False(t, b.follows(9, "A"))
+	b.parks(deadEvent(2, "A"))
+	b.parks(deadEvent(4, "B"))
+	b.parks(deadEvent(3, "B"))
+	for range 2 {
+		require.True(t, b.follows(3, "A"))
+		require.False(t, b.follows(2, "A"), "it is itself the letter")
+		require.False(t, b.follows(1, "A"), "it comes before the letter in any case")
+		require.True(t, b.follows(4, "B"))
+		require.False(t, b.follows(3, "C"))
+		require.Equal(t, 2, b.parkedCount())
+		other := deadEvent(9, "A")
+		other.row.Namespace = "shipping"
+		require.False(t, b.parked(other.row, other.commit))
+		same := deadEvent(9, "A", func(c *casualty) { c.commit = lsnOf(2) })
+		require.True(t, b.parked(same.row, same.commit), "a later row of the letter's own transaction")
+		b.reopen(lsnOf(5))
+	}
+	b.parks(deadEvent(5, "A", func(c *casualty) { c.class = classFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
+	require.EqualValues(t, 5, b.written, "a letter that is there stays, and counts once")
+	require.Equal(t, "2=open 3=open 4=open 5=open 6=open", b.states())
+}
+
+func holdNothing(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A", holdsNothing), deadEvent(2, "B", replayOf(50)), deadEvent(3, ""), deadEvent(4, "D", func(c *casualty) { c.row.AggregateType = "" }))
+	for range 2 {
+		require.Zero(t, b.parkedCount())
+		require.False(t, b.follows(9, "A"))
+		require.False(t, b.follows(9, "B"))
+		b.reopen(0)
+	}
+	require.True(t, b.has(2), "a replay's letter goes by the replay's id")
+	require.False(t, b.has(50), "and not by its event's")
+}
+
+// What makes an event unfit for Kafka must not make it unfit for a letter.
+func wildRows(b *letterbox) {
+	t := b.t
+	long := func(n int) string {
+		raw := make([]byte, n/2)
+		_, err := rand.Read(raw)
+		require.NoError(t, err)
+		return hex.EncodeToString(raw) // what no index can compress into a page
+	}
+	wild := []casualty{
+		deadEvent(1, long(4096)),
+		deadEvent(2, "B", func(c *casualty) {
+			c.row.AggregateType, c.row.Namespace, c.row.Type = long(20_000), long(20_000), long(20_000)
+		}),
+		deadEvent(3, "C", func(c *casualty) { c.row.Headers = []byte(`[1, null, {"x": "\u0001"}]`) }),
+		deadEvent(4, "D", func(c *casualty) { c.cause = "text \x00 and \xff bytes " + strings.Repeat("x", 1<<20) }),
+		deadEvent(5, "E", func(c *casualty) { c.row.CreatedAt, c.class = time.Time{}, classBadRow }),
+		deadEvent(6, "F", func(c *casualty) { c.row.Payload = make([]byte, 8<<20) }),
+		deadEvent(7, "G", func(c *casualty) { c.row.Type, c.row.ContentType = "", "" }),
+	}
+	b.parks(wild...)
+	b.reopen(0)
+	require.Equal(t, len(wild), b.parkedCount())
+	require.Less(t, len(b.text("SELECT error FROM onceward.dead_letters WHERE letter_id = $1", idOf(4))), maxLetterText+64)
+	for i, c := range wild {
+		require.True(t, b.parked(deadEvent(9, "", func(x *casualty) { *x.row = *c.row; x.row.Seq = 9 }).row, lsnOf(9)))
+		retry := wordOf(10+i, cdc.ActionRetry, "")
+		retry.Namespace, retry.AggregateType, retry.AggregateID = c.row.Namespace, c.row.AggregateType, c.row.AggregateID
+		r, err := b.act(t.Context(), retry, nil, lsnOf(10+i))
+		require.NoError(t, err)
+		got := b.pages(r)
+		require.Len(t, got, 1)
+		switch c.row.ID {
+		case idOf(5):
+			require.ErrorContains(t, got[0].bad, "no usable created_at")
+		case idOf(7):
+			require.ErrorContains(t, got[0].bad, "no usable event_type")
+		default:
+			require.NoError(t, got[0].bad)
+			require.Len(t, got[0].row.Payload, len(c.row.Payload))
+		}
+	}
+}
+
+func tooManyParked(b *letterbox) {
+	t := b.t
+	b.maxParked = 2
+	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
+	before := b.everything()
+	err := b.park(t.Context(), deadEvent(3, "A"), deadEvent(4, "C"))
+	var over *TooManyParkedError
+	require.ErrorAs(t, err, &over)
+	require.Equal(t, 2, over.Limit)
+	require.Equal(t, "orders:"+idOf(4).String(), over.Key)
+	require.Equal(t, before, b.everything(), "all or none")
+	b.parks(deadEvent(3, "A"), deadEvent(4, "C", holdsNothing), deadEvent(5, "C", replayOf(60)))
+	_, _ = b.say(6, cdc.ActionDiscard, "A")
+	b.parks(deadEvent(7, "C"))
+	require.ErrorAs(t, b.park(t.Context(), deadEvent(8, "D"), deadEvent(9, "E")), &over)
+}
+
+// Windows move along, a transaction that is larger than one is looked up, and
+// nothing is asked beyond the newest letter.
+func rowsHaveEnded(b *letterbox) {
+	t := b.t
+	for n := 1; n <= 60; n++ {
+		if n%3 != 0 { // 20 to 39 are one transaction
+			b.parks(deadEvent(n, "A", func(c *casualty) { c.commit = oneTransaction(n) }))
+		}
+	}
+	require.False(t, b.has(1), "within a session no row is read twice")
+	for _, window := range []int32{1, 2, 7, 1000} {
+		for _, start := range []int{0, 5, 25, 59, 61} {
+			b.reopen(lsnOf(start))
+			b.beyond.window = window
+			for n := max(start, 1); n <= 70; n++ {
+				found, err := b.ended(t.Context(), idOf(n), oneTransaction(n))
+				require.NoError(t, err)
+				require.Equal(t, n <= 60 && n%3 != 0, found, "letter %d, window %d, start %d", n, window, start)
+				require.LessOrEqual(t, len(b.beyond.ids), int(window))
+			}
+		}
+	}
+	require.NoError(t, b.conn.Close(t.Context()))
+	_, err := b.ended(t.Context(), idOf(70), lsnOf(70))
+	require.NoError(t, err, "beyond the newest letter nobody asks the database")
+}
+
+func oneTransaction(n int) pglogrepl.LSN {
+	if n >= 20 && n < 40 {
+		return lsnOf(20)
+	}
+	return lsnOf(n)
+}
+
+func skipped(b *letterbox) {
+	t := b.t
+	b.exec("UPDATE onceward.relay_state SET skip = $1", []any{idOf(1), idOf(2), idOf(3)})
+	b.exec("INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ($1, 'discard', $2, 'old'), ($3, 'retry', $2, 'no'), ($4, 'discard', $2, 'it blocks all')",
+		idOf(91), idOf(1), idOf(92), idOf(93))
+	require.NoError(t, b.skip(t.Context(), deadEvent(1, "A")))
+	require.NoError(t, b.skip(t.Context(), deadEvent(2, "A", replayOf(40))))
+	require.Zero(t, b.parkedCount(), "a skipped event holds nothing")
+	require.EqualValues(t, 2, b.written)
+	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+idOf(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
+		b.text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
+	require.Equal(t, "{"+idOf(3).String()+"}", b.text("SELECT skip::text FROM onceward.relay_state"))
+	_, out := b.say(5, cdc.ActionDiscard, 1)
+	require.Empty(t, out)
+	require.Equal(t, "0 the letter is discarded", b.note(5))
+	b.reopen(0)
+	require.True(t, b.has(1))
+}
+
+func fencedLetters(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "B"))
+	r, _ := b.say(4, cdc.ActionRetry, "A")
+	zombie := b.letters
+	released := b.pages(&release{letters: zombie, control: r.control})
+	b.conn = dial(t, b.as("onceward_relay"))
+	b.reopen(0)
+	before := b.everything()
+	for what, write := range map[string]func() error{
+		"park":   func() error { return zombie.park(t.Context(), deadEvent(7, "C")) },
+		"skip":   func() error { return zombie.skip(t.Context(), deadEvent(7, "C")) },
+		"settle": func() error { return zombie.settle(t.Context(), lsnOf(100)) },
+		"fail":   func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
+		"retry": func() error {
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8))
+			return err
+		},
+		"again": func() error {
+			_, err := zombie.act(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, lsnOf(4))
+			return err
+		},
+		"discard": func() error {
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, lsnOf(8))
+			return err
+		},
+		"edit": func() error {
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, lsnOf(8))
+			return err
+		},
+		"open": func() error {
+			_, err := openLetters(t.Context(), zombie.conn, lettersConfig{slot: boxSlot, epoch: zombie.epoch, checkpoint: lsnOf(100)})
+			return err
+		},
+	} {
+		require.ErrorIs(t, write(), ErrFenced, what)
+		require.Equal(t, before, b.everything(), what)
+	}
+	require.True(t, b.follows(9, "A"), "the new owner took the retry back")
+}
+
+// A process that is stopped inside a transaction must not keep the next owner
+// from taking the slot.
+func frozenWriter(b *letterbox) {
+	t := b.t
+	_, err := b.conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
+	require.NoError(t, err)
+	frozen := b.letters
+	next := dial(t, b.as("onceward_relay"))
+	err = frozen.write(t.Context(), "freeze", func(*outboxdb.Queries) error {
+		_, err := outboxdb.New(next).BumpEpoch(t.Context(), boxSlot) // waits for the row until the frozen one has lost it
+		return err
+	})
+	require.Error(t, err, "the frozen transaction is gone")
+	require.Equal(t, "2", b.text("SELECT epoch::text FROM onceward.relay_state"))
+}
+
+func durableCommits(b *letterbox) {
+	t := b.t
+	b.exec("ALTER ROLE onceward_relay SET synchronous_commit = off")
+	b.conn = dial(t, b.as("onceward_relay"))
+	b.reopen(0)
+	var commit, idle string
+	require.NoError(t, b.conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&commit))
+	require.NoError(t, b.conn.QueryRow(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&idle))
+	require.Equal(t, "on", commit)
+	require.Equal(t, "10s", idle)
+}
+
+// A relay of this release runs on the schema before, until it needs a letter.
+func schemaBefore(b *letterbox) {
+	t := b.t
+	file, err := os.ReadFile("../migrations/outbox/00004_letters.sql")
+	require.NoError(t, err)
+	_, down, ok := strings.Cut(string(file), "-- +goose Down")
+	require.True(t, ok)
+	b.exec("SET ROLE onceward_owner; " + down + "; DELETE FROM onceward.outbox_migrations WHERE version_id >= 4; RESET ROLE")
+	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
+	require.NoError(t, err)
+	require.NoError(t, roles.Apply(t.Context(), b.owner), "the rights of this release fit it too")
+	require.NoError(t, migrations.Check(t.Context(), b.owner, migrations.Outbox))
+	b.conn = dial(t, b.as("onceward_relay"))
+	b.reopen(0)
+	require.False(t, b.has(1))
+	require.False(t, b.follows(1, "A"))
+	require.NoError(t, b.settle(t.Context(), lsnOf(5)))
+	err = b.park(t.Context(), deadEvent(1, "A"))
+	var start *cdc.StartError
+	require.ErrorAs(t, err, &start)
+	require.Equal(t, CodeLettersSchema, start.Code)
+	require.True(t, permanent(err))
+	_, err = b.act(t.Context(), wordOf(2, cdc.ActionRetry, "A"), nil, lsnOf(2))
+	require.ErrorAs(t, err, &start, "an operator's word is not passed over in silence")
+	_, err = b.migrator().Up(t.Context())
+	require.NoError(t, err)
+	b.reopen(0)
+	b.parks(deadEvent(1, "A"))
+}
+
+func lettersRights(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"))
+	operator := dial(t, b.as("onceward_operator"))
+	may := func(sql string, args ...any) {
+		t.Helper()
+		_, err := operator.Exec(t.Context(), sql, args...)
+		require.NoError(t, err, sql)
+	}
+	mayNot := func(conn *pgx.Conn, sql string, args ...any) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), sql, args...)
+		var pg *pgconn.PgError
+		require.ErrorAs(t, err, &pg, sql)
+		require.Equal(t, "42501", pg.Code, sql)
+	}
+	may("INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', $2, true, 'r')", idOf(1), idOf(1))
+	may("INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES ($1, $2, 'n', 't', 'a', 'e', now(), 'r')", idOf(1), idOf(2))
+	may("UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = ARRAY[$1::uuid]", idOf(1))
+	may("SELECT d.*, c.* FROM onceward.dead_letters d, onceward.control_results c")
+	require.Equal(t, "onceward_operator true", b.text("SELECT requested_by || ' ' || (tx_id = pg_current_xact_id_if_assigned() IS NOT TRUE) FROM onceward.controls"))
+	for _, sql := range []string{
+		"UPDATE onceward.dead_letters SET state = 'discarded'", "DELETE FROM onceward.dead_letters", "UPDATE onceward.dead_letters SET payload = NULL",
+		"INSERT INTO onceward.dead_letters SELECT * FROM onceward.dead_letters", "UPDATE onceward.relay_state SET dead_letters = 0", "UPDATE onceward.relay_state SET epoch = 9",
+		"INSERT INTO onceward.control_results (slot, control_id, position, action, letters, note) VALUES ('s', gen_random_uuid(), '0/1', 'retry', 1, '')",
+		"UPDATE onceward.control_results SET note = 'x'", "DELETE FROM onceward.control_results",
+		"INSERT INTO onceward.controls (control_id, action, letter_id, reason, requested_by) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r', 'bob')",
+		"INSERT INTO onceward.controls (control_id, action, letter_id, reason, requested_at) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r', now())",
+		"INSERT INTO onceward.controls (control_id, action, letter_id, reason, tx_id) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r', '5')",
+		"INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason, requested_by) VALUES (gen_random_uuid(), gen_random_uuid(), 'n', 't', 'a', 'e', now(), 'r', 'bob')",
+		"UPDATE onceward.controls SET reason = 'x'", "DELETE FROM onceward.controls", "TRUNCATE onceward.controls",
+	} {
+		mayNot(operator, sql)
+	}
+	for _, sql := range []string{
+		"DELETE FROM onceward.dead_letters", "DELETE FROM onceward.control_results", "UPDATE onceward.controls SET reason = 'x'",
+		"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r')",
+	} {
+		mayNot(b.conn, sql)
+	}
+	b.exec("REVOKE UPDATE ON onceward.control_results FROM onceward_relay")
+	_, err := openLetters(t.Context(), b.conn, b.config(0))
+	var start *cdc.StartError
+	require.ErrorAs(t, err, &start)
+	require.Equal(t, cdc.CodeRights, start.Code)
+	b.exec(start.Cure)
+	b.reopen(0)
+}
+
+func stateWords(b *letterbox) {
+	t := b.t
+	s := newState(b.conn, boxSlot)
+	s.epoch = b.epoch
+	w, err := s.pollWords(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, words{routes: []string{}, skip: w.skip}, w)
+	require.False(t, w.skips(idOf(1)))
+	b.exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", idOf(1), idOf(2))
+	w, err = s.pollWords(t.Context())
+	require.NoError(t, err)
+	require.True(t, w.paused)
+	require.Equal(t, []string{"orders.order", "b"}, w.routes)
+	require.True(t, w.skips(idOf(2)))
+	require.False(t, w.skips(idOf(3)))
+	b.exec("UPDATE onceward.relay_state SET epoch = epoch + 1")
+	_, err = s.pollWords(t.Context())
+	require.ErrorIs(t, err, ErrFenced)
+}
+
+func tenThousand(b *letterbox) {
+	t := b.t
+	const count, size = 10_000, 5_000
+	for n := 1; n <= count; n += 500 {
+		var page []casualty
+		for i := range 500 {
+			page = append(page, deadEvent(n+i, "A", func(c *casualty) { c.row.Payload = make([]byte, size) }))
+		}
+		b.parks(page...)
+	}
+	b.reopen(0)
+	r, err := b.act(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, lsnOf(20_000))
+	require.NoError(t, err)
+	require.Zero(t, b.parkedCount())
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	base, peak, seen := m.HeapAlloc, uint64(0), 0
+	for {
+		page, err := r.next(t.Context())
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		require.LessOrEqual(t, len(page), 256)
+		for _, l := range page {
+			require.EqualValues(t, seen, l.index)
+			require.EqualValues(t, seen+1, l.row.Seq)
+			seen++
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		peak = max(peak, m.HeapAlloc)
+	}
+	require.Equal(t, count, seen)
+	require.Less(t, peak, base+4<<20)
+	require.NoError(t, b.settle(t.Context(), lsnOf(20_001)))
+	require.Equal(t, fmt.Sprint(count), b.text("SELECT count(*)::text FROM onceward.dead_letters WHERE state = 'replayed'"))
+}
+
+// A page of large letters is short, and one that is larger than a page goes alone.
+func largeLetters(b *letterbox) {
+	t := b.t
+	sizes := []int{300_000, 300_000, 300_000, 300_000, 3 << 20, 10, 10, 3 << 20}
+	for i, size := range sizes {
+		b.parks(deadEvent(i+1, "A", func(c *casualty) { c.row.Payload = make([]byte, size) }))
+	}
+	r, err := b.act(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, lsnOf(20))
+	require.NoError(t, err)
+	for _, want := range [][]int{{1, 2, 3, 4}, {5}, {6, 7, 8}} {
+		page, err := r.next(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, want, numbers(page), "1 MiB, and the letter that goes beyond it")
+		for _, l := range page {
+			require.Len(t, l.row.Payload, sizes[l.index])
+		}
+	}
+}
+
+func keepLeaf(b *letterbox) {
+	t := b.t
+	count := func() string {
+		return b.text(strings.Replace(countLetters, "count(*)", "count(*)::text", 1), idOf(0), idOf(1000))
+	}
+	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
+	require.Equal(t, "2", count())
+	_, _ = b.say(3, cdc.ActionRetry, "A")
+	require.Equal(t, "2", count(), "retrying is not published yet")
+	_, _ = b.say(4, cdc.ActionDiscard, 2)
+	require.Equal(t, "1", count())
+	require.NoError(t, b.settle(t.Context(), lsnOf(5)))
+	require.Equal(t, "0", count())
+}

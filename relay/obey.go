@@ -1,0 +1,141 @@
+package relay
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/publisher"
+)
+
+// pages are the letters that a control has released, in order. [release] are
+// the ones.
+type pages interface {
+	next(ctx context.Context) ([]*letter, error)
+	fail(ctx context.Context, failed *letter, class, cause string) error
+}
+
+// ownMorgue is [letters] as a morgue.
+type ownMorgue struct{ *letters }
+
+func (m ownMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
+	released, err := m.letters.act(ctx, c, bad, at)
+	if released == nil {
+		return nil, err
+	}
+	return released, err
+}
+
+// obey lets a control act, and publishes what it releases. After a
+// [publisher.RouteError] it goes on where it stopped. A session that finds part
+// of the release committed begins behind that part.
+func (p *pipeline) obey(ctx context.Context, s *step) error {
+	if s.release == nil {
+		if err := p.bury(ctx); err != nil { // they may be what it is about
+			return err
+		}
+		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit)
+		if err != nil {
+			return err
+		}
+		crash(crashAfterRetrying)
+		p.metrics.control(s.it.Control.Action)
+		if released == nil {
+			return p.end(s.tag)
+		}
+		s.release = &retry{pages: released}
+	}
+	for {
+		if err := p.page(ctx, s); err != nil {
+			return err
+		}
+		if s.release.over {
+			break
+		}
+		if err := p.settle(ctx, false); err != nil {
+			return err
+		}
+	}
+	// The letters have no tags: what they wait for is the control's.
+	return p.mode.released(ctx, s)
+}
+
+func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
+	if len(m.unsettled) > 0 && m.unsettled[0] < checkpoint {
+		crash(crashBeforeSettle)
+	}
+	return m.letters.settle(ctx, checkpoint)
+}
+
+// retry is what a control has released, while it is published.
+type retry struct {
+	pages pages
+	page  []*letter // what is left of the present one
+	over  bool
+}
+
+// page publishes one page of letters.
+func (p *pipeline) page(ctx context.Context, s *step) (err error) {
+	r := s.release
+	if len(r.page) == 0 {
+		if r.page, err = r.pages.next(ctx); err != nil {
+			return err
+		}
+		r.over = len(r.page) == 0
+	}
+	for len(r.page) > 0 {
+		l := r.page[0]
+		at := s.at
+		at.letter = l.index
+		if !p.began.ended(at, s.lane()) {
+			if err := p.letter(ctx, s, l); err != nil {
+				return err
+			}
+		}
+		s.at.letter = l.index + 1
+		if p.next.before(s.at) {
+			p.next = s.at
+		}
+		if len(r.page) > 0 && r.page[0] == l {
+			r.page = r.page[1:]
+		}
+	}
+	return nil
+}
+
+// letter publishes one letter, or opens it again.
+func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
+	err := l.bad
+	if err == nil {
+		it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
+		released := step{it: &it, at: place{commit: l.commit}, tag: noTag}
+		ev := p.event(&released)
+		if rests := p.rests(ev); rests != nil {
+			return rests
+		}
+		if err = p.sink.Publish(ctx, ev); err == nil {
+			crash(crashMidRetry)
+			p.metrics.letterPublished()
+			return p.mode.handed(&released)
+		}
+		if !errors.Is(err, publisher.ErrRecord) {
+			return err
+		}
+	}
+	if err := s.release.pages.fail(ctx, l, classRecord, err.Error()); err != nil {
+		return err
+	}
+	p.metrics.parkedNow(p.morgue.parkedCount())
+	if l.holds { // the others that hold are behind it again
+		rest := make([]*letter, 0, len(s.release.page))
+		for _, other := range s.release.page[1:] {
+			if !other.holds {
+				rest = append(rest, other)
+			}
+		}
+		s.release.page = rest
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// openSession connects and takes the slot, in the one order that is safe: the
+// slot is the arbiter, so the epoch, the state and the producer come after
+// START_REPLICATION, and the checkpoint after the producer, which has ended by
+// then whatever an older one had begun.
+func (r *Relay) openSession(ctx context.Context, silence int, last *owned) (_ *session, err error) {
+	cfg := &r.cfg
+	dsn, err := cfg.DSN()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := Connect(ctx, dsn, cfg.SlotName())
+	if err != nil {
+		return nil, err
+	}
+	s := &session{cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.discard(ctx))
+			if s.state.epoch == last.epoch+1 {
+				last.epoch = s.state.epoch // nothing was published in it, and nobody came between
+			}
+		}
+	}()
+	source := cdc.Config{
+		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
+		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: r.log,
+	}
+	if err = s.prepare(ctx, source); err != nil {
+		return nil, err
+	}
+	if err = s.pace(ctx, &source, silence); err != nil {
+		return nil, err
+	}
+	if s.reader, err = cdc.Open(ctx, source); err != nil {
+		return nil, err
+	}
+	if err = s.own(ctx, dsn, last); err != nil {
+		return nil, err
+	}
+	s.pipeline.tell = r.setState
+	s.pipeline.holding = r.setHeld
+	return s, nil
+}
+
+// own is everything that comes after the slot is held.
+func (s *session) own(ctx context.Context, dsn string, last *owned) error {
+	slotPosition, row, err := s.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	conn, err := Connect(ctx, dsn, s.cfg.SlotName())
+	if err != nil {
+		return err
+	}
+	s.pumps = newState(conn, s.cfg.SlotName())
+	s.pumps.epoch = s.state.epoch
+	sink, err := s.cfg.Publisher(s.log)
+	if err != nil {
+		return err
+	}
+	sink.Narrow = last.narrow
+	kept, tx, err := s.recall(ctx, sink, row)
+	if err != nil {
+		return err
+	}
+	if err := s.bind(ctx, row, kept, slotPosition, last); err != nil {
+		return err
+	}
+	s.tick.Store(max(kept.tick, row.Tick))
+	if tx, err = s.change(ctx, row.Mode, &kept, tx); err != nil {
+		return err
+	}
+	s.letters, err = openLetters(ctx, conn, lettersConfig{
+		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: kept.order, maxParked: s.cfg.MaxParkedAggregates,
+	})
+	if err != nil {
+		return err
+	}
+	start := s.start(kept, row, last)
+	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
+		return err
+	}
+	s.durable.Store(uint64(kept.order))
+	s.savedAt = time.Now()
+	s.idle.owed = true // whatever the last session left
+	if start.order > kept.order {
+		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
+	}
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.order.String(), "start", start.order.String())
+	s.reader.Resume(start.order, kept.order)
+	return nil
+}
+
+// takeOver raises the epoch. A relay that never ran begins as an idempotent one
+// at its slot, and changes its mode from there.
+func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row outboxdb.RelayState, err error) {
+	if slotPosition, err = s.state.slotPosition(ctx); err != nil {
+		return 0, row, err
+	}
+	system := s.reader.System()
+	row, err = s.state.take(ctx, outboxdb.InsertRelayStateParams{
+		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
+		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: ModeIdempotent, Publication: s.cfg.PublicationName(),
+	})
+	return slotPosition, row, err
+}
+
+// start is where the session begins: at the checkpoint, or at what this process
+// knows to have ended beyond it, if nobody else had the slot meanwhile.
+func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) horizon {
+	system := s.reader.System()
+	ended := last.ended
+	if s.cfg.Kafka.Mode == ModeIdempotent && last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 &&
+		ended.order >= kept.order && max(ended.order, ended.upto.commit) <= system.XLogPos {
+		return ended
+	}
+	return kept.horizon
+}
+
+// assemble makes the pipeline and the sink of the session's mode.
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start horizon, last *owned) error {
+	b := newBooks(start.order, s.snapshots.nonce, s.metrics)
+	p := newPipeline(start, int(s.cfg.Queue.Bytes)/2, b, s.log)
+	p.routing, p.morgue, p.rows = newRouting(s.cfg, sink), ownMorgue{s.letters}, outboxRows{s.pumps}
+	p.durable = func() pglogrepl.LSN { return pglogrepl.LSN(s.durable.Load()) }
+	p.refused = last.refused
+	s.metrics.parkedNow(s.letters.parkedCount())
+	if tx != nil {
+		s.mode = s.exactlyOnce(p, b, tx)
+	} else {
+		published, err := publisher.New(ctx, sink, b.acknowledged)
+		if err != nil {
+			return err
+		}
+		s.sink, s.mode = published, &idempotent{books: b, sink: published}
+	}
+	p.sink, p.mode = s.sink, s.mode
+	s.pipeline = p
+	return nil
+}
+
+func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional) *exactlyOnce {
+	conf := s.cfg.Kafka.Transaction
+	m := &exactlyOnce{
+		books: b, tx: tx, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), horizon: p.horizon, committed: time.Now(),
+		bound:   checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
+		letters: func() int64 { return s.letters.written },
+		tick: func(ctx context.Context) (int64, error) {
+			tick, err := s.pumps.raiseTick(ctx)
+			if err == nil {
+				s.tick.Store(tick)
+			}
+			return tick, err
+		},
+	}
+	m.idle.owed = true
+	m.known.position = p.began.order
+	return m
+}

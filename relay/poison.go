@@ -1,0 +1,158 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+)
+
+// morgue keeps what cannot be published. [letters] is the one, over the pump's
+// own connection.
+type morgue interface {
+	ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
+	parked(row *outbox.Row, commit pglogrepl.LSN) bool
+	parkedCount() int
+	park(ctx context.Context, dead ...casualty) error
+	skip(ctx context.Context, dead casualty) error
+	// act returns nil when nothing is to be published.
+	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
+	settle(ctx context.Context, checkpoint pglogrepl.LSN) error
+}
+
+// followers is how many events of parked aggregates go to the database at once.
+const followers = 256
+
+// follow puts an event behind the letters of its aggregate. It is written with
+// others, at the latest before anything else is settled.
+func (p *pipeline) follow(ctx context.Context, s *step) error {
+	p.following = append(p.following, casualty{
+		row: s.it.Row, commit: s.at.commit, class: classFollows, cause: "an older letter holds its aggregate", holds: true,
+	})
+	p.followed = append(p.followed, s.tag)
+	if len(p.following) < followers {
+		return nil
+	}
+	return p.bury(ctx)
+}
+
+// bury writes the letters of the events that follow their aggregates.
+func (p *pipeline) bury(ctx context.Context) error {
+	if len(p.following) == 0 {
+		return nil
+	}
+	if err := p.morgue.park(ctx, p.following...); err != nil {
+		return err
+	}
+	for _, tag := range p.followed {
+		if err := p.end(tag); err != nil {
+			return err
+		}
+	}
+	p.metrics.parked(len(p.following), p.morgue.parkedCount())
+	clear(p.following)
+	p.following, p.followed = p.following[:0], p.followed[:0]
+	return nil
+}
+
+// poison deals with an event that can never become a record, as the policy of
+// its route says. A replay gets its letter and holds nothing.
+func (p *pipeline) poison(ctx context.Context, s *step, class string, cause error) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	policy := p.routing.policy(s.it.Row)
+	if s.it.Replay == nil && policy == PoisonHalt {
+		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt: mend the cause and start the relay again, or `outboxctl skip` it", explain(s, cause)))
+	}
+	crash(crashBeforeLetter)
+	err := p.morgue.park(ctx, casualty{
+		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
+	})
+	var many *TooManyParkedError
+	if errors.As(err, &many) {
+		return p.halt(ctx, s, many)
+	}
+	if err != nil {
+		return err
+	}
+	crash(crashAfterLetter)
+	p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", keyOf(s.it), "position", s.at.commit.String(), "policy", policy, "error", cause)
+	p.metrics.parked(1, p.morgue.parkedCount())
+	return p.end(s.tag)
+}
+
+// skip ends an event because an operator said so.
+func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	if err := p.morgue.skip(ctx, casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}); err != nil {
+		return err
+	}
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
+	p.metrics.skipped(skippedByWord, 1)
+	return p.end(s.tag)
+}
+
+// halt waits for the operator's word about one event, with everything behind it.
+// What was handed over before it is settled, and the session is kept.
+func (p *pipeline) halt(ctx context.Context, s *step, why error) error {
+	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", keyOf(s.it), "position", s.at.commit.String(), "error", why)
+	p.tell(StateHalted, why)
+	id := s.id()
+	for !p.word().skips(id) {
+		if err := p.still(ctx); err != nil {
+			return err
+		}
+	}
+	p.tell(StateStreaming, nil)
+	return p.skip(ctx, s, why.Error())
+}
+
+// stand waits for the end of the process: what is wrong is mended outside, and
+// what the relay knows of it would be lost with a restart of its own.
+func (p *pipeline) stand(ctx context.Context, why error) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)
+	p.tell(StateHalted, why)
+	for {
+		if err := p.still(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// still lets time pass while nothing is published.
+func (p *pipeline) still(ctx context.Context) error {
+	if err := p.mode.settle(ctx, time.Now(), true); err != nil {
+		return err
+	}
+	timer := time.NewTimer(pulse)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.heard: // a word
+	case <-p.sink.Failed():
+		return p.sink.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// id is what a letter of the step would have.
+func (s *step) id() uuid.UUID {
+	if s.it.Replay != nil {
+		return s.it.Replay.ID
+	}
+	return s.it.Row.ID
+}

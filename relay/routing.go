@@ -1,0 +1,72 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// maxRested bounds the cache of topics, whose keys come from rows.
+const maxRested = 10_000
+
+// routing answers what the publisher does not say by itself: which policy a
+// poison event has, and whether its topic is paused. It is pure.
+type routing struct {
+	config   publisher.Config
+	policies []string // of config.Routes
+	topics   map[[3]string]string
+}
+
+func newRouting(cfg *Config, sink publisher.Config) *routing {
+	r := &routing{config: sink, topics: make(map[[3]string]string)}
+	for _, route := range cfg.Routes {
+		r.policies = append(r.policies, orDefault(route.Poison, PoisonParkAggregate))
+	}
+	return r
+}
+
+// policy returns the poison policy of the first route that matches, and the
+// default where none does.
+func (r *routing) policy(row *outbox.Row) string {
+	for i, route := range r.config.Routes {
+		if route.Match.Matches(row.Namespace, row.AggregateType, row.Type) {
+			return r.policies[i]
+		}
+	}
+	return PoisonParkAggregate
+}
+
+// rests reports whether an event's topic, or where it has none its
+// namespace/aggregate_type, is among those that an operator paused.
+func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteError {
+	topic := ev.Topic
+	if topic == "" {
+		topic = r.topic(ev.Row)
+	}
+	if !slices.Contains(paused, topic) {
+		return nil
+	}
+	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator", Cure: "`outboxctl resume --route " + topic + "` lets it go on"}
+}
+
+func (r *routing) topic(row *outbox.Row) string {
+	key := [3]string{row.Namespace, row.AggregateType, row.Type}
+	if topic, ok := r.topics[key]; ok {
+		return topic
+	}
+	topic, err := r.config.TopicOf(row.Namespace, row.AggregateType, row.Type)
+	if err != nil {
+		topic = ""
+		var route *publisher.RouteError
+		if errors.As(err, &route) {
+			topic = route.Route
+		}
+	}
+	if len(r.topics) >= maxRested {
+		clear(r.topics)
+	}
+	r.topics[key] = topic
+	return topic
+}

@@ -1,0 +1,82 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// recall returns the checkpoint from where the mode of relay_state keeps it. If
+// that mode or the configured one is exactly-once, it makes the transactional
+// producer first, which nobody but the holder of the slot may do: it settles or
+// fences every older one. The session owns the producer then.
+func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (checkpoint, *publisher.Transactional, error) {
+	confirmed, err := parseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return checkpoint{}, nil, err
+	}
+	kept := checkpoint{horizon: horizon{order: confirmed}, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch}
+	if s.cfg.Kafka.Mode != ModeExactlyOnce && row.Mode != ModeExactlyOnce {
+		return kept, nil, nil
+	}
+	name := fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
+	tx, err := publisher.NewTransactional(ctx, sink, publisher.TransactionConfig{ID: name, Group: name, Timeout: s.cfg.Kafka.Transaction.Timeout})
+	if err != nil {
+		return kept, nil, err
+	}
+	s.sink = tx
+	if row.Mode != ModeExactlyOnce {
+		return kept, tx, nil // what Kafka keeps is of an earlier time in that mode
+	}
+	pos, found := tx.Checkpoint()
+	if !found {
+		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
+			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", confirmed.String(), "written", row.UpdatedAt)
+		s.metrics.checkpointLost()
+		return kept, tx, nil
+	}
+	inKafka, err := parseCheckpoint(pos.Order, pos.Meta)
+	if err != nil {
+		return kept, nil, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
+	}
+	if inKafka.order < confirmed {
+		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
+			"group", name, "checkpoint", inKafka.order.String(), "from", confirmed.String())
+		s.metrics.checkpointLost()
+		return kept, tx, nil
+	}
+	return inKafka, tx, nil
+}
+
+// change takes the checkpoint to where the configured mode keeps it, if
+// relay_state has the other mode. It is written there first: a crash in between
+// does the same again. It returns the producer that goes on, if one does.
+func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx *publisher.Transactional) (*publisher.Transactional, error) {
+	to := s.cfg.Kafka.Mode
+	if from == to {
+		return tx, nil
+	}
+	s.log.WarnContext(ctx, "the mode changes", "from", from, "to", to, "checkpoint", kept.order.String())
+	if to == ModeIdempotent {
+		tick, err := s.state.leaveExactlyOnce(ctx, kept.order)
+		if err != nil {
+			return nil, err
+		}
+		s.tick.Store(tick)
+		s.sink = nil
+		return nil, tx.Close()
+	}
+	tick, err := s.pumps.raiseTick(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s.tick.Store(tick)
+	kept.tick, kept.timeline = tick, s.reader.System().Timeline
+	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}); err != nil {
+		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
+	}
+	crash(crashBeforeMode)
+	return tx, s.state.enterExactlyOnce(ctx)
+}
