@@ -33,8 +33,9 @@ func usage(format string, args ...any) error {
 
 // run is the whole program: args as in os.Args, the exit code back. It touches
 // no global state, so that tests may call it side by side.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	app := newApp(stdout, stderr)
+	app.Reader = stdin
 	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
 	var wrongCall *usageError
 	switch {
@@ -56,7 +57,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newApp(stdout, stderr io.Writer) *cli.App {
 	app := &cli.App{
 		Name:            "outboxctl",
-		Usage:           "install Onceward's tables and look at the events in them",
+		Usage:           "install Onceward's tables, look at the events in them, and decide what becomes of them",
 		Writer:          stdout,
 		ErrWriter:       stderr,
 		HideVersion:     true,
@@ -64,7 +65,10 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		ExitErrHandler:  func(*cli.Context, error) {}, // the exit code is run's answer
 		Action:          unknownCommand,
 		OnUsageError:    badFlag,
-		Commands:        []*cli.Command{migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), partitionsCommand(), configCommand()},
+		Commands: []*cli.Command{
+			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(), deadCommand(),
+			pauseCommand(), resumeCommand(), skipCommand(), partitionsCommand(), configCommand(), completionCommand(),
+		},
 	}
 	refuseBadFlags(app.Commands)
 	return app

@@ -16,14 +16,15 @@ const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
 func call(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
-	code = run(t.Context(), append([]string{"outboxctl"}, args...), &out, &errs)
+	code = run(t.Context(), append([]string{"outboxctl"}, args...), strings.NewReader(""), &out, &errs)
 	return code, out.String(), errs.String()
 }
 
 func TestWrongCalls(t *testing.T) {
+	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, partitions, config",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, pause, resume, skip, partitions, config, completion",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -44,31 +45,70 @@ func TestWrongCalls(t *testing.T) {
 		"show a b":                             "show takes one KEY, got 2",
 		"show payments":                        "no colon found",
 		"show help":                            `key "help": separator`,
-		"show payments:0199F3C4-7b1e-7c3a-9a51-3f0c2d1e4b5a":    "want 36 lower-case characters",
-		"show " + someKey + " --topic orders":                   "--brokers and --topic go together",
-		"show " + someKey + " --output json":                    "no database; give --dsn",
-		"show --playload " + someKey:                            "did you mean --payload?",
-		"show " + someKey + " --config x --brokers y --topic z": "leave --brokers out",
-		"migrate roles --side outbox":                           "give one of --print and --apply",
-		"migrate roles --side outbox --print --apply":           "give one of --print and --apply",
-		"migrate roles --print":                                 "--side is missing",
-		"migrate roles --print --side producer":                 `side "producer": want outbox`,
-		"migrate roles --print --side outbox --prefix a'b":      `role prefix "a'b"`,
-		"migrate roles --apply --side outbox":                   "no database; give --dsn",
-		"partitions":                                            "want one of status, maintain",
-		"partitions maintain --ahead 0":                         "--ahead 0: want at least 1 day",
-		"partitions maintain --keep -1":                         "--keep -1: want at least 1 day",
-		"partitions status now":                                 `takes no argument, got "now"`,
-		"list --state gone":                                     `--state "gone": want pending, published or dead`,
-		"list --limit 0":                                        "--limit 0: want 1 to 100000",
-		"list --stuck 0s":                                       "--stuck: want an age",
-		"list --stuck 1m --state dead":                          "--stuck: want an age such as 1m, of pending events",
-		"list --stuck yesterday":                                "invalid value",
-		"list " + someKey:                                       "outboxctl show KEY",
-		"config":                                                "want one of check, print",
-		"config check":                                          "--config is missing",
-		"config print --config x --output no":                   `--output "no"`,
-		"config check --config x y":                             `takes no argument, got "y"`,
+		"show payments:0199F3C4-7b1e-7c3a-9a51-3f0c2d1e4b5a":        "want 36 lower-case characters",
+		"show " + someKey + " --topic orders":                       "--brokers and --topic go together",
+		"show " + someKey + " --output json":                        "no database; give --dsn",
+		"show --playload " + someKey:                                "did you mean --payload?",
+		"show " + someKey + " --config x --brokers y --topic z":     "leave --brokers out",
+		"migrate roles --side outbox":                               "give one of --print and --apply",
+		"migrate roles --side outbox --print --apply":               "give one of --print and --apply",
+		"migrate roles --print":                                     "--side is missing",
+		"migrate roles --print --side producer":                     `side "producer": want outbox`,
+		"migrate roles --print --side outbox --prefix a'b":          `role prefix "a'b"`,
+		"migrate roles --apply --side outbox":                       "no database; give --dsn",
+		"partitions":                                                "want one of status, maintain",
+		"partitions maintain --ahead 0":                             "--ahead 0: want at least 1 day",
+		"partitions maintain --keep -1":                             "--keep -1: want at least 1 day",
+		"partitions status now":                                     `takes no argument, got "now"`,
+		"list --state gone":                                         `--state "gone": want pending, published or dead`,
+		"list --limit 0":                                            "--limit 0: want 1 to 100000",
+		"list --stuck 0s":                                           "--stuck: want an age",
+		"list --stuck 1m --state dead":                              "--stuck: want an age such as 1m, of pending events",
+		"list --stuck yesterday":                                    "invalid value",
+		"list " + someKey:                                           "outboxctl show KEY",
+		"replay":                                                    "say which events: KEYs, or filters",
+		"replay " + someKey + " --reason r":                         "cannot be told without Kafka; give --config, or --brokers with --topic, or --unchecked",
+		"replay --dead --reason r --brokers b":                      "cannot be told without Kafka",
+		"replay --dead --reason r --brokers b --config c":           "leave --brokers out",
+		"replay " + someKey + " --unchecked":                        "--reason is missing; it is kept",
+		"replay " + someKey + " --unchecked --reason r":             "no database; give --dsn",
+		"replay " + someKey + " --type T --unchecked":               "give KEYs or filters, not both",
+		"replay somewhere":                                          "a key looks like payments:",
+		"replay --from noon":                                        `--from "noon": want a time such as`,
+		"replay --from 2026-11-21 --to 2026-11-21":                  "--from 2026-11-21 is not before --to 2026-11-21",
+		"replay --dead --topic a/b":                                 `--topic "a/b": want 1 to 249`,
+		"replay --dead --topic __consumer_offsets":                  "no internal topic",
+		"replay --dead --rate 0":                                    "--rate 0: want 1 to 100000",
+		"replay --dead --after -1":                                  "--after -1: want the number of a row",
+		"replay --dead --reprocess=":                                `--reprocess "": want the name of a consumer group`,
+		"replay --dead --output no":                                 `--output "no"`,
+		"dead":                                                      "want one of list, show, retry, edit, discard",
+		"dead list --state gone":                                    `--state "gone": want open, retrying`,
+		"dead list --limit 0":                                       "--limit 0: want 1 to 100000",
+		"dead list " + someKey:                                      "outboxctl dead show KEY",
+		"dead list --output no":                                     `--output "no"`,
+		"dead show":                                                 "dead show takes one KEY, got 0",
+		"dead retry --reason r":                                     "say which letters: KEYs, filters",
+		"dead retry --all --type T --reason r":                      "--all goes without KEYs and filters",
+		"dead retry --all":                                          "--reason is missing",
+		"dead retry --all --wait -1s --reason r":                    "--wait -1s: want 0 or more",
+		"dead discard " + someKey + " --reason " + long:             "--reason: longer than 1000 bytes",
+		"dead edit " + someKey:                                      "say what to change: --payload-file",
+		"dead edit " + someKey + " --null-payload":                  "--reason is missing",
+		"dead edit a b":                                             "dead edit takes one KEY, got 2",
+		"dead edit " + someKey + " --null-payload --payload-file f": "give one of --payload-file and --null-payload",
+		"pause now":                                                 `takes no argument, got "now"; to name a relay: --relay`,
+		"pause --relay a --slot b":                                  "--relay and --slot: give one of them",
+		"pause --route=":                                            "--route is empty",
+		"resume --output no":                                        `--output "no"`,
+		"skip " + someKey:                                           "--reason is missing",
+		"skip --reason r":                                           "skip takes one KEY, got 0",
+		"completion":                                                "want bash, zsh or fish",
+		"completion tcsh":                                           `completion "tcsh": want bash, zsh or fish`,
+		"config":                                                    "want one of check, print",
+		"config check":                                              "--config is missing",
+		"config print --config x --output no":                       `--output "no"`,
+		"config check --config x y":                                 `takes no argument, got "y"`,
 	} {
 		t.Run(call1, func(t *testing.T) {
 			code, stdout, stderr := call(t, strings.Fields(call1)...)
@@ -101,7 +141,7 @@ func TestPasswordsAreNeverPrinted(t *testing.T) {
 		"host=127.0.0.1 password='" + secret,
 		"app:" + secret + "@127.0.0.1/db",
 	} {
-		for _, args := range [][]string{{"status", "--dsn", dsn}, {"show", someKey, "--dsn=" + dsn}} {
+		for _, args := range [][]string{{"status", "--dsn", dsn}, {"status", "--insecure", "--dsn", dsn}, {"show", someKey, "--insecure", "--dsn=" + dsn}} {
 			code, stdout, stderr := call(t, args...)
 			require.Contains(t, []int{exitFailed, exitUsage}, code)
 			require.NotContains(t, stdout+stderr, secret, dsn)
@@ -131,9 +171,30 @@ func TestDSNFile(t *testing.T) {
 	require.Contains(t, stderr, "/nowhere/ca.pem")
 
 	require.NoError(t, os.WriteFile(file, []byte("postgres://app@127.0.0.1:1/db\n"), 0o600))
-	code, _, stderr = call(t, "status", "--dsn-file", file)
+	code, _, stderr = call(t, "status", "--dsn-file", file, "--insecure")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "connect to PostgreSQL")
+}
+
+func TestTheServerIsVerifiedUnlessToldOtherwise(t *testing.T) {
+	const refused = "not sslmode=verify-full"
+	for dsn, ok := range map[string]bool{
+		"postgres://app@127.0.0.1:1/db":                     false,
+		"postgres://app@127.0.0.1:1/db?sslmode=prefer":      false,
+		"postgres://app@127.0.0.1:1/db?sslmode=disable":     false,
+		"postgres://app@127.0.0.1:1/db?sslmode=verify-full": true,
+		"host=/nowhere user=app dbname=db":                  true,
+	} {
+		code, _, stderr := call(t, "status", "--dsn", dsn)
+		require.Equal(t, !ok, strings.Contains(stderr, refused), "%s: %s", dsn, stderr)
+		require.Equal(t, !ok, code == exitUsage, dsn)
+		_, _, stderr = call(t, "status", "--dsn", dsn, "--insecure")
+		require.NotContains(t, stderr, refused, dsn)
+		t.Setenv(insecureVariable, "true")
+		_, _, stderr = call(t, "status", "--dsn", dsn)
+		require.NotContains(t, stderr, refused, dsn)
+		t.Setenv(insecureVariable, "")
+	}
 }
 
 func TestFlagsFirst(t *testing.T) {

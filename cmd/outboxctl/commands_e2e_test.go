@@ -26,6 +26,7 @@ func newDatabase(t *testing.T) (*pgxpool.Pool, string) {
 	pool := testdb.New(t, "15")
 	dsn := pool.Config().ConnString()
 	t.Setenv(dsnVariable, dsn)
+	t.Setenv(insecureVariable, "true") // the servers of tests have no certificate
 	return pool, dsn
 }
 

@@ -93,7 +93,7 @@ func loadConfig(c *cli.Context) (relay.Config, error) {
 	if c.String("config") == "" {
 		return relay.Config{}, usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
 	}
-	if c.Command.Name != "show" && c.Args().Present() {
+	if c.Command.ArgsUsage == "" && c.Args().Present() {
 		return relay.Config{}, usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
 	}
 	cfg, err := relay.Load(c.String("config"), os.Environ())

@@ -13,15 +13,21 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
 )
 
-// dsnVariable holds the connection string when no flag does.
-const dsnVariable = "ONCEWARD_POSTGRES_DSN"
+const (
+	// dsnVariable holds the connection string when no flag does.
+	dsnVariable = "ONCEWARD_POSTGRES_DSN"
+	// insecureVariable is --insecure; the relay has it too.
+	insecureVariable = "ONCEWARD_POSTGRES_INSECURE"
+)
 
 func dsnFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "dsn", Usage: "connect to PostgreSQL with `DSN` (other users of this machine see it; prefer --dsn-file)"},
 		&cli.StringFlag{Name: "dsn-file", Usage: "read the connection string from `FILE`; without both flags it is taken from " + dsnVariable},
+		&cli.BoolFlag{Name: "insecure", EnvVars: []string{insecureVariable}, Usage: "allow a connection that is not sslmode=verify-full, on a network that you trust"},
 	}
 }
 
@@ -59,7 +65,24 @@ func connect(c *cli.Context) (*pgxpool.Pool, error) {
 	if text == "" {
 		return nil, usage("%s: no database; give --dsn, --dsn-file or the environment variable %s", c.Command.HelpName, dsnVariable)
 	}
+	if err := verified(c, text); err != nil {
+		return nil, err
+	}
 	return open(c.Context, text)
+}
+
+// verified refuses a connection that somebody else could read or answer, by the
+// rule of the relay.
+func verified(c *cli.Context, text string) error {
+	ok, err := relay.VerifiesServer(text)
+	switch {
+	case err != nil:
+		return parseError(err)
+	case ok || c.Bool("insecure"):
+		return nil
+	}
+	return usage("the connection is not sslmode=verify-full, so somebody else could read or answer it; add sslmode=verify-full "+
+		"(with sslrootcert) to the connection string or, on a network that you trust, give --insecure (or set %s=true)", insecureVariable)
 }
 
 func open(ctx context.Context, text string) (*pgxpool.Pool, error) {

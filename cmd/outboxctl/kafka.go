@@ -52,17 +52,9 @@ type kafkaReport struct {
 // read_committed consumer sees them, and returns every copy. It blocks until
 // then; ctx is looked at between requests.
 func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
-	cfg := sarama.NewConfig()
-	cfg.ClientID = "outboxctl"
-	cfg.Version = sarama.V2_8_0_0
-	cfg.Metadata.AllowAutoTopicCreation = false // asking must not make a topic
-	cfg.Metadata.Full = false
-	cfg.Metadata.Retry.Max = 1
-	cfg.Net.DialTimeout = 10 * time.Second
-	if s.Secure != nil {
-		if err := s.Secure(cfg); err != nil {
-			return nil, err
-		}
+	cfg, err := clientConfig(s.Secure)
+	if err != nil {
+		return nil, err
 	}
 	client, err := sarama.NewClient(s.Brokers, cfg)
 	if err != nil {
@@ -85,6 +77,22 @@ func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
 		report.Copies = append(report.Copies, copies...)
 	}
 	return report, nil
+}
+
+// clientConfig is that of a client that only asks; secure puts TLS and SASL into
+// it, nil none.
+func clientConfig(secure func(*sarama.Config) error) (*sarama.Config, error) {
+	cfg := sarama.NewConfig()
+	cfg.ClientID = "outboxctl"
+	cfg.Version = sarama.V2_8_0_0
+	cfg.Metadata.AllowAutoTopicCreation = false // asking must not make a topic
+	cfg.Metadata.Full = false
+	cfg.Metadata.Retry.Max = 1
+	cfg.Net.DialTimeout = 10 * time.Second
+	if secure == nil {
+		return cfg, nil
+	}
+	return cfg, secure(cfg)
 }
 
 // scanPartition reads with single requests and not with sarama's consumer,

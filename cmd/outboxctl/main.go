@@ -1,12 +1,13 @@
-// Command outboxctl installs Onceward's tables and answers questions about the
-// events in them.
+// Command outboxctl installs Onceward's tables, answers questions about the
+// events in them, and says what becomes of those that need a decision.
 //
 // # Exit codes
 //
 //	0  fine
 //	1  it failed: a server did not answer, a statement was refused
 //	2  it was called wrongly
-//	3  it worked and found something wrong: an unknown key, a lost slot
+//	3  it worked and found something wrong: an unknown key, a lost slot, a dead
+//	   letter that was refused again
 //
 // # Output
 //
@@ -14,8 +15,10 @@
 // as one JSON document; everything else goes to standard error. Connection
 // strings and passwords are never printed.
 //
-// Every command reads, except migrate up and migrate down; those take a lock of
-// the database, so that two runs do not mix. A command that is interrupted has
+// Most commands only read. migrate and partitions maintain change tables, under
+// a lock of the database, so that two runs do not mix. replay, dead, pause,
+// resume and skip write the operator's words, which the relay obeys; what is for
+// good asks first, and a script says --yes. A command that is interrupted has
 // either done a step or not begun it.
 package main
 
@@ -28,7 +31,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args, os.Stdout, os.Stderr)
+	code := run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }

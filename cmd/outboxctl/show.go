@@ -57,6 +57,9 @@ func show(c *cli.Context) error {
 		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
 	}
 	if consumerDSN != "" {
+		if err := verified(c, consumerDSN); err != nil {
+			return fmt.Errorf("consumer's database: %w", err)
+		}
 		consumer, err := open(c.Context, consumerDSN)
 		if err != nil {
 			return fmt.Errorf("consumer's database: %w", err)

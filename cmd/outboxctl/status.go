@@ -2,10 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
@@ -32,24 +36,29 @@ type statusReport struct {
 	Partitions  partitionReport    `json:"partitions"`
 	Rows        int64              `json:"outbox_rows_estimate"`
 	DeadLetters []deadLettersCount `json:"dead_letters"`
+	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
 	Problems    []string           `json:"problems"`
 }
 
 // relayReport joins a slot with the relay_state row of the same name. A slot
 // without a row has no relay, a row without a slot no slot.
 type relayReport struct {
-	Slot          string `json:"slot"`
-	Relay         string `json:"relay"`
-	Mode          string `json:"mode,omitempty"`
-	Epoch         int64  `json:"epoch"`
-	Tick          int64  `json:"tick"`
-	ConfirmedLSN  string `json:"confirmed_lsn"`
-	Paused        bool   `json:"paused"`
-	SlotExists    bool   `json:"slot_exists"`
-	ActivePID     *int32 `json:"active_pid"`
-	WALStatus     string `json:"wal_status"`
-	RetainedBytes int64  `json:"retained_bytes"`
-	LagBytes      int64  `json:"lag_bytes"`
+	Slot         string `json:"slot"`
+	Relay        string `json:"relay"`
+	Mode         string `json:"mode,omitempty"`
+	Epoch        int64  `json:"epoch"`
+	Tick         int64  `json:"tick"`
+	ConfirmedLSN string `json:"confirmed_lsn"`
+	Paused       bool   `json:"paused"`
+	// PausedRoutes and Skip are words that stand; the relay's log, /readyz and
+	// metrics say what it holds by itself.
+	PausedRoutes  []string    `json:"paused_routes"`
+	Skip          []uuid.UUID `json:"skip"`
+	SlotExists    bool        `json:"slot_exists"`
+	ActivePID     *int32      `json:"active_pid"`
+	WALStatus     string      `json:"wal_status"`
+	RetainedBytes int64       `json:"retained_bytes"`
+	LagBytes      int64       `json:"lag_bytes"`
 }
 
 type deadLettersCount struct {
@@ -57,6 +66,22 @@ type deadLettersCount struct {
 	State   string `json:"state"`
 	Letters int64  `json:"letters"`
 }
+
+// parkedReport is an aggregate whose events wait behind a dead letter.
+type parkedReport struct {
+	Slot          string    `json:"slot"`
+	Namespace     string    `json:"namespace"`
+	AggregateType string    `json:"aggregate_type"`
+	AggregateID   string    `json:"aggregate_id"`
+	Letters       int64     `json:"letters"`
+	Since         time.Time `json:"since"`
+	First         string    `json:"first_letter"` // its key
+	Class         string    `json:"error_class"`
+	Error         string    `json:"error"`
+}
+
+// maxParkedShown bounds the list of parked aggregates.
+const maxParkedShown = 100
 
 type partitionReport struct {
 	Count     int    `json:"count"`
@@ -133,8 +158,29 @@ func readStatus(ctx context.Context, pool *pgxpool.Pool) (*statusReport, error) 
 	for _, l := range letters {
 		r.DeadLetters = append(r.DeadLetters, deadLettersCount(l))
 	}
+	if r.Parked, err = parkedAggregates(ctx, q); err != nil {
+		return nil, err
+	}
 	r.Problems = r.problems()
 	return r, nil
+}
+
+// parkedAggregates are none on the schema of the release before, which has no
+// letters that hold an aggregate.
+func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport, error) {
+	out := []parkedReport{}
+	rows, err := q.ParkedAggregates(ctx, maxParkedShown)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42703" { // undefined_column
+		return out, nil
+	}
+	for _, v := range rows {
+		out = append(out, parkedReport{
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,
+			Since: v.Since.UTC(), First: keyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass, Error: v.Error,
+		})
+	}
+	return out, err
 }
 
 // joinSlots pairs relays with their slots. A slot that no relay knows is
@@ -148,7 +194,7 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayR
 	for _, st := range states {
 		r := relayReport{
 			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
-			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused,
+			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: notNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
 		}
 		if s, ok := bySlot[st.Slot]; ok {
 			r.addSlot(s)
@@ -158,7 +204,7 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayR
 	}
 	for _, s := range slots {
 		if _, left := bySlot[s.Slot]; left && strings.HasPrefix(s.Slot, "onceward_") {
-			r := relayReport{Slot: s.Slot, ConfirmedLSN: s.ConfirmedFlushLsn}
+			r := relayReport{Slot: s.Slot, ConfirmedLSN: s.ConfirmedFlushLsn, PausedRoutes: []string{}, Skip: []uuid.UUID{}}
 			r.addSlot(s)
 			out = append(out, r)
 		}
@@ -191,7 +237,13 @@ func (r *statusReport) problems() []string {
 			add("relay %s: nobody is connected to slot %s; start the relay", relay.Relay, relay.Slot)
 		}
 		if relay.Paused {
-			add("relay %s is paused", relay.Relay)
+			add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", relay.Relay, relay.Relay)
+		}
+		for _, route := range relay.PausedRoutes {
+			add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", relay.Relay, route, relay.Relay, route)
+		}
+		for _, id := range relay.Skip {
+			add("relay %s is told to skip the event %s and has not come to it", relay.Relay, id)
 		}
 	}
 	if r.Partitions.DaysAhead < fewDaysAhead {
@@ -199,7 +251,7 @@ func (r *statusReport) problems() []string {
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == "open" && l.Letters > 0 {
-			add("slot %s has %d open dead letters; see `outboxctl list --state dead`", l.Slot, l.Letters)
+			add("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
 		}
 	}
 	return out
@@ -230,6 +282,7 @@ func (r *statusReport) print(p *page) {
 	}
 	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
 	p.table([]string{"dead letters", "state", "count"}, letters)
+	p.table([]string{"parked aggregate", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay has run here yet")
 	}
@@ -239,6 +292,16 @@ func (r *statusReport) print(p *page) {
 	for _, problem := range r.Problems {
 		p.line("! %s", problem)
 	}
+}
+
+func parkedRows(parked []parkedReport) (rows [][]string) {
+	for _, v := range parked {
+		rows = append(rows, []string{
+			printable([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), previewBytes), strconv.FormatInt(v.Letters, 10), stamp(&v.Since),
+			v.First, v.Class + ": " + printable([]byte(v.Error), previewBytes),
+		})
+	}
+	return rows
 }
 
 func orDash(s string) string {

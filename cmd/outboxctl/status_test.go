@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -18,7 +19,7 @@ func TestJoinSlots(t *testing.T) {
 			{Slot: "onceward_old", RetainedBytes: 20}, {Slot: "debezium", RetainedBytes: 30},
 		})
 	require.Len(t, got, 3)
-	require.Equal(t, relayReport{Slot: "onceward_a", Relay: "a", Epoch: 2, SlotExists: true, ActivePID: &pid, WALStatus: "reserved", RetainedBytes: 10}, got[0])
+	require.Equal(t, relayReport{Slot: "onceward_a", Relay: "a", Epoch: 2, SlotExists: true, ActivePID: &pid, WALStatus: "reserved", RetainedBytes: 10, PausedRoutes: []string{}, Skip: []uuid.UUID{}}, got[0])
 	require.False(t, got[1].SlotExists)
 	require.Equal(t, "onceward_old", got[2].Slot)
 	require.Empty(t, got[2].Relay, "a stranger's slot is none of ours, an orphan is")
@@ -39,7 +40,9 @@ func TestProblems(t *testing.T) {
 		"lost":             {func(r *statusReport) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
 		"gone":             {func(r *statusReport) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
 		"orphan":           {func(r *statusReport) { r.Relays[0].Relay = "" }, "SELECT pg_drop_replication_slot('onceward_a');"},
-		"paused":           {func(r *statusReport) { r.Relays[0].Paused = true }, "relay a is paused"},
+		"paused":           {func(r *statusReport) { r.Relays[0].Paused = true }, "relay a is paused; `outboxctl resume --relay a`"},
+		"paused route":     {func(r *statusReport) { r.Relays[0].PausedRoutes = []string{"t"} }, "route t is paused; `outboxctl resume --relay a --route t`"},
+		"told to skip":     {func(r *statusReport) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},
 		"few partitions":   {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
 		"dead letters":     {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {

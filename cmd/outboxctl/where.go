@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay"
 )
 
 // whereabouts says in which database and in which cluster show looks.
@@ -20,22 +21,29 @@ type whereabouts struct {
 }
 
 func whereToLook(c *cli.Context) (whereabouts, error) {
+	w, cfg, err := clusterToAsk(c)
+	if err == nil && w.routed && c.String("dsn") == "" && c.String("dsn-file") == "" {
+		w.dsn, err = configDSN(cfg)
+	}
+	return w, err
+}
+
+// clusterToAsk leaves the configuration's DSN alone: it is the relay's, who may
+// not do what an operator may.
+func clusterToAsk(c *cli.Context) (whereabouts, *relay.Config, error) {
 	w := whereabouts{kafka: publisher.Config{Brokers: c.StringSlice("brokers")}, topic: c.String("topic")}
 	if c.String("config") == "" {
-		return w, nil
+		return w, nil, nil
 	}
 	cfg, err := loadConfig(c)
 	if err != nil {
-		return w, err
+		return w, nil, err
 	}
 	if w.kafka, err = cfg.Publisher(slog.New(slog.DiscardHandler)); err != nil {
-		return w, redacted(err)
+		return w, nil, redacted(err)
 	}
 	w.routed = true
-	if c.String("dsn") == "" && c.String("dsn-file") == "" {
-		w.dsn, err = configDSN(&cfg)
-	}
-	return w, err
+	return w, &cfg, nil
 }
 
 func (w whereabouts) connect(c *cli.Context) (*pgxpool.Pool, error) {

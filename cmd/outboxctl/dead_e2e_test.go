@@ -1,0 +1,237 @@
+//go:build e2e
+
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// obey plays the relay: it waits for the next word that has no result, and runs
+// the statement, whose $1 is the word's id, together with the result. The
+// function returned waits for it.
+func (d *desk) obey(sql, note string) (wait func()) {
+	ctx, ended := d.t.Context(), make(chan error, 1)
+	go func() {
+		for {
+			var id uuid.UUID
+			err := d.pool.QueryRow(ctx, `SELECT control_id FROM onceward.controls c
+				WHERE NOT EXISTS (SELECT FROM onceward.control_results r WHERE r.control_id = c.control_id) ORDER BY seq LIMIT 1`).Scan(&id)
+			if err == nil {
+				err = pgx.BeginFunc(ctx, d.pool, func(tx pgx.Tx) error {
+					if sql != "" {
+						if _, err := tx.Exec(ctx, sql, id); err != nil {
+							return err
+						}
+					}
+					_, err := tx.Exec(ctx, "INSERT INTO onceward.control_results (slot, control_id, position, action, letters, note) VALUES ('onceward_ctl', $1, '0/20', 'x', 1, $2)", id, note)
+					return err
+				})
+			}
+			if !errors.Is(err, pgx.ErrNoRows) {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() { require.NoError(d.t, <-ended) }
+}
+
+const (
+	release = `UPDATE onceward.dead_letters SET state = 'replayed', control_id = $1 WHERE state = 'open'`
+	refuse  = `UPDATE onceward.dead_letters SET control_id = $1, attempts = attempts + (seq = (SELECT min(seq) FROM onceward.dead_letters))::int, error = 'still 2 MB' WHERE state = 'open'`
+)
+
+func TestDeadListAndShow(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		require.Equal(t, "none\n", fine(t, "dead", "list"))
+		first, second, third := d.event("A", "OrderPaid", `{"total": 12}`), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
+		d.letter(first, "open")
+		d.letter(second, "retrying")
+		d.letter(third, "discarded")
+		listed := func(args ...string) (keys []string) {
+			for _, l := range decode[lettersReport](t, fine(t, append([]string{"dead", "list", "-o", "json"}, args...)...)).Letters {
+				keys = append(keys, l.Key)
+			}
+			return keys
+		}
+		require.Equal(t, texts(first, second), listed(), "what waits, oldest first")
+		require.Equal(t, texts(first, second, third), listed("--state", "all"))
+		require.Equal(t, texts(third), listed("--state", "discarded"))
+		require.Equal(t, texts(first, third), listed("--state", "open", "--state", "discarded"))
+		require.Equal(t, texts(second), listed("--type", "OrderSent"))
+		for _, none := range [][]string{
+			{"--aggregate", "C"}, {"--namespace", "x"}, {"--aggregate-type", "x"}, {"--class", "x"}, {"--slot", "x"}, {"--to", "2026-01-01"}, {"--from", "2050-01-01"},
+		} {
+			require.Empty(t, listed(none...), none)
+		}
+		require.Equal(t, texts(first, second), listed("--class", "record", "--slot", "onceward_ctl", "--from", "2026-01-01", "--to", "2050-01-01", "--limit", "2"))
+		out := fine(t, "dead", "list", "--limit", "1")
+		require.Contains(t, out, "record: 2 MB is more than 1 MB")
+		require.Contains(t, out, "there are more; raise --limit")
+
+		out = fine(t, "dead", "show", first.String())
+		require.Contains(t, out, `13 B: {"total": 12}`)
+		require.Contains(t, out, "later events of the aggregate wait behind it")
+		exec(t, d.pool, `INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason) VALUES (gen_random_uuid(), 'retry', 'orders', 'order', 'A', 'limit raised')`)
+		shown := decode[deadShowReport](t, fine(t, "dead", "show", first.String(), "--payload", "-o", "json"))
+		require.Equal(t, `{"total": 12}`, string(shown.Letters[0].Payload))
+		require.True(t, shown.Letters[0].Holds)
+		require.Equal(t, "limit raised", shown.Words[0].Reason)
+		require.True(t, shown.Words[0].Aggregate)
+		require.Contains(t, fine(t, "dead", "show", first.String()), "retry aggregate")
+		require.Contains(t, wrong(t, "dead", "show", someKey), "no dead letter has the key "+someKey)
+		require.Contains(t, wrong(t, "dead", "show", "billing:"+first.UUID().String()), "no dead letter")
+
+		_, stdout, _ := call(t, "status")
+		require.Regexp(t, `orders order A +2 +\S+ \S+ +`+first.String()+` +record: 2 MB`, stdout)
+		require.NotContains(t, stdout, "orders order B")
+	})
+}
+
+func TestDeadRetry(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		first, second, third := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
+		for _, key := range []string{first.String(), second.String(), third.String()} {
+			k, err := readKey(key)
+			require.NoError(t, err)
+			d.letter(k, "open")
+		}
+		words := func() []string {
+			return column[string](d, "SELECT concat_ws(' ', action, namespace, aggregate_type, aggregate_id, letter_id, reason, requested_by) FROM onceward.controls ORDER BY seq")
+		}
+		require.Contains(t, wrong(t, "dead", "retry", someKey, first.String(), "--reason", "r", "--yes"), someKey+" is no dead letter that waits")
+		require.Contains(t, fine(t, "dead", "retry", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
+		code, _, stderr := call(t, "dead", "retry", second.String(), "--reason", "r")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would publish 2 dead letters, all that wait of 1 aggregates; standard input is no terminal")
+		require.Empty(t, words())
+
+		got := decode[wordReport](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
+		require.Len(t, got.Letters, 2, "a KEY picks its aggregate")
+		require.Equal(t, letterOutcome{Key: first.String(), Slot: "onceward_ctl", Outcome: outcomePending, Detail: "not read yet"}, got.Letters[0])
+		require.Equal(t, []string{"relay ctl is not connected; it reads the order when it is back"}, got.Relays)
+		require.Equal(t, []string{"retry orders order A limit raised " + d.operator}, words())
+		out := wrong(t, "dead", "retry", "--all", "--reason", "r", "--yes", "--wait", "300ms")
+		require.Contains(t, out, "retry of 3 letters: 0 done, 3 pending, 0 failed")
+		require.Len(t, words(), 3)
+
+		exec(t, d.pool, "INSERT INTO onceward.control_results SELECT 'onceward_ctl', control_id, '0/20', action, 0, 'played' FROM onceward.controls")
+		wait := d.obey(refuse, "")
+		out = wrong(t, "dead", "retry", "--aggregate", "A", "--reason", "r", "--yes")
+		wait()
+		require.Contains(t, out, "refused again: still 2 MB")
+		require.Contains(t, out, "waits on, behind a letter that was refused again")
+		wait = d.obey("", "an older letter holds its aggregate")
+		out = wrong(t, "dead", "retry", second.String(), "--only", "--reason", "r", "--yes")
+		wait()
+		require.Contains(t, out, "the relay did nothing: an older letter holds its aggregate")
+		require.Equal(t, "retry orders "+second.UUID().String()+" r "+d.operator, words()[4], "only this letter")
+		wait = d.obey(release, "")
+		require.Contains(t, fine(t, "dead", "retry", "--class", "record", "--reason", "r", "--yes"), "retry of 3 letters: 3 done, 0 pending, 0 failed")
+		wait()
+	})
+}
+
+func TestDeadEditAndDiscard(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		first, second := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2")
+		d.letter(first, "open")
+		d.letter(second, "open")
+		file := func(text string) string {
+			path := filepath.Join(t.TempDir(), "content")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			return path
+		}
+		edit := func(args ...string) string {
+			t.Helper()
+			wait := d.obey(`UPDATE onceward.dead_letters SET control_id = $1 WHERE letter_id = (SELECT letter_id FROM onceward.controls WHERE control_id = $1)`, "")
+			defer wait()
+			return fine(t, append([]string{"dead", "edit", first.String(), "--reason", "r", "--yes"}, args...)...)
+		}
+		require.Contains(t, edit("--payload-file", file("small"), "--headers-file", file(`{"tenant": "t2"}`)), "edit of 1 letters: 1 done")
+		edit("--payload-file", file(""))
+		edit("--null-payload", "--headers-file", file("{}"))
+		require.Equal(t, []string{`edit small f {"tenant": "t2"}`, `edit  f -`, `edit - t {}`}, column[string](d,
+			"SELECT concat_ws(' ', action, COALESCE(convert_from(payload, 'UTF8'), '-'), payload_null, COALESCE(headers::text, '-')) FROM onceward.controls ORDER BY seq"))
+
+		wait := d.obey(`UPDATE onceward.dead_letters SET state = 'discarded', control_id = $1 WHERE letter_id = (SELECT letter_id FROM onceward.controls WHERE control_id = $1)`, "")
+		require.Contains(t, fine(t, "dead", "discard", second.String(), "--reason", "test data", "--yes"), "discard of 1 letters: 1 done")
+		wait()
+		require.Equal(t, []string{"discard " + second.UUID().String() + " test data"}, column[string](d, "SELECT concat_ws(' ', action, letter_id, reason) FROM onceward.controls ORDER BY seq OFFSET 3"))
+		require.Contains(t, wrong(t, "dead", "discard", second.String(), "--reason", "r", "--yes"), "is no dead letter that waits")
+		require.True(t, strings.HasPrefix(fine(t, "show", second.String()), "key"))
+	})
+}
+
+func TestPauseAndResume(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		state := func() string {
+			return column[string](d, "SELECT concat_ws(' ', paused, paused_routes) FROM onceward.relay_state WHERE slot = 'onceward_ctl'")[0]
+		}
+		require.Contains(t, fine(t, "pause"), "relay ctl is paused; `outboxctl resume --relay ctl`")
+		require.Equal(t, "t {}", state())
+		require.Contains(t, wrong(t, "status"), "! relay ctl is paused; `outboxctl resume --relay ctl`")
+		require.Contains(t, fine(t, "resume"), "relay ctl is not paused")
+		require.Equal(t, "f {}", state())
+
+		fine(t, "pause", "--route", "orders.b", "--route", "orders.a")
+		got := decode[wordsReport](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
+		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}}, got)
+		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
+		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
+		require.Contains(t, fine(t, "resume", "--route", "orders.a"), "route orders.b is paused")
+		require.Contains(t, wrong(t, "resume", "--route", "orders.a"), "! route orders.a was not paused")
+		require.Equal(t, "f {orders.b}", state())
+
+		exec(t, d.pool, strings.Replace(insertState, "'ctl'", "'two'", 1), "onceward_two")
+		code, _, stderr := call(t, "pause")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "which relay? there are ctl (slot onceward_ctl), two (slot onceward_two); give --relay or --slot")
+		code, _, stderr = call(t, "pause", "--relay", "three")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "no relay three here; there are ctl")
+		fine(t, "pause", "--slot", "onceward_two")
+		require.Equal(t, "f {orders.b}", state())
+		require.Equal(t, []string{"onceward_two"}, column[string](d, "SELECT slot FROM onceward.relay_state WHERE paused"))
+	})
+}
+
+func TestSkip(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		published := d.event("A", "OrderPaid", "0")
+		d.published()
+		first, second := d.event("A", "OrderPaid", "1"), d.event("A", "OrderPaid", "2")
+		for key, want := range map[string]string{published.String(): "was published", "billing:" + first.UUID().String(): "belongs to namespace orders"} {
+			code, _, stderr := call(t, "skip", key, "--reason", "r", "--yes")
+			require.Equal(t, exitFailed, code)
+			require.Contains(t, stderr, want)
+		}
+		code, _, stderr := call(t, "skip", first.String(), "--reason", "r")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would leave out the event "+first.String()+" for good, at relay ctl")
+		require.Contains(t, fine(t, "skip", first.String(), "--reason", "2 MB of logs", "--yes"), "relay ctl leaves out "+first.String())
+		require.Equal(t, []string{"discard " + first.UUID().String() + " 2 MB of logs " + d.operator},
+			column[string](d, "SELECT concat_ws(' ', action, letter_id, reason, requested_by) FROM onceward.controls"), "who and why are kept")
+		require.Contains(t, wrong(t, "status"), "told to skip the event "+first.UUID().String())
+		d.letter(first, "discarded")
+		got := decode[skipReport](t, fine(t, "skip", second.String(), "--reason", "r", "--yes", "-o", "json"))
+		require.Equal(t, []uuid.UUID{second.UUID()}, got.Skip, "what has come about is forgotten")
+		d.letter(second, "open")
+		code, _, stderr = call(t, "skip", second.String(), "--reason", "r", "--yes")
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "`outboxctl dead discard`")
+	})
+}

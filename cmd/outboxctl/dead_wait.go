@@ -1,0 +1,231 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// Outcomes of a word for one letter.
+const (
+	outcomeDone    = "done"
+	outcomePending = "pending" // the relay has not acted yet, or not ended
+	outcomeFailed  = "failed"  // it acted, and the letter is not as was wanted
+)
+
+// wordReport is the JSON answer of dead retry, edit and discard.
+type wordReport struct {
+	Action   string          `json:"action"`
+	Reason   string          `json:"reason,omitempty"`
+	Waited   bool            `json:"waited"`
+	Letters  []letterOutcome `json:"letters"`
+	Relays   []string        `json:"relays"`   // how far those are that have not acted
+	Problems []string        `json:"problems"` // why nothing was ordered
+}
+
+type letterOutcome struct {
+	Key     string `json:"key"`
+	Slot    string `json:"slot"`
+	Outcome string `json:"outcome"`
+	Detail  string `json:"detail"`
+}
+
+// now is how a letter stands, and what its relay says of the word.
+type now struct {
+	letter outboxdb.LettersNowRow
+	found  bool
+	result *outboxdb.ResultsOfControlsRow // nil: the relay has not read the word
+}
+
+// judge says what became of a word for one letter. It is pure. The relay writes
+// the word's id into the letter when it acts.
+func (w *word) judge(before letterRef, is now) letterOutcome {
+	o := letterOutcome{Key: keyText(before.namespace, before.id), Slot: before.slot}
+	set := func(outcome, format string, args ...any) letterOutcome {
+		o.Outcome, o.Detail = outcome, fmt.Sprintf(format, args...)
+		return o
+	}
+	if !is.found {
+		return set(outcomeFailed, "the letter is gone")
+	}
+	acted := is.letter.ControlID != nil && *is.letter.ControlID == w.control.ControlID
+	wanted := map[string]string{actionRetry: letterReplayed, actionDiscard: letterDiscarded}[w.control.Action]
+	switch state := is.letter.State; {
+	case acted && w.control.Action == actionEdit:
+		return set(outcomeDone, "changed; `outboxctl dead retry` publishes it")
+	case state == wanted:
+		return set(outcomeDone, "%s", state)
+	case state == letterReplayed || state == letterDiscarded:
+		return set(outcomeFailed, "it was %s before", state)
+	case state == letterRetrying || acted && is.letter.Released:
+		return set(outcomePending, "being published")
+	case acted && is.letter.Attempts > before.attempts:
+		return set(outcomeFailed, "refused again: %s", is.letter.Error)
+	case acted:
+		return set(outcomeFailed, "waits on, behind a letter that was refused again")
+	case is.result != nil && is.result.Note != "":
+		return set(outcomeFailed, "the relay did nothing: %s", is.result.Note)
+	case is.result != nil:
+		return set(outcomeFailed, "the relay did not act on this letter")
+	}
+	return set(outcomePending, "not read yet")
+}
+
+// pollEvery is the pause between two looks at the letters.
+const pollEvery = 200 * time.Millisecond
+
+// await looks at the letters until the relays have acted on all of them or the
+// time is over. The orders stand in any case.
+func await(ctx context.Context, pool *pgxpool.Pool, words []*word, limit time.Duration) (*wordReport, error) {
+	q := outboxdb.New(pool)
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for over := limit == 0; ; {
+		report, pending, err := look(ctx, q, words)
+		if err != nil {
+			return nil, err
+		}
+		if len(pending) == 0 || over {
+			report.Relays, err = lagging(ctx, q, pending)
+			return report, err
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			over = true
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// resultOf names what one relay did about one word.
+type resultOf struct {
+	slot    string
+	control uuid.UUID
+}
+
+// look judges every letter of the words, and returns the slots that have not
+// acted. It reads the results before the letters: a relay writes both in one
+// transaction.
+func look(ctx context.Context, q *outboxdb.Queries, words []*word) (report *wordReport, pending map[string]bool, err error) {
+	var ids, controls []uuid.UUID
+	for _, w := range words {
+		controls = append(controls, w.control.ControlID)
+		for _, l := range w.letters {
+			ids = append(ids, l.id)
+		}
+	}
+	obeyed, err := q.ResultsOfControls(ctx, controls)
+	if err != nil {
+		return nil, nil, err
+	}
+	results := make(map[resultOf]*outboxdb.ResultsOfControlsRow, len(obeyed))
+	for i, v := range obeyed {
+		results[resultOf{v.Slot, v.ControlID}] = &obeyed[i]
+	}
+	rows, err := q.LettersNow(ctx, ids)
+	if err != nil {
+		return nil, nil, err
+	}
+	letters := make(map[letterRef]outboxdb.LettersNowRow, len(rows))
+	for _, v := range rows {
+		letters[letterRef{slot: v.Slot, id: v.LetterID}] = v
+	}
+	report, pending = &wordReport{Letters: []letterOutcome{}, Problems: []string{}}, make(map[string]bool)
+	for _, w := range words {
+		for _, before := range w.letters {
+			is := now{result: results[resultOf{before.slot, w.control.ControlID}]}
+			is.letter, is.found = letters[letterRef{slot: before.slot, id: before.id}]
+			o := w.judge(before, is)
+			if o.Outcome == outcomePending {
+				pending[before.slot] = true
+			}
+			report.Letters = append(report.Letters, o)
+		}
+	}
+	return report, pending, nil
+}
+
+// lagging says of each slot why its relay has not acted yet.
+func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([]string, error) {
+	out := []string{}
+	if len(slots) == 0 {
+		return out, nil
+	}
+	states, err := q.RelayStates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known, err := q.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range joinSlots(states, known) {
+		if slots[r.Slot] {
+			out = append(out, r.readsLater())
+		}
+	}
+	return out, nil
+}
+
+func (r relayReport) readsLater() string {
+	switch {
+	case r.Paused:
+		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume` lets it go on", r.Relay)
+	case !r.SlotExists || r.ActivePID == nil:
+		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
+	}
+	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, size(r.LagBytes))
+}
+
+// verdict is wrong when a letter is not as was wanted, also because the relay
+// did not act in the time that it was given.
+func (r *wordReport) verdict() error {
+	for _, l := range r.Letters {
+		if l.Outcome == outcomeFailed || l.Outcome == outcomePending && r.Waited {
+			return errWrong
+		}
+	}
+	return nil
+}
+
+// maxOutcomes are shown to a person one by one.
+const maxOutcomes = 50
+
+func (r *wordReport) print(p *page) {
+	if len(r.Problems) > 0 {
+		for _, problem := range r.Problems {
+			p.line("! %s", problem)
+		}
+		p.line("nothing was ordered")
+		return
+	}
+	if len(r.Letters) == 0 {
+		p.line("no letter waits that is meant; nothing was ordered")
+		return
+	}
+	counts := make(map[string]int)
+	var rows [][]string
+	for _, l := range r.Letters {
+		counts[l.Outcome]++
+		if len(rows) < maxOutcomes {
+			rows = append(rows, []string{l.Key, l.Slot, l.Outcome, printable([]byte(l.Detail), 2*previewBytes)})
+		}
+	}
+	p.line("%s of %d letters: %d done, %d pending, %d failed", r.Action, len(r.Letters), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
+	p.table([]string{"key", "slot", "outcome", "detail"}, rows)
+	if len(r.Letters) > maxOutcomes {
+		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
+	}
+	for _, relay := range r.Relays {
+		p.line("\n%s", relay)
+	}
+}

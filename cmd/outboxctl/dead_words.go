@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// Actions of a control.
+const (
+	actionRetry   = "retry"
+	actionDiscard = "discard"
+	actionEdit    = "edit"
+)
+
+// letterRef is one letter of one slot, as it was when the word was said.
+type letterRef struct {
+	slot      string
+	id        uuid.UUID
+	namespace string
+	attempts  int32
+}
+
+// aggregateRef names an aggregate.
+type aggregateRef struct{ namespace, aggregateType, id string }
+
+// word is one row of onceward.controls, and the letters that it is about.
+type word struct {
+	control outboxdb.InsertControlParams
+	letters []letterRef
+}
+
+func deadRetry(c *cli.Context) error {
+	s, reason, err := readWord(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	letters, err := s.find(c, pool)
+	if err != nil || len(letters) == 0 {
+		return err
+	}
+	words, aggregates, err := retryWords(c.Context, outboxdb.New(pool), letters, c.Bool("only"))
+	if err != nil {
+		return fmt.Errorf("dead retry: %w", explain(err, migrations.Outbox))
+	}
+	what := fmt.Sprintf("publish %d dead letters", countLetters(words))
+	if aggregates > 0 {
+		what += fmt.Sprintf(", all that wait of %d aggregates", aggregates)
+	}
+	return say(c, pool, what, reason, words)
+}
+
+// retryWords makes one word for each aggregate, because its letters go out in
+// their order or not at all; and one for each letter where only these are meant
+// or where there is no order: a replay is outside of it.
+func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport, only bool) (words []*word, aggregates int, err error) {
+	singles := make(map[uuid.UUID]*word)
+	whole := make(map[aggregateRef]*word)
+	var all outboxdb.LettersOfAggregatesParams
+	for _, l := range letters {
+		if only || l.ReplayOf != "" {
+			words = addSingle(words, singles, actionRetry, l)
+			continue
+		}
+		a := aggregateRef{l.namespace, l.AggregateType, l.AggregateID}
+		if whole[a] != nil {
+			continue
+		}
+		whole[a] = &word{control: outboxdb.InsertControlParams{
+			Action: actionRetry, Namespace: &a.namespace, AggregateType: &a.aggregateType, AggregateID: &a.id,
+		}}
+		words = append(words, whole[a])
+		all.Namespaces, all.AggregateTypes = append(all.Namespaces, a.namespace), append(all.AggregateTypes, a.aggregateType)
+		all.AggregateIds = append(all.AggregateIds, a.id)
+	}
+	if len(whole) == 0 {
+		return words, 0, nil
+	}
+	rows, err := q.LettersOfAggregates(ctx, all)
+	for _, v := range rows {
+		w := whole[aggregateRef{v.Namespace, v.AggregateType, v.AggregateID}]
+		w.letters = append(w.letters, letterRef{slot: v.Slot, id: v.LetterID, namespace: v.Namespace, attempts: v.Attempts})
+	}
+	return words, len(whole), err
+}
+
+// addSingle adds a word about one letter; that of another slot joins it.
+func addSingle(words []*word, singles map[uuid.UUID]*word, action string, l deadReport) []*word {
+	w := singles[l.id]
+	if w == nil {
+		namespace := l.namespace
+		w = &word{control: outboxdb.InsertControlParams{Action: action, Namespace: &namespace, LetterID: &l.id}}
+		singles[l.id] = w
+		words = append(words, w)
+	}
+	w.letters = append(w.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
+	return words
+}
+
+func deadDiscard(c *cli.Context) error {
+	s, reason, err := readWord(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	letters, err := s.find(c, pool)
+	if err != nil || len(letters) == 0 {
+		return err
+	}
+	var words []*word
+	singles := make(map[uuid.UUID]*word)
+	for _, l := range letters {
+		words = addSingle(words, singles, actionDiscard, l)
+	}
+	return say(c, pool, fmt.Sprintf("give up %d dead letters for good", countLetters(words)), reason, words)
+}
+
+func countLetters(words []*word) (n int) {
+	for _, w := range words {
+		n += len(w.letters)
+	}
+	return n
+}
+
+// readWord checks what needs no server, of retry and discard.
+func readWord(c *cli.Context) (s selection, reason string, err error) {
+	if err := checkOutput(c); err != nil {
+		return s, "", err
+	}
+	if s, err = readSelection(c); err != nil {
+		return s, "", err
+	}
+	chosen := len(s.keys) > 0 || s.filtered() || c.String("class") != ""
+	switch {
+	case !chosen && !c.Bool("all"):
+		return s, "", usage("%s: say which letters: KEYs, filters such as --aggregate, --type or --class, or --all", c.Command.HelpName)
+	case chosen && c.Bool("all"):
+		return s, "", usage("%s: --all goes without KEYs and filters", c.Command.HelpName)
+	case c.Duration("wait") < 0:
+		return s, "", usage("--wait %s: want 0 or more", c.Duration("wait"))
+	}
+	reason, err = readReason(c)
+	return s, reason, err
+}
+
+// find returns the waiting letters that are meant. It answers itself, with none,
+// where there is nothing to do; a KEY without a waiting letter is wrong.
+func (s selection) find(c *cli.Context, pool *pgxpool.Pool) ([]deadReport, error) {
+	q := outboxdb.New(pool)
+	rows, err := q.ListLetters(c.Context, s.letters(c))
+	if err != nil {
+		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Outbox))
+	}
+	if len(rows) == maxListed {
+		return nil, fmt.Errorf("%d letters or more: narrow the filters, for example with --from and --to", maxListed)
+	}
+	found := make(map[string]bool, len(rows))
+	var letters []deadReport
+	for _, v := range rows {
+		l := newDeadReport(v)
+		found[l.Key] = true
+		letters = append(letters, l)
+	}
+	report := &wordReport{Action: c.Command.Name, Letters: []letterOutcome{}, Problems: []string{}}
+	for _, key := range s.keys {
+		if !found[key.String()] {
+			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key))
+		}
+	}
+	if len(report.Problems) == 0 && len(letters) > 0 {
+		return letters, nil
+	}
+	if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
+		return nil, err
+	}
+	return nil, errWrong
+}
+
+// maxWordsAtOnce bounds a transaction of words.
+const maxWordsAtOnce = 500
+
+// say asks, writes the words in small transactions, waits and answers.
+func say(c *cli.Context, pool *pgxpool.Pool, what, reason string, words []*word) error {
+	if err := confirm(c, what); err != nil {
+		return err
+	}
+	for at := 0; at < len(words); at += maxWordsAtOnce {
+		if err := writeWords(c.Context, pool, reason, words[at:min(at+maxWordsAtOnce, len(words))]); err != nil {
+			return fmt.Errorf("%s: %w; the words before this were said: %d of %d", c.Command.HelpName, explainWrite(err), at, len(words))
+		}
+	}
+	report, err := await(c.Context, pool, words, c.Duration("wait"))
+	if err != nil {
+		return fmt.Errorf("the order is given; wait for the relay: %w", explain(err, migrations.Outbox))
+	}
+	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	return report.verdict()
+}
+
+func writeWords(ctx context.Context, pool *pgxpool.Pool, reason string, words []*word) error {
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return insertWords(ctx, outboxdb.New(tx), reason, words) })
+}
+
+func insertWords(ctx context.Context, q *outboxdb.Queries, reason string, words []*word) error {
+	for _, w := range words {
+		id, err := uuid.NewV7()
+		if err != nil {
+			return fmt.Errorf("make a control id: %w", err)
+		}
+		w.control.ControlID, w.control.Reason = id, reason
+		if err := q.InsertControl(ctx, w.control); err != nil {
+			return err
+		}
+	}
+	return nil
+}

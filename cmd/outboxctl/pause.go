@@ -1,0 +1,259 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+func relayFlags() []cli.Flag {
+	return append([]cli.Flag{
+		&cli.StringFlag{Name: "relay", Usage: "the relay called `NAME`; needed where the database has several"},
+		&cli.StringFlag{Name: "slot", Usage: "the relay with slot `NAME`"},
+		outputFlag(),
+	}, dsnFlags()...)
+}
+
+func pauseCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "pause",
+		Usage: "let a relay, or one of its routes, rest",
+		Description: "A paused relay publishes nothing and keeps its place; the server keeps the log for it. While a route is\n" +
+			"paused its events wait in the relay, in their order, and the others go on until that memory is full; then\n" +
+			"everything waits. The word is kept in the database, over restarts, until `outboxctl resume`.",
+		Flags:  append([]cli.Flag{&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`"}}, relayFlags()...),
+		Action: func(c *cli.Context) error { return rest(c, true) },
+	}
+}
+
+func resumeCommand() *cli.Command {
+	return &cli.Command{
+		Name:   "resume",
+		Usage:  "let a paused relay, or one of its routes, go on",
+		Flags:  append([]cli.Flag{&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`; without it the relay goes on, and paused routes stay so"}}, relayFlags()...),
+		Action: func(c *cli.Context) error { return rest(c, false) },
+	}
+}
+
+// wordsReport is the JSON answer of pause and resume: what rests from now on.
+type wordsReport struct {
+	Relay        string   `json:"relay"`
+	Slot         string   `json:"slot"`
+	Paused       bool     `json:"paused"`
+	PausedRoutes []string `json:"paused_routes"`
+	Unknown      []string `json:"not_paused,omitempty"` // routes that were to be resumed
+}
+
+// rest is pause and resume.
+func rest(c *cli.Context, paused bool) error {
+	routes := c.StringSlice("route")
+	if err := relayArguments(c); err != nil {
+		return err
+	}
+	if slices.Contains(routes, "") {
+		return usage("--route is empty; want a topic")
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	state, err := theRelay(c, pool)
+	if err != nil {
+		return err
+	}
+	report, err := setRest(c.Context, outboxdb.New(pool), state.Slot, paused, routes)
+	if err != nil {
+		return fmt.Errorf("%s relay %s: %w", c.Command.Name, state.Relay, explainWrite(err))
+	}
+	for _, route := range routes {
+		if !paused && !slices.Contains(state.PausedRoutes, route) {
+			report.Unknown = append(report.Unknown, route)
+		}
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if len(report.Unknown) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func setRest(ctx context.Context, q *outboxdb.Queries, slot string, paused bool, routes []string) (*wordsReport, error) {
+	var row outboxdb.PauseRow
+	var err error
+	switch {
+	case len(routes) == 0:
+		row, err = q.Pause(ctx, outboxdb.PauseParams{Slot: slot, Paused: paused})
+	case paused:
+		var v outboxdb.PauseRoutesRow
+		v, err = q.PauseRoutes(ctx, outboxdb.PauseRoutesParams{Slot: slot, Routes: routes})
+		row = outboxdb.PauseRow(v)
+	default:
+		var v outboxdb.ResumeRoutesRow
+		v, err = q.ResumeRoutes(ctx, outboxdb.ResumeRoutesParams{Slot: slot, Routes: routes})
+		row = outboxdb.PauseRow(v)
+	}
+	return &wordsReport{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused, PausedRoutes: notNil(row.PausedRoutes)}, err
+}
+
+// relayArguments checks what needs no server.
+func relayArguments(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Command.ArgsUsage == "" && c.Args().Present() {
+		return usage("%s takes no argument, got %q; to name a relay: --relay", c.Command.HelpName, c.Args().First())
+	}
+	if c.String("relay") != "" && c.String("slot") != "" {
+		return usage("--relay and --slot: give one of them")
+	}
+	return nil
+}
+
+// theRelay finds the relay that is meant: the only one, or that of the flags.
+func theRelay(c *cli.Context, pool *pgxpool.Pool) (outboxdb.RelayState, error) {
+	states, err := outboxdb.New(pool).RelayStates(c.Context)
+	if err != nil {
+		return outboxdb.RelayState{}, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
+	}
+	name, slot := c.String("relay"), c.String("slot")
+	var names []string
+	var meant []outboxdb.RelayState
+	for _, v := range states {
+		names = append(names, fmt.Sprintf("%s (slot %s)", v.Relay, v.Slot))
+		if (name == "" || v.Relay == name) && (slot == "" || v.Slot == slot) {
+			meant = append(meant, v)
+		}
+	}
+	switch {
+	case len(states) == 0:
+		return outboxdb.RelayState{}, errors.New("no relay has run on this database yet")
+	case len(meant) == 0:
+		return outboxdb.RelayState{}, usage("no relay %s%s here; there are %s", name, slot, strings.Join(names, ", "))
+	case len(meant) > 1:
+		return outboxdb.RelayState{}, usage("which relay? there are %s; give --relay or --slot", strings.Join(names, ", "))
+	}
+	return meant[0], nil
+}
+
+func (r *wordsReport) print(p *page) {
+	switch {
+	case r.Paused:
+		p.line("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+	default:
+		p.line("relay %s is not paused", r.Relay)
+	}
+	for _, route := range r.PausedRoutes {
+		p.line("route %s is paused", route)
+	}
+	for _, route := range r.Unknown {
+		p.line("! route %s was not paused", route)
+	}
+	p.line("the relay sees it within a second or two, when it is connected")
+}
+
+func skipCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "skip",
+		Usage:     "tell a relay that has halted at an event to leave it out",
+		ArgsUsage: "KEY",
+		Description: "A route with `poison: halt` stops the relay at an event that can never be published; its log and /readyz\n" +
+			"name the key. A halted relay does not read the stream, so that orders about dead letters do not reach it.\n" +
+			"Skipped, the event becomes a discarded dead letter with your reason: `outboxctl replay --dead` can bring it\n" +
+			"back. A relay that is not halted leaves the event out as well, when it comes to it.",
+		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
+		Action: skip,
+	}
+}
+
+// skipReport is the JSON answer of skip.
+type skipReport struct {
+	Key    string      `json:"key"`
+	Relay  string      `json:"relay"`
+	Slot   string      `json:"slot"`
+	Reason string      `json:"reason"`
+	Skip   []uuid.UUID `json:"skip"` // all that this relay is told to leave out
+}
+
+// skip says the word in the relay's state, which a halted relay polls, and
+// beside it an ordinary order to discard: that row keeps who said so and why.
+func skip(c *cli.Context) error {
+	key, err := readOneKey(c)
+	if err != nil {
+		return err
+	}
+	reason, err := readReason(c)
+	if err != nil {
+		return err
+	}
+	if err := relayArguments(c); err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	state, err := theRelay(c, pool)
+	if err != nil {
+		return err
+	}
+	if err := skippable(c, pool, key.UUID(), key.Namespace()); err != nil {
+		return err
+	}
+	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
+		return err
+	}
+	id, namespace := key.UUID(), key.Namespace()
+	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id}}
+	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
+	err = pgx.BeginFunc(c.Context, pool, func(tx pgx.Tx) error {
+		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
+			return err
+		}
+		row, err := outboxdb.New(tx).Skip(c.Context, outboxdb.SkipParams{Slot: state.Slot, Ids: []uuid.UUID{id}})
+		report.Skip = row.Skip
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("skip %s: %w", key, explainWrite(err))
+	}
+	return answer(c, report, report.print)
+}
+
+// skippable refuses a key that the relay cannot be halted at.
+func skippable(c *cli.Context, pool *pgxpool.Pool, id uuid.UUID, namespace string) error {
+	rows, err := outboxdb.New(pool).KeysForReplay(c.Context, []uuid.UUID{id})
+	if err != nil {
+		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+	}
+	if len(rows) == 0 {
+		return nil // a replay's id, or a row of a table that is not ours
+	}
+	switch v := rows[0]; {
+	case v.Namespace != namespace:
+		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, keyText(v.Namespace, id))
+	case v.State == statePublished:
+		return fmt.Errorf("%s was published; no relay halts at it", keyText(namespace, id))
+	case v.State == stateDead:
+		return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", keyText(namespace, id))
+	}
+	return nil
+}
+
+func (r *skipReport) print(p *page) {
+	p.line("relay %s leaves out %s when it comes to it", r.Relay, r.Key)
+	p.line("the relay sees it within a second or two, when it is connected; `outboxctl dead show %s` then has the letter", r.Key)
+}

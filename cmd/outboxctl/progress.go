@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+)
+
+// progress is one line on a terminal that is written over; elsewhere it is
+// silent. It belongs to one goroutine.
+type progress struct {
+	out   io.Writer // nil: silent
+	verb  string
+	total int
+	began time.Time
+	drawn time.Time
+}
+
+// redraw is the least time between two drawings.
+const redraw = 100 * time.Millisecond
+
+func newProgress(out io.Writer, verb string, total int) *progress {
+	p := &progress{verb: verb, total: total, began: time.Now()}
+	if terminal(out) {
+		p.out = out
+	}
+	return p
+}
+
+// show draws how far it is.
+func (p *progress) show(done int) {
+	now := time.Now()
+	if p.out == nil || done < p.total && now.Sub(p.drawn) < redraw {
+		return
+	}
+	p.drawn = now
+	left := ""
+	if took := now.Sub(p.began); done > 0 && done < p.total {
+		left = fmt.Sprintf(", %s left", (took * time.Duration(p.total-done) / time.Duration(done)).Round(time.Second))
+	}
+	fmt.Fprintf(p.out, "\r%s %d of %d (%d %%)%s\x1b[K", p.verb, done, p.total, done*100/max(p.total, 1), left) //nolint:errcheck // a terminal that is gone
+}
+
+// end leaves the line as it is.
+func (p *progress) end() {
+	if p.out != nil {
+		fmt.Fprintln(p.out) //nolint:errcheck // a terminal that is gone
+	}
+}
+
+// pacer holds a rate. Time that was lost is not made up for by a burst.
+type pacer struct {
+	rate int // a second
+	next time.Time
+}
+
+// wait returns when n more may be done, or the context's error.
+func (p *pacer) wait(ctx context.Context, n int) error {
+	now := time.Now()
+	if p.next.Before(now) {
+		p.next = now
+	}
+	due := p.next
+	p.next = due.Add(time.Duration(float64(n) / float64(p.rate) * float64(time.Second)))
+	timer := time.NewTimer(time.Until(due))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

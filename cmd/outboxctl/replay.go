@@ -1,0 +1,239 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/migrations"
+)
+
+const (
+	modeRedeliver = "redeliver"
+	modeReprocess = "reprocess"
+	// maxRate is beyond what one session inserts.
+	maxRate = 100_000
+	// maxReplayed bounds the memory for ids, at 24 bytes each.
+	maxReplayed = 5_000_000
+)
+
+func replayCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "replay",
+		Usage:     "publish events again that were published before",
+		ArgsUsage: "[KEY…]",
+		Description: "Says first how many events are meant, and asks. Every event goes out under its own key and with a replay-id;\n" +
+			"a consumer group applies it only if it has not yet, unless --reprocess names the group. The rows in\n" +
+			"onceward.replays say who asked for it, when and why. A replay is outside the order of its aggregate.\n\n" +
+			"What is pending or dead is left out: the one comes by itself, the other by `outboxctl dead retry`, in its\n" +
+			"place. With --dead it is the other way round: the events of letters that were discarded go out; those of\n" +
+			"letters that wait too, but only to another --topic, since a copy ahead of its turn would break the order.\n\n" +
+			"Interrupted, it says how far it came; --after goes on from there.",
+		Flags: append(append([]cli.Flag{
+			&cli.BoolFlag{Name: "dead", Usage: "the events of discarded dead letters (with --topic: of all) instead of published ones"},
+			&cli.StringFlag{Name: "topic", Usage: "to `TOPIC` instead of where the event's route leads"},
+			&cli.StringFlag{Name: "reprocess", Usage: "consumer `GROUP` applies them again, though it has applied them"},
+			reasonFlag(),
+			&cli.IntFlag{Name: "rate", Value: 1000, Usage: "at most `N` events a second"},
+			&cli.Int64Flag{Name: "after", Usage: "go on with what was written after row `SEQ`, which an interrupted replay named"},
+			configFlag(),
+			&cli.StringSliceFlag{Name: "brokers", Usage: "ask the cluster at `HOST:PORT`, without TLS, whether --topic is compacted; --config says it of every route"},
+			&cli.BoolFlag{Name: "unchecked", Usage: "do not ask Kafka whether a topic is compacted: there an old event must not come after a newer one"},
+			&cli.BoolFlag{Name: "dry-run", Usage: "only say what would be replayed"},
+			yesFlag(), outputFlag(),
+		}, selectionFlags("written")...), dsnFlags()...),
+		Action: replay,
+	}
+}
+
+// replayOrder is what was asked for.
+type replayOrder struct {
+	selection
+	dead      bool
+	topic     string
+	group     string // to reprocess; empty: redeliver
+	reason    string
+	rate      int
+	after     int64
+	dryRun    bool
+	unchecked bool
+	kafka     whereabouts
+}
+
+// replayResult is the JSON answer of replay.
+type replayResult struct {
+	DryRun    bool         `json:"dry_run"`
+	Mode      string       `json:"mode"`
+	Group     string       `json:"replay_group,omitempty"`
+	Topic     string       `json:"topic,omitempty"` // empty: by the routes
+	Reason    string       `json:"reason,omitempty"`
+	Selected  int          `json:"selected"`
+	Requested int          `json:"requested"`
+	Gone      int          `json:"gone"` // between count and request
+	LastSeq   int64        `json:"last_seq"`
+	Kinds     []kindReport `json:"kinds"`
+	LeftOut   []leftReport `json:"left_out"`
+	Problems  []string     `json:"problems"` // why nothing is replayed
+}
+
+// kindReport counts events that take one route.
+type kindReport struct {
+	Namespace     string `json:"namespace"`
+	AggregateType string `json:"aggregate_type"`
+	EventType     string `json:"event_type"`
+	Events        int64  `json:"events"`
+}
+
+// leftReport counts events of a state that is not replayed.
+type leftReport struct {
+	State  string `json:"state"`
+	Events int64  `json:"events"`
+	Why    string `json:"why"`
+}
+
+func replay(c *cli.Context) error {
+	order, err := readReplay(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	plan, err := order.plan(c.Context, pool)
+	if err != nil {
+		return fmt.Errorf("replay: %w", explain(err, migrations.Outbox))
+	}
+	report := plan.report
+	if len(report.Problems) == 0 && len(plan.events) > 0 {
+		if report.Problems, err = order.overtaking(c.Context, pool, plan); err != nil {
+			return fmt.Errorf("replay: %w", err)
+		}
+	}
+	if len(report.Problems) > 0 || len(plan.events) == 0 || order.dryRun {
+		if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
+			return err
+		}
+		return errWrong
+	}
+	if !c.Bool("yes") {
+		fmt.Fprint(c.App.ErrWriter, report.details()) //nolint:errcheck // the question follows
+	}
+	if err := confirm(c, report.question()); err != nil {
+		return err
+	}
+	failed := order.request(c, pool, plan)
+	return errors.Join(failed, answer(c, report, report.print))
+}
+
+// topicName is what Kafka takes (kafka.common.internals.Topic).
+var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
+
+// readReplay checks what needs no server.
+func readReplay(c *cli.Context) (o replayOrder, err error) {
+	if err := checkOutput(c); err != nil {
+		return o, err
+	}
+	if o.selection, err = readSelection(c); err != nil {
+		return o, err
+	}
+	o.dead, o.topic, o.group = c.Bool("dead"), c.String("topic"), c.String("reprocess")
+	o.rate, o.after, o.dryRun, o.unchecked = c.Int("rate"), c.Int64("after"), c.Bool("dry-run"), c.Bool("unchecked")
+	switch {
+	case len(o.keys) == 0 && !o.filtered() && !o.dead:
+		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", keyExample)
+	case o.topic != "" && !writableTopic(o.topic):
+		return o, usage("--topic %q: want 1 to 249 of a-z, A-Z, 0-9, ., _ and -, and no internal topic", o.topic)
+	case c.IsSet("reprocess") && (o.group == "" || len(o.group) > 255):
+		return o, usage("--reprocess %q: want the name of a consumer group", o.group)
+	case o.rate < 1 || o.rate > maxRate:
+		return o, usage("--rate %d: want 1 to %d events a second", o.rate, maxRate)
+	case o.after < 0:
+		return o, usage("--after %d: want the number of a row", o.after)
+	}
+	if !o.dryRun {
+		if o.reason, err = readReason(c); err != nil {
+			return o, err
+		}
+	}
+	return o, o.readKafka(c)
+}
+
+func writableTopic(name string) bool {
+	return topicName.MatchString(name) && name != "." && name != ".." && !strings.HasPrefix(name, "__")
+}
+
+// readKafka finds out whom to ask about the topics, unless nobody is to be.
+func (o *replayOrder) readKafka(c *cli.Context) (err error) {
+	if o.unchecked {
+		return nil
+	}
+	brokers := len(c.StringSlice("brokers")) > 0
+	switch {
+	case c.String("config") != "" && brokers:
+		return usage("replay: --config names the brokers; leave --brokers out")
+	case c.String("config") == "" && (!brokers || o.topic == ""):
+		return usage("replay: whether a topic is compacted cannot be told without Kafka; give --config, or --brokers with --topic, " +
+			"or --unchecked if no event of these leads to a compacted topic")
+	}
+	o.kafka, _, err = clusterToAsk(c)
+	return err
+}
+
+func (r *replayResult) question() string {
+	q := fmt.Sprintf("replay %d events", r.Selected)
+	if r.Topic != "" {
+		q += " to topic " + r.Topic
+	}
+	if r.Group != "" {
+		q += ", for group " + r.Group + " to apply them again"
+	}
+	return q
+}
+
+// details is what a person should see before saying yes.
+func (r *replayResult) details() string {
+	p := &page{}
+	r.tables(p)
+	return p.text.String()
+}
+
+func (r *replayResult) tables(p *page) {
+	var kinds, left [][]string
+	for _, k := range r.Kinds {
+		kinds = append(kinds, []string{k.Namespace, k.AggregateType, k.EventType, fmt.Sprint(k.Events)})
+	}
+	for _, l := range r.LeftOut {
+		left = append(left, []string{l.State, fmt.Sprint(l.Events), l.Why})
+	}
+	p.table([]string{"namespace", "aggregate type", "event type", "events"}, kinds)
+	p.table([]string{"left out", "events", "why"}, left)
+}
+
+func (r *replayResult) print(p *page) {
+	switch {
+	case len(r.Problems) > 0:
+		for _, problem := range r.Problems {
+			p.line("! %s", problem)
+		}
+		p.line("nothing was replayed")
+	case r.Selected == 0:
+		p.line("no event to replay")
+		r.tables(p)
+	case r.DryRun:
+		p.line("would %s", r.question())
+		r.tables(p)
+	default:
+		p.line("asked for the replay of %d of %d events (%s), up to row %d", r.Requested, r.Selected, r.Mode, r.LastSeq)
+		if r.Gone > 0 {
+			p.line("%d were gone meanwhile: dropped with their day", r.Gone)
+		}
+		if left := r.Selected - r.Requested - r.Gone; left > 0 {
+			p.line("%d are left; the same command with --after %d goes on", left, r.LastSeq)
+		}
+	}
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// replayPlan is what was found for an order: the events in the order in which
+// they were written.
+type replayPlan struct {
+	events []outboxdb.EventsForReplayRow
+	slots  []string // whose letters may hold the content
+	report *replayResult
+}
+
+// States of letters.
+const (
+	letterOpen      = "open"
+	letterRetrying  = "retrying"
+	letterReplayed  = "replayed"
+	letterDiscarded = "discarded"
+)
+
+// plan finds and counts the events, in one snapshot of the database.
+func (o *replayOrder) plan(ctx context.Context, pool *pgxpool.Pool) (*replayPlan, error) {
+	p := &replayPlan{report: &replayResult{
+		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, LastSeq: o.after,
+		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
+	}}
+	if o.group != "" {
+		p.report.Mode = modeReprocess
+	}
+	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+		q := outboxdb.New(tx)
+		if p.slots, err = q.LetterSlots(ctx); err != nil {
+			return err
+		}
+		switch {
+		case o.dead:
+			return p.readLetters(ctx, q, o)
+		case len(o.keys) > 0:
+			return p.readKeys(ctx, q, o)
+		default:
+			return p.readEvents(ctx, q, o)
+		}
+	})
+	p.report.Selected = len(p.events)
+	return p, err
+}
+
+func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+	counts, err := q.CountForReplay(ctx, outboxdb.CountForReplayParams{
+		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
+		FromTime: o.from, ToTime: o.to, After: o.after,
+	})
+	if err != nil {
+		return err
+	}
+	total := int64(0)
+	for _, v := range counts {
+		if v.State == statePublished {
+			total += v.Events
+			p.count(v.Namespace, v.AggregateType, v.EventType, v.Events)
+		} else {
+			p.leave(v.State, v.Events)
+		}
+	}
+	if total > maxReplayed {
+		return fmt.Errorf("%d events: more than %d at a time; narrow the filters, for example with --from and --to", total, maxReplayed)
+	}
+	p.events, err = q.EventsForReplay(ctx, outboxdb.EventsForReplayParams{
+		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
+		FromTime: o.from, ToTime: o.to, After: o.after, RowLimit: maxReplayed,
+	})
+	return err
+}
+
+// readKeys refuses the whole order for one KEY that cannot be replayed: who
+// names events wants these.
+func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+	rows, err := q.KeysForReplay(ctx, o.ids())
+	if err != nil {
+		return err
+	}
+	found := make(map[uuid.UUID]outboxdb.KeysForReplayRow, len(rows))
+	for _, v := range rows {
+		found[v.ID] = v
+		if v.State == statePublished && v.Seq > o.after {
+			p.add(v.ID, v.Seq)
+			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
+		}
+	}
+	for _, key := range o.keys {
+		switch v, ok := found[key.UUID()]; {
+		case !ok:
+			p.problem("%s has no row: it does not exist, or was dropped with its day; `outboxctl show %s` tells more", key, key)
+		case v.Namespace != key.Namespace():
+			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
+		case v.State != statePublished:
+			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
+		}
+	}
+	return nil
+}
+
+// readLetters takes letters that were discarded and, when the copies go to
+// another topic than the event's own, those that wait.
+func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+	rows, err := q.LettersForReplay(ctx, outboxdb.LettersForReplayParams{
+		States: []string{letterDiscarded, letterOpen, letterRetrying}, Ids: o.ids(),
+		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
+		FromTime: o.from, ToTime: o.to, After: o.after, RowLimit: maxReplayed,
+	})
+	if err != nil {
+		return err
+	}
+	states := make(map[string]string, len(rows))
+	for _, v := range rows {
+		states[keyText(v.Namespace, v.LetterID)] = v.State
+		if v.State == letterDiscarded || v.State == letterOpen && o.topic != "" {
+			p.add(v.LetterID, v.Seq)
+			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
+		} else if len(o.keys) == 0 {
+			p.leave(stateDead, 1)
+		}
+	}
+	for _, key := range o.keys {
+		switch state := states[key.String()]; {
+		case state == "":
+			p.problem("%s has no dead letter that waits or was discarded", key)
+		case state == letterDiscarded || state == letterOpen && o.topic != "":
+		default:
+			p.problem("%s waits as a dead letter: %s", key, leftOut[stateDead])
+		}
+	}
+	return nil
+}
+
+// leftOut says of every state but published why its events are not replayed.
+var leftOut = map[string]string{
+	statePending:   "not published yet as far as a published snapshot tells; it comes by itself",
+	stateDead:      "`outboxctl dead retry` publishes it in its place",
+	stateDiscarded: "an operator discarded it; --dead replays it all the same",
+}
+
+func (p *replayPlan) add(id uuid.UUID, seq int64) {
+	p.events = append(p.events, outboxdb.EventsForReplayRow{ID: id, Seq: seq})
+}
+
+func (p *replayPlan) count(namespace, aggregateType, eventType string, events int64) {
+	kind := kindReport{Namespace: namespace, AggregateType: aggregateType, EventType: eventType}
+	for i := range p.report.Kinds {
+		k := &p.report.Kinds[i]
+		if k.sameAs(kind) {
+			k.Events += events
+			return
+		}
+	}
+	kind.Events = events
+	p.report.Kinds = append(p.report.Kinds, kind)
+}
+
+func (k kindReport) sameAs(other kindReport) bool {
+	k.Events = other.Events
+	return k == other
+}
+
+func (p *replayPlan) leave(state string, events int64) {
+	for i := range p.report.LeftOut {
+		if p.report.LeftOut[i].State == state {
+			p.report.LeftOut[i].Events += events
+			return
+		}
+	}
+	p.report.LeftOut = append(p.report.LeftOut, leftReport{State: state, Events: events, Why: leftOut[state]})
+}
+
+func (p *replayPlan) problem(format string, args ...any) {
+	p.report.Problems = append(p.report.Problems, fmt.Sprintf(format, args...))
+}
