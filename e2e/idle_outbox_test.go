@@ -36,7 +36,7 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 		}
 		require.Less(t, most, int64(4*part), "the server kept a part of it at any time")
 		ticks := scalar[int64](w, `SELECT tick FROM onceward.relay_state`) - tick
-		require.LessOrEqual(t, ticks, int64(size>>20)+2, "one checkpoint per MiB of foreign log at most")
+		require.LessOrEqual(t, ticks, int64(size>>20)+4, "one checkpoint per MiB of foreign log at most, and those that follow by time")
 		lag, kept := w.slotBytes()
 		position := scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
 		looks := watch.count()
@@ -51,4 +51,32 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 		t.Logf("PostgreSQL %s: %d MiB of foreign log, %d idle checkpoints, at the end %d KiB behind and %d KiB kept (%d MiB at most between two looks); %d samples",
 			version, size>>20, ticks, lag>>10, kept>>10, most>>20, watch.samples)
 	})
+}
+
+// TestBurstLeavesNoLog: after a burst nobody writes anything. The server keeps
+// the burst's log only until one idle checkpoint has followed; by its own habits,
+// without CHECKPOINT, and without another checkpoint after that one.
+func TestBurstLeavesNoLog(t *testing.T) {
+	for _, version := range versions {
+		t.Run("PostgreSQL"+version, func(t *testing.T) {
+			t.Parallel()                   // most of it is waiting
+			w := ownWorld(t, version, nil) // whatever others do would be foreign log
+			r := streaming(t, w)
+			require.NoError(t, bulk(t.Context(), w, 0, 40_000, 1000))
+			caughtUp(t, w, r)
+			after := scalar[string](w, `SELECT pg_current_wal_insert_lsn()::text`)
+			_, burst := w.slotBytes()
+			require.Greater(t, burst, int64(40<<20), "the server keeps the burst's log")
+			tick, began := scalar[int64](w, `SELECT tick FROM onceward.relay_state`), time.Now()
+			released := func() bool {
+				return scalar[bool](w, `SELECT restart_lsn >= $1::pg_lsn FROM pg_replication_slots`, after)
+			}
+			eventually(t, "the server lets go of the burst's log", 45*time.Second, released)
+			took := time.Since(began)
+			require.LessOrEqual(t, scalar[int64](w, `SELECT tick FROM onceward.relay_state`)-tick, int64(2), "one checkpoint followed, beside one of the last event")
+			_, kept := w.slotBytes()
+			r.stop()
+			t.Logf("PostgreSQL %s: %d MiB of log kept after the burst, %d KiB kept %s later", version, burst>>20, kept>>10, took.Round(time.Second))
+		})
+	}
 }

@@ -28,11 +28,15 @@ var shared struct {
 	kafka    *kafkaserver.Cluster
 	postgres map[string]*pgserver.Server
 	binaries map[string]string // relay by build tags
+	grounds  map[int]*ground   // Kafka behind faults, by the number of brokers
 }
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
 func runTests(m *testing.M) int {
+	if task := os.Getenv(consumerTask); task != "" {
+		return runConsumer(task)
+	}
 	dir, err := os.MkdirTemp("", "onceward-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,6 +52,9 @@ func runTests(m *testing.M) int {
 	}
 	if shared.kafka != nil {
 		errs = append(errs, shared.kafka.Stop(ctx))
+	}
+	for _, g := range shared.grounds {
+		errs = append(errs, g.stop(ctx))
 	}
 	errs = append(errs, os.RemoveAll(dir))
 	for _, err := range errs {
@@ -65,7 +72,7 @@ func kafka(t *testing.T) *kafkaserver.Cluster {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.kafka == nil {
-		c, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Brokers: 1})
+		c, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Brokers: 1, Settings: map[string]string{"group.min.session.timeout.ms": "1000"}})
 		if err != nil {
 			t.Fatal(err)
 		}

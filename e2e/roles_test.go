@@ -20,6 +20,7 @@ const (
 	consumerMaintainerLogin = migrations.DefaultPrefix + "_consumer_maintainer"
 	appLogin                = "shop"    // a writer
 	billingLogin            = "billing" // a consumer
+	operatorLogin           = "support" // an operator
 	loginPassword           = "least privilege"
 )
 
@@ -36,7 +37,7 @@ func (w *world) makeRoles() {
 		"ALTER ROLE " + relayLogin + " LOGIN PASSWORD '" + loginPassword + "'",
 		"ALTER ROLE " + maintainerLogin + " LOGIN PASSWORD '" + loginPassword + "'",
 		"ALTER ROLE " + consumerMaintainerLogin + " LOGIN PASSWORD '" + loginPassword + "'",
-		member(appLogin, migrations.RoleWriter), member(billingLogin, migrations.RoleConsumer),
+		member(appLogin, migrations.RoleWriter), member(billingLogin, migrations.RoleConsumer), member(operatorLogin, migrations.RoleOperator),
 		// Where a service's own tables are, and who may write them, is its own affair.
 		"GRANT CREATE, USAGE ON SCHEMA public TO " + appLogin + ", " + billingLogin,
 	} {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/pgserver"
-	"github.com/onceward/onceward/internal/process"
 )
 
 // startUpDefect is one thing that is wrong before the relay starts.
@@ -64,25 +62,18 @@ func runPrinted(t *testing.T, d *defectiveStart, printed string) {
 	require.NoError(t, err, statement)
 }
 
-var outboxctlCommand = regexp.MustCompile(`outboxctl (migrate up [a-z0-9_ -]+)`)
-
 // runCommand runs the outboxctl command in a printed cure.
 func runCommand(t *testing.T, d *defectiveStart, printed string) {
 	t.Helper()
-	command := outboxctlCommand.FindStringSubmatch(printed)
+	command := printedCommand.FindStringSubmatch(printed)
 	require.NotNil(t, command, printed)
-	binary := filepath.Join(shared.dir, "outboxctl")
-	out, err := process.Run(t.Context(), process.Spec{Path: "go", Args: []string{"build", "-o", binary, "../cmd/outboxctl"}})
-	require.NoError(t, err, out)
-	args := append(strings.Fields(command[1]), "--dsn", d.w.server.DSN(d.w.name))
-	out, err = process.Run(t.Context(), process.Spec{Path: binary, Args: args})
-	require.NoError(t, err, out)
+	outboxctl(t, d.w.server.DSN(d.w.name), strings.Fields(command[1])...)
 	d.grant(t)
 }
 
 func (d *defectiveStart) grant(t *testing.T) {
 	d.sql(t, `GRANT USAGE ON SCHEMA onceward TO {role}`, `GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO {role}`,
-		`GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters TO {role}`)
+		`GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.dead_letters, onceward.control_results TO {role}`)
 }
 
 var startUpDefects = []startUpDefect{
@@ -108,6 +99,7 @@ var startUpDefects = []startUpDefect{
 		d.sql(t, `ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE jsonb USING headers::jsonb`)
 	}},
 	{name: "rights revoked", code: "RIGHTS", spoil: sql(`REVOKE UPDATE ON onceward.relay_state FROM {role}`)},
+	{name: "rights on the results revoked", code: "RIGHTS", spoil: sql(`REVOKE INSERT ON onceward.control_results FROM {role}`)},
 	{name: "schema not usable", code: "RIGHTS", spoil: sql(`REVOKE USAGE ON SCHEMA onceward FROM {role}`)},
 	{name: "no partition", code: "NO_PARTITION", spoil: sql(`DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`), cure: runCommand},
 	{name: "default partition", code: "DEFAULT_PARTITION", spoil: sql(`CREATE TABLE onceward.rest PARTITION OF onceward.outbox DEFAULT`), cure: func(t *testing.T, d *defectiveStart, printed string) {
@@ -118,6 +110,7 @@ var startUpDefects = []startUpDefect{
 	{name: "publication of updates", code: "PUBLICATION_ACTIONS", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET (publish = 'insert, update, delete')`)},
 	{name: "publication of partitions", code: "PUBLICATION_ROOT", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET (publish_via_partition_root = false)`)},
 	{name: "table not published", code: "PUBLICATION_TABLES", spoil: sql(`ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.controls`)},
+	{name: "replays not published", code: "PUBLICATION_TABLES", spoil: sql(`ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.replays`)},
 	{name: "rows filtered", code: "PUBLICATION_TABLES", spoil: sql(`ALTER PUBLICATION onceward_{relay} SET TABLE onceward.outbox WHERE (namespace = 'x'), onceward.replays, onceward.controls`)},
 	{name: "all tables published", code: "PUBLICATION_TABLES", spoil: sql(`DROP PUBLICATION onceward_{relay}`, `CREATE PUBLICATION onceward_{relay} FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`)},
 	{name: "slot not made", code: "SLOT_MISSING", spoil: func(*testing.T, *defectiveStart) {}, more: "SLOT_NEVER"},
@@ -129,6 +122,11 @@ var startUpDefects = []startUpDefect{
 	{name: "slot advanced", code: "SLOT_ADVANCED", spoil: func(t *testing.T, d *defectiveStart) {
 		d.runOnce(t)
 		d.sql(t, `CREATE TABLE foreign_log (x int)`, `SELECT pg_replication_slot_advance('onceward_{relay}', pg_current_wal_lsn())`)
+	}},
+	{name: "slot made anew", code: "SLOT_ADVANCED", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `CREATE TABLE foreign_log (x int)`, `SELECT pg_drop_replication_slot('onceward_{relay}')`,
+			`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'pgoutput')`)
 	}},
 	{name: "restored elsewhere", code: "OTHER_SYSTEM", spoil: func(t *testing.T, d *defectiveStart) {
 		d.runOnce(t)
@@ -145,6 +143,22 @@ var startUpDefects = []startUpDefect{
 	{name: "table out of the publication and back", code: "PUBLICATION_CHANGED", spoil: func(t *testing.T, d *defectiveStart) {
 		d.runOnce(t)
 		d.sql(t, `ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.outbox`, `ALTER PUBLICATION onceward_{relay} ADD TABLE onceward.outbox`)
+	}},
+	{name: "replays out of the publication and back", code: "PUBLICATION_CHANGED", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.replays`, `ALTER PUBLICATION onceward_{relay} ADD TABLE onceward.replays`)
+	}},
+	{name: "controls unpublished after a run", code: "PUBLICATION_TABLES", spoil: func(t *testing.T, d *defectiveStart) {
+		d.runOnce(t)
+		d.sql(t, `ALTER PUBLICATION onceward_{relay} DROP TABLE onceward.controls`)
+	}, cure: func(t *testing.T, d *defectiveStart, printed string) {
+		runPrinted(t, d, printed)
+		// What was asked for meanwhile was not read, and that is said as well.
+		r := d.w.newRelay(d.config(t, ""), "")
+		r.start()
+		printed = r.wait(30 * time.Second)
+		require.Contains(t, printed, "PUBLICATION_CHANGED: ")
+		runPrinted(t, d, printed)
 	}},
 }
 
@@ -193,14 +207,19 @@ func (d *defectiveStart) runOnce(t *testing.T) {
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
 	r.stop()
+	eventually(t, "the server has noticed", 10*time.Second, func() bool {
+		return !scalar[bool](d.w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, d.w.slot())
+	})
+}
+
+func (d *defectiveStart) dropRole(t *testing.T) {
+	_, _ = d.w.pool.Exec(t.Context(), `DROP OWNED BY `+d.role+` CASCADE`)
+	_, err := d.w.pool.Exec(t.Context(), `DROP ROLE `+d.role)
+	require.NoError(t, err)
 }
 
 func (d *defectiveStart) run(t *testing.T, defect startUpDefect) {
-	defer func() {
-		_, _ = d.w.pool.Exec(t.Context(), `DROP OWNED BY `+d.role+` CASCADE`)
-		_, err := d.w.pool.Exec(t.Context(), `DROP ROLE `+d.role)
-		require.NoError(t, err)
-	}()
+	defer d.dropRole(t)
 	defect.spoil(t, d)
 	broken := d.w.newRelay(d.config(t, defect.more), "")
 	broken.start()

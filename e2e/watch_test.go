@@ -3,14 +3,14 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -30,6 +30,7 @@ type positions struct {
 	w       *world
 	looks   atomic.Int64
 	samples int // looks, once it has ended
+	mu      sync.Mutex
 	found   []violation
 	last    sample
 	end     context.CancelFunc
@@ -55,6 +56,19 @@ func (p *positions) stop() *positions {
 	<-p.done
 	p.samples = int(p.looks.Load())
 	return p
+}
+
+// now returns what was found up to now.
+func (p *positions) now() []violation {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.found)
+}
+
+func (p *positions) report(statement, format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.found = append(p.found, violation{statement, fmt.Sprintf(format, args...)})
 }
 
 // count is the number of samples up to now.
@@ -96,10 +110,10 @@ func (p *positions) look(ctx context.Context, conn *pgx.Conn) {
 	}
 	p.looks.Add(1)
 	if s.flushed > s.checkpoint {
-		p.found = append(p.found, violation{confirmAfterDurable, fmt.Sprintf("the slot stands at %d, the checkpoint read after it at %d", s.flushed, s.checkpoint)})
+		p.report(confirmAfterDurable, "the slot stands at %d, the checkpoint read after it at %d", s.flushed, s.checkpoint)
 	}
 	if s.checkpoint < p.last.checkpoint || s.tick < p.last.tick || s.epoch < p.last.epoch {
-		p.found = append(p.found, violation{checkpointMonotone, fmt.Sprintf("%+v, then %+v", p.last, s)})
+		p.report(checkpointMonotone, "%+v, then %+v", p.last, s)
 	}
 	p.last = s
 }
@@ -122,27 +136,20 @@ const memoryBar = 96
 
 var served = regexp.MustCompile(`serving health and metrics.*address=(\S+)`)
 
-// metric reads a value of the relay's /metrics; ok is false when there is none of
-// that name. Labels are ignored.
-func metric(t *testing.T, r *relayProcess, name string) (value float64, ok bool) {
+// adminAddress is where the relay's last process serves its pages.
+func adminAddress(t *testing.T, r *relayProcess) string {
 	t.Helper()
 	addresses := served.FindAllStringSubmatch(r.log(), -1)
 	require.NotEmpty(t, addresses, "the relay says where it serves its metrics")
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+addresses[len(addresses)-1][1]+"/metrics", nil)
-	require.NoError(t, err)
-	answer, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer answer.Body.Close()
-	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
-		rest, found := strings.CutPrefix(lines.Text(), name)
-		if !found || rest == "" || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		value, err = strconv.ParseFloat(rest[strings.LastIndex(rest, " ")+1:], 64)
-		require.NoError(t, err, lines.Text())
-		return value, true
-	}
-	return 0, false
+	return addresses[len(addresses)-1][1]
+}
+
+// metric reads a value of the relay's /metrics, summed over labels; ok is false
+// when there is none of that name.
+func metric(t *testing.T, r *relayProcess, name string) (value float64, ok bool) {
+	t.Helper()
+	value, ok = scrape(t, r)[name]
+	return value, ok
 }
 
 // sessions counts how often the relay took the slot.

@@ -49,8 +49,14 @@ func newWorld(t *testing.T, version string) *world {
 // newWorldOn makes a world on a server of the test's own.
 func newWorldOn(t *testing.T, server *pgserver.Server) *world {
 	t.Helper()
+	return newWorldBetween(t, server, kafka(t).Addrs())
+}
+
+// newWorldBetween makes a world on servers of the caller's choice.
+func newWorldBetween(t *testing.T, server *pgserver.Server, brokers []string) *world {
+	t.Helper()
 	ctx := t.Context()
-	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: server, brokers: kafka(t).Addrs(), partitions: 6}
+	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: server, brokers: brokers, partitions: 6}
 	require.NoError(t, w.superuser(ctx, "CREATE DATABASE "+w.name))
 	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
 	require.NoError(t, err)

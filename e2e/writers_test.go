@@ -35,7 +35,8 @@ type writers struct {
 	seed       uint64
 	count      int // goroutines
 	aggregates int
-	target     int64 // committed events
+	target     int64       // committed events
+	enough     atomic.Bool // ends them before the target
 	namespace  string
 
 	committed atomic.Int64
@@ -47,7 +48,9 @@ type writers struct {
 	// twoPhase makes an eighth of the transactions prepared ones; restarts lets
 	// the writers ride through restarts of the server. See settle_test.go.
 	twoPhase, restarts bool
-	tally              tally
+	// wild makes the load of the tests under faults; see faults_load_test.go.
+	wild  bool
+	tally tally
 }
 
 func (w *writers) run(ctx context.Context) error {
@@ -65,7 +68,7 @@ func (w *writers) run(ctx context.Context) error {
 	for i := range w.count {
 		group.Go(func() error {
 			random := rand.New(rand.NewPCG(w.seed, uint64(i)))
-			for w.committed.Load() < w.target {
+			for w.committed.Load() < w.target && !w.enough.Load() {
 				var a attempt
 				err := w.transaction(ctx, random, i, &a)
 				if err != nil && w.restarts {
@@ -73,6 +76,9 @@ func (w *writers) run(ctx context.Context) error {
 				}
 				if err != nil {
 					return fmt.Errorf("writer %d: %w", i, err)
+				}
+				if w.wild {
+					w.rest(ctx, random)
 				}
 			}
 			return nil
@@ -97,6 +103,10 @@ func (w *writers) transaction(ctx context.Context, random *rand.Rand, writer int
 	for i := range picks {
 		picks[i] = fmt.Sprintf("a-%d", random.IntN(w.aggregates))
 	}
+	if w.wild {
+		picks = w.wildPicks(random, picks)
+		rows = len(picks)
+	}
 	slices.Sort(picks) // locks in one order: no deadlock
 	cut := rows
 	if rows > 3 && random.IntN(4) == 0 {
@@ -112,6 +122,11 @@ func (w *writers) transaction(ctx context.Context, random *rand.Rand, writer int
 			return err
 		}
 		w.remember(lost, "savepoint rolled back")
+	}
+	if w.wild {
+		if err := w.linger(ctx, random, picks); err != nil {
+			return err
+		}
 	}
 	if random.IntN(5) == 0 {
 		w.remember(kept, "transaction rolled back")
@@ -163,6 +178,9 @@ func (w *writers) row(ctx context.Context, tx pgx.Tx, writer int, aggregate stri
 	}
 	if _, err := tx.Exec(ctx, `INSERT INTO business VALUES ($1)`, key.String()); err != nil {
 		return key, err
+	}
+	if w.wild {
+		p.Pad = wildPad(p.N)
 	}
 	body, err := json.Marshal(p)
 	if err != nil {

@@ -25,13 +25,15 @@ func (b broker) data() string       { return filepath.Join(b.dir, "data") }
 func (b broker) properties() string { return filepath.Join(b.dir, "server.properties") }
 func (b broker) log() string        { return filepath.Join(b.dir, "server.log") }
 
-// layOut chooses folders and ports of n brokers.
-func layOut(ctx context.Context, dir string, opts Options) ([]broker, error) {
+// layOut chooses folders and ports of n brokers. The ports are the cluster's until
+// they are released, also while a broker is down.
+func layOut(ctx context.Context, dir string, opts Options) ([]broker, *loopback.Reservation, error) {
 	const listeners = 3
-	ports, err := loopback.Ports(ctx, listeners*opts.Brokers)
+	reserved, err := loopback.Reserve(ctx, listeners*opts.Brokers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	ports := reserved.Ports()
 	brokers := make([]broker, opts.Brokers)
 	for i := range brokers {
 		p := ports[listeners*i:]
@@ -45,7 +47,7 @@ func layOut(ctx context.Context, dir string, opts Options) ([]broker, error) {
 		}
 		brokers[i] = b
 	}
-	return brokers, nil
+	return brokers, reserved, nil
 }
 
 // program is how Java is run for one cluster.

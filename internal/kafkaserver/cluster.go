@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/onceward/onceward/internal/loopback"
 	"github.com/onceward/onceward/internal/process"
 )
 
@@ -26,6 +27,7 @@ type Cluster struct {
 	temporary bool
 	program   program
 	brokers   []broker
+	ports     *loopback.Reservation // of all brokers
 
 	mu    sync.Mutex
 	procs []*process.Process // the last one of each broker, which may have ended
@@ -43,7 +45,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	c := &Cluster{temporary: opts.Dir == "", procs: make([]*process.Process, opts.Brokers)}
 	if err := c.first(ctx, opts); err != nil {
 		c.killAll()
-		return nil, errors.Join(fmt.Errorf("start Kafka %s: %w", opts.Version, err), c.discard())
+		return nil, errors.Join(fmt.Errorf("start Kafka %s: %w", opts.Version, err), c.release(), c.discard())
 	}
 	return c, nil
 }
@@ -57,7 +59,7 @@ func (c *Cluster) first(ctx context.Context, opts Options) error {
 		return err
 	}
 	var err error
-	if c.brokers, err = layOut(ctx, c.dir, opts); err != nil {
+	if c.brokers, c.ports, err = layOut(ctx, c.dir, opts); err != nil {
 		return err
 	}
 	cluster := clusterID()
@@ -156,7 +158,7 @@ func (c *Cluster) StopBroker(ctx context.Context, i int) error {
 func (c *Cluster) Stop(ctx context.Context) error {
 	if c.temporary {
 		c.killAll()
-		return c.discard()
+		return errors.Join(c.release(), c.discard())
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopGrace)
 	defer cancel()
@@ -173,7 +175,15 @@ func (c *Cluster) Stop(ctx context.Context) error {
 			c.Kill(i)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, c.release())...)
+}
+
+// release gives the ports back.
+func (c *Cluster) release() error {
+	if c.ports == nil {
+		return nil
+	}
+	return c.ports.Release()
 }
 
 // killAll kills every broker that was started.

@@ -42,8 +42,9 @@ func lines(t *testing.T, text string) map[string]string {
 
 func TestThreeBrokersKnowOneAnotherAndAdvertiseTheProxy(t *testing.T) {
 	opts := Options{Brokers: 3, Advertise: func(_ int, address string) string { return "proxy-of-" + address }}
-	brokers, err := layOut(t.Context(), "/folder", opts)
+	brokers, reserved, err := layOut(t.Context(), "/folder", opts)
 	require.NoError(t, err)
+	defer func() { require.NoError(t, reserved.Release()) }()
 	seen := map[string]bool{}
 	var voters string
 	for _, b := range brokers {

@@ -31,6 +31,7 @@ type Server struct {
 	detached bool
 	password string
 	port     int
+	ports    *loopback.Reservation // of the port, also while the server is down
 
 	mu   sync.Mutex
 	proc *process.Process // the last one started, which may have ended
@@ -56,7 +57,7 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 	}
 	s := &Server{folder: dir, binaries: binaries, detached: opts.Detached}
 	if err := s.first(ctx, opts.Settings); err != nil {
-		return nil, errors.Join(fmt.Errorf("start PostgreSQL %d: %w", binaries.Major, err), dir.discard())
+		return nil, errors.Join(fmt.Errorf("start PostgreSQL %d: %w", binaries.Major, err), s.release(), dir.discard())
 	}
 	return s, nil
 }
@@ -66,11 +67,11 @@ func (s *Server) first(ctx context.Context, settings map[string]string) error {
 	if err := s.folder.user.Reach(s.binaries.Dir); err != nil {
 		return err
 	}
-	ports, err := loopback.Ports(ctx, 1)
-	if err != nil {
+	var err error
+	if s.ports, err = loopback.Reserve(ctx, 1); err != nil {
 		return err
 	}
-	s.port = ports[0]
+	s.port = s.ports.Ports()[0]
 	if s.password, err = s.folder.prepare(ctx, s.binaries); err != nil {
 		return err
 	}
@@ -182,12 +183,20 @@ func (s *Server) Restart(ctx context.Context, mode Mode) error {
 // temporary one. The server cannot be started again. When ctx ends before the
 // shutdown, the server is killed, the folder goes all the same, and the error says so.
 func (s *Server) Stop(ctx context.Context) error {
-	return errors.Join(s.Halt(ctx, Fast), s.folder.discard())
+	return errors.Join(s.Halt(ctx, Fast), s.release(), s.folder.discard())
 }
 
 // StopImmediate is [Server.Stop] by an immediate shutdown.
 func (s *Server) StopImmediate(ctx context.Context) error {
-	return errors.Join(s.Halt(ctx, Immediate), s.folder.discard())
+	return errors.Join(s.Halt(ctx, Immediate), s.release(), s.folder.discard())
+}
+
+// release gives the port back.
+func (s *Server) release() error {
+	if s.ports == nil {
+		return nil
+	}
+	return s.ports.Release()
 }
 
 // DSN returns the superuser's connection string for a database, with its

@@ -167,7 +167,7 @@ func (s *stack) install(ctx context.Context, postgres *pgserver.Server) error {
 		}
 		for _, command := range [][]string{{"roles", "--apply"}, up} {
 			args := append([]string{"run", "./cmd/outboxctl", "migrate"}, command...)
-			args = append(args, "--side", side.side, "--dsn-file", s.path(side.file))
+			args = append(args, "--side", side.side, "--dsn-file", s.path(side.file), "--insecure")
 			if _, err := process.Run(ctx, process.Spec{Path: "go", Args: args}); err != nil {
 				return fmt.Errorf("install the tables of the %s side (run this in the repository's folder): %w", side.side, err)
 			}

@@ -1,0 +1,261 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/saramagroup"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// consumerTask is the variable that makes the test binary a consumer: a process
+// of its own, which can be killed.
+const consumerTask = "ONCEWARD_E2E_CONSUMER"
+
+// task is what a consumer process has to do.
+type task struct {
+	DSN     string
+	Brokers []string
+	Topic   string
+	Group   string // of the claims
+	Kafka   string // group in Kafka; another one reads the whole topic again
+	Seed    uint64
+	Fail    int    // percent of the attempts that fail, or kill their connection
+	Crash   string // the point at which the process kills itself, once
+}
+
+// body is the payload of the events. Dead ones can never be applied.
+type body struct {
+	N    int  `json:"n"`
+	Dead bool `json:"dead,omitempty"`
+}
+
+// runConsumer is the main function of a consumer process.
+func runConsumer(text string) int {
+	var c consumerProgram
+	if err := json.Unmarshal([]byte(text), &c.task); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 2
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := c.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// consumerProgram applies events of four types in the four ways there are.
+type consumerProgram struct {
+	task
+	pool      *pgxpool.Pool
+	processor *consumer.Processor
+	draws     atomic.Uint64
+}
+
+func (c *consumerProgram) run(ctx context.Context) error {
+	conf, err := pgxpool.ParseConfig(c.DSN)
+	if err != nil {
+		return err
+	}
+	conf.MaxConns = 12
+	if c.pool, err = pgxpool.NewWithConfig(ctx, conf); err != nil {
+		return err
+	}
+	defer c.pool.Close()
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	for c.processor == nil {
+		c.processor, err = consumer.New(ctx, consumer.Config{
+			Group: c.Group, DB: c.pool, LockTimeout: 2 * time.Second, SessionTimeout: 3 * time.Second, Retry: consumer.Retry{MaxAttempts: -1},
+		})
+		if err != nil && ctx.Err() != nil {
+			return nil
+		}
+	}
+	r := consumer.NewRouter(c.processor)
+	r.Tx("Tx", c.apply)
+	r.Batch("Batch", consumer.BatchOptions{Max: 50}, c.apply)
+	r.BatchSet("Set", consumer.BatchOptions{Max: 30}, func(ctx context.Context, tx pgx.Tx, evs []consumer.Event) error {
+		for _, ev := range evs {
+			if err := c.apply(ctx, tx, ev); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.Func("Call", c.call)
+	return saramagroup.Run(ctx, c.Brokers, &tapped{Router: r, program: c}, saramagroup.Config{
+		Topics: []string{c.Topic}, Insecure: true, Logger: log, Concurrency: 4, SessionTimeout: 2 * time.Second,
+		RetryMin: 5 * time.Millisecond, RetryMax: 200 * time.Millisecond, CommitInterval: 100 * time.Millisecond,
+	})
+}
+
+// crash kills the process at the named point, as kill -9 does.
+func (c *consumerProgram) crash(point string) {
+	if c.Crash == point {
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	}
+}
+
+// chance draws reproducibly per process.
+func (c *consumerProgram) chance(percent int) bool {
+	n := c.draws.Add(1)
+	return rand.New(rand.NewPCG(c.Seed, n)).IntN(100) < percent
+}
+
+var errUnlucky = errors.New("fails on purpose")
+
+// apply writes the effect; after it an attempt may fail in one of several ways.
+func (c *consumerProgram) apply(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+	c.crash("after claim")
+	if _, err := tx.Exec(ctx, `INSERT INTO effects (key, pid) VALUES ($1, $2)`, ev.Key.String(), os.Getpid()); err != nil {
+		return err
+	}
+	var b body
+	if err := json.Unmarshal(ev.Payload, &b); err != nil || b.Dead {
+		return consumer.DeadLetter(errors.Join(errUnlucky, err))
+	}
+	c.crash("after handler")
+	if c.Crash == "commit unknown" {
+		// The commit waits in a deferred trigger while the process dies.
+		if _, err := tx.Exec(ctx, `INSERT INTO slow VALUES ($1)`, ev.Key.String()); err != nil {
+			return err
+		}
+		time.AfterFunc(300*time.Millisecond, func() { c.crash("commit unknown") })
+	}
+	switch {
+	case !c.chance(c.Fail):
+		return nil
+	case c.chance(30):
+		_, err := tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+		return err
+	case c.chance(20):
+		panic(errUnlucky)
+	}
+	return errUnlucky
+}
+
+// call charges through a provider that remembers keys, behind a fence.
+func (c *consumerProgram) call(ctx context.Context, ev consumer.Event) error {
+	_, err := consumer.Fence(ctx, c.processor, ev, consumer.Effect[string]{
+		Name: "charge", Lease: 2 * time.Second,
+		Do: func(ctx context.Context, call consumer.Call) (string, error) {
+			c.crash("after PENDING")
+			var b body
+			if err := json.Unmarshal(ev.Payload, &b); err != nil || b.Dead {
+				return "", consumer.DeadLetter(errors.Join(errUnlucky, err))
+			}
+			if c.chance(c.Fail) {
+				return "", errUnlucky
+			}
+			_, err := c.pool.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, call.Key)
+			c.crash("after provider")
+			if err == nil && c.chance(c.Fail) {
+				return "", errUnlucky // the answer is lost
+			}
+			return call.Key, err
+		},
+		Commit: func(ctx context.Context, tx pgx.Tx, _ string) error {
+			_, err := tx.Exec(ctx, `INSERT INTO effects (key, pid) VALUES ($1, $2)`, ev.Key.String(), os.Getpid())
+			c.crash("before COMPLETE")
+			return err
+		},
+	})
+	return err
+}
+
+// tapped is the router as the group sees it, with points to crash at, and in a
+// Kafka group of its own.
+type tapped struct {
+	*consumer.Router
+	program *consumerProgram
+}
+
+func (t *tapped) Group() string { return t.program.Kafka }
+
+func (t *tapped) HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {
+	t.program.crash("before claim")
+	outcome, err := t.Router.HandleRecord(ctx, rec)
+	t.program.crash("after commit")
+	return outcome, err
+}
+
+func (t *tapped) HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery {
+	t.program.crash("before claim")
+	deliveries := t.Router.HandleRecords(ctx, recs)
+	t.program.crash("after commit")
+	return deliveries
+}
+
+func (t *tapped) SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error {
+	t.program.crash("before mark")
+	err := t.Router.SaveProgress(ctx, history, marks)
+	t.program.crash("before offset flush")
+	return err
+}
+
+// consumerProcess is a consumer that can be killed.
+type consumerProcess struct {
+	t       *testing.T
+	task    task
+	log     string
+	process *process.Process
+}
+
+func newConsumerProcess(t *testing.T, of task) *consumerProcess {
+	t.Helper()
+	c := &consumerProcess{t: t, task: of, log: filepath.Join(t.TempDir(), "consumer.log")}
+	t.Cleanup(func() {
+		if c.process != nil {
+			c.process.Kill()
+		}
+		if t.Failed() {
+			t.Log(process.Tail(c.log))
+		}
+	})
+	return c
+}
+
+func (c *consumerProcess) start() {
+	c.t.Helper()
+	binary, err := os.Executable()
+	require.NoError(c.t, err)
+	text, err := json.Marshal(c.task)
+	require.NoError(c.t, err)
+	c.process, err = process.Start(process.Spec{Path: binary, Env: []string{consumerTask + "=" + string(text)}, LogFile: c.log, DeathSignal: syscall.SIGKILL})
+	require.NoError(c.t, err)
+}
+
+func (c *consumerProcess) kill() {
+	c.process.Kill()
+	c.process = nil
+}
+
+func (c *consumerProcess) stop() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(c.t, c.process.Stop(ctx, syscall.SIGTERM))
+	require.NoError(c.t, c.process.Err())
+	c.process = nil
+}

@@ -1,0 +1,107 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"math"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/process"
+)
+
+// TestNoDefectInProduction: a binary that is built without the tag of the defects
+// has no variable that could switch one on.
+func TestNoDefectInProduction(t *testing.T) {
+	for tags, want := range map[string]bool{"": false, defective: true} {
+		symbols, err := process.Run(t.Context(), process.Spec{Path: "go", Args: []string{"tool", "nm", relayBinary(t, tags)}})
+		require.NoError(t, err)
+		for _, room := range []string{"relay", "cdc"} {
+			require.Equal(t, want, strings.Contains(symbols, "github.com/onceward/onceward/"+room+".defect\n"), "%s, tags %q", room, tags)
+		}
+	}
+}
+
+// injected is a world whose relay streams with a defect.
+func injected(t *testing.T, defect string, config ...string) (*world, *relayProcess) {
+	t.Helper()
+	w := newWorld(t, versions[0])
+	w.execute(`ALTER DATABASE ` + w.name + ` SET wal_sender_timeout = '1s'`)
+	w.install()
+	w.createTopic(nil)
+	w.execute(oneAggregate + `; GRANT ALL ON counters, business TO PUBLIC`)
+	r := w.newRelay(w.config(append([]string{`admin: {listen: "off"}`}, config...)...), defect)
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	return w, r
+}
+
+// TestSinkStallsCatchesDefects: a relay that says nothing while its queue is full
+// does not keep its walsender.
+func TestSinkStallsCatchesDefects(t *testing.T) {
+	w, r := injected(t, "mute-when-full", "queue: {bytes: 64KiB}")
+	caughtUp(t, w, r)
+	walsender := scalar[int](w, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+	resume := stall(t)
+	defer resume()
+	require.NoError(t, bulk(t.Context(), w, 0, 2000, 1000))
+	eventually(t, "the walsender is another, or none", 30*time.Second, func() bool {
+		return scalar[int](w, `SELECT coalesce(active_pid, 0) FROM pg_replication_slots WHERE slot_name = $1`, w.slot()) != walsender
+	})
+}
+
+// TestMuteWalsenderCatchesDefects: a relay that waits for less than
+// wal_sender_timeout begins again and again.
+func TestMuteWalsenderCatchesDefects(t *testing.T) {
+	w, r := injected(t, "impatient")
+	caughtUp(t, w, r)
+	w.execute(`CREATE UNLOGGED TABLE large AS SELECT i FROM generate_series(1, 2000000) i`)
+	w.execute(`ALTER TABLE large SET LOGGED, ALTER i TYPE bigint`)
+	eventually(t, "more sessions than TestMuteWalsender allows", time.Minute, func() bool { return sessions(r) > 2 })
+}
+
+// TestSchemaChangesCatchDefects: a relay that looks for the columns where they
+// were misreads a row, or cannot read it.
+func TestSchemaChangesCatchDefects(t *testing.T) {
+	w, r := injected(t, "columns-by-place", "checkpoint_interval: 20ms")
+	caughtUp(t, w, r)
+	for _, sql := range harmless {
+		w.alter(sql)
+		writeOne(t, w)
+	}
+	log := r.wait(30 * time.Second) // TestSchemaChangesMidStream wants it to catch up
+	require.Contains(t, log, "decode")
+}
+
+// TestPauseByStopCatchesDefects: a relay that wakes after another has taken over,
+// and writes its checkpoint all the same.
+func TestPauseByStopCatchesDefects(t *testing.T) {
+	w, first := injected(t, "no-epoch", "checkpoint_interval: 20ms")
+	w.execute(`DROP TABLE counters, business`) // the writers make their own
+	watch := watchPositions(t, w)
+	load := &writers{pool: w.app, seed: 8, count: 4, aggregates: 40, target: math.MaxInt64, namespace: w.name}
+	written := make(chan error, 1)
+	go func() { written <- load.run(t.Context()) }()
+	waitFor(t, load, written, 1000)
+	back := func() bool { return strings.Contains(summary(watch.now()), checkpointMonotone) }
+	for tries := 1; !back(); tries++ { // whether it has something to write when it wakes is chance
+		require.Less(t, tries, 10, "nobody noticed")
+		ended := strings.Count(first.log(), "session ended")
+		require.NoError(t, first.process.Signal(syscall.SIGSTOP))
+		second := startTwin(t, w, "checkpoint_interval: 20ms")
+		eventually(t, "the twin takes over", 15*time.Second, func() bool { return second.logs("slot taken") })
+		tick := scalar[int64](w, `SELECT tick FROM onceward.relay_state`)
+		eventually(t, "the twin publishes", time.Minute, func() bool { return scalar[int64](w, `SELECT tick FROM onceward.relay_state`) > tick+5 })
+		require.NoError(t, first.process.Signal(syscall.SIGCONT))
+		eventually(t, "the first has noticed", 30*time.Second, func() bool { return strings.Count(first.log(), "session ended") > ended })
+		second.kill()
+		streamed := sessions(first)
+		eventually(t, "the first is back", 30*time.Second, func() bool { return sessions(first) > streamed || back() })
+	}
+	load.enough.Store(true)
+	require.NoError(t, <-written)
+}

@@ -1,0 +1,128 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"math"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/internal/kafkaproxy"
+)
+
+// TestStandbyNeverFences: a second relay beside a healthy one in exactly-once
+// mode tries for the slot again and again, is restarted and killed, and never
+// asks Kafka for a producer: that would fence the holder, who has the slot.
+func TestStandbyNeverFences(t *testing.T) {
+	a := newArena(t, "18", 1)
+	network := a.ground.network
+	holder, standby := a.relay("holder", "", exactlyOnce(time.Minute)), a.relay("standby", "", exactlyOnce(time.Minute))
+	a.streams(holder)
+	load := startWild(a, 12)
+	began := network.Seen(initProducer, "holder")
+	for restarts := range 3 {
+		standby.start()
+		tries := (restarts + 1) * 2
+		eventually(t, "the standby tries for the slot", 30*time.Second, func() bool { return a.refusals() >= tries })
+		if restarts == 1 {
+			standby.stop()
+		} else {
+			standby.kill()
+		}
+	}
+	load.stop()
+	require.Zero(t, network.Seen(initProducer, "standby"), "a standby asks for no producer")
+	require.Equal(t, began, network.Seen(initProducer, "holder"), "and the holder keeps its own")
+	require.Equal(t, 1, sessions(holder))
+	require.NotContains(t, holder.log(), "fenced")
+	a.confirmed(time.Minute)
+	holder.stop()
+	events := a.requireOnce(load.ghosts())
+	t.Logf("%d tries of a standby, killed, stopped and killed: no producer of its own, one session and one producer of the holder; %d events, each once",
+		a.refusals(), events)
+}
+
+// refusals counts how often a standby was told that the slot has a holder, which
+// the server logs with the name of the slot.
+func (a *arena) refusals() int {
+	text, err := os.ReadFile(a.server.LogFile())
+	require.NoError(a.t, err)
+	return strings.Count(string(text), `replication slot "`+a.slot()+`" is active for PID`)
+}
+
+// TestStoppedPastItsTransactionTimeout: a lone relay stops in its tracks with a
+// transaction open until Kafka has aborted that, and goes on by itself.
+func TestStoppedPastItsTransactionTimeout(t *testing.T) {
+	a := newArena(t, "15", 1)
+	r := a.relay("relay", "", exactlyOnce(time.Second))
+	a.streams(r)
+	load := startWild(a, 13)
+	client := a.ground.behind(t)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for range 2 {
+		commit := a.ground.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Break, Times: 1})
+		open := a.ground.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.TxnOffsetCommit, Action: kafkaproxy.Hold, Times: 1})
+		require.NoError(t, open.Wait(ctx, 1))
+		require.NoError(t, r.process.Signal(syscall.SIGSTOP))
+		open.Release()
+		commit.Release()
+		eventually(t, "Kafka aborts the transaction", 20*time.Second, func() bool { return a.transactionState(client) == "CompleteAbort" })
+		before := load.writers.committed.Load()
+		eventually(t, "others write meanwhile", 20*time.Second, func() bool { return load.writers.committed.Load() > before+100 })
+		require.NoError(t, r.process.Signal(syscall.SIGCONT))
+		a.confirmed(30 * time.Second)
+	}
+	load.stop()
+	a.confirmed(30 * time.Second)
+	r.stop()
+	events := a.requireOnce(load.ghosts())
+	t.Logf("stopped twice until Kafka had aborted its transaction, went on in %d sessions; %d events, each once", sessions(r), events)
+}
+
+// wildLoad is writers at work.
+type wildLoad struct {
+	writers *writers
+	a       *arena
+	written chan error
+}
+
+func startWild(a *arena, seed uint64) *wildLoad {
+	l := &wildLoad{a: a, written: make(chan error, 1), writers: &writers{
+		pool: a.app, seed: seed, count: 3, aggregates: 60, target: math.MaxInt64, namespace: a.name, wild: true,
+	}}
+	go func() { l.written <- l.writers.run(a.t.Context()) }()
+	eventually(a.t, "events are committed", 30*time.Second, func() bool { return l.writers.committed.Load() > 50 })
+	return l
+}
+
+func (l *wildLoad) stop() {
+	l.a.t.Helper()
+	l.writers.enough.Store(true)
+	require.NoError(l.a.t, <-l.written)
+}
+
+// ghosts may be called after stop.
+func (l *wildLoad) ghosts() map[string]string { return l.writers.ghosts }
+
+// requireOnce demands that read_committed shows every event once and in order,
+// and returns how many there are.
+func (a *arena) requireOnce(ghosts map[string]string) int {
+	a.t.Helper()
+	truth, err := readTruth(a.t.Context(), a.pool)
+	require.NoError(a.t, err)
+	committed := a.read(kgo.ReadCommitted())
+	found, copies := verify(committed, truth, ghosts, a.partitions)
+	require.Empty(a.t, summary(append(found, a.secrets()...)))
+	require.Zero(a.t, copies)
+	require.Len(a.t, committed, len(truth))
+	return len(truth)
+}

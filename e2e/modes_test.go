@@ -1,0 +1,186 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// inMode makes the relay run in a mode, whatever its file says.
+func (r *relayProcess) inMode(mode string) *relayProcess {
+	r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_TOPICS_CREATE=true", "ONCEWARD_TOPICS_REPLICATION_FACTOR=1")
+	return r
+}
+
+// TestExactlyOnceMainJob: through hard kills of the relay, consumers with
+// read_committed see each event once, in order per key, and nothing else.
+func TestExactlyOnceMainJob(t *testing.T) {
+	for _, version := range versions {
+		t.Run("PostgreSQL"+version, func(t *testing.T) {
+			w := newWorld(t, version)
+			w.install()
+			w.createTopic(nil)
+			load := &writers{pool: w.app, seed: 1, count: 8, aggregates: 40, target: 5000, namespace: w.name}
+			r := w.newRelay(w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}"), "").inMode("exactly-once")
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			written := make(chan error, 1)
+			go func() { written <- load.run(t.Context()) }()
+			for i := range int64(2) {
+				eventually(t, "the writers go on", time.Minute, func() bool { return load.committed.Load() >= load.target*(i+1)/3 })
+				killInFlight(t, w, r, load)
+				r.start()
+			}
+			require.NoError(t, <-written)
+			caughtUp(t, w, r)
+			r.stop()
+			seen := committedRecords(w)
+			truth, err := readTruth(t.Context(), w.pool)
+			require.NoError(t, err)
+			found, copies := verify(seen, truth, load.ghosts, w.partitions)
+			require.Empty(t, summary(found))
+			require.Zero(t, copies, "read_committed shows each event once")
+			require.Equal(t, "exactly-once", scalar[string](w, `SELECT mode FROM onceward.relay_state`))
+			t.Logf("PostgreSQL %s: %d events, %d records, 0 copies", version, len(truth), len(seen))
+		})
+	}
+}
+
+// TestModesChangeAtTheStart: a relay goes on in the other mode from where it
+// stood, as often as it is told to: out of exactly-once mode after a hard kill
+// with work in flight, and into it after a graceful stop.
+func TestModesChangeAtTheStart(t *testing.T) {
+	w := newWorld(t, versions[0])
+	w.install()
+	w.createTopic(nil)
+	config := w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}")
+	// The first make the business table.
+	load := &writers{pool: w.app, seed: 2, count: 4, aggregates: 20, target: 300, namespace: w.name}
+	written := 0
+	for _, mode := range []string{"exactly-once", "idempotent", "exactly-once", "exactly-once", "idempotent"} {
+		r := w.newRelay(config, "").inMode(mode)
+		r.start()
+		eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+		require.Equal(t, mode, scalar[string](w, `SELECT mode FROM onceward.relay_state`))
+		if written == 0 {
+			require.NoError(t, load.run(t.Context()))
+			written = scalar[int](w, `SELECT count(*) FROM onceward.outbox`)
+		}
+		for range 200 {
+			writeOne(t, w)
+			written++
+		}
+		if mode == "exactly-once" {
+			r.kill() // what was open is aborted, and nothing is published twice
+			continue
+		}
+		caughtUp(t, w, r)
+		written++
+		r.stop()
+	}
+	truth, err := readTruth(t.Context(), w.pool)
+	require.NoError(t, err)
+	require.Len(t, truth, written)
+	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	require.Empty(t, summary(found))
+	require.Zero(t, copies, "no change of the mode publishes twice")
+}
+
+// TestALostCheckpointIsTakenFromRelayState: the offset in Kafka is deleted under
+// a relay that is down.
+func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
+	w := newWorld(t, versions[1])
+	w.install()
+	w.createTopic(nil)
+	load := &writers{pool: w.app, seed: 3, count: 4, aggregates: 20, target: 500, namespace: w.name}
+	r := w.newRelay(w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}"), "").inMode("exactly-once")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	require.NoError(t, load.run(t.Context()))
+	caughtUp(t, w, r)
+	r.stop()
+	group := "onceward-" + scalar[string](w, `SELECT system_identifier || '-' || slot FROM onceward.relay_state`)
+	require.NoError(t, w.admin.DeleteConsumerGroup(group))
+	writeOne(t, w)
+	r.start()
+	caughtUp(t, w, r)
+	require.True(t, r.logs("the checkpoint in Kafka is gone"))
+	r.stop()
+	truth, err := readTruth(t.Context(), w.pool)
+	require.NoError(t, err)
+	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	require.Empty(t, summary(found))
+	require.Zero(t, copies, "relay_state had followed to the end")
+}
+
+// TestAStandbyNeverFencesTheOwner in exactly-once mode: it makes no producer
+// while it has no slot.
+func TestAStandbyNeverFencesTheOwner(t *testing.T) {
+	w := newWorld(t, versions[0])
+	w.install()
+	w.createTopic(nil)
+	config := w.config("checkpoint_interval: 20ms", "admin: {listen: \"off\"}")
+	owner := w.newRelay(config, "").inMode("exactly-once")
+	owner.start()
+	eventually(t, "the owner streams", 30*time.Second, func() bool { return owner.logs("slot taken") })
+	standby := w.newRelay(config, "").inMode("exactly-once")
+	standby.start()
+	eventually(t, "the standby stands by", 30*time.Second, func() bool { return standby.logs("standby: another process holds the slot") })
+	load := &writers{pool: w.app, seed: 4, count: 4, aggregates: 20, target: 2000, namespace: w.name}
+	require.NoError(t, load.run(t.Context()))
+	caughtUp(t, w, owner)
+	require.False(t, owner.logs("session ended"), "nobody disturbed the owner")
+	owner.kill()
+	writeOne(t, w)
+	caughtUp(t, w, standby)
+	standby.stop()
+	truth, err := readTruth(t.Context(), w.pool)
+	require.NoError(t, err)
+	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	require.Empty(t, summary(found))
+	require.Zero(t, copies)
+}
+
+// committedRecords reads what read_committed shows of the topic, from its
+// beginning to its present end, which may be a control record.
+func committedRecords(w *world) []*sarama.ConsumerMessage {
+	w.t.Helper()
+	client, err := sarama.NewClient(w.brokers, kafkaConfig())
+	require.NoError(w.t, err)
+	defer client.Close()
+	left, offsets := map[int32]int64{}, map[int32]kgo.Offset{}
+	for p := range w.partitions {
+		end, err := client.GetOffset(w.topic(), p, sarama.OffsetNewest)
+		require.NoError(w.t, err)
+		if end > 0 {
+			left[p], offsets[p] = end, kgo.NewOffset().AtStart()
+		}
+	}
+	reader, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic(): offsets}))
+	require.NoError(w.t, err)
+	defer reader.Close()
+	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
+	defer cancel()
+	seen := make([][]*sarama.ConsumerMessage, w.partitions)
+	for len(left) > 0 {
+		fetches := reader.PollFetches(ctx)
+		require.NoError(w.t, ctx.Err(), "partitions whose end cannot be read, and their ends: %v", left)
+		fetches.EachRecord(func(r *kgo.Record) {
+			if !r.Attrs.IsControl() {
+				seen[r.Partition] = append(seen[r.Partition], message(r))
+			}
+			if r.Offset >= left[r.Partition]-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+	return slices.Concat(seen...)
+}
