@@ -121,6 +121,14 @@ func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
 	broker := kafka(t).PID(0)
 	require.NoError(t, syscall.Kill(broker, syscall.SIGSTOP))
 	defer func() { require.NoError(t, syscall.Kill(broker, syscall.SIGCONT)) }()
+	readOn(t, w, load)
+	r.kill()
+}
+
+// readOn waits, with Kafka stopped, until the relay has read events that are not
+// acknowledged.
+func readOn(t *testing.T, w *world, load *writers) {
+	t.Helper()
 	before := load.committed.Load()
 	eventually(t, "the writers go on without Kafka", time.Minute, func() bool { return load.committed.Load() >= before+300 })
 	// The relay has read what was committed by now: its walsender has sent it.
@@ -128,7 +136,6 @@ func killInFlight(t *testing.T, w *world, r *relayProcess, load *writers) {
 	eventually(t, "the relay reads on without Kafka", 30*time.Second, func() bool {
 		return scalar[bool](w, `SELECT coalesce(bool_or(sent_lsn >= $1::pg_lsn), false) FROM pg_stat_replication`, sent)
 	})
-	r.kill()
 }
 
 // caughtUp waits until the checkpoint has passed the last commit.

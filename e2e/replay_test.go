@@ -32,11 +32,7 @@ func TestReplay(t *testing.T) {
 		Settings: map[string]string{"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"},
 	})
 	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		require.NoError(t, cluster.Stop(ctx))
-	})
+	stopAtTheEnd(t, cluster)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for _, version := range versions {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {

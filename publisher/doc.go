@@ -10,6 +10,11 @@
 // publishing it again through a new Publisher, from the first unreported event
 // on, keeps the first occurrences of every key in order.
 //
+// In exactly-once mode, of [Transactional]: what was handed over between two
+// commits, and the position of the second, become visible to readers with
+// isolation.level=read_committed together, or never. Whoever begins at the
+// position that a new Transactional finds publishes each event once.
+//
 // # States
 //
 //	running ──first ProducerError──> failed ──Close──> closed
@@ -20,6 +25,32 @@
 // sending the failed one again would put it behind its successors. The gate of
 // wire.go therefore refuses every write from the moment the first error is
 // seen, and the caller makes a new Publisher and rewinds.
+//
+// A Transactional is open or not beside that. Every error of Commit, the end of
+// its ctx included, makes it failed, because the outcome is unknown then: the
+// next one's producer id settles it, and its checkpoint tells it.
+//
+//	idle ──Publish──> open ──Commit──> idle (with a new producer, when anything
+//	  └────────Commit (position alone)──┘    of the commit had to be sent again)
+//	open ──longer than its timeout, any error──> failed
+//	open ──Close──> aborted
+//
+// # Exactly-once, and why so
+//
+//   - The position lies in the transaction, as a group's offset, and is read
+//     after InitProducerID with RequireStable. Reading topics until they seem
+//     to end instead repeats events.
+//   - A request that was sent twice may arrive once more, late, and would then
+//     act on the transaction that is open by then: EndTxn ends it, an offset
+//     takes the place of a newer one. So a producer that has repeated anything
+//     of a commit is replaced, which raises the epoch, before it begins again.
+//     Requests that add partitions are not counted: late, they add a partition
+//     in which nothing was written.
+//   - The replacement fences a relay that has taken over meanwhile. It reads
+//     the checkpoint again, and stands down unless that is its own.
+//   - The gate of wire.go is not what keeps a failed event out of a commit:
+//     sarama refuses the commit once an event has failed. It stays, because no
+//     EndTxn can leave after an error has been seen, whatever sarama thinks.
 //
 // # Who owns what
 //
@@ -48,6 +79,12 @@
 //     was handed over, and its neighbours are not touched.
 //   - Credentials or certificates that are no longer accepted, and anything else
 //     that the producer gives up on: [Publisher.Failed].
+//   - In a transaction nothing is retried for longer than its timeout, since
+//     the coordinator has aborted it by then.
+//   - A rival with the same transactional id, or an abort by the coordinator:
+//     the Transactional fails with [ErrFenced].
+//   - A checkpoint topic that is missing or of the wrong kind:
+//     [CheckpointError] at the start, with the command that mends it.
 //
 // # Files
 //
@@ -55,6 +92,7 @@
 // partition.go, judge.go and classify.go are pure; sarama.go is the only file
 // that builds a sarama.Config; wire.go owns the connections, brokers.go and
 // topics.go the look-ups, place.go and topic.go what an event waits for,
-// producer.go, drain.go and inflight.go its way; transaction.go and those beside
-// it are exactly-once mode.
+// producer.go, drain.go and inflight.go its way; transaction.go, transaction_end.go
+// and transaction_errors.go are exactly-once mode, and coordinator.go,
+// checkpoint.go and offsets.go its start.
 package publisher

@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -354,6 +355,37 @@ func TestNewPartitionsAreUsedOnceTheOldAreDrained(t *testing.T) {
 	require.NotZero(t, at)
 	require.NotEmpty(t, records[at])
 	require.Equal(t, numbers(0, i-1), c.values("shop.order"), "all before the change in the old partition, all after in the new")
+}
+
+// Nothing is placed by the new count while anything placed by the old one is on
+// its way.
+func TestNewPartitionsWaitForWhatIsInFlight(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	cfg := c.config()
+	cfg.TopicRefresh = time.Second
+	p, acks := start(t, cfg)
+	publishNumbered(t, p, "key-2", 0, 0)
+	require.NoError(t, p.Flush(within(t)))
+	// Sent again and again, so that the look-ups on the same connection pass.
+	stuck := c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.Produce}, Err: kerr.NotEnoughReplicas, Count: -1})
+	publishNumbered(t, p, "key-2", 1, 1)
+	c.addPartitions("shop.order", 8)
+	sent := 2
+	require.Eventually(t, func() bool {
+		ctx, cancel := context.WithTimeout(within(t), 100*time.Millisecond)
+		defer cancel()
+		err := p.Publish(ctx, event(uint64(sent), "key-2", fmt.Sprint(sent)))
+		if err == nil {
+			sent++
+		}
+		return errors.Is(err, context.DeadlineExceeded)
+	}, patience, 50*time.Millisecond)
+	require.Len(t, acks.all(), 1)
+	stuck.Remove()
+	publishNumbered(t, p, "key-2", sent, sent)
+	require.NoError(t, p.Flush(within(t)))
+	require.Len(t, c.read("shop.order")[0], sent, "all that was handed over before the change was seen")
+	require.Equal(t, numbers(0, sent), c.values("shop.order"))
 }
 
 // With the policy halt the keys stay where they are: nothing is placed by the

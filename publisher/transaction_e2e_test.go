@@ -212,6 +212,7 @@ func TestExactlyOnceUnderCuts(t *testing.T) {
 	for !l.enough() { // in peace, to settle what is open
 		l.session()
 	}
+	l.bury(within(t))
 	t.Logf("%d commits known, %d sessions, %d rotations, %d faults, %d events", l.commits, l.sessions, l.rotations, nemesis.faults.Load(), l.next)
 	require.GreaterOrEqual(t, l.commits, wantedCommits)
 	require.Positive(t, l.rotations)
@@ -225,6 +226,7 @@ type loop struct {
 	*scene
 	dice   *rand.Rand
 	enough func() bool
+	zombie *publisher.Transactional // the session before, with an open transaction
 
 	next      uint64 // the event to publish next
 	committed uint64 // events of the commits that are known
@@ -233,7 +235,9 @@ type loop struct {
 	rotations uint64
 }
 
-// session publishes until something fails, or it is enough.
+// session publishes until something fails, or it is enough, or at random: then
+// it is forgotten with an open transaction, and tries to commit once the next
+// session has begun.
 func (l *loop) session() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -245,7 +249,13 @@ func (l *loop) session() {
 	pos, _ := p.Checkpoint()
 	require.GreaterOrEqual(l.t, pos.Order, l.committed, "a known commit is never lost")
 	l.next = pos.Order
-	for err == nil && !l.enough() {
+	l.bury(ctx)
+	for left := 3 + l.dice.IntN(60); err == nil && !l.enough(); left-- {
+		if left == 0 {
+			_ = p.Publish(ctx, event(l.next, "a", "never committed"))
+			l.zombie = p
+			return
+		}
 		err = l.transaction(ctx, p)
 	}
 	l.rotations += p.Rotations()
@@ -254,6 +264,17 @@ func (l *loop) session() {
 		require.True(l.t, errors.Is(err, publisher.ErrFailed) || errors.Is(err, publisher.ErrRoute) || errors.Is(err, context.DeadlineExceeded), "%v", err)
 		l.next = l.committed // until the checkpoint says otherwise
 	}
+}
+
+// bury has the session before try its commit, which must be in vain.
+func (l *loop) bury(ctx context.Context) {
+	if l.zombie == nil {
+		return
+	}
+	require.ErrorIs(l.t, l.zombie.Commit(ctx, at(l.next+1000)), publisher.ErrFailed)
+	l.rotations += l.zombie.Rotations()
+	require.NoError(l.t, l.zombie.Close())
+	l.zombie = nil
 }
 
 func (l *loop) transaction(ctx context.Context, p *publisher.Transactional) error {

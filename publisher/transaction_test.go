@@ -174,62 +174,6 @@ func TestRefusedEventsLeaveTheTransactionSound(t *testing.T) {
 	require.Equal(t, []string{"0", "0"}, c.committed("shop.order"))
 }
 
-func TestCheckpointTopicIsChecked(t *testing.T) {
-	refused := func(t *testing.T, c *cluster, cfg publisher.Config) *publisher.CheckpointError {
-		_, err := publisher.NewTransactional(within(t), cfg, oneSlot())
-		require.ErrorIs(t, err, publisher.ErrCheckpoint)
-		var checkpoint *publisher.CheckpointError
-		require.ErrorAs(t, err, &checkpoint)
-		require.Equal(t, publisher.DefaultCheckpointTopic, checkpoint.Topic)
-		require.Contains(t, checkpoint.Cure, "--bootstrap-server "+c.ListenAddrs()[0])
-		return checkpoint
-	}
-	t.Run("missing", func(t *testing.T) {
-		c := newCluster(t)
-		cfg := c.config()
-		cfg.Topics.ReplicationFactor = 2
-		err := refused(t, c, cfg)
-		require.Contains(t, err.Error(), "does not exist")
-		require.Contains(t, err.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+
-			" --create --topic onceward.checkpoint --partitions 1 --replication-factor 2 --config cleanup.policy=compact")
-	})
-	t.Run("three partitions", func(t *testing.T) {
-		c := newCluster(t)
-		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 3, map[string]string{"cleanup.policy": "compact"}))
-		require.Contains(t, refused(t, c, c.config()).Reason, "has 3 partitions, must have 1")
-	})
-	t.Run("not compacted", func(t *testing.T) {
-		c := newCluster(t)
-		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "delete"}))
-		err := refused(t, c, c.config())
-		require.Contains(t, err.Reason, "cleanup.policy = delete")
-		require.Contains(t, err.Cure, "kafka-configs.sh")
-	})
-	t.Run("created", func(t *testing.T) {
-		c := newCluster(t, kfake.NumBrokers(3), kfake.SeedTopics(1, "shop.order"))
-		cfg := c.config()
-		cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: 2}
-		p := startTransactional(t, cfg, oneSlot())
-		info := c.TopicInfo(publisher.DefaultCheckpointTopic)
-		require.Len(t, c.PartitionInfos(publisher.DefaultCheckpointTopic), 1)
-		require.Equal(t, 2, info.NumReplicas)
-		require.Equal(t, "compact", *info.Configs["cleanup.policy"])
-		require.NoError(t, p.Commit(within(t), at(1)))
-	})
-}
-
-func TestUnreadablePolicyIsSaidAndNoReasonToStop(t *testing.T) {
-	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
-	c.checkpointTopic()
-	c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
-	logged := &logLines{}
-	cfg := c.config()
-	cfg.Logger = logged.logger()
-	p := startTransactional(t, cfg, oneSlot())
-	require.NoError(t, p.Commit(within(t), at(1)))
-	require.Equal(t, 1, strings.Count(logged.String(), "DESCRIBE_CONFIGS"))
-}
-
 func TestTransactionConfigIsChecked(t *testing.T) {
 	for want, tx := range map[string]publisher.TransactionConfig{
 		"TransactionConfig.ID":      {Group: "g"},
@@ -337,72 +281,6 @@ func TestFailureInsideATransactionCommitsNothing(t *testing.T) {
 	require.Equal(t, numbers(0, 199), c.committed("shop.order"))
 }
 
-func TestErrorsOfTheCoordinatorAreExplained(t *testing.T) {
-	for _, tc := range []struct {
-		key  kmsg.Key
-		code *kerr.Error
-		want string
-	}{
-		{kmsg.InitProducerID, kerr.InvalidTransactionTimeout, "transaction.max.timeout.ms"},
-		{kmsg.InitProducerID, kerr.TransactionalIDAuthorizationFailed, "--transactional-id onceward-1-orders"},
-		{kmsg.OffsetFetch, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
-		{kmsg.AddOffsetsToTxn, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
-		{kmsg.TxnOffsetCommit, kerr.TopicAuthorizationFailed, "--topic onceward.checkpoint"},
-		{kmsg.EndTxn, kerr.InvalidProducerIDMapping, "transactional.id.expiration.ms"},
-		{kmsg.EndTxn, kerr.ProducerFenced, "taken over"},
-		{kmsg.EndTxn, kerr.InvalidProducerEpoch, "taken over"},
-	} {
-		t.Run(tc.key.Name()+" "+tc.code.Message, func(t *testing.T) {
-			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
-			c.checkpointTopic()
-			c.Fault(kfake.Fault{Keys: []kmsg.Key{tc.key}, Err: tc.code})
-			p, err := publisher.NewTransactional(within(t), c.config(), oneSlot())
-			if err == nil {
-				defer func() { require.NoError(t, p.Close()) }()
-				transact(t, p, "a", 0, 0)
-				err = p.Commit(within(t), at(1))
-			}
-			require.ErrorContains(t, err, tc.want)
-			require.ErrorIs(t, err, sarama.KError(tc.code.Code))
-			require.Equal(t, tc.code == kerr.ProducerFenced || tc.code == kerr.InvalidProducerEpoch, strings.Contains(err.Error(), publisher.ErrFenced.Error()))
-		})
-	}
-}
-
-// What passes is waited for: the coordinator moves, loads, is busy with the
-// transaction before, or has another's offset pending.
-func TestPassingErrorsOfTheCoordinatorAreRiddenOut(t *testing.T) {
-	for _, tc := range []struct {
-		key  kmsg.Key
-		code *kerr.Error
-	}{
-		{kmsg.InitProducerID, kerr.ConcurrentTransactions},
-		{kmsg.OffsetFetch, kerr.UnstableOffsetCommit},
-		{kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress},
-		{kmsg.OffsetFetch, kerr.NotCoordinator},
-		{kmsg.AddPartitionsToTxn, kerr.ConcurrentTransactions},
-		{kmsg.AddOffsetsToTxn, kerr.CoordinatorNotAvailable},
-		{kmsg.TxnOffsetCommit, kerr.CoordinatorLoadInProgress},
-		{kmsg.EndTxn, kerr.ConcurrentTransactions},
-	} {
-		t.Run(tc.key.Name()+" "+tc.code.Message, func(t *testing.T) {
-			c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
-			c.checkpointTopic()
-			fault := c.Fault(kfake.Fault{Keys: []kmsg.Key{tc.key}, Err: tc.code, Count: 3})
-			p := startTransactional(t, c.config(), oneSlot())
-			transact(t, p, "a", 0, 9)
-			require.NoError(t, p.Commit(within(t), at(10)))
-			require.NoError(t, p.Err())
-			require.Positive(t, fault.Hits())
-			atCommit := tc.key == kmsg.AddOffsetsToTxn || tc.key == kmsg.TxnOffsetCommit || tc.key == kmsg.EndTxn
-			require.Equal(t, atCommit, p.Rotations() == 1, "rotations: %d", p.Rotations())
-			transact(t, p, "a", 10, 19)
-			require.NoError(t, p.Commit(within(t), at(20)))
-			require.Equal(t, numbers(0, 19), c.committed("shop.order"))
-		})
-	}
-}
-
 // A zombie that made a new producer has fenced the relay which has the slot by
 // now. It must not publish what it still has in memory.
 func TestARotationAfterATwinsCommitStandsDown(t *testing.T) {
@@ -449,50 +327,6 @@ func TestCommitEndsWithTheTimeout(t *testing.T) {
 	require.ErrorContains(t, p.Err(), "within its timeout of 1s")
 	require.NoError(t, p.Close())
 	require.Less(t, time.Since(begin), 10*time.Second)
-}
-
-// How a Transactional authenticates, and to whom, is what the Publisher does.
-func TestTransactionsUnderSASLWithTheLeastRights(t *testing.T) {
-	allow := func(resource kmsg.ACLResourceType, name string, op kmsg.ACLOperation) kfake.ACL {
-		return kfake.ACL{Resource: resource, Name: name, Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: op, Allow: true}
-	}
-	id := oneSlot().ID
-	rights := []kfake.ACL{
-		allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationWrite),
-		allow(kmsg.ACLResourceTypeTransactionalId, id, kmsg.ACLOperationDescribe),
-		allow(kmsg.ACLResourceTypeGroup, id, kmsg.ACLOperationRead),
-		allow(kmsg.ACLResourceTypeTopic, publisher.DefaultCheckpointTopic, kmsg.ACLOperationRead),
-		allow(kmsg.ACLResourceTypeTopic, publisher.DefaultCheckpointTopic, kmsg.ACLOperationDescribe),
-		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationWrite),
-		allow(kmsg.ACLResourceTypeTopic, "shop.order", kmsg.ACLOperationDescribe),
-	}
-	begin := func(t *testing.T, rights []kfake.ACL) error {
-		c := newCluster(t, kfake.EnableSASL(), kfake.EnableACLs(), kfake.SeedTopics(1, "shop.order"),
-			kfake.Superuser("PLAIN", "admin", "admin"), kfake.User("PLAIN", "relay", "secret", rights...))
-		c.checkpointTopic()
-		cfg := c.config()
-		cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
-		p, err := publisher.NewTransactional(within(t), cfg, oneSlot())
-		if err != nil {
-			return err
-		}
-		defer func() { require.NoError(t, p.Close()) }()
-		if err := p.Publish(within(t), event(1, "a", "1")); err != nil {
-			return err
-		}
-		return p.Commit(within(t), at(1))
-	}
-	require.NoError(t, begin(t, rights))
-	for missing, cure := range map[int]string{
-		0: "--allow-principal User:relay --operation Write --operation Describe --transactional-id " + id,
-		2: "--allow-principal User:relay --operation Read --group " + id,
-		3: "--operation Read --operation Describe",
-		5: "--allow-principal User:relay --operation Write",
-	} {
-		without := append(append([]kfake.ACL(nil), rights[:missing]...), rights[missing+1:]...)
-		err := begin(t, without)
-		require.ErrorContains(t, err, cure, "without %+v", rights[missing])
-	}
 }
 
 // What sarama's defaults would get wrong, and what the brokers are told.

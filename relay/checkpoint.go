@@ -18,13 +18,14 @@ const tickLimit = 30 * time.Second
 // ends with ctx; whole is that of the relay, by which a graceful stop is told
 // from a session that broke.
 func (s *session) checkpoints(ctx, whole context.Context) error {
+	defer s.parting(ctx)
 	tick := time.NewTicker(s.cfg.CheckpointInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return s.parting(ctx)
+			return nil
 		}
 		if err := s.round(ctx, whole); err != nil {
 			return err

@@ -43,21 +43,20 @@ func (s *state) unfenced(ctx context.Context, position pglogrepl.LSN) (tick int6
 }
 
 // parting applies defectNoEpoch to the end of a session: what has ended is written
-// down, though another may own the slot by now.
-func (s *session) parting(ctx context.Context) error {
+// down, though another may own the slot by now. The pump's connection is the one
+// that no statement was cut off on.
+func (s *session) parting(ctx context.Context) {
 	if defect != defectNoEpoch {
-		return nil
+		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
 	defer cancel()
-	if err := s.mode.flush(ctx); err != nil {
-		return err
+	if s.mode.flush(ctx) != nil {
+		return
 	}
-	now, err := s.mode.status()
-	if err != nil {
-		return err
+	if now, err := s.mode.status(); err == nil && now.position > pglogrepl.LSN(s.durable.Load()) {
+		_, _ = s.pumps.unfenced(ctx, now.position)
 	}
-	return s.checkpoint(ctx, now, true)
 }
 
 // patience applies defectImpatient to the limit of silence.

@@ -4,31 +4,64 @@
 //
 // # Guarantee
 //
-// Every event whose transaction committed after the slot was made is published
-// at least once, events of one aggregate in commit order. A position is
-// checkpointed in onceward.relay_state only after everything before it was
-// acknowledged by Kafka, and the slot is confirmed only up to a checkpoint that
-// is durable. A copy that a crash makes has the same key, bytes, partition and
-// headers, but for the header `position`.
+// Every event whose transaction committed after the slot was made ends once:
+// published, kept as a dead letter, or skipped by a recorded word of an operator;
+// events of one aggregate in commit order. How often it is published depends on
+// the mode:
+//
+//   - idempotent: at least once. A position is checkpointed in
+//     onceward.relay_state only after everything before it has ended. A copy that
+//     a crash makes has the same key, bytes, partition and headers, but for the
+//     header position.
+//   - exactly-once: once for consumers with isolation.level=read_committed. Events
+//     and checkpoint are one Kafka transaction; relay_state follows as a lower
+//     bound.
+//
+// In both the slot is confirmed only up to a checkpoint that is durable.
 //
 // # States
 //
 //	connecting ──> streaming ──> stopped
-//	   ^  │            │
-//	   │  ├─> standby ─┤   the slot has another holder; tried again every second
-//	   │  │            │
-//	   └──┴── backoff <┘   a connection broke; tried again, with jitter
+//	   ^  │         │  ^  │
+//	   │  │         v  │  │
+//	   │  │  paused, halted
+//	   │  │               │
+//	   │  ├─> standby ────┤   the slot has another holder; tried again every second
+//	   │  │               │
+//	   └──┴── backoff <───┘   a connection broke; tried again, with jitter
 //
-// and from any state to halted: an error that trying again cannot mend. Run
-// returns it, and the slot's position does not move. A missing or forbidden
-// topic does not end the session: the state is holding, and the event waits.
+// A relay is halted in one of two ways. Where an operator's word is awaited (a
+// poison event whose route says halt, too many parked aggregates) it keeps its
+// slot and polls for the word. An error that trying again cannot mend ends
+// [Relay.Run]. The slot's position moves in neither.
+//
+// A route that is missing, forbidden or paused is no state: its lane is held, and
+// the others go on. A lane is all aggregates of one type, so that an aggregate's
+// events stay in order wherever its route leads. What is held is in memory, in
+// order, up to half of queue.bytes; beyond that everything waits.
 //
 // # Who owns what
 //
 // [Relay.Run] runs one session after the other. A session has one replication
-// connection (of the cdc.Reader's goroutine), one ordinary connection (of the
-// checkpoint's goroutine) and one producer. Whatever breaks, all three are
-// thrown away and the next session starts from the checkpoint: re-sending one
-// failed message would reorder its key. What this process knows to have ended
-// is not published again.
+// connection (of the cdc.Reader's goroutine), one ordinary connection of the
+// checkpoint's goroutine, one of the pump's, which writes letters, and one
+// producer. Whatever breaks, all are thrown away and the next session starts from
+// the checkpoint: re-sending one failed message would reorder its key.
+//
+// # What is not obvious
+//
+//   - The slot is the only arbiter. The epoch, the producer and the checkpoint come
+//     after START_REPLICATION, in this order; a standby that made a producer would
+//     fence the healthy owner.
+//   - What has ended is described by a horizon: an order of transactions, a place
+//     up to which all lanes but the held ones are done, and for each of those where
+//     it waits. An in-process reconnect, a crash in the middle of a transaction and
+//     a held route are all this one rule.
+//   - A control acts again until its transaction has ended, because the letters it
+//     released were opened when the session began; those that are out already are
+//     counted by their index and left out.
+//   - Letters of events that follow a parked aggregate are written together, but
+//     always before a place behind them is committed.
+//   - The tick in relay_state is durable before the checkpoint that carries it: a
+//     database that was put back shows a lower one.
 package relay

@@ -34,7 +34,7 @@ func newEndMetrics(labels prometheus.Labels, counter func(name, help string) pro
 		}),
 		parkedAggregates: gauge("parked_aggregates", "Aggregates whose events wait behind a dead letter."),
 		skippedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "onceward", Name: "events_skipped_total", Help: "Ended, neither published nor parked now: letter (has one already), word (an operator's), control (rows of onceward.controls).",
+			Namespace: "onceward", Name: "events_skipped_total", Help: "Ended, neither published nor parked now: letter (has one), word (an operator's), control (rows of controls).",
 			ConstLabels: labels,
 		}, []string{"reason"}),
 		controls: prometheus.NewCounterVec(prometheus.CounterOpts{

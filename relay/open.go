@@ -85,13 +85,15 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if tx, err = s.change(ctx, row.Mode, &kept, tx); err != nil {
 		return err
 	}
+	start := s.start(kept, row, last)
+	// What began before the start is not read again: a release among it that
+	// has ended must not be opened.
 	s.letters, err = openLetters(ctx, conn, lettersConfig{
-		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: kept.order, maxParked: s.cfg.MaxParkedAggregates,
+		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.order, maxParked: s.cfg.MaxParkedAggregates,
 	})
 	if err != nil {
 		return err
 	}
-	start := s.start(kept, row, last)
 	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
 		return err
 	}

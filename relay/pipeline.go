@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -125,7 +127,7 @@ func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
 	}
 	spoil(batch)
 	for i := range p.steps {
-		if err := p.deal(ctx, p.steps[i]); err != nil {
+		if err := p.deal(ctx, &p.steps[i]); err != nil {
 			return err
 		}
 		p.next = p.steps[i].at.after()
@@ -186,7 +188,7 @@ func (p *pipeline) hadEnded(s *step) bool {
 }
 
 // deal publishes a step, or lets it wait with its lane.
-func (p *pipeline) deal(ctx context.Context, s step) error {
+func (p *pipeline) deal(ctx context.Context, s *step) error {
 	if s.it.Kind != cdc.KindControl {
 		dead, err := p.morgue.ended(ctx, s.id(), s.at.commit)
 		if err != nil {
@@ -199,13 +201,16 @@ func (p *pipeline) deal(ctx context.Context, s step) error {
 	}
 	if p.lanes.any() {
 		if w := p.lanes.find(s.lane()); w != nil {
-			return p.queue(ctx, w, s)
+			return p.queue(ctx, w, *s)
 		}
 	}
-	err := p.deliver(ctx, &s)
+	err := p.deliver(ctx, s)
+	if err == nil {
+		return nil
+	}
 	var route *publisher.RouteError
-	if err != nil && errors.As(err, &route) {
-		return p.hold(ctx, s, route)
+	if errors.As(err, &route) {
+		return p.hold(ctx, *s, route)
 	}
 	return err
 }
@@ -254,7 +259,7 @@ func (p *pipeline) rests(ev publisher.Event) *publisher.RouteError {
 
 func (p *pipeline) event(s *step) publisher.Event {
 	if commit := uint64(s.at.commit); commit != p.commit || p.position == "" {
-		p.commit, p.position = commit, s.at.commit.String()
+		p.commit, p.position = commit, positionText(s.at.commit)
 	}
 	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position}
 	if r := s.it.Replay; r != nil {
@@ -262,6 +267,20 @@ func (p *pipeline) event(s *step) publisher.Event {
 		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}
 	}
 	return ev
+}
+
+// positionText is the position as PostgreSQL writes it, with one allocation.
+func positionText(at pglogrepl.LSN) string {
+	var buf [17]byte
+	text := strconv.AppendUint(buf[:0], uint64(at>>32), 16)
+	text = append(text, '/')
+	text = strconv.AppendUint(text, uint64(at&math.MaxUint32), 16)
+	for i, c := range text {
+		if c >= 'a' {
+			text[i] = c - 'a' + 'A'
+		}
+	}
+	return string(text)
 }
 
 // turn does what is due beside the stream: what waits is tried again, oldest

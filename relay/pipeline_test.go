@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -184,6 +185,12 @@ func TestPumpHandsOverInOrderAndCountsWhatEnded(t *testing.T) {
 	require.EqualValues(t, 100, position(t, p), "0 has not ended")
 	p.acknowledged([]uint64{0})
 	require.EqualValues(t, 400, position(t, p), "nothing in flight: the idle end counts")
+}
+
+func TestPositionsReadAsInPostgreSQL(t *testing.T) {
+	for _, at := range []pglogrepl.LSN{0, 0xab, 0x16B3748, 0xFFFFFFFF, 0x1_00000000, 0xABCDEF01_23456789, math.MaxUint64} {
+		require.Equal(t, at.String(), positionText(at))
+	}
 }
 
 func TestPumpEndsWithTheSourcesError(t *testing.T) {

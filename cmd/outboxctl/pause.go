@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
@@ -162,98 +160,4 @@ func (r *wordsReport) print(p *page) {
 		p.line("! route %s was not paused", route)
 	}
 	p.line("the relay sees it within a second or two, when it is connected")
-}
-
-func skipCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "skip",
-		Usage:     "tell a relay that has halted at an event to leave it out",
-		ArgsUsage: "KEY",
-		Description: "A route with `poison: halt` stops the relay at an event that can never be published; its log and /readyz\n" +
-			"name the key. A halted relay does not read the stream, so that orders about dead letters do not reach it.\n" +
-			"Skipped, the event becomes a discarded dead letter with your reason: `outboxctl replay --dead` can bring it\n" +
-			"back. A relay that is not halted leaves the event out as well, when it comes to it.",
-		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
-		Action: skip,
-	}
-}
-
-// skipReport is the JSON answer of skip.
-type skipReport struct {
-	Key    string      `json:"key"`
-	Relay  string      `json:"relay"`
-	Slot   string      `json:"slot"`
-	Reason string      `json:"reason"`
-	Skip   []uuid.UUID `json:"skip"` // all that this relay is told to leave out
-}
-
-// skip says the word in the relay's state, which a halted relay polls, and
-// beside it an ordinary order to discard: that row keeps who said so and why.
-func skip(c *cli.Context) error {
-	key, err := readOneKey(c)
-	if err != nil {
-		return err
-	}
-	reason, err := readReason(c)
-	if err != nil {
-		return err
-	}
-	if err := relayArguments(c); err != nil {
-		return err
-	}
-	pool, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	state, err := theRelay(c, pool)
-	if err != nil {
-		return err
-	}
-	if err := skippable(c, pool, key.UUID(), key.Namespace()); err != nil {
-		return err
-	}
-	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
-		return err
-	}
-	id, namespace := key.UUID(), key.Namespace()
-	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id}}
-	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
-	err = pgx.BeginFunc(c.Context, pool, func(tx pgx.Tx) error {
-		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
-			return err
-		}
-		row, err := outboxdb.New(tx).Skip(c.Context, outboxdb.SkipParams{Slot: state.Slot, Ids: []uuid.UUID{id}})
-		report.Skip = row.Skip
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("skip %s: %w", key, explainWrite(err))
-	}
-	return answer(c, report, report.print)
-}
-
-// skippable refuses a key that the relay cannot be halted at.
-func skippable(c *cli.Context, pool *pgxpool.Pool, id uuid.UUID, namespace string) error {
-	rows, err := outboxdb.New(pool).KeysForReplay(c.Context, []uuid.UUID{id})
-	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
-	}
-	if len(rows) == 0 {
-		return nil // a replay's id, or a row of a table that is not ours
-	}
-	switch v := rows[0]; {
-	case v.Namespace != namespace:
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, keyText(v.Namespace, id))
-	case v.State == statePublished:
-		return fmt.Errorf("%s was published; no relay halts at it", keyText(namespace, id))
-	case v.State == stateDead:
-		return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", keyText(namespace, id))
-	}
-	return nil
-}
-
-func (r *skipReport) print(p *page) {
-	p.line("relay %s leaves out %s when it comes to it", r.Relay, r.Key)
-	p.line("the relay sees it within a second or two, when it is connected; `outboxctl dead show %s` then has the letter", r.Key)
 }
