@@ -98,6 +98,13 @@ func TestPauseByStopCatchesDefects(t *testing.T) {
 	})
 	load.enough.Store(true)
 	require.NoError(t, <-written)
+	caughtUp(t, w, second)
+	var rest string
+	eventually(t, "the twin rests: what it writes next would hide what the first does", time.Minute, func() bool {
+		before := rest
+		rest = scalar[string](w, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
+		return rest == before
+	})
 	require.NoError(t, first.process.Signal(syscall.SIGCONT))
 	eventually(t, "the checkpoint goes back", 30*time.Second, func() bool { return strings.Contains(summary(watch.now()), checkpointMonotone) })
 }

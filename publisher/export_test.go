@@ -237,3 +237,6 @@ func NewDetachedTransactional(cfg Config, partitions int32) (t *Transactional, s
 	p.producer = begins{}
 	return &Transactional{publisher: p, settings: p.settings, born: time.Now()}, stop, nil
 }
+
+// Written waits until everything handed over is in its partition.
+func (t *Transactional) Written(ctx context.Context) error { return t.publisher.Flush(ctx) }

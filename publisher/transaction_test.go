@@ -220,6 +220,9 @@ func TestTheTwinThatCameFirstIsFenced(t *testing.T) {
 			require.NoError(t, first.Commit(within(t), at(5)))
 			if publish {
 				transact(t, first, "a", 5, 5)
+				// On its way when the transaction ends, kfake would call it a
+				// request in the wrong state (48), before it looks at the epoch.
+				require.NoError(t, first.Written(within(t)))
 			}
 			second := startTransactional(t, c.config(), oneSlot())
 			pos, _ := second.Checkpoint()

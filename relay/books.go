@@ -19,8 +19,9 @@ type books struct {
 
 	mu       sync.Mutex
 	progress *cdc.Progress
-	asked    bool  // somebody asked for a published snapshot
-	err      error // a tag that the sink reported twice
+	owing    uint64 // read and not ended
+	asked    bool   // somebody asked for a published snapshot
+	err      error  // a tag that the sink reported twice
 }
 
 func newBooks(start pglogrepl.LSN, nonce uint64, metrics *Metrics) *books {
@@ -31,9 +32,10 @@ func newBooks(start pglogrepl.LSN, nonce uint64, metrics *Metrics) *books {
 type status struct {
 	position pglogrepl.LSN
 	oldest   time.Time // commit time of the oldest transaction in flight
-	inFlight uint64
-	events   uint64 // read since the start
-	marked   uint64 // the last marker before which everything has ended
+	inFlight uint64    // read since the first that has not ended
+	owing    uint64    // of them, those that have not
+	events   uint64    // read since the start
+	marked   uint64    // the last marker before which everything has ended
 
 	transactions uint64 // that the position has passed
 }
@@ -48,7 +50,7 @@ func (b *books) status() (status, error) {
 // look is status for who holds the lock.
 func (b *books) look() status {
 	return status{
-		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(),
+		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(), owing: b.owing,
 		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
 	}
 }
@@ -57,6 +59,12 @@ func (b *books) look() status {
 func (b *books) end(tag uint64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.close(tag)
+}
+
+// close is end for who holds the lock.
+func (b *books) close(tag uint64) error {
+	b.owing--
 	if defect == defectConfirmEarly {
 		return nil // it was ended when it was read
 	}
@@ -103,10 +111,7 @@ func (b *books) acknowledged(tags []uint64) {
 			continue
 		}
 		n++
-		if defect == defectConfirmEarly {
-			continue // it was ended when it was read
-		}
-		if err := b.progress.End(tag); err != nil && b.err == nil {
+		if err := b.close(tag); err != nil && b.err == nil {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}

@@ -66,10 +66,7 @@ func (m *exactlyOnce) handed(s *step) error {
 		return nil
 	}
 	m.events++
-	if defect == defectConfirmEarly {
-		return nil
-	}
-	return m.progress.End(s.tag)
+	return m.close(s.tag)
 }
 
 func (m *exactlyOnce) released(_ context.Context, s *step) error { return m.end(s.tag) }
@@ -165,6 +162,7 @@ func (m *exactlyOnce) status() (status, error) {
 	now := m.known
 	live := m.look()
 	now.events, now.inFlight, now.oldest = live.events, live.inFlight+uint64(m.open), live.oldest
+	now.owing = live.owing + uint64(m.events)
 	if !m.oldest.IsZero() {
 		now.oldest = m.oldest
 	}

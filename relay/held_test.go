@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
@@ -150,4 +152,85 @@ func TestTheWaitOfALaneGrowsToItsBound(t *testing.T) {
 		waits = append(waits, w.next.Sub(now))
 	}
 	require.Equal(t, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 5e9, 5e9, 5e9}, waits)
+}
+
+// A reconnect of an idempotent session loses nothing, whatever was acknowledged
+// and held.
+func TestAnIdempotentReconnectGoesOnWhereEachLaneStood(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var stream []cdc.Item
+		for i := range rapid.Uint64Range(1, 8).Draw(t, "transactions") {
+			commit := 200 + 20*i
+			for range rapid.IntRange(0, 4).Draw(t, "events") {
+				stream = append(stream, typed(commit, string(rune('a'+rapid.IntRange(0, 2).Draw(t, "type")))))
+			}
+			stream = append(stream, commitAt(lsn(commit)))
+		}
+		var gone atomic.Pointer[[]string]
+		gone.Store(&[]string{})
+		acked := map[uuid.UUID]bool{}
+		began := horizon{order: 100}
+		for last := range 4 {
+			sink := newFakeSink()
+			sink.refuse = missing(&gone)
+			p := testPipeline(sink)
+			p.books.progress, p.began = cdc.NewProgress(began.order), began
+			for _, it := range stream {
+				if it.Commit < began.order {
+					continue
+				}
+				if rapid.IntRange(0, 5).Draw(t, "topics") == 0 && last < 3 {
+					gone.Store(&[]string{string(rune('a' + rapid.IntRange(0, 3).Draw(t, "missing")))})
+				}
+				require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
+			}
+			if last == 3 {
+				gone.Store(&[]string{})
+			}
+			for _, w := range append([]*waiting(nil), p.lanes.all...) {
+				require.NoError(t, p.retry(t.Context(), w))
+			}
+			for _, ev := range sink.got {
+				if last == 3 || rapid.IntRange(0, 3).Draw(t, "acknowledged") > 0 {
+					p.acknowledged([]uint64{ev.Tag})
+					acked[ev.Row.ID] = true
+				}
+			}
+			var err error
+			began, err = p.mode.ended(p)
+			require.NoError(t, err)
+			for _, it := range stream { // the rule never covers what was not acknowledged
+				if it.Row != nil && !acked[it.Row.ID] {
+					s := step{it: &it, at: placeIn(stream, it.Row.ID)}
+					require.False(t, began.ended(s.at, s.lane()), "%s counts as ended", s.at)
+				}
+			}
+		}
+		require.True(t, everyAcked(stream, acked))
+	})
+}
+
+func everyAcked(stream []cdc.Item, acked map[uuid.UUID]bool) bool {
+	for _, it := range stream {
+		if it.Row != nil && !acked[it.Row.ID] {
+			return false
+		}
+	}
+	return true
+}
+
+func placeIn(stream []cdc.Item, id uuid.UUID) (at place) {
+	for _, it := range stream {
+		if it.Row == nil {
+			continue
+		}
+		if it.Commit != at.commit {
+			at = place{commit: it.Commit}
+		}
+		if it.Row.ID == id {
+			return at
+		}
+		at.ordinal++
+	}
+	return at
 }

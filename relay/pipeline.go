@@ -170,6 +170,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 			_ = p.progress.End(s.tag)
 		}
 	}
+	p.owing += uint64(len(p.steps))
 	p.metrics.read(len(p.steps))
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -68,7 +69,17 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		CodeCheckpointBeyondLog: func(b *binding) { b.system.XLogPos = 399 },
 		CodeWentBack:            func(b *binding) { b.row.Tick = 8 },
 		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
+		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.letters = 4, 5 },
+
+		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = owned{}, 8 },
+		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.timeline, b.switched, b.kept.letters = 1, 450, 1 },
+		CodeLettersLost + " knows this process": func(b *binding) { b.last.letters = 1 },
+		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
+			b.kept.timeline, b.switched, b.kept.upto = 1, 400, place{commit: 401, ordinal: 2}
+		},
+		CodeCheckpointBeyondLog + " with a part": func(b *binding) { b.kept.upto = place{commit: 501, ordinal: 2} },
 	} {
+		code, _, _ = strings.Cut(code, " ")
 		b := good()
 		broken(&b)
 		err := b.check()

@@ -141,7 +141,7 @@ func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
 	if now, err := s.mode.status(); err == nil {
-		s.metrics.rewound(now.inFlight)
+		s.metrics.rewound(now.owing)
 	}
 	s.pipeline.holding(nil)
 	s.metrics.holding(nil)
