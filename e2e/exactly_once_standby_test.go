@@ -22,18 +22,17 @@ import (
 // asks Kafka for a producer: that would fence the holder, who has the slot.
 func TestStandbyNeverFences(t *testing.T) {
 	a := newArena(t, "18", 1)
-	network := a.ground.network
 	holder, standby := a.relay("holder", "", exactlyOnce(time.Minute)), a.relay("standby", "", exactlyOnce(time.Minute))
 	a.streams(holder)
 	load := startWild(a, 12)
-	began := network.Seen(initProducer, "holder")
+	began := a.producers("holder")
 	for restarts := range 3 {
 		standby.start()
 		tries := (restarts + 1) * 2
 		eventually(t, "the standby tries for the slot", 30*time.Second, func() bool {
-			return a.refusals() >= tries || network.Seen(initProducer, "standby") > 0
+			return a.refusals() >= tries || a.producers("standby") > 0
 		})
-		require.Zero(t, network.Seen(initProducer, "standby"), "a standby asks for no producer")
+		require.Zero(t, a.producers("standby"), "a standby asks for no producer")
 		if restarts == 1 {
 			standby.stop()
 		} else {
@@ -41,7 +40,7 @@ func TestStandbyNeverFences(t *testing.T) {
 		}
 	}
 	load.stop()
-	require.Equal(t, began, network.Seen(initProducer, "holder"), "the holder keeps its own")
+	require.Equal(t, began, a.producers("holder"), "the holder keeps its own")
 	require.Equal(t, 1, sessions(holder))
 	require.NotContains(t, holder.log(), "fenced")
 	a.confirmed(time.Minute)

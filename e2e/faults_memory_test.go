@@ -45,7 +45,7 @@ func TestMemoryWhileKafkaIsDown(t *testing.T) {
 	}
 	require.NoError(t, cluster.StartBroker(context.WithoutCancel(t.Context()), 0))
 	for mode, s := range modes {
-		s.a.confirmed(2 * time.Minute)
+		s.a.confirmed(5 * time.Minute)
 		peak := memory(t, s.relay, "VmHWM")
 		s.relay.stop()
 		s.a.scan(kgo.ReadCommitted(), s.a.endOffsets(kgo.ReadUncommitted()), s.record)

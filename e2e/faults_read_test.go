@@ -18,21 +18,19 @@ import (
 // record, which consumers never see. No transaction may be open.
 func (a *arena) read(level kgo.IsolationLevel) []*sarama.ConsumerMessage {
 	a.t.Helper()
-	return a.readTo(level, a.endOffsets(kgo.ReadUncommitted()))
-}
-
-// readNow is read while things go on: with read_committed to the end of what is
-// certain.
-func (a *arena) readNow(level kgo.IsolationLevel) []*sarama.ConsumerMessage {
-	a.t.Helper()
-	return a.readTo(level, a.endOffsets(level))
-}
-
-func (a *arena) readTo(level kgo.IsolationLevel, ends map[int32]int64) []*sarama.ConsumerMessage {
-	a.t.Helper()
 	byPartition := make([][]*sarama.ConsumerMessage, a.partitions)
-	a.scan(level, ends, func(m *sarama.ConsumerMessage) { byPartition[m.Partition] = append(byPartition[m.Partition], m) })
+	a.scan(level, a.endOffsets(kgo.ReadUncommitted()), func(m *sarama.ConsumerMessage) {
+		byPartition[m.Partition] = append(byPartition[m.Partition], m)
+	})
 	return slices.Concat(byPartition...)
+}
+
+// count is the number of records that a reader of this level can see now, while
+// things go on.
+func (a *arena) count(level kgo.IsolationLevel) (n int) {
+	a.t.Helper()
+	a.scan(level, a.endOffsets(level), func(*sarama.ConsumerMessage) { n++ })
+	return n
 }
 
 // scan reads each partition in order from its beginning to its end and keeps

@@ -162,7 +162,7 @@ func (s *siege) check(t *testing.T) {
 		s.fewCopies(t)
 	}
 	for i := range a.relays {
-		s.producers += a.ground.network.Seen(initProducer, fmt.Sprintf("relay-%d", i))
+		s.producers += a.producers(fmt.Sprintf("relay-%d", i))
 	}
 	// caughtUp adds one more.
 	require.Len(t, s.truth, int(s.load.committed.Load())+1, "what was acknowledged to the writers, or settled, is in the table")

@@ -157,12 +157,20 @@ kafka:
   insecure: true
   client_id: %s
 %s
-`, a.name, dsn, strings.Join(a.brokers, `", "`), client, strings.Join(more, "\n"))
+`, a.name, dsn, strings.Join(a.brokers, `", "`), a.client(client), strings.Join(more, "\n"))
 	require.NoError(a.t, os.WriteFile(path, []byte(text), 0o600))
 	r := a.newRelay(path, defect)
 	a.relays = append(a.relays, r)
 	a.logs = append(a.logs, r.logFile)
 	return r
+}
+
+// client is the client id of a relay, of which no other arena has one.
+func (a *arena) client(name string) string { return a.name + "-" + name }
+
+// producers is how often a relay has asked for a producer.
+func (a *arena) producers(name string) int {
+	return a.ground.network.Seen(kafkaproxy.InitProducerID, a.client(name))
 }
 
 // exactlyOnce are the settings of exactly-once mode, to follow client_id.

@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"cmp"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,9 +12,6 @@ import (
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
 )
-
-// initProducer begins every producer.
-const initProducer = kafkaproxy.InitProducerID
 
 // idempotentKeys are the requests of an idempotent producer.
 var idempotentKeys = []kafkaproxy.Key{kafkaproxy.Produce, kafkaproxy.Produce, kafkaproxy.InitProducerID, kafkaproxy.Metadata}
@@ -35,6 +34,8 @@ func TestIdempotentUnderFaults(t *testing.T) {
 	length := lengthOf(t, 15*time.Second, time.Minute)
 	t.Run("of Kafka", func(t *testing.T) {
 		s := &siege{version: "18", brokers: 1, relays: 1, seed: seed, steps: plan(seed, length*2/3, kafkaOnly, idempotentKeys)}
+		s.steps = append(s.steps, lostAnswers(length*2/3)...)
+		slices.SortFunc(s.steps, func(a, b step) int { return cmp.Compare(a.at, b.at) })
 		s.run(t)
 		s.verdict(t)
 		require.Len(t, s.starts, 1, "the session goes on")
@@ -56,6 +57,15 @@ func TestIdempotentUnderFaultsCatchesResend(t *testing.T) {
 	s.run(t)
 	t.Log(s.report() + "\n" + summary(s.found))
 	require.Contains(t, summary(s.found), order)
+}
+
+// lostAnswers has a broker do its work in vain every two seconds, as far as the
+// producer can know: the fault that copies are made of.
+func lostAnswers(length time.Duration) (steps []step) {
+	for at := time.Second; at < length; at += 2 * time.Second {
+		steps = append(steps, step{at: at, pack: requestHit, lasting: time.Second, key: kafkaproxy.Produce, action: kafkaproxy.DropReply, times: 3})
+	}
+	return steps
 }
 
 // breakProduce loses so many runs of produce requests, each longer than a

@@ -37,11 +37,11 @@ func lateEndTxn(t *testing.T, version string, times int) {
 	require.NoError(t, late.Wait(ctx, times))
 	next := network.Inject(kafkaproxy.Fault{Key: kafkaproxy.TxnOffsetCommit, Action: kafkaproxy.Hold, Times: 1})
 	require.NoError(t, next.Wait(ctx, 1), "the relay goes on with another transaction")
-	visible := len(a.readNow(kgo.ReadCommitted()))
-	open := len(a.readNow(kgo.ReadUncommitted())) - visible
+	visible := a.count(kgo.ReadCommitted())
+	open := a.count(kgo.ReadUncommitted()) - visible
 	require.Positive(t, open, "which has records in the topic")
 	require.NoError(t, late.Deliver(ctx))
-	require.Equal(t, visible, len(a.readNow(kgo.ReadCommitted())), "the late commit shows nobody what is not committed")
+	require.Equal(t, visible, a.count(kgo.ReadCommitted()), "the late commit shows nobody what is not committed")
 	r.kill()
 	next.Release()
 	a.streams(r)

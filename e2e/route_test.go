@@ -36,9 +36,10 @@ func (r *replays) holdAndHeal() {
 	t := r.t
 	missing, forbidden := r.name+".missing", r.name+".forbidden"
 	r.makeTopic(forbidden, nil)
-	deny := sarama.Acl{Principal: "User:*", Host: "*", Operation: sarama.AclOperationWrite, PermissionType: sarama.AclPermissionDeny}
-	of := sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: forbidden, ResourcePatternType: sarama.AclPatternLiteral}
-	require.NoError(t, r.admin.CreateACL(of, deny))
+	require.NoError(t, r.admin.CreateACLs([]*sarama.ResourceAcls{{
+		Resource: sarama.Resource{ResourceType: sarama.AclResourceTopic, ResourceName: forbidden, ResourcePatternType: sarama.AclPatternLiteral},
+		Acls:     []*sarama.Acl{{Principal: "User:*", Host: "*", Operation: sarama.AclOperationWrite, PermissionType: sarama.AclPermissionDeny}},
+	}}))
 	// topics.create, which newReplays sets for the checkpoint's topic, would make
 	// the missing one.
 	r.relay.stop()

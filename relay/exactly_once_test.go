@@ -52,6 +52,12 @@ func running(t *testing.T, p *pipeline, source Source, during func()) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
+// pass lets time pass in a bubble, and everything that it brings come to rest.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 func single(commit uint64) []cdc.Item {
 	return []cdc.Item{typed(commit, "order"), commitAt(lsn(commit))}
 }
@@ -61,10 +67,12 @@ func TestALoneEventIsCommittedAtOnce(t *testing.T) {
 		g := quiet()
 		p, m, _ := g.session(t)
 		running(t, p, &trickle{every: time.Second, batches: [][]cdc.Item{single(200), single(300)}}, func() {
-			<-time.After(1001 * time.Millisecond)
-			require.Len(t, g.visible, 1)
-			<-time.After(time.Second)
-			require.Len(t, g.visible, 2)
+			pass(1001 * time.Millisecond)
+			visible, _, _ := g.seen()
+			require.Equal(t, 1, visible)
+			pass(time.Second)
+			visible, _, _ = g.seen()
+			require.Equal(t, 2, visible)
 			now, err := m.status()
 			require.NoError(t, err)
 			require.EqualValues(t, 308, now.position)
@@ -74,22 +82,28 @@ func TestALoneEventIsCommittedAtOnce(t *testing.T) {
 }
 
 func TestThereIsOneTransactionPerInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := quiet()
-		p, m, _ := g.session(t)
-		m.maxBytes = 1 << 30
-		var batches [][]cdc.Item
-		for i := range uint64(1000) {
-			batches = append(batches, single(200+20*i))
-		}
-		running(t, p, &trickle{every: time.Millisecond, batches: batches}, func() {
-			<-time.After(1200 * time.Millisecond)
-			require.Len(t, g.visible, 1000)
-			n := valueOf(p.metrics.transactionTotal)
-			require.GreaterOrEqual(t, n, 10)
-			require.LessOrEqual(t, n, 12)
+	for name, poison := range map[string]bool{"of events": false, "of what was parked": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := quiet()
+				p, m, _ := g.session(t)
+				m.maxBytes = 1 << 30
+				var batches [][]cdc.Item
+				for i := range uint64(1000) {
+					batches = append(batches, single(200+20*i))
+					g.poison[batches[i][0].Row.ID] = poison
+				}
+				running(t, p, &trickle{every: time.Millisecond, batches: batches}, func() {
+					pass(1200 * time.Millisecond)
+					visible, letters, _ := g.seen()
+					require.Equal(t, 1000, visible+letters)
+					n := valueOf(p.metrics.transactionTotal)
+					require.GreaterOrEqual(t, n, 10)
+					require.LessOrEqual(t, n, 12)
+				})
+			})
 		})
-	})
+	}
 }
 
 func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
@@ -133,13 +147,15 @@ func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
 		p, _, _ := g.session(t)
 		idle := func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} }
 		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*idleBytes)}}, func() {
-			<-time.After(2*time.Minute + time.Second)
-			require.Zero(t, g.saved.Order, "a little foreign log is not worth a transaction")
-			<-time.After(time.Minute)
-			require.EqualValues(t, 100+2*idleBytes, g.saved.Order)
-			<-time.After(6 * time.Hour)
+			pass(2*time.Minute + time.Second)
+			_, _, saved := g.seen()
+			require.Zero(t, saved, "a little foreign log is not worth a transaction")
+			pass(time.Minute)
+			_, _, saved = g.seen()
+			require.EqualValues(t, 100+2*idleBytes, saved)
+			pass(6 * time.Hour)
 			n := valueOf(p.metrics.transactionTotal)
-			<-time.After(7 * 24 * time.Hour)
+			pass(7 * 24 * time.Hour)
 			require.InDelta(t, n+7, valueOf(p.metrics.transactionTotal), 1, "Kafka does not forget the offset")
 		})
 	})
@@ -178,9 +194,9 @@ func TestOutlastGivesACommitItsGrace(t *testing.T) {
 		out, stop := outlast(ctx, time.Second)
 		defer stop()
 		cancel()
-		<-time.After(999 * time.Millisecond)
+		pass(999 * time.Millisecond)
 		require.NoError(t, out.Err())
-		<-time.After(2 * time.Millisecond)
+		pass(2 * time.Millisecond)
 		require.Error(t, out.Err())
 	})
 }

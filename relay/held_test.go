@@ -174,7 +174,7 @@ func TestAnIdempotentReconnectGoesOnWhereEachLaneStood(t *testing.T) {
 			sink := newFakeSink()
 			sink.refuse = missing(&gone)
 			p := testPipeline(sink)
-			p.books.progress, p.began = cdc.NewProgress(began.order), began
+			p.progress, p.began = cdc.NewProgress(began.order), began
 			for _, it := range stream {
 				if it.Commit < began.order {
 					continue

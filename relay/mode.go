@@ -69,7 +69,8 @@ func (m *idempotent) released(ctx context.Context, s *step) error {
 	return m.end(s.tag)
 }
 
-// ended is whole transactions that were acknowledged, but for what is held.
+// ended is whole transactions that were acknowledged, but for what is held. Of
+// a retry that is held in the middle nobody knows which letters were.
 func (m *idempotent) ended(p *pipeline) (horizon, error) {
 	now, err := m.status()
 	if err != nil {
@@ -79,5 +80,10 @@ func (m *idempotent) ended(p *pipeline) (horizon, error) {
 	if err != nil {
 		return horizon{}, err
 	}
-	return p.began.move(now.position, place{commit: passed}, p.lanes.heads()), nil
+	heads := p.lanes.heads()
+	for of, at := range heads {
+		at.letter = 0
+		heads[of] = at
+	}
+	return p.began.move(now.position, place{commit: passed}, heads), nil
 }

@@ -253,6 +253,31 @@ type flushed struct{}
 
 func (flushed) Flush(context.Context) error { return nil }
 
+// An idempotent session that breaks in the middle of a held retry does not know
+// which letters were acknowledged: all go out again.
+func TestABrokenRetryBeginsAnew(t *testing.T) {
+	sink := newFakeSink()
+	left := 2
+	sink.refuse = func(publisher.Event) error {
+		if left--; left < 0 {
+			return &publisher.RouteError{Route: "shop.order", Reason: "does not exist"}
+		}
+		return nil
+	}
+	p := testPipeline(sink)
+	p.mode = &idempotent{books: p.books, sink: flushed{}}
+	control, released := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
+	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
+	require.Len(t, sink.got, 2)
+	ended, err := p.mode.ended(p)
+	require.NoError(t, err)
+	s := step{it: &control}
+	for i := range uint32(3) {
+		require.False(t, ended.ended(place{commit: 300, letter: i}, s.lane()), "letter %d", i)
+	}
+}
+
 func TestARefusedEventIsPoisonInTheNextSession(t *testing.T) {
 	it := of("a")
 	var last owned

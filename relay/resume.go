@@ -74,25 +74,27 @@ func (h *horizon) ended(at place, of lane) bool {
 }
 
 // move returns the horizon of a session that began at h, has ended every
-// transaction up to order, and has dealt with every item before next, except
-// that the lanes in heads wait since the given places. While the session is
-// still behind the horizon that it began at, what had ended there has ended.
+// transaction up to order and every item before next, except that the lanes in
+// heads wait since the given places. While the session is still behind the
+// horizon that it began at, what had ended there has ended; a lane that was held
+// there is done as far as next, or as far as it waits again.
 func (h *horizon) move(order pglogrepl.LSN, next place, heads map[lane]place) horizon {
 	moved := horizon{order: max(order, h.order), upto: next, held: heads}
-	if next.before(h.upto) && h.upto.commit >= moved.order {
-		moved.upto, moved.held = h.upto, maps.Clone(heads)
-		for of, from := range h.held {
-			if _, waits := heads[of]; waits {
-				continue
-			}
-			if moved.held == nil {
-				moved.held = make(map[lane]place, len(h.held))
-			}
-			if from.before(next) {
-				from = next
-			}
-			moved.held[of] = from
+	if !next.before(h.upto) || h.upto.commit < moved.order {
+		return moved
+	}
+	moved.upto, moved.held = h.upto, maps.Clone(heads)
+	for of, from := range h.held {
+		if from.before(next) {
+			from = next
 		}
+		if head, waits := heads[of]; waits && head.before(from) {
+			continue
+		}
+		if moved.held == nil {
+			moved.held = make(map[lane]place, len(h.held))
+		}
+		moved.held[of] = from
 	}
 	return moved
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +28,9 @@ import (
 type ground struct {
 	draw *rapid.T
 
-	stream  []cdc.Item
+	stream []cdc.Item
+
+	mu      sync.Mutex  // of what a test looks at while the pump runs
 	visible []uuid.UUID // committed, in order; a letter that was retried as well
 	saved   publisher.Position
 	epoch   int
@@ -77,6 +80,8 @@ func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
 	if fate == 0 {
 		return errCrash // not committed
 	}
+	l.g.mu.Lock()
+	defer l.g.mu.Unlock()
 	l.g.visible = append(l.g.visible, l.open...)
 	l.g.saved = pos
 	l.open = nil
@@ -93,6 +98,13 @@ func (l *fakeLedger) Rotations() uint64       { return 0 }
 func (l *fakeLedger) Failed() <-chan struct{} { return nil }
 func (l *fakeLedger) Err() error              { return nil }
 func (l *fakeLedger) Close() error            { return nil }
+
+// seen is what a test may look at while the pump runs.
+func (g *ground) seen() (visible, letters int, saved uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.visible), len(g.dead), g.saved.Order
+}
 
 // graves are the letters of one session, with the rules of [letters].
 type graves struct{ g *ground }
@@ -122,6 +134,8 @@ func (m graves) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 func (m graves) parkedCount() int { return 0 }
 
 func (m graves) park(_ context.Context, dead ...casualty) error {
+	m.g.mu.Lock()
+	defer m.g.mu.Unlock()
 	for _, c := range dead {
 		if m.find(c.id()) == nil {
 			m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterOpen})
