@@ -8,6 +8,8 @@ TOOLS   := .bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 # A run of some of the end-to-end tests: make e2e RUN='TestMainJob|TestRestart'
 RUN     ?=
+# How long the end-to-end tests of one package may take.
+LIMIT   ?= 25m
 # The packages with tests that need real servers. The drivers' examples are a
 # module of their own, so that this one does not need gorm, ent and the others.
 E2E = $(sort $(dir $(shell grep -rl --include='*_test.go' --exclude-dir=drivers '^//go:build.*\be2e\b' .)))
@@ -51,12 +53,12 @@ test-unit: ## tests without servers, with the race detector
 
 .PHONY: e2e
 e2e: ## tests on real servers; RUN='TestName' runs some
-	$(GO) test -tags e2e -count=1 -timeout 25m $(E2E) $(if $(RUN),-run '$(RUN)')
+	$(GO) test -tags e2e -count=1 -timeout $(LIMIT) $(E2E) $(if $(RUN),-run '$(RUN)')
 	cd $(DRIVERS) && $(GO) test -tags e2e -count=1 -timeout 5m ./... $(if $(RUN),-run '$(RUN)')
 
 .PHONY: e2e-full
 e2e-full: ## the same with the long forms: what is run before an issue is closed
-	E2E_FULL=1 $(MAKE) e2e
+	E2E_FULL=1 $(MAKE) e2e LIMIT=3h
 
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs

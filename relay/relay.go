@@ -151,7 +151,12 @@ func (r *Relay) publish(ctx context.Context) error {
 		}
 		last.learn(err)
 		if last.ended.order > before || time.Since(began) > steadySession {
-			wait, silence = backoffMin, silenceFactor
+			wait = backoffMin
+			if !errors.Is(err, cdc.ErrSilent) {
+				// A server that is mute while it decodes may have sent something
+				// before: it is given more time from session to session.
+				silence = silenceFactor
+			}
 		}
 		if rival := rivals.count(err, time.Since(began)); rival != nil {
 			err = rival
