@@ -6,8 +6,8 @@
 // folders. Every test has a database, a slot and topics of its own; what a test
 // leaves behind is a failure.
 //
-// The tests under faults (TestIdempotentUnderFaults, TestExactlyOnceUnderFaults)
-// draw a plan of faults from a seed, which they print, and let a nemesis follow it:
+// The tests under faults (TestIdempotentUnderFaults, TestExactlyOnceUnderFaults,
+// TestConsumerUnderFaults) draw their faults from a seed, which they print:
 // FOR=60s SEED=7 make e2e RUN='TestExactlyOnceUnderFaults$' runs a plan again.
 // Relays reach Kafka and PostgreSQL through proxies there (internal/kafkaproxy).
 package e2e

@@ -115,7 +115,7 @@ func (s *session) samePublication(now string) error {
 	}
 	return &cdc.StartError{
 		Code: CodePublicationChanged,
-		What: fmt.Sprintf("publication %s was made anew or changed, or the outbox was taken out of it and put back (known: %s; now: %s); events of the time between may not have been sent",
+		What: fmt.Sprintf("publication %s was made anew or changed, or one of its tables was taken out of it and put back (known: %s; now: %s); events of the time between may not have been sent",
 			s.cfg.PublicationName(), s.catalog, now),
 		Cure: "compare table and topic before going on; to accept the gap: " + s.acceptPublication(now),
 	}
