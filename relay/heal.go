@@ -23,7 +23,7 @@ func (p *pipeline) hold(ctx context.Context, s step, why *publisher.RouteError) 
 		}
 	}
 	w := p.lanes.hold(of, time.Now())
-	p.refuse(ctx, w, why)
+	p.refuse(ctx, w, &s, why)
 	return p.queue(ctx, w, s)
 }
 
@@ -99,7 +99,7 @@ func (p *pipeline) retry(ctx context.Context, w *waiting) error {
 		err := p.deliver(ctx, &w.steps[0])
 		var route *publisher.RouteError
 		if errors.As(err, &route) {
-			p.refuse(ctx, w, route)
+			p.refuse(ctx, w, &w.steps[0], route)
 			return nil
 		}
 		if err != nil {
@@ -118,15 +118,17 @@ func (p *pipeline) retry(ctx context.Context, w *waiting) error {
 	return nil
 }
 
-// refuse notes that a lane waits on, and says so when the reason is a new one.
-func (p *pipeline) refuse(ctx context.Context, w *waiting, why *publisher.RouteError) {
+// refuse notes that a lane waits on, with its first step, and says so when the
+// reason is a new one.
+func (p *pipeline) refuse(ctx context.Context, w *waiting, first *step, why *publisher.RouteError) {
 	w.refused(time.Now())
 	if w.why == why.Error() {
 		return
 	}
 	w.route, w.why = why.Route, why.Error()
 	p.show()
-	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String())
+	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
+		"first", first.name(), "position", first.at.commit.String())
 }
 
 // show puts what is held into the metrics and the health pages.

@@ -149,6 +149,14 @@ func (p *pipeline) still(ctx context.Context) error {
 	return nil
 }
 
+// name is the key of the step's event, or says which control it is.
+func (s *step) name() string {
+	if s.it.Kind == cdc.KindControl {
+		return "control " + s.it.Control.ID.String()
+	}
+	return keyOf(s.it)
+}
+
 // id is what a letter of the step would have.
 func (s *step) id() uuid.UUID {
 	if s.it.Replay != nil {
