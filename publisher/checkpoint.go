@@ -22,6 +22,8 @@ type CheckpointError struct {
 	Topic  string
 	Reason string // what was found
 	Cure   string // what to do next
+	// Missing: there is no such topic.
+	Missing bool
 }
 
 // Error implements error.
@@ -89,7 +91,7 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 		server, topic, s.Topics.ReplicationFactor)
 	switch {
 	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
-		return refuse("does not exist", "create it with `%s`, or set topics.create: true", create)
+		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`, or set topics.create: true"}
 	case errors.Is(metadata.Err, sarama.ErrTopicAuthorizationFailed):
 		return refuse("may not be seen by this principal",
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",

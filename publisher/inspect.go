@@ -34,9 +34,29 @@ type TopicReport struct {
 // Inspect connects and looks at the topics as Publish would, without publishing
 // or creating anything. The error says that no broker can be used.
 func Inspect(ctx context.Context, cfg Config, topics []string) ([]TopicReport, error) {
+	var reports []TopicReport
+	err := look(ctx, cfg, func(b *brokers, _ *wire, s *settings) (err error) {
+		if len(topics) > 0 {
+			reports, err = inspect(b, s, topics)
+		}
+		return err
+	})
+	return reports, err
+}
+
+// InspectCheckpoint connects and looks at the topic that exactly-once mode keeps
+// its checkpoint under, without making it. The error is a [*CheckpointError]
+// when the topic is not as it must be.
+func InspectCheckpoint(ctx context.Context, cfg Config) error {
+	cfg.Topics.Create = false
+	return look(ctx, cfg, func(b *brokers, w *wire, s *settings) error { return checkCheckpoint(b, w, s, DefaultCheckpointTopic) })
+}
+
+// look connects for the time of a look.
+func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *settings) error) error {
 	s, err := cfg.resolve()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w := newWire(s.Dial)
 	disarm := context.AfterFunc(ctx, w.cut)
@@ -48,11 +68,12 @@ func Inspect(ctx context.Context, cfg Config, topics []string) ([]TopicReport, e
 	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers}
 	defer b.close()
 	if err := b.reach(); err != nil {
-		return nil, errors.Join(ctx.Err(), fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err))
+		return errors.Join(ctx.Err(), fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err))
 	}
-	if len(topics) == 0 {
-		return nil, nil
-	}
+	return at(b, w, s)
+}
+
+func inspect(b *brokers, s *settings, topics []string) ([]TopicReport, error) {
 	response, err := b.describe(topics)
 	if err != nil {
 		return nil, fmt.Errorf("look up topics: %w", err)

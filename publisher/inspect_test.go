@@ -71,3 +71,17 @@ func TestTopicOf(t *testing.T) {
 	_, err = publisher.Config{}.TopicOf("a", "b", "c")
 	require.Error(t, err)
 }
+
+func TestInspectCheckpoint(t *testing.T) {
+	c := newCluster(t)
+	cfg := c.config()
+	cfg.Topics.Create = true // a look makes nothing
+	for range 2 {
+		var wrong *publisher.CheckpointError
+		require.ErrorAs(t, publisher.InspectCheckpoint(t.Context(), cfg), &wrong)
+		require.True(t, wrong.Missing)
+		require.Contains(t, wrong.Cure, "--partitions 1")
+	}
+	c.checkpointTopic()
+	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg))
+}

@@ -35,7 +35,27 @@ func kafka(ctx context.Context, cfg *relay.Config, conn *pgx.Conn) []Verdict {
 	for _, r := range reports {
 		all = append(all, topicVerdict(r))
 	}
+	if cfg.Kafka.Mode == relay.ModeExactlyOnce {
+		all = append(all, checkpointVerdict(publisher.InspectCheckpoint(ctx, sink), cfg.Topics.Create))
+	}
 	return all
+}
+
+// checkpointVerdict judges the topic of exactly-once mode, which shows at the
+// first commit otherwise. create: the relay may make it at its start.
+func checkpointVerdict(err error, create bool) Verdict {
+	v := Verdict{Name: "topic " + publisher.DefaultCheckpointTopic, Status: OK, Detail: "1 partition, compacted"}
+	var wrong *publisher.CheckpointError
+	switch {
+	case err == nil:
+	case !errors.As(err, &wrong):
+		return failure(v.Name, err)
+	case create && wrong.Missing:
+		v.Detail = "is missing; the relay makes it at its start (topics.create)"
+	default:
+		v.Status, v.Code, v.Detail, v.Cure = Failed, "CHECKPOINT_TOPIC", wrong.Reason, wrong.Cure
+	}
+	return v
 }
 
 // topicsOf routes every kind of event that the newest partitions hold.
