@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -186,16 +187,20 @@ func (b *brokers) configs(names []string, settings ...string) (map[string]map[st
 	return configs, errors.Join(err, denied)
 }
 
-// create makes a topic, through the cluster's controller. A topic that exists
-// already is fine: another relay was faster.
-func (b *brokers) create(name string, controller *sarama.Broker, topics Topics) error {
-	conn := sarama.NewBroker(controller.Addr())
+// create makes a topic, through the controller of the cluster that was described.
+// A topic that exists already is fine: another relay was faster.
+func (b *brokers) create(name string, cluster *sarama.MetadataResponse, detail *sarama.TopicDetail) error {
+	i := slices.IndexFunc(cluster.Brokers, func(broker *sarama.Broker) bool { return broker.ID() == cluster.ControllerID })
+	if i < 0 {
+		return errors.New("the cluster has no controller at the moment")
+	}
+	conn := sarama.NewBroker(cluster.Brokers[i].Addr())
 	if err := conn.Open(b.config); err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	detail := map[string]*sarama.TopicDetail{name: {NumPartitions: topics.Partitions, ReplicationFactor: topics.ReplicationFactor}}
-	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, detail, 10*time.Second, false))
+	details := map[string]*sarama.TopicDetail{name: detail}
+	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
 	if err != nil {
 		return err
 	}

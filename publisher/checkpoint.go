@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -72,12 +71,12 @@ func policyOf(b *brokers, s *settings, topic string, missing bool) string {
 	if missing {
 		return ""
 	}
-	policy, err := b.policy(topic)
+	configs, err := b.configs([]string{topic}, policyName)
 	if err != nil {
 		s.Logger.Warn("cannot read "+policyName+" of the checkpoint topic, which must be compact; going on. Grant DESCRIBE_CONFIGS to have it checked",
 			"topic", topic, "error", err)
 	}
-	return policy
+	return configs[topic][policyName]
 }
 
 // judgeCheckpoint decides whether the topic can be used. It is pure. An empty
@@ -112,64 +111,13 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 // createCheckpoint makes the topic, replicated as the others that are made.
 func createCheckpoint(b *brokers, s *settings, cluster *sarama.MetadataResponse, topic string) error {
 	compact := "compact"
-	detail := &sarama.TopicDetail{
+	err := b.create(topic, cluster, &sarama.TopicDetail{
 		NumPartitions: 1, ReplicationFactor: s.Topics.ReplicationFactor,
 		ConfigEntries: map[string]*string{policyName: &compact},
-	}
-	for _, broker := range cluster.Brokers {
-		if broker.ID() != cluster.ControllerID {
-			continue
-		}
-		if err := b.make(topic, broker.Addr(), detail); err != nil {
-			return fmt.Errorf("create checkpoint topic %q: %w; create it by hand, or grant CREATE", topic, err)
-		}
-		s.Logger.Info("created checkpoint topic", "topic", topic, "replication_factor", s.Topics.ReplicationFactor)
-		return nil
-	}
-	return fmt.Errorf("create checkpoint topic %q: the cluster has no controller at the moment", topic)
-}
-
-// make creates a topic at the controller's address. One that exists already is
-// fine: another relay was faster.
-func (b *brokers) make(name, controller string, detail *sarama.TopicDetail) error {
-	conn := sarama.NewBroker(controller)
-	if err := conn.Open(b.config); err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	details := map[string]*sarama.TopicDetail{name: detail}
-	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
-	if err != nil {
-		return err
-	}
-	failure := response.TopicErrors[name]
-	if failure == nil || failure.Err == sarama.ErrNoError || failure.Err == sarama.ErrTopicAlreadyExists {
-		return nil
-	}
-	return failure
-}
-
-// policy returns a topic's cleanup.policy.
-func (b *brokers) policy(topic string) (policy string, err error) {
-	request := &sarama.DescribeConfigsRequest{Version: 4, Resources: []*sarama.ConfigResource{
-		{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{policyName}},
-	}}
-	err = b.ask(func(conn *sarama.Broker) error {
-		response, err := conn.DescribeConfigs(request)
-		if err != nil {
-			return err
-		}
-		for _, resource := range response.Resources {
-			if resource.ErrorCode != 0 {
-				return sarama.KError(resource.ErrorCode)
-			}
-			for _, entry := range resource.Configs {
-				if entry.Name == policyName {
-					policy = entry.Value
-				}
-			}
-		}
-		return nil
 	})
-	return policy, err
+	if err != nil {
+		return fmt.Errorf("create checkpoint topic %q: %w; create it by hand, or grant CREATE", topic, err)
+	}
+	s.Logger.Info("created checkpoint topic", "topic", topic, "replication_factor", s.Topics.ReplicationFactor)
+	return nil
 }

@@ -243,18 +243,13 @@ func (w *watcher) describe(topics []*topic) (found map[string]*sarama.TopicMetad
 }
 
 func (w *watcher) create(name string, cluster *sarama.MetadataResponse) error {
-	for _, broker := range cluster.Brokers {
-		if broker.ID() != cluster.ControllerID {
-			continue
-		}
-		if err := w.brokers.create(name, broker, w.settings.Topics); err != nil {
-			return err
-		}
-		w.settings.Logger.Info("created topic", "topic", name,
-			"partitions", w.settings.Topics.Partitions, "replication_factor", w.settings.Topics.ReplicationFactor)
-		return nil
+	topics := w.settings.Topics
+	detail := &sarama.TopicDetail{NumPartitions: topics.Partitions, ReplicationFactor: topics.ReplicationFactor}
+	if err := w.brokers.create(name, cluster, detail); err != nil {
+		return err
 	}
-	return errors.New("the cluster has no controller at the moment")
+	w.settings.Logger.Info("created topic", "topic", name, "partitions", topics.Partitions, "replication_factor", topics.ReplicationFactor)
+	return nil
 }
 
 // limits returns what is known of the topics' max.message.bytes.
