@@ -76,7 +76,7 @@ func (r *replays) small(aggregate string) string {
 func (r *replays) arrives(topic, key string) (found *sarama.ConsumerMessage) {
 	r.t.Helper()
 	eventually(r.t, key+" arrives", 30*time.Second, func() bool {
-		for _, m := range r.read(topic) {
+		for _, m := range r.committed(topic) {
 			if headerOf(m, outbox.HeaderKey) == key {
 				found = m
 			}
@@ -87,7 +87,7 @@ func (r *replays) arrives(topic, key string) (found *sarama.ConsumerMessage) {
 }
 
 func (r *replays) keys(topic, aggregate string) (keys []string) {
-	for _, m := range r.read(topic) {
+	for _, m := range r.committed(topic) {
 		if string(m.Key) == aggregate {
 			keys = append(keys, headerOf(m, outbox.HeaderKey))
 		}
@@ -128,7 +128,7 @@ func (r *replays) decideLetters() {
 	out, err := r.ctl("again", bad)
 	require.NoError(t, err, out)
 	eventually(t, "the replay arrives", 30*time.Second, func() bool { return len(r.keys(r.topic(), "p")) == 3 })
-	replayed := r.read(r.topic())
+	replayed := r.committed(r.topic())
 	for _, m := range replayed {
 		if headerOf(m, outbox.HeaderReplayID) != "" {
 			require.Equal(t, "edited", string(m.Value), "what was published, not what the row says")
@@ -159,10 +159,10 @@ func (r *replays) pauseAndResume() {
 	t := r.t
 	require.Contains(t, r.order(0, "pause", "--route", r.topic()), "route "+r.topic()+" is paused")
 	eventually(t, "the relay has heard it", 30*time.Second, func() bool {
-		before := len(r.read(r.topic()))
+		before := len(r.committed(r.topic()))
 		r.small("s")
 		r.arrives(r.name+".other", r.enqueue("other", "s", []byte("{}")))
-		return len(r.read(r.topic())) == before
+		return len(r.committed(r.topic())) == before
 	})
 	held := r.small("s")
 	r.arrives(r.name+".other", r.enqueue("other", "s", []byte("{}")))

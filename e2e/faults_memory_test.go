@@ -48,7 +48,7 @@ func TestMemoryWhileKafkaIsDown(t *testing.T) {
 		s.a.confirmed(5 * time.Minute)
 		peak := memory(t, s.relay, "VmHWM")
 		s.relay.stop()
-		s.a.scan(kgo.ReadCommitted(), s.a.endOffsets(kgo.ReadUncommitted()), s.record)
+		s.a.scanAt(s.a.topic(), kgo.ReadCommitted(), s.a.endOffsets(kgo.ReadUncommitted()), s.record)
 		require.Empty(t, summary(s.found))
 		require.Equal(t, s.committed, s.distinct)
 		t.Logf("%s: %d partitions, Kafka down for %s, %d events; resident at most %.0f MiB by then, %.0f MiB in all; %d sessions, %d extra copies",

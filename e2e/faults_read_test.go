@@ -19,7 +19,7 @@ import (
 func (a *arena) read(level kgo.IsolationLevel) []*sarama.ConsumerMessage {
 	a.t.Helper()
 	byPartition := make([][]*sarama.ConsumerMessage, a.partitions)
-	a.scan(level, a.endOffsets(kgo.ReadUncommitted()), func(m *sarama.ConsumerMessage) {
+	a.scanAt(a.topic(), level, a.endOffsets(kgo.ReadUncommitted()), func(m *sarama.ConsumerMessage) {
 		byPartition[m.Partition] = append(byPartition[m.Partition], m)
 	})
 	return slices.Concat(byPartition...)
@@ -29,37 +29,8 @@ func (a *arena) read(level kgo.IsolationLevel) []*sarama.ConsumerMessage {
 // things go on.
 func (a *arena) count(level kgo.IsolationLevel) (n int) {
 	a.t.Helper()
-	a.scan(level, a.endOffsets(level), func(*sarama.ConsumerMessage) { n++ })
+	a.scanAt(a.topic(), level, a.endOffsets(level), func(*sarama.ConsumerMessage) { n++ })
 	return n
-}
-
-// scan reads each partition in order from its beginning to its end and keeps
-// nothing.
-func (a *arena) scan(level kgo.IsolationLevel, left map[int32]int64, record func(*sarama.ConsumerMessage)) {
-	a.t.Helper()
-	offsets := map[int32]kgo.Offset{}
-	for p := range left {
-		offsets[p] = kgo.NewOffset().AtStart()
-	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(a.brokers...), kgo.FetchIsolationLevel(level), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{a.topic(): offsets}))
-	require.NoError(a.t, err)
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(a.t.Context(), 2*time.Minute)
-	defer cancel()
-	for len(left) > 0 {
-		fetches := client.PollFetches(ctx)
-		require.NoError(a.t, ctx.Err(), "partitions whose end cannot be read, and their ends: %v", left)
-		fetches.EachRecord(func(r *kgo.Record) {
-			end, wanted := left[r.Partition]
-			if wanted && !r.Attrs.IsControl() && r.Offset < end {
-				record(message(r))
-			}
-			if r.Offset >= end-1 {
-				delete(left, r.Partition)
-			}
-		})
-	}
 }
 
 // endOffsets returns the ends of the partitions that are not empty, as a reader
@@ -94,13 +65,4 @@ func (a *arena) endOffsets(level kgo.IsolationLevel) map[int32]int64 {
 		}
 	}
 	return ends
-}
-
-// message is the record in the form that verify knows.
-func message(r *kgo.Record) *sarama.ConsumerMessage {
-	m := &sarama.ConsumerMessage{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
-	for _, h := range r.Headers {
-		m.Headers = append(m.Headers, &sarama.RecordHeader{Key: []byte(h.Key), Value: h.Value})
-	}
-	return m
 }

@@ -3,14 +3,10 @@
 package e2e
 
 import (
-	"context"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // inMode makes the relay run in a mode, whatever its file says.
@@ -41,7 +37,7 @@ func TestExactlyOnceMainJob(t *testing.T) {
 			require.NoError(t, <-written)
 			caughtUp(t, w, r)
 			r.stop()
-			seen := committedRecords(w)
+			seen := w.committed(w.topic())
 			truth, err := readTruth(t.Context(), w.pool)
 			require.NoError(t, err)
 			found, copies := verify(seen, truth, load.ghosts, w.partitions)
@@ -88,7 +84,7 @@ func TestModesChangeAtTheStart(t *testing.T) {
 	truth, err := readTruth(t.Context(), w.pool)
 	require.NoError(t, err)
 	require.Len(t, truth, written)
-	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	found, copies := verify(w.committed(w.topic()), truth, load.ghosts, w.partitions)
 	require.Empty(t, summary(found))
 	require.Zero(t, copies, "no change of the mode publishes twice")
 }
@@ -115,7 +111,7 @@ func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
 	r.stop()
 	truth, err := readTruth(t.Context(), w.pool)
 	require.NoError(t, err)
-	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	found, copies := verify(w.committed(w.topic()), truth, load.ghosts, w.partitions)
 	require.Empty(t, summary(found))
 	require.Zero(t, copies, "relay_state had followed to the end")
 }
@@ -143,44 +139,7 @@ func TestAStandbyNeverFencesTheOwner(t *testing.T) {
 	standby.stop()
 	truth, err := readTruth(t.Context(), w.pool)
 	require.NoError(t, err)
-	found, copies := verify(committedRecords(w), truth, load.ghosts, w.partitions)
+	found, copies := verify(w.committed(w.topic()), truth, load.ghosts, w.partitions)
 	require.Empty(t, summary(found))
 	require.Zero(t, copies)
-}
-
-// committedRecords reads what read_committed shows of the topic, from its
-// beginning to its present end, which may be a control record.
-func committedRecords(w *world) []*sarama.ConsumerMessage {
-	w.t.Helper()
-	client, err := sarama.NewClient(w.brokers, kafkaConfig())
-	require.NoError(w.t, err)
-	defer client.Close()
-	left, offsets := map[int32]int64{}, map[int32]kgo.Offset{}
-	for p := range w.partitions {
-		end, err := client.GetOffset(w.topic(), p, sarama.OffsetNewest)
-		require.NoError(w.t, err)
-		if end > 0 {
-			left[p], offsets[p] = end, kgo.NewOffset().AtStart()
-		}
-	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{w.topic(): offsets}))
-	require.NoError(w.t, err)
-	defer reader.Close()
-	ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
-	defer cancel()
-	seen := make([][]*sarama.ConsumerMessage, w.partitions)
-	for len(left) > 0 {
-		fetches := reader.PollFetches(ctx)
-		require.NoError(w.t, ctx.Err(), "partitions whose end cannot be read, and their ends: %v", left)
-		fetches.EachRecord(func(r *kgo.Record) {
-			if !r.Attrs.IsControl() {
-				seen[r.Partition] = append(seen[r.Partition], message(r))
-			}
-			if r.Offset >= left[r.Partition]-1 {
-				delete(left, r.Partition)
-			}
-		})
-	}
-	return slices.Concat(seen...)
 }

@@ -68,7 +68,7 @@ func (r *replays) othersPass() {
 	r.letters(5)
 	r.arrives(r.topic(), free)
 	seen := make(map[string]int)
-	for _, m := range r.read(r.topic()) {
+	for _, m := range r.committed(r.topic()) {
 		seen[headerOf(m, outbox.HeaderKey)]++
 	}
 	for _, key := range []string{large, odd, nowhere, behindLarge, behindOdd} {

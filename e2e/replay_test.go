@@ -12,7 +12,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-	"github.com/twmb/franz-go/pkg/kgo"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/consumer"
@@ -234,7 +233,7 @@ func (r *replays) awaitRetention() {
 func (r *replays) awaitConsumers() {
 	eventually(r.t, "the replays are in the topic", time.Minute, func() bool {
 		seen := map[string]bool{}
-		for _, m := range r.read(r.topic()) {
+		for _, m := range r.committed(r.topic()) {
 			seen[headerOf(m, outbox.HeaderReplayID)] = true
 		}
 		for _, v := range r.orders() {
@@ -245,7 +244,7 @@ func (r *replays) awaitConsumers() {
 		return true
 	})
 	last := map[int32]int64{}
-	for _, m := range r.read(r.topic()) {
+	for _, m := range r.committed(r.topic()) {
 		last[m.Partition] = m.Offset
 	}
 	for _, group := range r.groups {
@@ -293,7 +292,7 @@ func (r *replays) orders() []askedAgain {
 func (r *replays) verifyRecords() {
 	t := r.t
 	byReplay := map[string][]*sarama.ConsumerMessage{}
-	for _, m := range append(r.read(r.topic()), r.read(r.repair)...) {
+	for _, m := range append(r.committed(r.topic()), r.committed(r.repair)...) {
 		id := headerOf(m, outbox.HeaderReplayID)
 		byReplay[id] = append(byReplay[id], m)
 	}
@@ -337,49 +336,6 @@ func (r *replays) verifyEffects() {
 	require.NoError(r.t, err)
 	billing, mail := r.groups[0], r.groups[1]
 	require.Equal(r.t, []string{billing + " 10 x 2, 10 by replay", billing + " 30 x 1, 0 by replay", mail + " 40 x 1, 1 by replay"}, found)
-}
-
-// read reads a topic as a read_committed consumer does, to its present end.
-func (r *replays) read(topic string) (all []*sarama.ConsumerMessage) {
-	t := r.t
-	t.Helper()
-	client, err := sarama.NewClient(r.brokers, kafkaConfig())
-	require.NoError(t, err)
-	defer client.Close()
-	partitions, err := client.Partitions(topic)
-	require.NoError(t, err)
-	left, from := map[int32]int64{}, map[int32]kgo.Offset{}
-	for _, p := range partitions {
-		oldest, err := client.GetOffset(topic, p, sarama.OffsetOldest)
-		require.NoError(t, err)
-		newest, err := client.GetOffset(topic, p, sarama.OffsetNewest)
-		require.NoError(t, err)
-		if oldest < newest {
-			left[p], from[p] = newest, kgo.NewOffset().AtStart()
-		}
-	}
-	if len(left) == 0 {
-		return nil
-	}
-	reader, err := kgo.NewClient(kgo.SeedBrokers(r.brokers...), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.KeepControlRecords(),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: from}))
-	require.NoError(t, err)
-	defer reader.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for len(left) > 0 {
-		fetches := reader.PollFetches(ctx)
-		require.NoError(t, ctx.Err(), "topic %s: partitions whose end cannot be read, and their ends: %v", topic, left)
-		fetches.EachRecord(func(m *kgo.Record) {
-			if !m.Attrs.IsControl() {
-				all = append(all, message(m))
-			}
-			if m.Offset >= left[m.Partition]-1 {
-				delete(left, m.Partition)
-			}
-		})
-	}
-	return all
 }
 
 func text(s *string) string {

@@ -84,7 +84,7 @@ func (r *replays) holdAndHeal() {
 		require.Equal(t, keys, got, topic)
 	}
 	seen := make(map[string]int)
-	for _, m := range r.read(r.topic()) {
+	for _, m := range r.committed(r.topic()) {
 		seen[headerOf(m, outbox.HeaderKey)]++
 	}
 	require.Len(t, seen, 2000+len(passed))

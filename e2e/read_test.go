@@ -1,0 +1,81 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// committed reads what read_committed shows of a topic, from its beginning to its
+// present end, each partition in order. The end may be a control record, which
+// sarama's consumers never see.
+func (w *world) committed(topic string) []*sarama.ConsumerMessage {
+	w.t.Helper()
+	client, err := sarama.NewClient(w.brokers, kafkaConfig())
+	require.NoError(w.t, err)
+	defer client.Close()
+	partitions, err := client.Partitions(topic)
+	require.NoError(w.t, err)
+	left := map[int32]int64{}
+	for _, p := range partitions {
+		oldest, err := client.GetOffset(topic, p, sarama.OffsetOldest)
+		require.NoError(w.t, err)
+		newest, err := client.GetOffset(topic, p, sarama.OffsetNewest)
+		require.NoError(w.t, err)
+		if oldest < newest {
+			left[p] = newest
+		}
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	byPartition := make([][]*sarama.ConsumerMessage, len(partitions))
+	w.scanAt(topic, kgo.ReadCommitted(), left, func(m *sarama.ConsumerMessage) {
+		byPartition[m.Partition] = append(byPartition[m.Partition], m)
+	})
+	return slices.Concat(byPartition...)
+}
+
+// scanAt reads at an isolation level: each partition in order from its beginning to its end and keeps
+// nothing.
+func (w *world) scanAt(topic string, level kgo.IsolationLevel, left map[int32]int64, record func(*sarama.ConsumerMessage)) {
+	w.t.Helper()
+	offsets := map[int32]kgo.Offset{}
+	for p := range left {
+		offsets[p] = kgo.NewOffset().AtStart()
+	}
+	client, err := kgo.NewClient(kgo.SeedBrokers(w.brokers...), kgo.FetchIsolationLevel(level), kgo.KeepControlRecords(),
+		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
+	require.NoError(w.t, err)
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
+	defer cancel()
+	for len(left) > 0 {
+		fetches := client.PollFetches(ctx)
+		require.NoError(w.t, ctx.Err(), "topic %s: partitions whose end cannot be read, and their ends: %v", topic, left)
+		fetches.EachRecord(func(r *kgo.Record) {
+			end, wanted := left[r.Partition]
+			if wanted && !r.Attrs.IsControl() && r.Offset < end {
+				record(message(r))
+			}
+			if r.Offset >= end-1 {
+				delete(left, r.Partition)
+			}
+		})
+	}
+}
+
+// message is the record in the form that verify knows.
+func message(r *kgo.Record) *sarama.ConsumerMessage {
+	m := &sarama.ConsumerMessage{Topic: r.Topic, Partition: r.Partition, Offset: r.Offset, Key: r.Key, Value: r.Value, Timestamp: r.Timestamp}
+	for _, h := range r.Headers {
+		m.Headers = append(m.Headers, &sarama.RecordHeader{Key: []byte(h.Key), Value: h.Value})
+	}
+	return m
+}
