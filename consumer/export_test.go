@@ -86,7 +86,9 @@ func TakeBusyForDone(r *Router) {
 
 // TrustHandlers believes a nil and commits whatever is there.
 func TrustHandlers(r *Router) {
-	r.steps.apply = invoke
+	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
+		return recovered(func() error { return h(ctx, tx, ev) })
+	}
 	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "COMMIT")
 		return err

@@ -143,9 +143,9 @@ func (e *Effect[R]) validate() error {
 
 // drive calls the provider. A panic becomes an error, as in handlers.
 func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, err error) {
-	call := func(ctx context.Context, _ Event) error {
+	err = recovered(func() (err error) {
 		if stale && e.Reconcile == nil {
-			return fmt.Errorf("%w (%s); find out by its key %s what happened, then `outboxctl fences`", ErrFenceStale, e.ProviderKeyTTL, c.Key)
+			return fmt.Errorf("%w (%s); ask the provider by its key %s what happened; give the effect a Reconcile, or settle its row of onceward.fences by hand", ErrFenceStale, e.ProviderKeyTTL, c.Key)
 		}
 		if stale {
 			var found bool
@@ -155,8 +155,8 @@ func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, er
 		}
 		result, err = e.Do(ctx, c)
 		return err
-	}
-	return result, invokeFunc(ctx, call, Event{})
+	})
+	return result, err
 }
 
 // causeOf says that the lease was lost when that is what ended the attempt.

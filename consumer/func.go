@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"sync"
 )
 
@@ -34,7 +33,7 @@ func (r *Router) Func(eventType string, handler FuncHandler) {
 // to acknowledge then would lose the effect.
 func (r *Router) callFunc(ctx context.Context, handler FuncHandler, ev Event) (Outcome, error) {
 	n := new(notes)
-	err := invokeFunc(context.WithValue(ctx, notesKey{}, n), handler, ev)
+	err := recovered(func() error { return handler(context.WithValue(ctx, notesKey{}, n), ev) })
 	outcome, hidden := n.verdict()
 	if err == nil {
 		err = hidden
@@ -64,15 +63,6 @@ func (r *Router) keepMismatch(ctx context.Context, ev Event, cause *MismatchErro
 	defer rollback(ctx, tx)
 	outcome, err := r.mismatch(ctx, tx, ev, cause)
 	return outcome, judge(ctx, tx, err)
-}
-
-func invokeFunc(ctx context.Context, handler FuncHandler, ev Event) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
-		}
-	}()
-	return handler(ctx, ev)
 }
 
 // notes is what Fence and Do leave for the router, through the context.

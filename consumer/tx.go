@@ -35,7 +35,7 @@ func (t *handlerTx) Rollback(context.Context) error {
 // returns nil may the transaction be committed.
 func apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &handlerTx{Tx: tx}
-	if err := invoke(ctx, handler, guarded, ev); err != nil {
+	if err := recovered(func() error { return handler(ctx, guarded, ev) }); err != nil {
 		return &HandlerError{Err: err}
 	}
 	// A handler that ignores its context returns nil after its time was over.
@@ -58,12 +58,12 @@ func apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	return nil
 }
 
-// invoke turns a panic of the handler into an error with its stack.
-func invoke(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) (err error) {
+// recovered turns a panic of what users write into an error with its stack.
+func recovered(call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return handler(ctx, tx, ev)
+	return call()
 }
