@@ -178,7 +178,7 @@ func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
 		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
-				"find out what was lost with `outboxctl verify`, then set the group's offset by hand", r.handler.Group(), err))
+				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay`), then set the group's offset by hand", r.handler.Group(), err))
 			continue
 		}
 		r.log.Warn("Kafka reports an error", "error", err)
