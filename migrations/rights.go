@@ -24,7 +24,10 @@ const (
 // resultsTable came with version 4 of the outbox's schema.
 const resultsTable = "onceward.control_results"
 
-// tables returns the side's tables, without the version table.
+// laterTables came with version 2 of the consumer's schema.
+var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
+
+// tables returns the side's tables of version 1, without the version table.
 func (r Roles) tables() []string {
 	if r.side == Consumer {
 		return []string{
@@ -53,7 +56,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  "))}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows()}
 	}
 	body = append(
 		body,
@@ -76,6 +79,23 @@ func (r Roles) results() string {
   GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT INSERT (payload_null) ON onceward.controls TO %[4]s;`,
 		literal(resultsTable), resultsTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
+}
+
+// windows are the rights on the consumer's side that came with its version 2.
+// What an operator decides about letters, fences, claims and windows is written
+// down in consumer_actions, under a name that is the database's to say.
+func (r Roles) windows() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
+  GRANT INSERT, UPDATE, DELETE ON onceward.redeliveries TO %[5]s;
+  GRANT INSERT (action, consumer_group, target, reason) ON onceward.consumer_actions TO %[4]s;
+  GRANT UPDATE (state, generation, decided_at, decided_by, decided_why, expires_at) ON onceward.consumer_dead_letters TO %[4]s;
+  GRANT UPDATE (status, epoch, lease_until, provider_key_until, result, completed_at, expires_at, event) ON onceward.fences TO %[4]s;
+  GRANT INSERT, DELETE ON onceward.processed_events TO %[4]s;
+  GRANT UPDATE (time_window, late, replay, retired_at) ON onceward.dedup_windows TO %[4]s;
+  GRANT DELETE ON onceward.progress, onceward.attempts TO %[4]s;`,
+		literal(laterTables[0]), strings.Join(laterTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }
 
 // functions: what PostgreSQL lets everybody execute is for the writer alone.

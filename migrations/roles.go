@@ -204,6 +204,8 @@ func (r Roles) adopt() string {
 	known := append(r.tables(), r.side.versionTable())
 	if r.side == Outbox {
 		known = append(known, resultsTable)
+	} else {
+		known = append(known, laterTables...)
 	}
 	for _, table := range known {
 		roots = append(roots, "pg_catalog.to_regclass("+literal(table)+")")

@@ -1,0 +1,57 @@
+-- name: ClaimEvent :execrows
+-- ClaimEvent inserts the claim of one group on one event, outcome p (processed) or d (dead). 0 rows: the group has claimed it before.
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
+VALUES (@event_id, @consumer_group, @event_type, @namespace, @fingerprint, CAST(sqlc.arg(outcome)::text AS "char"), @result)
+ON CONFLICT DO NOTHING;
+
+-- name: FindClaim :one
+-- FindClaim reads what the group stored about an event it claimed before.
+SELECT fingerprint, outcome::text AS outcome, result, processed_at
+FROM onceward.processed_events
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: CompleteClaim :execrows
+-- CompleteClaim stores the handler's result in the claim, for duplicates to return again.
+UPDATE onceward.processed_events
+SET result = @result
+WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
+-- name: ClaimsOfEvent :many
+-- ClaimsOfEvent lists what every group did with an event.
+SELECT consumer_group, namespace, outcome::text AS outcome, processed_at
+FROM onceward.processed_events
+WHERE event_id = @event_id
+ORDER BY consumer_group;
+
+-- name: ConsumerTables :one
+-- ConsumerTables counts the tables that the consumer's side cannot do without: 2 when it is installed.
+SELECT count(*)
+FROM pg_catalog.pg_tables
+WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters');
+
+-- name: ClaimEvents :many
+-- ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
+-- because two that claim in opposite orders deadlock.
+INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
+FROM (SELECT unnest(@event_ids::uuid[]) AS event_id, unnest(@event_types::text[]) AS event_type,
+  unnest(@namespaces::text[]) AS namespace, unnest(@fingerprints::bytea[]) AS fingerprint) t
+ORDER BY t.event_id
+ON CONFLICT DO NOTHING
+RETURNING event_id;
+
+-- name: FindClaims :many
+-- FindClaims reads what the group stored about events that it claimed before.
+SELECT event_id, fingerprint, outcome::text AS outcome, processed_at
+FROM onceward.processed_events
+WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+
+-- name: DeleteClaims :exec
+-- DeleteClaims takes claims back whose handlers did not run to their end, so that the events can be tried again.
+DELETE FROM onceward.processed_events
+WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+
+-- name: MarkDead :execrows
+-- MarkDead turns a claim of this transaction into that of a dead event.
+UPDATE onceward.processed_events SET outcome = 'd'
+WHERE event_id = @event_id AND consumer_group = @consumer_group;

@@ -1,0 +1,24 @@
+-- name: SaveProgress :exec
+-- SaveProgress widens the marks of several topic partitions; they never narrow. The rows are written in their order,
+-- because two that write in opposite orders deadlock. A time of the Unix epoch stands for none.
+INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
+SELECT @consumer_group, t.topic, t.kafka_partition, t.low_offset, t.high_offset, NULLIF(t.finished_time, 'epoch'::timestamptz)
+FROM (SELECT unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::integer[]) AS kafka_partition, unnest(@low_offsets::bigint[]) AS low_offset,
+  unnest(@high_offsets::bigint[]) AS high_offset, unnest(@finished_times::timestamptz[]) AS finished_time) t
+ORDER BY t.topic, t.kafka_partition
+ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
+SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
+    high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
+    finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
+    updated_at    = clock_timestamp();
+
+-- name: ProgressOfGroup :many
+-- ProgressOfGroup reads the marks of all topic partitions of a group.
+SELECT topic, kafka_partition, low_offset, high_offset, finished_time
+FROM onceward.progress WHERE consumer_group = @consumer_group ORDER BY topic, kafka_partition;
+
+-- name: History :one
+-- History identifies the history that this database is on: its system identifier and its timeline. A failover to a
+-- standby, a restored backup and a new cluster each change it.
+SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::text || '/' ||
+  substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::text AS history;
