@@ -57,7 +57,7 @@ func (w *world) connect(login string) *pgx.Conn {
 func (o *oldDays) open(daysAgo int) {
 	o.t.Helper()
 	o.day = partition.Day(time.Now()).AddDate(0, 0, -daysAgo)
-	made, err := partition.Ensure(o.t.Context(), o.conn, "onceward.outbox", "id", partition.Span{First: o.day, Last: o.day})
+	made, err := partition.Ensure(o.t.Context(), o.conn, "onceward.outbox", "id", partition.Span{First: o.day, Last: o.day, Reopen: true})
 	require.NoError(o.t, err)
 	o.leaf, o.committed = made[0], map[string]bool{}
 }

@@ -91,7 +91,7 @@ func (r Roles) windows() string {
   GRANT INSERT, UPDATE, DELETE ON onceward.redeliveries TO %[5]s;
   GRANT INSERT (action, consumer_group, target, reason) ON onceward.consumer_actions TO %[4]s;
   GRANT UPDATE (state, generation, decided_at, decided_by, decided_why, expires_at) ON onceward.consumer_dead_letters TO %[4]s;
-  GRANT UPDATE (status, epoch, lease_until, provider_key_until, result, completed_at, expires_at, event) ON onceward.fences TO %[4]s;
+  GRANT UPDATE (status, epoch, lease_until, provider_key_until, result, completed_at, expires_at, event, stuck) ON onceward.fences TO %[4]s;
   GRANT INSERT, DELETE ON onceward.processed_events TO %[4]s;
   GRANT UPDATE (time_window, late, replay, retired_at) ON onceward.dedup_windows TO %[4]s;
   GRANT DELETE ON onceward.progress, onceward.attempts TO %[4]s;`,

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/partition"
@@ -125,13 +124,14 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 		return report, err
 	}
 	m := &maintenance{conn: conn, cfg: cfg}
-	if err := m.enter(ctx); err != nil {
+	leave, err := m.enter(ctx)
+	if err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
-	defer m.leave(ctx)
+	defer leave()
 	made, err := m.premake(ctx)
 	report.Made = made
-	if timedOut(err) {
+	if partition.TimedOut(err) {
 		err = nil // somebody alters the table now; Ahead tells when this goes on for days
 	}
 	errs := []error{err}
@@ -167,10 +167,7 @@ func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (int, error) {
 }
 
 // outboxTable is the partitioned table; its leaves are in the same schema.
-const (
-	outboxTable  = "onceward.outbox"
-	outboxSchema = "onceward"
-)
+const outboxTable = "onceward.outbox"
 
 // maintainLock is the advisory lock of the one maintainer of a database,
 // "outboxpt" in ASCII.
@@ -188,38 +185,26 @@ type maintenance struct {
 }
 
 // enter takes the lock, bounds waits and reads the clock.
-func (m *maintenance) enter(ctx context.Context) error {
-	if !m.cfg.DryRun {
-		var mine bool
-		if err := m.conn.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_lock($1)", maintainLock).Scan(&mine); err != nil {
-			return fmt.Errorf("take the maintainer's lock: %w", err)
-		}
-		if !mine {
-			return ErrMaintained
-		}
+func (m *maintenance) enter(ctx context.Context) (leave func(), err error) {
+	lock := maintainLock
+	if m.cfg.DryRun {
+		lock = 0
 	}
-	now, err := clock(ctx, m.conn)
-	if err == nil {
-		timeout := fmt.Sprintf("%dms", m.cfg.LockTimeout.Milliseconds())
-		_, err = m.conn.Exec(ctx, "SELECT pg_catalog.set_config('lock_timeout', $1, false)", timeout)
+	leave, err = partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
+	if errors.Is(err, partition.ErrBusy) {
+		err = ErrMaintained
 	}
 	if err != nil {
-		m.leave(ctx)
-		return fmt.Errorf("set lock_timeout: %w", err)
+		return nil, err
+	}
+	now, err := clock(ctx, m.conn)
+	if err != nil {
+		leave()
+		return nil, err
 	}
 	m.today = partition.Day(now)
 	m.cutoff = m.today.AddDate(0, 0, -m.cfg.Keep)
-	return nil
-}
-
-// leave gives the session back as it was. A broken one has nothing to give.
-func (m *maintenance) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_, _ = m.conn.Exec(ctx, "RESET lock_timeout")
-	if !m.cfg.DryRun {
-		_, _ = m.conn.Exec(ctx, "SELECT pg_catalog.pg_advisory_unlock($1)", maintainLock)
-	}
+	return leave, nil
 }
 
 // ask has every relay write a published snapshot when a leaf waits for one: a
@@ -243,39 +228,20 @@ func clock(ctx context.Context, conn *pgx.Conn) (time.Time, error) {
 	return now, nil
 }
 
-// premake makes the days from keep to ahead that are missing, but none below the
-// oldest there is: a day that was dropped never comes back.
+// premake makes the days from keep to ahead that are missing.
 func (m *maintenance) premake(ctx context.Context) ([]string, error) {
+	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead)}
+	if !m.cfg.DryRun {
+		return partition.Ensure(ctx, m.conn, outboxTable, "id", days)
+	}
 	existing, err := partition.List(ctx, m.conn, outboxTable)
 	if err != nil {
 		return nil, err
 	}
-	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead)}
-	if oldest, _, ok := partition.Extent(existing); ok && oldest.After(days.First) {
-		days.First = oldest
-	}
-	if !m.cfg.DryRun {
-		return partition.Ensure(ctx, m.conn, outboxTable, "id", days)
-	}
-	return missingDays(existing, days), nil
-}
-
-func missingDays(existing []partition.Partition, days partition.Span) []string {
 	var names []string
-	for _, p := range partition.Days("outbox", days.First, days.Last) {
-		found := false
-		for _, e := range existing {
-			found = found || e.Lower == p.Lower && e.Upper == p.Upper
-		}
-		if !found {
-			names = append(names, p.Name)
-		}
+	missing, err := days.Missing(outboxTable, existing)
+	for _, p := range missing {
+		names = append(names, p.Name)
 	}
-	return names
-}
-
-// timedOut reports whether a statement gave up waiting for a lock.
-func timedOut(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+	return names, err
 }

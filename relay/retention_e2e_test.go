@@ -83,7 +83,7 @@ func newOldOutbox(t *testing.T, server *pgserver.Server) *oldOutbox {
 	require.NoError(t, err)
 	o.conn = dial(t, o.as("onceward_maintainer"))
 	o.day = partition.Day(time.Now()).AddDate(0, 0, -10)
-	made, err := partition.Ensure(t.Context(), o.conn, outboxTable, "id", partition.Span{First: o.day, Last: o.day})
+	made, err := partition.Ensure(t.Context(), o.conn, outboxTable, "id", partition.Span{First: o.day, Last: o.day, Reopen: true})
 	require.NoError(t, err)
 	o.leaf = made[0]
 	return o
@@ -302,7 +302,7 @@ func interruptedDetach(o *oldOutbox) {
 	o.became(LeafDetaching, "older than the detach")
 
 	other := o.day.AddDate(0, 0, -1)
-	made, err := partition.Ensure(t.Context(), o.conn, outboxTable, "id", partition.Span{First: other, Last: other})
+	made, err := partition.Ensure(t.Context(), o.conn, outboxTable, "id", partition.Span{First: other, Last: other, Reopen: true})
 	require.NoError(t, err, "partitions are made while a detach is pending")
 	first := o.leaf
 	o.leaf = made[0]

@@ -12,39 +12,29 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/partition"
-	"github.com/onceward/onceward/outbox"
 )
 
 // closedTrigger is the trigger that makes a leaf closed.
 const closedTrigger = "onceward_closed"
 
-// leaf is a partition of the outbox, or what is left of one after its detach.
+// leaf is a partition of the outbox and whether it is closed.
 type leaf struct {
-	partition.Partition
-	attached bool
-	pending  bool   // a concurrent detach was begun and not finished
+	partition.Leaf
 	closed   bool   // the trigger is there and always fires
 	closedBy uint64 // the transaction that closed it; 0 is not known
 }
 
-func (l *leaf) table() string   { return pgx.Identifier{outboxSchema, l.Name}.Sanitize() }
-func (l *leaf) from() time.Time { return outbox.IDTime(l.Lower) }
-func (l *leaf) to() time.Time   { return outbox.IDTime(l.Upper) }
+func (l *leaf) table() string { return partition.Sibling(outboxTable, l.Name) }
 
 func (l *leaf) report(state LeafState, why string, args ...any) LeafReport {
-	return LeafReport{Name: l.Name, From: l.from(), To: l.to(), State: state, Why: fmt.Sprintf(why, args...)}
+	return LeafReport{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...)}
 }
 
-// selectLeaves finds what partition.List finds, and those that were detached and
-// not dropped: they are ours by name and trigger.
-const selectLeaves = `SELECT c.relname::text, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
-  COALESCE(t.tgenabled = 'A', false), COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
+// selectClosings finds the trigger on leaves, attached or not.
+const selectClosings = `SELECT c.relname::text, t.tgenabled = 'A', COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
 FROM pg_catalog.pg_class c
-LEFT JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid AND i.inhparent = 'onceward.outbox'::regclass
-LEFT JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc
-WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r'
-  AND (i.inhrelid IS NOT NULL OR t.oid IS NOT NULL AND NOT c.relispartition AND c.relname ~ '^outbox_[0-9]{8}$')
-ORDER BY c.relname`
+JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc
+WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r'`
 
 // closing is what the trigger's comment says; the transaction is compared with
 // published snapshots.
@@ -52,37 +42,40 @@ const closing = "closed by outbox retention in transaction %s at %s"
 
 var closingTransaction = regexp.MustCompile(`^closed by outbox retention in transaction ([0-9]+) at `)
 
-// leaves lists them, oldest first, one whose detach is pending before all.
+// leaves lists them, oldest first, one whose detach is pending before all. A
+// table beside the outbox is ours only if it has the trigger.
 func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
-	attached, err := partition.List(ctx, m.conn, outboxTable)
+	closed, err := m.closings(ctx)
 	if err != nil {
 		return nil, err
 	}
-	bounds := make(map[string]partition.Partition, len(attached))
-	for _, p := range attached {
-		bounds[p.Name] = p
+	found, err := partition.Leaves(ctx, m.conn, outboxTable)
+	if err != nil {
+		return nil, err
 	}
-	rows, _ := m.conn.Query(ctx, selectLeaves) // ForEachRow returns its error
-	var pending, others []leaf
-	var l leaf
-	var comment string
-	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.attached, &l.pending, &l.closed, &comment}, func() error {
-		found := l
-		found.closedBy = parseClosing(comment)
-		p, known := bounds[l.Name]
-		if !known {
-			day, err := time.Parse("outbox_20060102", l.Name)
-			if err != nil {
-				return nil //nolint:nilerr // outbox_99999999 is nobody's day
-			}
-			p = partition.OfDay("outbox", day)
+	var leaves []leaf
+	for _, l := range found {
+		c, has := closed[l.Name]
+		if !has && !l.Attached {
+			continue
 		}
-		found.Partition = p
-		if found.pending {
-			pending, m.detaching = append(pending, found), found.Name
-		} else {
-			others = append(others, found)
+		if l.Pending {
+			m.detaching = l.Name
 		}
+		c.Leaf = l
+		leaves = append(leaves, c)
+	}
+	return leaves, nil
+}
+
+// closings returns by name what the triggers say.
+func (m *maintenance) closings(ctx context.Context) (map[string]leaf, error) {
+	rows, _ := m.conn.Query(ctx, selectClosings) // ForEachRow returns its error
+	closed := make(map[string]leaf)
+	var name, comment string
+	var always bool
+	_, err := pgx.ForEachRow(rows, []any{&name, &always, &comment}, func() error {
+		closed[name] = leaf{closed: always, closedBy: parseClosing(comment)}
 		return nil
 	})
 	var pg *pgconn.PgError
@@ -90,9 +83,9 @@ func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
 		return nil, fmt.Errorf("no partition can be closed: %w; run `outboxctl migrate up --side outbox`", err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list partitions of %s: %w", outboxTable, err)
+		return nil, fmt.Errorf("look which partitions of %s are closed: %w", outboxTable, err)
 	}
-	return append(pending, others...), nil
+	return closed, nil
 }
 
 func parseClosing(comment string) uint64 {
@@ -106,12 +99,12 @@ func parseClosing(comment string) uint64 {
 // advance takes a leaf as far as it may go now.
 func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) {
 	switch {
-	case l.pending && !l.closed:
+	case l.Pending && !l.closed:
 		r := l.report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
 			"compare it with the topic, then run ALTER TABLE %s DETACH PARTITION %s FINALIZE", outboxTable, l.table())
 		r.Wrong = true
 		return r, nil
-	case l.to().After(m.cutoff):
+	case l.To().After(m.cutoff):
 		if l.closed {
 			r := l.report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table())
 			r.Wrong = true
@@ -123,13 +116,13 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 			return l.report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
 		}
 		if err := m.close(ctx, l); err != nil {
-			if timedOut(err) {
-				return l.report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", m.holders(ctx, l)), nil
+			if partition.TimedOut(err) {
+				return l.report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock")), nil
 			}
 			return l.report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
 		}
 	}
-	if m.cfg.DryRun && (l.pending || !l.attached) {
+	if m.cfg.DryRun && (l.Pending || !l.Attached) {
 		return l.report(LeafDetaching, "closed; the next run goes on with it"), nil
 	}
 	reasons, err := m.unpublished(ctx, m.conn, l)
@@ -166,54 +159,31 @@ func (m *maintenance) close(ctx context.Context, l *leaf) error {
 
 // remove detaches and drops a leaf that has passed the gate.
 func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
-	if l.attached {
+	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {
 			return l.report(LeafClosed, "every row is published; waits for the detach of %s", m.detaching), nil
 		}
-		how := "CONCURRENTLY"
-		if l.pending {
-			how = "FINALIZE"
-		}
-		if _, err := m.conn.Exec(ctx, fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s %s", outboxTable, l.table(), how)); err != nil {
+		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
 			m.detaching = l.Name // it may have begun; the next run looks
-			if timedOut(err) {
+			if partition.TimedOut(err) {
 				return l.report(LeafDetaching, "waits for transactions that are older than the detach"), nil
 			}
-			return l.report(LeafClosed, "not detached"), fmt.Errorf("detach: %w", err)
+			return l.report(LeafClosed, "not detached"), err
 		}
 		m.detaching = ""
 	}
-	var reasons []string
-	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "LOCK TABLE "+l.table()+" IN ACCESS EXCLUSIVE MODE"); err != nil {
-			return err
-		}
-		var err error
-		if reasons, err = m.unpublished(ctx, tx, l); err != nil || len(reasons) > 0 {
-			return err
-		}
-		_, err = tx.Exec(ctx, "DROP TABLE "+l.table())
-		return err
+	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Name, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+		return m.unpublished(ctx, tx, l)
 	})
 	switch {
-	case timedOut(err):
+	case partition.TimedOut(err):
 		return l.report(LeafDetaching, "detached; somebody reads it still"), nil
 	case err != nil:
-		return l.report(LeafDetaching, "detached, not dropped"), fmt.Errorf("drop: %w", err)
+		return l.report(LeafDetaching, "detached, not dropped"), err
 	case len(reasons) > 0:
 		r := l.report(LeafWaiting, "detached and kept: %s", strings.Join(reasons, "; "))
 		r.Wrong = true
 		return r, nil
 	}
 	return l.report(LeafDropped, ""), nil
-}
-
-// holders names the sessions that keep the leaf from being closed.
-func (m *maintenance) holders(ctx context.Context, l *leaf) string {
-	const query = `SELECT string_agg(DISTINCT pid::text, ', ') FROM pg_catalog.pg_locks WHERE relation = $1::regclass AND granted AND mode = 'RowExclusiveLock'`
-	var pids *string
-	if err := m.conn.QueryRow(ctx, query, l.table()).Scan(&pids); err != nil || pids == nil {
-		return ""
-	}
-	return " (pid " + *pids + ")"
 }

@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/onceward/onceward/internal/partition"
 )
 
 func TestRetentionDefaultsAndBounds(t *testing.T) {
@@ -45,10 +43,4 @@ func TestClosingIsRemembered(t *testing.T) {
 	for _, unknown := range []string{"", "closed", "closed by outbox retention in transaction x at", "closed by outbox retention in transaction 99999999999999999999 at 2026"} {
 		require.Zero(t, parseClosing(unknown), unknown)
 	}
-}
-
-func TestMissingDays(t *testing.T) {
-	day := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-	have := partition.Days("outbox", day, day.AddDate(0, 0, 1))
-	require.Equal(t, []string{"outbox_20261120", "outbox_20261123"}, missingDays(have, partition.Span{First: day.AddDate(0, 0, -1), Last: day.AddDate(0, 0, 2)}))
 }

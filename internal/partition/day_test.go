@@ -77,6 +77,24 @@ func TestMissing(t *testing.T) {
 	require.ErrorContains(t, err, "odd (2026-11-21T12:00:00Z to 2026-11-23T00:00:00Z)")
 }
 
+func TestDaysBelowTheOldestAreMadeOnlyWhenTold(t *testing.T) {
+	days := Days("outbox", noon.AddDate(0, 0, -3), noon)
+	span := Span{First: noon.AddDate(0, 0, -3), Last: noon}
+	got, err := span.Missing("onceward.outbox", nil)
+	require.NoError(t, err)
+	require.Equal(t, days, got, "an empty table has no oldest")
+	existing := []Partition{days[2], {Name: "half", Lower: outbox.FirstID(noon.AddDate(0, 0, -2)), Upper: days[2].Lower}}
+	got, err = span.Missing("onceward.outbox", existing[:1])
+	require.NoError(t, err)
+	require.Equal(t, days[3:], got)
+	_, err = span.Missing("onceward.outbox", existing)
+	require.ErrorIs(t, err, ErrOverlap, "the day of a partition that begins at noon is looked at")
+	span.Reopen = true
+	got, err = span.Missing("onceward.outbox", existing[:1])
+	require.NoError(t, err)
+	require.Equal(t, []Partition{days[0], days[1], days[3]}, got)
+}
+
 func TestAheadCountsToTheFirstHole(t *testing.T) {
 	days := Days("outbox", noon, noon.AddDate(0, 0, 14))
 	require.Equal(t, 14, Ahead(days, noon))

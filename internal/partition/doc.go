@@ -9,7 +9,8 @@
 // another.
 //
 // There is never a DEFAULT partition: it would accept a replay whose day is
-// gone as if it were new. [Ensure] refuses a table that has one.
+// gone as if it were new. [Ensure] refuses a table that has one. For the same
+// reason it makes no day below the oldest partition, unless it is told to.
 //
 // # What is locked
 //
@@ -20,9 +21,16 @@
 //
 // # Failure
 //
-// Everything happens in one transaction of the caller's connection. A lost
+// [Ensure] does everything in one transaction of the caller's connection. A lost
 // connection, a cancelled context or an SQL error leaves the table as it was.
 //
-// The file day.go is pure (names, bounds, what is missing); read.go and
-// ensure.go are the edge.
+// # Retention
+//
+// What goes, and when, is decided by the packages relay and consumer. What they
+// share is here: [Enter] makes a session the one maintainer, [Leaves] shows how
+// far each partition is, [Detach] and [Drop] take one away. A detach holds no
+// writer back and can be cut short anywhere; the next run goes on with it.
+//
+// The file day.go is pure (names, bounds, what is missing); read.go, ensure.go,
+// leaf.go and session.go are the edge.
 package partition

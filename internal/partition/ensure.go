@@ -22,6 +22,9 @@ type Conn interface {
 // those that were missing. The table must be partitioned by RANGE over one uuid
 // column of the given name; the caller must own it.
 //
+// Days below the oldest partition are left out unless the span says Reopen: they
+// may have been dropped, and an empty partition there would take a replay for new.
+//
 // It blocks while another session maintains partitions of the same table. The
 // error matches [ErrDefault], [ErrOverlap] or [ErrTaken] where one of these is
 // the cause, and then nothing was made.
@@ -30,7 +33,7 @@ func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]
 	if err != nil {
 		return nil, err
 	}
-	todo, err := days.missing(table, existing)
+	todo, err := days.Missing(table, existing)
 	if err != nil || len(todo) == 0 {
 		return nil, err
 	}
@@ -46,12 +49,21 @@ func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]
 }
 
 // Span is a run of UTC days, both ends included. Only the day of each counts.
-type Span struct{ First, Last time.Time }
+type Span struct {
+	First, Last time.Time
+	// Reopen includes days below the oldest partition.
+	Reopen bool
+}
 
-func (s Span) missing(table string, existing []Partition) ([]Partition, error) {
+// Missing returns what [Ensure] would make of "schema.table" where the given
+// partitions exist. It is pure.
+func (s Span) Missing(table string, existing []Partition) ([]Partition, error) {
 	_, name, err := splitTable(table)
 	if err != nil {
 		return nil, err
+	}
+	if oldest, _, ok := Extent(existing); ok && !s.Reopen && oldest.After(s.First) {
+		s.First = oldest
 	}
 	todo, err := missing(existing, Days(name, s.First, s.Last))
 	if err != nil {
@@ -63,7 +75,7 @@ func (s Span) missing(table string, existing []Partition) ([]Partition, error) {
 // SQL returns the statements that [Ensure] would run where the given
 // partitions exist. It is pure.
 func SQL(table, column string, existing []Partition, days Span) ([]string, error) {
-	todo, err := days.missing(table, existing)
+	todo, err := days.Missing(table, existing)
 	if err != nil || len(todo) == 0 {
 		return nil, err
 	}
@@ -84,7 +96,7 @@ func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Sp
 	if err != nil {
 		return nil, err
 	}
-	todo, err := days.missing(table, existing)
+	todo, err := days.Missing(table, existing)
 	if err != nil {
 		return nil, err
 	}

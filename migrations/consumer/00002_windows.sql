@@ -4,6 +4,12 @@
 -- The event of a PENDING fence, so that an attempt that died can be recovered when nobody delivers the event again.
 -- NULL once the fence is COMPLETE.
 ALTER TABLE onceward.fences ADD COLUMN event jsonb;
+-- Why the recovery job leaves a PENDING fence to an operator; NULL while it may be driven.
+ALTER TABLE onceward.fences ADD COLUMN stuck text;
+
+-- When the floor was changed last: partitions go only when every process has had time to see it, and the audit tells by
+-- it which claims below the floor were made when they should not have been.
+ALTER TABLE onceward.dedup_windows ADD COLUMN raised_at timestamptz NOT NULL DEFAULT clock_timestamp();
 
 -- A letter whose redrive was asked for waits for a member of its group.
 ALTER TABLE onceward.consumer_dead_letters DROP CONSTRAINT consumer_dead_letters_state_check;
@@ -20,6 +26,9 @@ CREATE TABLE onceward.dedup_horizon (
   one            boolean PRIMARY KEY DEFAULT true CHECK (one),
   dropped_before timestamptz NOT NULL
 );
+
+-- The claims of dead events, which are few, for the audit of claims against letters.
+CREATE INDEX processed_events_dead ON onceward.processed_events (consumer_group, event_id) WHERE outcome = 'd';
 
 -- How late duplicates come, for the window advisor: a histogram by powers of two of a second.
 CREATE TABLE onceward.redeliveries (
@@ -45,10 +54,12 @@ CREATE TABLE onceward.consumer_actions (
 
 -- +goose Down
 DROP TABLE onceward.consumer_actions, onceward.redeliveries, onceward.dedup_horizon;
+DROP INDEX onceward.processed_events_dead;
 DROP INDEX onceward.consumer_dead_letters_expires, onceward.consumer_dead_letters_requested;
 ALTER TABLE onceward.consumer_dead_letters DROP COLUMN sent_at;
 UPDATE onceward.consumer_dead_letters SET state = 'open' WHERE state = 'requested';
 ALTER TABLE onceward.consumer_dead_letters DROP CONSTRAINT consumer_dead_letters_state_check;
 ALTER TABLE onceward.consumer_dead_letters ADD CONSTRAINT consumer_dead_letters_state_check
   CHECK (state IN ('open', 'redriven', 'discarded'));
-ALTER TABLE onceward.fences DROP COLUMN event;
+ALTER TABLE onceward.dedup_windows DROP COLUMN raised_at;
+ALTER TABLE onceward.fences DROP COLUMN event, DROP COLUMN stuck;

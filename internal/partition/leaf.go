@@ -1,0 +1,147 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// Leaf is a partition of a table as retention sees it, or what is left of one
+// after its detach.
+type Leaf struct {
+	Partition
+	Attached bool
+	Pending  bool  // a concurrent detach was begun and not finished
+	Rows     int64 // at the last ANALYZE
+	Heap     int64 // bytes of rows alone; more than 0 once a row was inserted
+	Bytes    int64 // on disk, with indexes and large values
+}
+
+// From is the beginning of the leaf's event times.
+func (l *Leaf) From() time.Time { return outbox.IDTime(l.Lower) }
+
+// To is the end of the leaf's event times, itself excluded.
+func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
+
+// selectLeaves finds what List finds, and the tables that have a partition's name
+// and are attached to nothing.
+const selectLeaves = `SELECT c.relname::text, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
+  COALESCE(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ''), GREATEST(c.reltuples, 0)::bigint,
+  COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN (pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relname = $2
+  JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace AND pn.nspname = $1) ON i.inhrelid = c.oid
+WHERE i.inhrelid IS NOT NULL
+  OR n.nspname = $1 AND c.relkind = 'r' AND NOT c.relispartition AND c.relname ~ ('^' || $2 || '_[0-9]{8}$')
+ORDER BY c.relname`
+
+// Leaves lists the partitions of "schema.table" and the tables beside it that
+// have the name of one, detached by retention or by hand: one whose detach is
+// pending before all, then the oldest first. It needs no right on the table. The
+// error matches [ErrDefault] when the table has a DEFAULT partition.
+func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
+	schema, name, err := splitTable(table)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := q.Query(ctx, selectLeaves, schema, name)
+	if err != nil {
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
+	}
+	var leaves []Leaf
+	var l Leaf
+	var bound string
+	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
+		found := l
+		if found.Attached {
+			found.Partition, err = parseBound(l.Name, bound)
+		} else if day, wrong := time.Parse(name+nameLayout, l.Name); wrong == nil {
+			found.Partition = OfDay(name, day)
+		} else {
+			return nil // events_99999999 is nobody's day
+		}
+		leaves = append(leaves, found)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
+	}
+	slices.SortStableFunc(leaves, func(a, b Leaf) int {
+		if a.Pending != b.Pending {
+			return map[bool]int{true: -1, false: 1}[a.Pending]
+		}
+		return compare(a.Lower, b.Lower)
+	})
+	return leaves, nil
+}
+
+// Detach takes a leaf out of "schema.table" without holding back any writer, or
+// finishes a detach that was begun. It waits for the transactions that are older;
+// when that is cut short, by lock_timeout or a lost connection, the leaf is
+// pending, and calling Detach for it again goes on. The connection must be in no
+// transaction. PostgreSQL has one pending detach per table at a time.
+func Detach(ctx context.Context, conn *pgx.Conn, table string, l Leaf) error {
+	how := "CONCURRENTLY"
+	if l.Pending {
+		how = "FINALIZE"
+	}
+	_, err := conn.Exec(ctx, fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s %s", quote(table), Sibling(table, l.Name), how))
+	if err != nil {
+		return fmt.Errorf("detach: %w", err)
+	}
+	return nil
+}
+
+// Drop drops a detached leaf of "schema.table", unless against has reasons, which
+// are returned. It is asked in the transaction of the drop, with the leaf locked,
+// so that what it says still holds.
+func Drop(ctx context.Context, conn Conn, table, leaf string, against func(context.Context, pgx.Tx) ([]string, error)) (reasons []string, err error) {
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "LOCK TABLE "+Sibling(table, leaf)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+			return err
+		}
+		if reasons, err = against(ctx, tx); err != nil || len(reasons) > 0 {
+			return err
+		}
+		_, err := tx.Exec(ctx, "DROP TABLE "+Sibling(table, leaf))
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("drop: %w", err)
+	}
+	return reasons, nil
+}
+
+// Sibling returns the name of a leaf in the schema of "schema.table", quoted for
+// SQL.
+func Sibling(table, leaf string) string {
+	schema, _, _ := splitTable(table)
+	return pgx.Identifier{schema, leaf}.Sanitize()
+}
+
+// TimedOut reports whether a statement gave up waiting for a lock.
+func TimedOut(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
+}
+
+// Holders names, for a message, the other sessions that hold a lock on a table:
+// " (pid 7, 9)", or nothing when there is none or none can be seen. Without a mode
+// every lock counts. table is quoted for SQL.
+func Holders(ctx context.Context, conn *pgx.Conn, table, mode string) string {
+	const query = `SELECT string_agg(DISTINCT pid::text, ', ') FROM pg_catalog.pg_locks
+WHERE relation = $1::regclass AND granted AND ($2 = '' OR mode = $2) AND pid <> pg_catalog.pg_backend_pid()`
+	var pids *string
+	if err := conn.QueryRow(ctx, query, table, mode).Scan(&pids); err != nil || pids == nil {
+		return ""
+	}
+	return " (pid " + *pids + ")"
+}
