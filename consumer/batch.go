@@ -86,7 +86,7 @@ func (r *Router) batch(eventType string, h *batchHandler) {
 		r.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", h.options.Max, h.options.Linger, maxBatch))
 		return
 	}
-	if r.free(eventType) {
+	if r.free(eventType) && r.classed(eventType) {
 		r.batches[eventType] = h
 	}
 }

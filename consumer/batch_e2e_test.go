@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/partition"
 )
 
 // line is a group that takes events in batches, and what its handler is to do
@@ -227,7 +228,9 @@ func TestBatchWithAKeyOfNoPartition(t *testing.T) {
 	t.Parallel()
 	l := newLine(t)
 	evs := l.events(5, "Moved")
-	evs[2].Key = keyAt(t, time.Now().AddDate(-1, 0, 0))
+	at := time.Now().AddDate(0, 0, -3)
+	exec(t, l.db, "DROP TABLE onceward."+partition.OfDay("processed_events", at).Name)
+	evs[2].Key = keyAt(t, at)
 	deliveries := l.router.HandleBatch(t.Context(), evs)
 	require.ErrorIs(t, deliveries[2].Err, consumer.ErrNoPartition)
 	for _, i := range []int{0, 1, 3, 4} {

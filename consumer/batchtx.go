@@ -1,11 +1,9 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -21,13 +19,14 @@ const maxSavepoints = 50
 // item is one event of a batch.
 type item struct {
 	ev          Event
-	id          uuid.UUID // under which it is claimed
+	id          uuid.UUID // of the event, or of its replay
 	fingerprint Fingerprint
 	handler     *batchHandler
 	delivery    *Delivery
 	err         error
 
 	// Of the transaction under way; it counts when that commits.
+	plan    plan
 	fresh   bool // claimed by it, and its handler has to run
 	outcome Outcome
 	letter  *letter
@@ -43,7 +42,7 @@ type batch struct {
 // it was committed. work says how many of them are finished.
 func (b *batch) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
 	for _, it := range items {
-		it.fresh, it.outcome, it.letter = false, 0, nil
+		it.plan, it.fresh, it.outcome, it.letter = plan{}, false, 0, nil
 	}
 	tx, err := b.router.steps.begin(ctx)
 	if err != nil {
@@ -106,11 +105,11 @@ func (b *batch) apply(ctx context.Context, tx pgx.Tx, items []*item) error {
 	if h.set != nil {
 		evs := make([]Event, len(items))
 		for i, it := range items {
-			evs[i] = it.ev
+			evs[i] = it.event()
 		}
 		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return h.set(ctx, tx, evs) }
 	}
-	if err := b.router.steps.apply(ctx, handler, tx, items[0].ev); err != nil {
+	if err := b.router.steps.apply(ctx, handler, tx, items[0].event()); err != nil {
 		return err
 	}
 	for _, it := range items {
@@ -192,7 +191,7 @@ func (b *batch) failed(ctx context.Context, tx pgx.Tx, it *item, cause error) (a
 	if !last {
 		return cause, nil
 	}
-	if err := b.router.markDead(ctx, q, it.ev); err != nil {
+	if err := b.router.markDead(ctx, q, it.plan.ids); err != nil {
 		return nil, err
 	}
 	it.outcome = DeadLettered
@@ -207,10 +206,20 @@ func (b *batch) bury(ctx context.Context, tx pgx.Tx, it *item, l letter) error {
 	return err
 }
 
-// refuse settles an item that is not fresh. One with another's key becomes a
-// dead letter, or an error when it has no place for one.
+// refuse settles an item that is not fresh. One with another's key, or outside
+// its window, becomes a dead letter; the former is an error when it has no place
+// for one.
 func (b *batch) refuse(ctx context.Context, tx pgx.Tx, it *item) error {
-	if it.outcome != Mismatch {
+	switch it.outcome {
+	case Mismatch:
+	case Replay, FromFuture:
+		l, ok := b.router.letterOutside(it.ev, Claim{Outcome: it.outcome, Late: it.plan.late})
+		if !ok {
+			return nil
+		}
+		it.outcome = DeadLettered
+		return b.bury(ctx, tx, it, l)
+	default:
 		return nil
 	}
 	var mismatch *MismatchError
@@ -227,102 +236,16 @@ func (b *batch) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
 	var ids []uuid.UUID
 	for _, it := range items {
 		if it.fresh {
-			ids = append(ids, it.id)
+			ids = append(ids, it.plan.ids...)
 		}
 	}
+	return b.delete(ctx, tx, ids)
+}
+
+func (b *batch) delete(ctx context.Context, tx pgx.Tx, ids []uuid.UUID) error {
 	err := consumerdb.New(tx).DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: b.router.Group(), EventIds: ids})
 	if err != nil {
 		return fmt.Errorf("take claims back: %w", err)
 	}
 	return nil
-}
-
-// claim claims all items and says of each whether it is fresh, and if not, what
-// it is. The rows of those that are not are read in a second statement: see
-// Processor.claim.
-func (b *batch) claim(ctx context.Context, tx pgx.Tx, items []*item) error {
-	first := make(map[uuid.UUID]*item, len(items))
-	for _, it := range items {
-		if first[it.id] == nil {
-			first[it.id] = it
-		}
-	}
-	q := consumerdb.New(tx)
-	inserted, err := q.ClaimEvents(ctx, claimParams(b.router.Group(), first))
-	if err != nil {
-		if hasCode(err, "23514") || hasCode(err, "55P03") {
-			return errAlone // one has no partition, or its claim is held elsewhere
-		}
-		return fmt.Errorf("claim %d events: %w", len(first), err)
-	}
-	for _, id := range inserted {
-		first[id].fresh = true
-	}
-	stored, err := b.stored(ctx, q, first)
-	if err != nil {
-		return err
-	}
-	for _, it := range items {
-		switch owner := first[it.id]; {
-		case it.fresh:
-		case owner.fresh && owner.fingerprint == it.fingerprint:
-			it.outcome = Duplicate // of one in this very batch
-		case owner.fresh:
-			it.judge(Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint, Given: it.fingerprint}})
-		default:
-			row := stored[it.id]
-			it.judge(compare(it.ev, it.fingerprint, consumerdb.FindClaimRow{Fingerprint: row.Fingerprint, Outcome: row.Outcome, ProcessedAt: row.ProcessedAt}))
-		}
-	}
-	return nil
-}
-
-func (it *item) judge(c Claim) {
-	it.outcome = c.Outcome
-	if c.Mismatch != nil {
-		it.err = c.Mismatch
-	}
-}
-
-// stored reads the claims that were there before.
-func (b *batch) stored(ctx context.Context, q *consumerdb.Queries, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow, error) {
-	var ids []uuid.UUID
-	for id, it := range first {
-		if !it.fresh {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) == 0 {
-		return map[uuid.UUID]consumerdb.FindClaimsRow{}, nil
-	}
-	rows, err := q.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: b.router.Group(), EventIds: ids})
-	if err != nil {
-		return nil, fmt.Errorf("read the claims that are there: %w", err)
-	}
-	if len(rows) != len(ids) {
-		return nil, &infrastructureError{errors.New("a claim that was in the way is gone")}
-	}
-	stored := make(map[uuid.UUID]consumerdb.FindClaimsRow, len(rows))
-	for _, row := range rows {
-		stored[row.EventID] = row
-	}
-	return stored, nil
-}
-
-// claimParams are the items in the order of their ids, in which every
-// transaction claims: two that claim in opposite orders deadlock.
-func claimParams(group string, first map[uuid.UUID]*item) consumerdb.ClaimEventsParams {
-	sorted := make([]*item, 0, len(first))
-	for _, it := range first {
-		sorted = append(sorted, it)
-	}
-	slices.SortFunc(sorted, func(a, b *item) int { return bytes.Compare(a.id[:], b.id[:]) })
-	p := consumerdb.ClaimEventsParams{ConsumerGroup: group}
-	for _, it := range sorted {
-		p.EventIds = append(p.EventIds, it.id)
-		p.EventTypes = append(p.EventTypes, it.ev.Type)
-		p.Namespaces = append(p.Namespaces, it.ev.Key.Namespace())
-		p.Fingerprints = append(p.Fingerprints, it.fingerprint[:])
-	}
-	return p
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -51,6 +52,14 @@ type Config struct {
 	// claim. A handler that pauses longer between two statements fails. 1 ms to
 	// about 24 days; default [DefaultSessionTimeout].
 	SessionTimeout time.Duration
+	// Classes are the deduplication windows of the event types, see [ClassOf]; a
+	// type without class is refused.
+	// Default: one class "*" of [DefaultWindow]. [New] registers them in the
+	// database, where retention finds them.
+	Classes []Class
+	// Skew is how far an event time may lie ahead of the database's clock before
+	// the event is [FromFuture]. 0 to 24 h; default [DefaultSkew].
+	Skew time.Duration
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
 	// Logger gets one line for each dead letter. Default: no logging.
@@ -65,32 +74,51 @@ type Processor struct {
 	settings string // SQL that bounds a claiming transaction
 	retry    Retry
 	log      *slog.Logger
+
+	windows    windows
+	ages       ages
+	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
+	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 
 // ErrNotInstalled: the database has no tables of the consumer's side.
 var ErrNotInstalled = errors.New("the consumer's tables are not installed in this database")
 
-// New checks the configuration and that the consumer's tables exist, with one
-// query. The error names the field and its value, or is [ErrNotInstalled].
+// New checks the configuration and that the consumer's tables exist, and
+// registers the group's classes. The error names the field and its value, or is
+// [ErrNotInstalled].
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	classes, err := classesOf(cfg.Classes)
+	if err != nil {
 		return nil, err
 	}
 	found, err := consumerdb.New(cfg.DB).ConsumerTables(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for the consumer's tables: %w", err)
 	}
-	if found != 2 {
+	switch found {
+	case 3:
+	case 2:
+		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	default:
 		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	}
-	return &Processor{
+	p := &Processor{
 		group:    cfg.Group,
 		db:       cfg.DB,
 		settings: settings(cfg.LockTimeout, cfg.SessionTimeout),
 		retry:    cfg.Retry,
 		log:      cfg.Logger.With("group", cfg.Group),
-	}, nil
+		windows:  windows{classes: classes, skew: cfg.Skew},
+	}
+	if err := p.register(ctx); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // Group returns the name of the consumer group.
@@ -102,6 +130,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = DefaultSessionTimeout
+	}
+	if c.Skew == 0 {
+		c.Skew = DefaultSkew
 	}
 	if c.Retry.MaxAttempts == 0 {
 		c.Retry.MaxAttempts = DefaultMaxAttempts
@@ -129,6 +160,9 @@ func (c Config) validate() error {
 		if f.value < time.Millisecond || f.value > maxTimeout {
 			return fmt.Errorf("config: %s %s: want 1ms to %s", f.name, f.value, maxTimeout)
 		}
+	}
+	if c.Skew < 0 || c.Skew > 24*time.Hour {
+		return fmt.Errorf("config: Skew %s: want 0 to 24h", c.Skew)
 	}
 	return nil
 }

@@ -2,9 +2,7 @@ package consumer
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -16,9 +14,12 @@ import (
 type reason string
 
 const (
-	reasonMalformed reason = "malformed"
-	reasonMismatch  reason = "mismatch"
-	reasonHandler   reason = "handler"
+	reasonMalformed  reason = "malformed"
+	reasonMismatch   reason = "mismatch"
+	reasonHandler    reason = "handler"
+	reasonLate       reason = "late"
+	reasonReplay     reason = "replay"
+	reasonFromFuture reason = "from-future"
 )
 
 // letter is a message that could not be applied, and why. The event is the
@@ -152,26 +153,4 @@ func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
 		row.EventID, row.Namespace, row.EventType = &id, &namespace, &eventType
 	}
 	return row, nil
-}
-
-// encodeHeaders writes headers as a JSON array of pairs, name and base64 value,
-// in their order; a null value is null. A name that jsonb cannot hold is
-// written as a quoted string of Go, so that no record is too odd to be kept.
-func encodeHeaders(headers []Header) ([]byte, error) {
-	pairs := make([][2]any, len(headers))
-	for i, h := range headers {
-		name := h.Name
-		if !isText(name) {
-			name = strconv.QuoteToASCII(name)
-		}
-		pairs[i][0] = name
-		if h.Value != nil {
-			pairs[i][1] = h.Value
-		}
-	}
-	b, err := json.Marshal(pairs)
-	if err != nil {
-		return nil, fmt.Errorf("encode record headers: %w", err)
-	}
-	return b, nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -16,14 +17,18 @@ import (
 // one time the effect was made.
 type Receipt[R any] struct {
 	// Outcome is Processed when this call made the effect, Duplicate when an
-	// earlier one did, DeadLettered when the event was given up before. With an
-	// error it says nothing.
+	// earlier one did, DeadLettered when the event was given up before, Replay or
+	// FromFuture when its time lies outside its window, so that nothing was done.
+	// With an error it says nothing.
 	Outcome Outcome
 	// Result is what was returned the first time; a duplicate gets it from the
 	// database. It is stored as JSON, so R must survive that.
 	Result R
 	// AppliedAt is when the effect was made; zero when this call made it.
 	AppliedAt time.Time
+	// Late: the event's time lies below the floor of its class, and the group
+	// sees it for the first time; with the outcome Replay the class refuses it.
+	Late bool
 }
 
 // Do applies an event once and remembers the result: claim, fn, its result and
@@ -39,7 +44,10 @@ func Do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 	if err != nil {
 		return Receipt[R]{}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, note(ctx, err))
 	}
-	noteOutcome(ctx, receipt.Outcome)
+	noteOutcome(ctx, ev, receipt.Outcome, receipt.Late)
+	if receipt.Outcome == Processed || receipt.Outcome == Duplicate {
+		p.applied(ctx, &ev)
+	}
 	return receipt, nil
 }
 
@@ -59,6 +67,7 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 	}
 	switch claim.Outcome {
 	case Processed:
+		r.Late = claim.Late
 	case Duplicate:
 		r.Outcome, r.AppliedAt = Duplicate, claim.AppliedAt
 		return r, decodeResult(claim.Result, &r.Result)
@@ -67,6 +76,9 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 		return r, nil
 	case Mismatch:
 		return r, claim.Mismatch
+	case Replay, FromFuture:
+		r.Outcome, r.Late = claim.Outcome, claim.Late
+		return r, nil
 	default:
 		return r, ErrInProgress
 	}
@@ -79,7 +91,7 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 		if err != nil {
 			return fmt.Errorf("encode the result for duplicates: %w", err)
 		}
-		return p.Complete(ctx, tx, ev, result)
+		return p.complete(ctx, consumerdb.New(tx), ev, result, claim.ids)
 	}
 	if err := apply(ctx, handler, tx, ev); err != nil {
 		return r, err
@@ -91,15 +103,41 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 // Complete stores a result, JSON, in the claim that [Processor.Claim] made in
 // this transaction, for duplicates to get it as Claim.Result. It is optional.
 func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
+	return p.completeWith(ctx, consumerdb.New(tx), ev, result)
+}
+
+// completeWith finds the claim again. One by arrival has the same ids as before:
+// the time of arrival is that of the transaction.
+func (p *Processor) completeWith(ctx context.Context, q claimQueries, ev Event, result []byte) error {
+	err := p.complete(ctx, q, ev, result, []uuid.UUID{p.claimID(ev)})
+	if !errors.Is(err, errNoClaim) {
+		return err
+	}
+	pl, err := (&look{processor: p, q: q}).plan(ctx, &ev)
+	if err != nil {
+		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	}
+	return p.complete(ctx, q, ev, result, pl.ids)
+}
+
+var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")
+
+// complete stores a result under every id of the claim: a duplicate by arrival
+// may meet any of them.
+func (p *Processor) complete(ctx context.Context, q claimQueries, ev Event, result []byte, ids []uuid.UUID) error {
 	if !json.Valid(result) {
 		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	n, err := consumerdb.New(tx).CompleteClaim(ctx, consumerdb.CompleteClaimParams{Result: result, EventID: p.claimID(ev), ConsumerGroup: p.group})
-	if err == nil && n == 0 {
-		err = errors.New("there is no claim; call Claim first, in the same transaction")
+	var stored int64
+	for _, id := range ids {
+		n, err := q.CompleteClaim(ctx, consumerdb.CompleteClaimParams{Result: result, EventID: id, ConsumerGroup: p.group})
+		if err != nil {
+			return fmt.Errorf("complete %s: %w", ev.Key, err)
+		}
+		stored += n
 	}
-	if err != nil {
-		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	if stored == 0 {
+		return fmt.Errorf("complete %s: %w", ev.Key, errNoClaim)
 	}
 	return nil
 }

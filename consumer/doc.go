@@ -4,9 +4,8 @@
 //
 // For one idempotency key and one consumer group, the transaction of a handler
 // commits at most once, however often and by however many processes the event
-// is delivered, while the key's partition of onceward.processed_events exists.
-// An event whose partition does not exist is never taken for new: it fails
-// with [ErrNoPartition].
+// is delivered, within the window of its [Class]. An event from before is never
+// taken for new in silence: it is late, a replay, or fails with [ErrNoPartition].
 //
 // # How
 //
@@ -18,6 +17,18 @@
 //
 // A replay in the mode reprocess is claimed under its replay id by the group it
 // names, so that the group applies the event once more; see [Processor.Claim].
+//
+// # Windows
+//
+// Claims live in daily partitions by event time, which is a function of the key
+// alone, so that all copies of an event meet in one. Each class of event types has
+// a floor in onceward.dedup_windows, persisted and only ever raised, in stream
+// time: the event times that the group has finished, never the clock alone. A
+// partition goes only when the floors of all groups have passed it ([Maintain]).
+// So at or above the floor every claim that there ever was is there. Below it
+// the group's marks tell an event that it sees for the first time (late) from one
+// that it may have applied (a replay); see [Class] for what becomes of either,
+// and docs/consuming.md.
 //
 // [Do] is the same for a receiver that answers: the first result is stored with
 // the claim, and every duplicate gets it.
@@ -38,6 +49,8 @@
 //	Mismatch      the key is taken by an event with other content
 //	DeadLettered  kept in onceward.consumer_dead_letters with its reason
 //	Ignored       its type was given to [Router.Ignore]
+//	Replay        from below the floor, and from no topic: nothing was done
+//	FromFuture    its time has not come yet, and from no topic: nothing was done
 //
 // All but InProgress acknowledge the message, see [Outcome.Acknowledges].
 //
@@ -52,12 +65,16 @@
 //   - Same key, other content: a dead letter with both fingerprints.
 //   - A record that breaks the wire contract: [Router.HandleRecord] keeps it as
 //     a dead letter with the reason "malformed".
-//   - An event type without a handler: [ErrNoHandler]; see [Permanent].
+//   - An event outside its window that its class does not apply: a dead letter
+//     with the reason "late", "replay" or "from-future".
+//   - An event type without a handler or a class: [ErrNoHandler], [ErrNoClass];
+//     see [Permanent].
 //
 // # Ownership
 //
 // The caller owns the pool and closes it. The package starts no goroutine and
-// keeps no state between deliveries. It knows no Kafka client: the package
+// keeps no state between deliveries but the floors that it has read, for ten
+// seconds, and counts that [Processor.SaveProgress] writes. It knows no Kafka client: the package
 // saramagroup feeds it from a sarama consumer group, and any other receiver
 // calls [Router.HandleRecord] or builds an [Event] itself.
 package consumer

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -17,6 +15,8 @@ var (
 	ErrNoPartition = errors.New("no partition of processed_events covers the event time")
 	// ErrNoHandler: the event's type has neither a handler nor an Ignore.
 	ErrNoHandler = errors.New("no handler for the event type")
+	// ErrNoClass: no class of Config.Classes matches the event's type.
+	ErrNoClass = errors.New("no class for the event type")
 	// ErrRegistration: a handler was registered wrongly; every delivery fails.
 	ErrRegistration = errors.New("wrong registration of a handler")
 	// ErrCommitUnknown: the connection was lost while the commit was under way.
@@ -100,14 +100,14 @@ func IsInfrastructure(err error) bool {
 	if errors.As(err, &marked) {
 		return true
 	}
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && infrastructureCode(pg.Code)
+	code, ok := sqlState(err)
+	return ok && infrastructureCode(code)
 }
 
 // Permanent reports whether no further delivery can succeed before the program
-// is changed: [ErrNoHandler] and [ErrRegistration].
+// is changed: [ErrNoHandler], [ErrNoClass] and [ErrRegistration].
 func Permanent(err error) bool {
-	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrRegistration)
+	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration)
 }
 
 // infrastructureCode judges an SQLSTATE. 57014 is missing on purpose: a
@@ -126,6 +126,15 @@ func infrastructureCode(code string) bool {
 }
 
 func hasCode(err error, code string) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == code
+	found, ok := sqlState(err)
+	return ok && found == code
+}
+
+// sqlState returns the SQLSTATE of an error that the server sent.
+func sqlState(err error) (code string, ok bool) {
+	var coded interface{ SQLState() string } // pgx and lib/pq
+	if !errors.As(err, &coded) {
+		return "", false
+	}
+	return coded.SQLState(), true
 }

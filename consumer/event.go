@@ -48,6 +48,16 @@ type Event struct {
 	// RecordHeaders are all headers of the record as they came, kept in a dead
 	// letter; nil for an event that came from no Kafka record.
 	RecordHeaders []Header
+	// Late is set for handlers: the event's time lies below the floor of its
+	// class, and the group sees it for the first time. What it changes may be
+	// newer by now.
+	Late bool
+	// Unprotected is set for handlers: a replay from below the floor that is
+	// applied by the class's policy or by an operator. Its effect may have been
+	// made before.
+	Unprotected bool
+
+	redriven bool // applied by an operator's word, whatever the policy
 }
 
 // ReplayMode says what a replayed event is for.

@@ -2,7 +2,9 @@ package consumer
 
 import (
 	"context"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -137,8 +139,10 @@ func OpenPartitions(r *Router) {
 
 // IgnoreGroups claims for all groups together.
 func IgnoreGroups(r *Router) {
-	shared := *r.processor
-	shared.group = "all"
+	p := r.processor
+	shared := &Processor{group: "all", db: p.db, settings: p.settings, log: p.log}
+	shared.windows.classes = p.windows.classes
+	shared.windows.known.Store(p.windows.known.Load())
 	r.steps.claim = shared.claim
 }
 
@@ -163,6 +167,79 @@ func (r *Router) With(d Defect) *Router {
 		d(r)
 	}
 	return r
+}
+
+// Disconnected returns a processor of the default class without a database.
+func Disconnected() *Processor {
+	p := new(Processor)
+	p.windows.classes, _ = classesOf(nil)
+	p.windows.known.Store(&floors{of: make([]time.Time, 1)})
+	return p
+}
+
+// NoFloor claims every event whatever its time.
+func NoFloor(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		w := &r.processor.windows
+		w.known.Store(&floors{of: make([]time.Time, len(w.classes)), readAt: time.Now()})
+		return inner(ctx, tx, ev)
+	}
+}
+
+// NoEvidence takes every event below the floor for late.
+func NoEvidence(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		ev.Source, ev.RepairID, ev.ReplayID, ev.ReplayMode = Source{Topic: "any", Offset: 1 << 60}, uuid.Nil, uuid.Nil, ""
+		return inner(ctx, tx, ev)
+	}
+}
+
+// LateUnclaimed applies late events without a claim by arrival.
+func LateUnclaimed(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		c, err := inner(ctx, tx, ev)
+		if c.Late {
+			_, err = tx.Exec(ctx, "DELETE FROM onceward.processed_events WHERE event_id = ANY($1)", c.ids)
+		}
+		return c, err
+	}
+}
+
+// OneBucket claims by arrival in one bucket only.
+func OneBucket(r *Router) {
+	inner := r.steps.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		c, err := inner(ctx, tx, ev)
+		if len(c.ids) > 1 {
+			_, err = tx.Exec(ctx, "DELETE FROM onceward.processed_events WHERE event_id = $1", c.ids[len(c.ids)-1])
+		}
+		return c, err
+	}
+}
+
+// AgeFloors lets what the processor knows of floors be older.
+func AgeFloors(p *Processor, by time.Duration) {
+	f := *p.windows.known.Load()
+	f.readAt = f.readAt.Add(-by)
+	p.windows.known.Store(&f)
+}
+
+// Question is question, for the tests of verdicts.
+type Question struct {
+	Time, Floor, Now time.Time
+	Skew             time.Duration
+	Copied           bool
+	Seen             string // "", "not seen", "finished"
+}
+
+// Judge is question.judge.
+func (q Question) Judge() string {
+	e := map[string]evidence{"not seen": notSeen, "finished": finished}[q.Seen]
+	v := question{time: q.Time, floor: q.Floor, now: q.Now, skew: q.Skew, copied: q.Copied, evidence: e}.judge()
+	return [...]string{"claim", "late", "replay", "future"}[v]
 }
 
 // EncodeHeaders is encodeHeaders.

@@ -195,7 +195,7 @@ func TestClaimInTheCallersTransaction(t *testing.T) {
 		}))
 		return c
 	}
-	require.Equal(t, consumer.Claim{Outcome: consumer.Processed}, claim(ev))
+	require.Equal(t, consumer.Processed, claim(ev).Outcome)
 	again := claim(ev)
 	require.Equal(t, consumer.Duplicate, again.Outcome)
 	require.WithinDuration(t, time.Now(), again.AppliedAt, time.Minute)

@@ -20,7 +20,8 @@ var (
 	ErrLeaseLost = errors.New("the fence's lease was lost to another attempt")
 	// ErrFenceStale: an earlier attempt may have made the effect, and the
 	// provider may have forgotten its key since, so that to call it again could
-	// make the effect twice. Nothing is called until somebody decides.
+	// make the effect twice. Nothing is called until somebody says what happened,
+	// with `outboxctl fences reconcile`.
 	ErrFenceStale = errors.New("the fence is older than the provider keeps its key")
 )
 
@@ -29,9 +30,6 @@ const DefaultLease = 30 * time.Second
 
 // minLease leaves room for heartbeats.
 const minLease = 100 * time.Millisecond
-
-// maxProviderKey is the longest [Call.Key]: what Stripe takes, and most others.
-const maxProviderKey = 255
 
 // Call is one attempt at an effect.
 type Call struct {
@@ -53,6 +51,8 @@ type Effect[R any] struct {
 	Lease time.Duration
 	// ProviderKeyTTL is how long the provider remembers a key, less some
 	// margin; zero: for ever. A fence begun longer ago is not driven blindly.
+	// Counted from the first attempt, or from the next one after an operator has
+	// said that the effect did not happen.
 	ProviderKeyTTL time.Duration
 	// Do makes the effect. Required. Its context ends when the lease is lost.
 	Do func(ctx context.Context, c Call) (R, error)
@@ -74,6 +74,7 @@ type Effect[R any] struct {
 //	PENDING   begun longer ago than ProviderKeyTTL: Reconcile, or [ErrFenceStale]
 //	COMPLETE  the effect is there: Duplicate with the first result
 //	none      of an event that was given up: DeadLettered
+//	none      of an event outside its window: Replay, FromFuture
 //
 // Do runs outside any transaction. Commit, the fence's COMPLETE, the claim of
 // the event and the result are one transaction, which fails with [ErrLeaseLost]
@@ -83,13 +84,17 @@ type Effect[R any] struct {
 // When Do fails its lease is given back and the error is returned; the next
 // delivery tries again with the same key. A [*MismatchError] says that the key
 // is taken by an event with other content. Fence blocks for as long as Do does,
-// and returns after its heartbeat has ended.
+// and returns after its heartbeat has ended. A fence whose process died is left
+// PENDING; the next delivery takes it over, or [Router.RecoverFences].
 func Fence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
 	receipt, err := runFence(ctx, p, ev, e)
 	if err != nil {
 		return Receipt[R]{}, fmt.Errorf("fence %q of %s %s: %w", e.Name, ev.Type, ev.Key, note(ctx, err))
 	}
-	noteOutcome(ctx, receipt.Outcome)
+	noteOutcome(ctx, ev, receipt.Outcome, receipt.Late)
+	if receipt.Outcome == Processed || receipt.Outcome == Duplicate {
+		p.applied(ctx, &ev)
+	}
 	return receipt, nil
 }
 
@@ -110,12 +115,13 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (
 		r.Outcome, r.AppliedAt = Duplicate, held.completedAt
 		return r, decodeResult(held.result, &r.Result)
 	}
-	if held.dead {
-		r.Outcome = DeadLettered
+	if held.refused.Outcome != 0 {
+		r.Outcome, r.Late = held.refused.Outcome, held.refused.Late
 		return r, nil
 	}
+	r.Late = held.late
 	attempt, stop := l.keep(ctx)
-	r.Result, err = e.drive(attempt, Call{Key: l.providerKey(), Epoch: l.epoch}, held.stale)
+	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, held.stale)
 	stop()
 	if err != nil {
 		return r, errors.Join(causeOf(attempt, err), l.release(ctx))
@@ -145,7 +151,7 @@ func (e *Effect[R]) validate() error {
 func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, err error) {
 	err = recovered(func() (err error) {
 		if stale && e.Reconcile == nil {
-			return fmt.Errorf("%w (%s); ask the provider by its key %s what happened; give the effect a Reconcile, or settle its row of onceward.fences by hand", ErrFenceStale, e.ProviderKeyTTL, c.Key)
+			return fmt.Errorf("%w (%s); ask the provider by its key %s what happened; then say so with `outboxctl fences reconcile`, or give the effect a Reconcile", ErrFenceStale, e.ProviderKeyTTL, c.Key)
 		}
 		if stale {
 			var found bool

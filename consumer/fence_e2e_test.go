@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/partition"
 )
 
 // provider is a payment provider that remembers keys, as good ones do.
@@ -327,7 +328,9 @@ func fenceMismatch(t *testing.T, s *shop) {
 }
 
 func fenceNoPartition(t *testing.T, s *shop) {
-	s.event.Key = keyAt(t, time.Now().AddDate(-1, 0, 0))
+	at := time.Now().AddDate(0, 0, -3)
+	exec(t, s.db, "DROP TABLE onceward."+partition.OfDay("processed_events", at).Name)
+	s.event.Key = keyAt(t, at)
 	_, err := s.fence(t.Context())
 	require.ErrorIs(t, err, consumer.ErrNoPartition)
 	require.Empty(t, s.provider.calls)

@@ -40,13 +40,19 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 // deliver again, unless [Permanent].
 //
 // A handler that fails again and again makes a dead letter of the event, as
-// Config.Retry says. A mismatch becomes a dead letter and is [DeadLettered]. For an event without
-// Source there is no place for one: the outcome is [Mismatch] together with a
-// [*MismatchError], and the caller decides.
+// Config.Retry says. So does a mismatch, and an event outside the window of its
+// [Class] unless that applies it; these are [DeadLettered]. For an event without
+// Source there is no place for a letter: the outcome is [Mismatch] together with
+// a [*MismatchError], [Replay] or [FromFuture], and the caller decides. A replay
+// in the mode [ReplayReprocess] that is for another group and lies below the
+// floor is a Replay without a letter.
 func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
 	outcome, err := r.handle(ctx, ev)
 	if err != nil {
 		return outcome, fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, err)
+	}
+	if outcome == Processed || outcome == Duplicate {
+		r.processor.applied(ctx, &ev)
 	}
 	return outcome, nil
 }
@@ -95,6 +101,7 @@ func (r *Router) deliverIn(ctx context.Context, tx pgx.Tx, handler TxHandler, ev
 	}
 	switch claim.Outcome {
 	case Processed:
+		ev.Late, ev.Unprotected = claim.Late, claim.Unprotected
 		if err := r.steps.apply(ctx, handler, tx, ev); err != nil {
 			return 0, err
 		}
@@ -104,6 +111,8 @@ func (r *Router) deliverIn(ctx context.Context, tx pgx.Tx, handler TxHandler, ev
 		return Processed, nil
 	case Mismatch:
 		return r.mismatch(ctx, tx, ev, claim.Mismatch)
+	case Replay, FromFuture:
+		return r.outside(ctx, tx, ev, claim)
 	default:
 		return claim.Outcome, nil
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"sync"
@@ -35,7 +33,8 @@ type fenceState struct {
 	completedAt time.Time
 	result      []byte
 	stale       bool // the provider may have forgotten the key
-	dead        bool // the event was given up
+	late        bool
+	refused     Claim // DeadLettered, Replay or FromFuture: nothing may be done
 }
 
 func newLease(p *Processor, ev Event, name string, length time.Duration) *lease {
@@ -52,15 +51,19 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (state f
 	}
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	if state.dead, err = l.probe(ctx, tx); err != nil || state.dead {
+	q := consumerdb.New(tx)
+	if state.refused, state.late, err = l.probe(ctx, tx, q); err != nil || state.refused.Outcome != 0 {
 		return state, err
 	}
-	q := consumerdb.New(tx)
+	event, err := encodeEvent(l.event)
+	if err != nil {
+		return state, err
+	}
 	given := FingerprintOf(l.event)
 	l.takenAt = time.Now()
 	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
 		EventID: l.event.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: interval(l.length),
-		RequestFingerprint: given[:], ProviderKeyTtl: ttl(providerKeyTTL),
+		RequestFingerprint: given[:], ProviderKeyTtl: ttl(providerKeyTTL), Event: event,
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -76,25 +79,38 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (state f
 
 // probe finds out before the effect what would keep the claim from being written
 // after it: no partition for the key's time, the key of another event, an event
-// that was given up.
-func (l *lease) probe(ctx context.Context, tx pgx.Tx) (dead bool, err error) {
+// that was given up or lies outside its window. A fence that was begun shows
+// that its event lay inside then, and goes on.
+func (l *lease) probe(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (refused Claim, late bool, err error) {
 	savepoint, err := tx.Begin(ctx)
 	if err != nil {
-		return false, fmt.Errorf("begin: %w", err)
+		return Claim{}, false, fmt.Errorf("begin: %w", err)
 	}
 	claim, err := l.processor.claim(ctx, savepoint, l.event)
 	switch {
 	case err != nil:
-		return false, err
+		return Claim{}, false, err
 	case claim.Outcome == Mismatch:
-		return false, claim.Mismatch
+		return Claim{}, false, claim.Mismatch
 	case claim.Outcome == InProgress:
-		return false, ErrInProgress
+		return Claim{}, false, ErrInProgress
 	}
 	if err := savepoint.Rollback(ctx); err != nil {
-		return false, fmt.Errorf("begin: %w", err)
+		return Claim{}, false, fmt.Errorf("begin: %w", err)
 	}
-	return claim.Outcome == DeadLettered, nil
+	if claim.Outcome == DeadLettered {
+		return claim, claim.Late, nil
+	}
+	if claim.Outcome == Replay || claim.Outcome == FromFuture {
+		_, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.event.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
+		if errors.Is(err, pgx.ErrNoRows) {
+			return claim, claim.Late, nil
+		}
+		if err != nil {
+			return Claim{}, false, fmt.Errorf("look for the fence: %w", err)
+		}
+	}
+	return Claim{}, claim.Late, nil
 }
 
 // look says why the fence could not be taken.
@@ -177,11 +193,14 @@ func (l *lease) release(ctx context.Context) error {
 }
 
 // complete marks the fence and claims the event, in the given transaction. The
-// claim is there already when the event has more effects than one.
+// claim is there already when the event has more effects than one. The event was
+// accepted when the fence began, and its effect is made: neither a floor that
+// has passed it since nor an operator who has given it up changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
 	p, q := l.processor, consumerdb.New(tx)
 	n, err := q.CompleteFence(ctx, consumerdb.CompleteFenceParams{
 		Result: result, EventID: l.event.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Epoch: l.epoch,
+		Keep: interval(2*p.windowOf(l.event.Type) + 24*time.Hour),
 	})
 	if err != nil {
 		return fmt.Errorf("complete: %w", err)
@@ -189,7 +208,9 @@ func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
 	if n == 0 {
 		return ErrLeaseLost
 	}
-	claim, err := p.claim(ctx, tx, l.event)
+	accepted := l.event
+	accepted.redriven = true
+	claim, err := p.claim(ctx, tx, accepted)
 	switch {
 	case err != nil:
 		return err
@@ -198,19 +219,9 @@ func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
 	case claim.Outcome == InProgress:
 		return ErrInProgress
 	case claim.Outcome == Processed:
-		return p.Complete(ctx, tx, l.event, result)
+		return p.complete(ctx, q, l.event, result, claim.ids)
 	}
 	return nil
-}
-
-// providerKey is a function of event, group and effect alone.
-func (l *lease) providerKey() string {
-	key := l.event.Key.String() + "/" + l.processor.group + "/" + l.name
-	if len(key) <= maxProviderKey {
-		return key
-	}
-	sum := sha256.Sum256([]byte(key))
-	return l.event.Key.UUID().String() + "/" + hex.EncodeToString(sum[:])
 }
 
 // newOwner names an attempt for operators; the epoch is what counts.

@@ -20,6 +20,13 @@ const (
 	DeadLettered
 	// Ignored: the event's type was given to [Router.Ignore].
 	Ignored
+	// Replay: the event's time lies below the floor of its class, where claims
+	// may be gone, and the group may have applied it before. Nothing was done.
+	// One from a topic is [DeadLettered] instead.
+	Replay
+	// FromFuture: the event's time has not come yet. Nothing was done. One from a
+	// topic is [DeadLettered] instead.
+	FromFuture
 )
 
 var outcomeNames = [...]string{
@@ -29,6 +36,8 @@ var outcomeNames = [...]string{
 	Mismatch:     "mismatch",
 	DeadLettered: "dead-lettered",
 	Ignored:      "ignored",
+	Replay:       "replay",
+	FromFuture:   "from the future",
 }
 
 // String returns the outcome in words.
@@ -42,5 +51,5 @@ func (o Outcome) String() string {
 // Acknowledges reports whether the message is finished, so that its offset may
 // be committed. It is true for every outcome but [InProgress].
 func (o Outcome) Acknowledges() bool {
-	return o != InProgress && o >= Processed && o <= Ignored
+	return o != InProgress && o >= Processed && o <= FromFuture
 }

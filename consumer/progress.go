@@ -22,6 +22,11 @@ type Mark struct {
 	// FinishedTime is the latest event time among the finished messages; zero
 	// when none had one.
 	FinishedTime time.Time
+	// AtEnd: the partition was read to its end, so that it counts the latest
+	// event time that the group has finished in any partition. Else a quiet
+	// partition would hold the floors back for ever; what arrives in it later
+	// with an older time is late. Not part of what [Processor.Progress] returns.
+	AtEnd bool
 }
 
 // Progress is what the database knows of the group's way through its topics.
@@ -55,15 +60,20 @@ func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Ma
 		}
 		row.Topics, row.KafkaPartitions = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition)
 		row.LowOffsets, row.HighOffsets = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High)
-		row.FinishedTimes = append(row.FinishedTimes, m.FinishedTime)
+		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
 	}
-	if err := p.saveProgress(ctx, history, row); err != nil {
+	counted := p.ages.take()
+	if err := p.saveProgress(ctx, history, row, counted); err != nil {
+		p.ages.merge(counted)
 		return fmt.Errorf("save progress: %w", err)
+	}
+	for _, m := range marks {
+		p.sawTime(m.FinishedTime)
 	}
 	return nil
 }
 
-func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams) (err error) {
+func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount) (err error) {
 	tx, err := p.begin(ctx)
 	if err != nil {
 		return err
@@ -78,10 +88,47 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	if now != history {
 		return fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
 	}
+	if err := p.saveAges(ctx, q, counted); err != nil {
+		return err
+	}
 	if err := q.SaveProgress(ctx, row); err != nil {
 		return err
 	}
 	return commit(ctx, tx)
+}
+
+// sawTime raises the stream time that this process knows.
+func (p *Processor) sawTime(at time.Time) {
+	for {
+		known := p.stream.Load()
+		if at.IsZero() || at.UnixMilli() <= known || p.stream.CompareAndSwap(known, at.UnixMilli()) {
+			return
+		}
+	}
+}
+
+// aloneEvery is how often the stream time of events without Source is saved.
+const aloneEvery = 10 * time.Second
+
+// applied counts an event that came from no topic towards the group's stream
+// time, which else would stand still. It takes a connection of its own; a failure
+// is made up for by the next event.
+func (p *Processor) applied(ctx context.Context, ev *Event) {
+	if ev.Source.Topic != "" {
+		return
+	}
+	p.sawTime(p.timeOf(ev))
+	last, now := p.savedAlone.Load(), time.Now().UnixMilli()
+	if now-last < aloneEvery.Milliseconds() || !p.savedAlone.CompareAndSwap(last, now) {
+		return
+	}
+	row := consumerdb.SaveProgressParams{
+		ConsumerGroup: p.group, Topics: []string{""}, KafkaPartitions: []int32{0}, LowOffsets: []int64{0}, HighOffsets: []int64{0},
+		FinishedTimes: []time.Time{time.UnixMilli(p.stream.Load())}, AtEnds: []bool{false},
+	}
+	if err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
+		p.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
+	}
 }
 
 // Progress reads all marks of the group, and the database's history.
@@ -97,6 +144,9 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 	}
 	progress := Progress{History: history}
 	for _, row := range rows {
+		if row.Topic == "" {
+			continue // of events without Source
+		}
 		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset}
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime

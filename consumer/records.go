@@ -7,20 +7,22 @@ import (
 
 // Peek is what can be told of a record before it is handled.
 type Peek struct {
-	// EventTime is the time inside the event's key; zero for a malformed record.
+	// EventTime is the time by which the event counts towards stream time: that
+	// inside its key, or of now when its class is keyed by arrival; zero for a
+	// malformed record and for a time that has not come yet.
 	EventTime time.Time
 	// Batch is not nil when the record's event shares a transaction with others,
 	// see [Router.HandleRecords].
 	Batch *BatchOptions
 }
 
-// Peek looks at a record. It is pure.
+// Peek looks at a record. It asks nobody.
 func (r *Router) Peek(rec Record) Peek {
 	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
 	if err != nil {
 		return Peek{}
 	}
-	p := Peek{EventTime: ev.Key.Time()}
+	p := Peek{EventTime: r.processor.timeOf(&ev)}
 	if h := r.batches[ev.Type]; h != nil {
 		p.Batch = &h.options
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -96,10 +97,13 @@ func (r *Router) kill(ctx context.Context, tx pgx.Tx, ev Event, attempts int32, 
 	if claim.Outcome == Mismatch {
 		return r.mismatch(ctx, tx, ev, claim.Mismatch)
 	}
+	if claim.Outcome == Replay || claim.Outcome == FromFuture {
+		return r.outside(ctx, tx, ev, claim)
+	}
 	if claim.Outcome != Processed {
 		return claim.Outcome, nil
 	}
-	if err := r.markDead(ctx, consumerdb.New(tx), ev); err != nil {
+	if err := r.markDead(ctx, consumerdb.New(tx), claim.ids); err != nil {
 		return 0, err
 	}
 	l := letter{record: ev.record(), event: ev, reason: reasonHandler, cause: cause, attempts: attempts}
@@ -109,13 +113,17 @@ func (r *Router) kill(ctx context.Context, tx pgx.Tx, ev Event, attempts int32, 
 	return DeadLettered, nil
 }
 
-func (r *Router) markDead(ctx context.Context, q *consumerdb.Queries, ev Event) error {
-	n, err := q.MarkDead(ctx, consumerdb.MarkDeadParams{EventID: r.processor.claimID(ev), ConsumerGroup: r.Group()})
-	if err == nil && n != 1 {
-		err = errors.New("the claim is gone")
-	}
-	if err != nil {
-		return fmt.Errorf("mark the claim as dead: %w", err)
+// markDead turns the claims of an event, made in this transaction, into those of
+// a dead one.
+func (r *Router) markDead(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID) error {
+	for _, id := range ids {
+		n, err := q.MarkDead(ctx, consumerdb.MarkDeadParams{EventID: id, ConsumerGroup: r.Group()})
+		if err == nil && n != 1 {
+			err = errors.New("the claim is gone")
+		}
+		if err != nil {
+			return fmt.Errorf("mark the claim as dead: %w", err)
+		}
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (r *Router) Tx(eventType string, handler TxHandler) {
 		r.fail(eventType, "the handler is nil")
 		return
 	}
-	if r.free(eventType) {
+	if r.free(eventType) && r.classed(eventType) {
 		r.handlers[eventType] = handler
 	}
 }
@@ -89,6 +89,16 @@ func (r *Router) free(eventType string) bool {
 	default:
 		return true
 	}
+	return false
+}
+
+// classed reports whether events of the type have a class, which those have to
+// have that are claimed.
+func (r *Router) classed(eventType string) bool {
+	if r.processor.windows.index(eventType) >= 0 {
+		return true
+	}
+	r.fail(eventType, "no class of Config.Classes matches")
 	return false
 }
 

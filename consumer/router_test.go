@@ -31,7 +31,7 @@ func TestWrongRegistrations(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := consumer.NewRouter(&consumer.Processor{})
+			r := consumer.NewRouter(consumer.Disconnected())
 			require.NoError(t, r.Err())
 			c.register(r)
 			require.ErrorIs(t, r.Err(), consumer.ErrRegistration)
@@ -44,7 +44,7 @@ func TestWrongRegistrations(t *testing.T) {
 }
 
 func TestHandleRefusesBeforeTheDatabase(t *testing.T) {
-	r := consumer.NewRouter(&consumer.Processor{}) // has no database
+	r := consumer.NewRouter(consumer.Disconnected()) // has no database
 	for name, ev := range map[string]consumer.Event{
 		"no key":        {Type: "A"},
 		"no type":       {Key: mustKey(t, someKey)},

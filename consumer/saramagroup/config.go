@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -22,6 +23,9 @@ const (
 	DefaultSessionTimeout = 45 * time.Second
 	DefaultMaxHeld        = 1000
 	DefaultMaxHeldBytes   = 16 << 20
+	// DefaultHousekeepingInterval is also how long a redrive that was asked for
+	// waits, at most, to begin.
+	DefaultHousekeepingInterval = 10 * time.Second
 )
 
 // DefaultVersion is the oldest Kafka that is supported, 2.8. Newer brokers
@@ -74,9 +78,28 @@ type Config struct {
 	// batch. Beyond, the partition waits. One message larger than MaxHeldBytes
 	// passes alone. Defaults [DefaultMaxHeld], [DefaultMaxHeldBytes].
 	MaxHeld, MaxHeldBytes int
+	// HousekeepingInterval is the pause between two runs of what no message asks
+	// for: redriving dead letters (consumer.Router.Redrive), recovering fences
+	// (RecoverFences), copying letters to DeadLetterTopic. It goes on while Kafka
+	// is away. Default [DefaultHousekeepingInterval].
+	HousekeepingInterval time.Duration
+	// DeadLetterTopic gets a copy of each dead letter of the group, whatever its
+	// reason, that nobody has decided about before: the message as it came, with
+	// headers that say why, see [HeaderDeadReason]. Each is produced at least
+	// once, acknowledged by all in-sync replicas; the table
+	// onceward.consumer_dead_letters stays the truth, and a redrive changes it
+	// alone. Letters from before the topic was configured are copied too. The
+	// topic must exist, and take messages a few kilobytes larger than those of
+	// Topics, to which it may not belong. A failure is logged and tried again; it
+	// holds nothing up. Default: none.
+	DeadLetterTopic string
 	// Logger gets the member's life and each failed delivery. Default: no
 	// logging.
 	Logger *slog.Logger
+	// Observe is given a [Snapshot] every CommitInterval, and a last one before
+	// Run returns; package consumerprom makes metrics of them. Its calls never
+	// overlap. It should return soon: Run waits for the last call. Default: none.
+	Observe func(Snapshot)
 
 	// hooks lets tests replace the network and build in defects.
 	hooks hooks
@@ -86,7 +109,11 @@ type Config struct {
 type hooks struct {
 	config func(*sarama.Config)
 	member func(sarama.ConsumerGroupHandler) sarama.ConsumerGroupHandler
+	idle   time.Duration // in the place of idleAfter and of lookEvery
 }
+
+func (c Config) idleAfter() time.Duration { return cmp.Or(c.hooks.idle, idleAfter) }
+func (c Config) lookEvery() time.Duration { return cmp.Or(c.hooks.idle, lookEvery) }
 
 // SASL is a login with user and password.
 type SASL struct {
@@ -121,6 +148,7 @@ func (c Config) withDefaults() Config {
 		{&c.CommitInterval, DefaultCommitInterval},
 		{&c.DrainTimeout, DefaultDrainTimeout},
 		{&c.SessionTimeout, DefaultSessionTimeout},
+		{&c.HousekeepingInterval, DefaultHousekeepingInterval},
 	} {
 		if *d.field == 0 {
 			*d.field = d.value
@@ -148,6 +176,9 @@ func (c Config) validate() error {
 		if topic == "" {
 			return fmt.Errorf("config: Topics[%d] is empty", i)
 		}
+		if topic == c.DeadLetterTopic {
+			return fmt.Errorf("config: DeadLetterTopic %q is one of Topics; a letter would come back as a message for ever", topic)
+		}
 	}
 	if !c.Version.IsAtLeast(DefaultVersion) {
 		return fmt.Errorf("config: Version %s: want at least %s", c.Version, DefaultVersion)
@@ -157,6 +188,9 @@ func (c Config) validate() error {
 	}
 	if c.CommitInterval < 0 {
 		return fmt.Errorf("config: CommitInterval %s: want more than 0", c.CommitInterval)
+	}
+	if c.HousekeepingInterval < 0 {
+		return fmt.Errorf("config: HousekeepingInterval %s: want more than 0", c.HousekeepingInterval)
 	}
 	if c.SessionTimeout < time.Second {
 		return fmt.Errorf("config: SessionTimeout %s: want at least 1s", c.SessionTimeout)

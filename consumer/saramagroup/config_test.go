@@ -41,6 +41,17 @@ func TestSaramaConfigIsPinned(t *testing.T) {
 	require.False(t, s.Net.SASL.Enable)
 }
 
+// A letter that is marked as sent is in all in-sync replicas, once for each time
+// that it was given to the producer.
+func TestMailerConfigIsPinned(t *testing.T) {
+	s, err := saramagroup.MailerConfig(saramagroup.Config{Topics: []string{topic}})
+	require.NoError(t, err)
+	require.True(t, s.Producer.Idempotent)
+	require.Equal(t, sarama.WaitForAll, s.Producer.RequiredAcks)
+	require.False(t, s.Metadata.AllowAutoTopicCreation)
+	require.Equal(t, int(sarama.MaxRequestSize)-1, s.Producer.MaxMessageBytes)
+}
+
 func TestSecurity(t *testing.T) {
 	for _, m := range []saramagroup.Mechanism{saramagroup.Plain, saramagroup.ScramSHA512} {
 		s, err := saramagroup.Config{
@@ -61,16 +72,18 @@ func TestConfigErrorsNameFieldAndValue(t *testing.T) {
 		cfg  saramagroup.Config
 		want string
 	}{
-		"no topics":        {saramagroup.Config{}, "Topics is empty"},
-		"empty topic":      {saramagroup.Config{Topics: []string{"a", ""}}, "Topics[1]"},
-		"old version":      {saramagroup.Config{Topics: ok, Version: sarama.V2_7_0_0}, "Version 2.7.0: want at least 2.8.0"},
-		"retry":            {saramagroup.Config{Topics: ok, RetryMin: time.Minute}, "RetryMin 1m0s, RetryMax 30s"},
-		"negative retry":   {saramagroup.Config{Topics: ok, RetryMin: -1}, "RetryMin -1ns"},
-		"negative commit":  {saramagroup.Config{Topics: ok, CommitInterval: -1}, "CommitInterval -1ns"},
-		"long drain":       {saramagroup.Config{Topics: ok, DrainTimeout: time.Minute}, "DrainTimeout 1m0s"},
-		"mechanism":        {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "NTLM"}}, `SASL.Mechanism "NTLM"`},
-		"no password":      {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u"}}, "SASL.Password"},
-		"SASL without TLS": {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u", Password: "p"}}, "SASL without TLS"},
+		"no topics":         {saramagroup.Config{}, "Topics is empty"},
+		"empty topic":       {saramagroup.Config{Topics: []string{"a", ""}}, "Topics[1]"},
+		"old version":       {saramagroup.Config{Topics: ok, Version: sarama.V2_7_0_0}, "Version 2.7.0: want at least 2.8.0"},
+		"retry":             {saramagroup.Config{Topics: ok, RetryMin: time.Minute}, "RetryMin 1m0s, RetryMax 30s"},
+		"negative retry":    {saramagroup.Config{Topics: ok, RetryMin: -1}, "RetryMin -1ns"},
+		"negative commit":   {saramagroup.Config{Topics: ok, CommitInterval: -1}, "CommitInterval -1ns"},
+		"long drain":        {saramagroup.Config{Topics: ok, DrainTimeout: time.Minute}, "DrainTimeout 1m0s"},
+		"housekeeping":      {saramagroup.Config{Topics: ok, HousekeepingInterval: -1}, "HousekeepingInterval -1ns"},
+		"letters to itself": {saramagroup.Config{Topics: ok, DeadLetterTopic: topic}, `DeadLetterTopic "orders" is one of Topics`},
+		"mechanism":         {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "NTLM"}}, `SASL.Mechanism "NTLM"`},
+		"no password":       {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u"}}, "SASL.Password"},
+		"SASL without TLS":  {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u", Password: "p"}}, "SASL without TLS"},
 	} {
 		_, err := c.cfg.SaramaConfig()
 		require.ErrorContains(t, err, c.want, name)

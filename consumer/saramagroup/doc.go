@@ -29,6 +29,17 @@
 // others are duplicates. The database's history (system identifier, timeline) is
 // compared at every save; while the database is away no offset moves.
 //
+// # Stream time
+//
+// The floor of a dedup window follows the event times that the group has
+// finished in each of its partitions. So every assigned partition has a mark from
+// the start of its first session, without a time until something is finished in
+// it. One that nothing has reached for ten seconds is asked about in Kafka, and
+// then every minute: when nothing is left in it for a reader of committed
+// messages, it counts what the group has finished anywhere
+// (consumer.Mark.AtEnd), and its offset moves over the markers and aborted
+// messages at its end. An open transaction holds it back.
+//
 // # Failures
 //
 //   - A delivery that fails, or whose claim another process holds, is tried
@@ -40,6 +51,14 @@
 //   - A malformed record becomes a dead letter and the partition goes on.
 //   - An event type without handler, an offset that Kafka no longer has, a
 //     refused login or authorization: Run stops and returns the error.
+//
+// # Housekeeping
+//
+// Every Config.HousekeepingInterval, with or without a session, Run does what no
+// message asks for: dead letters that `outboxctl dead redrive` has asked for are
+// handled again, effects whose process died are finished, dead letters are copied
+// to Config.DeadLetterTopic. Nothing waits for it, and all members of a group may
+// do it at once.
 //
 // # Ownership
 //

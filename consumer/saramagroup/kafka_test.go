@@ -208,6 +208,7 @@ type handler struct {
 
 	batch *consumer.BatchOptions // of every record
 	db    *database
+	house house
 
 	mu       sync.Mutex
 	attempts map[consumer.Source]int
@@ -215,7 +216,7 @@ type handler struct {
 }
 
 func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)) *handler {
-	return &handler{react: react, finished: make(chan consumer.Record, 1000), attempts: make(map[consumer.Source]int), db: &database{marks: make(map[int32]consumer.Mark)}}
+	return &handler{react: react, finished: make(chan consumer.Record, 1000), attempts: make(map[consumer.Source]int), db: newDatabase()}
 }
 
 func (*handler) Group() string { return "billing" }
@@ -244,8 +245,28 @@ func (h *handler) Progress(context.Context) (consumer.Progress, error) { return 
 type database struct {
 	mu      sync.Mutex
 	marks   map[int32]consumer.Mark
+	ends    map[int32]int // how often each partition was said to be read to its end
 	history string
 	away    error
+	asked   func() // after progress was read
+}
+
+func newDatabase() *database {
+	return &database{marks: make(map[int32]consumer.Mark), ends: make(map[int32]int)}
+}
+
+// set changes the database as something else than the group would.
+func (d *database) set(change func(*database)) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	change(d)
+}
+
+// mark returns a partition's mark, and how often it was read to its end.
+func (d *database) mark(partition int32) (m consumer.Mark, ends int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.marks[partition], d.ends[partition]
 }
 
 func (d *database) save(history string, marks []consumer.Mark) error {
@@ -258,6 +279,12 @@ func (d *database) save(history string, marks []consumer.Mark) error {
 		return consumer.ErrHistory
 	}
 	for _, m := range marks {
+		if had, ok := d.marks[m.Partition]; ok {
+			m.Low, m.High = min(m.Low, had.Low), max(m.High, had.High)
+		}
+		if m.AtEnd {
+			d.ends[m.Partition]++
+		}
 		d.marks[m.Partition] = m
 	}
 	return nil
@@ -268,6 +295,9 @@ func (d *database) progress() (consumer.Progress, error) {
 	defer d.mu.Unlock()
 	if d.away != nil {
 		return consumer.Progress{}, d.away
+	}
+	if d.asked != nil {
+		defer d.asked()
 	}
 	return consumer.Progress{History: d.history, Marks: slices.Collect(maps.Values(d.marks))}, nil
 }

@@ -30,6 +30,17 @@ func (m *marks) widen(mark consumer.Mark) {
 	m.of[place{mark.Topic, mark.Partition}] = mark
 }
 
+// reopen takes back that a partition was read to its end, if that is not saved
+// yet: something has come.
+func (m *marks) reopen(at place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mark, ok := m.of[at]; ok {
+		mark.AtEnd = false
+		m.of[at] = mark
+	}
+}
+
 // take returns what was widened since the last call.
 func (m *marks) take() []consumer.Mark {
 	m.mu.Lock()
@@ -42,11 +53,13 @@ func (m *marks) take() []consumer.Mark {
 	return all
 }
 
-// restore puts back what could not be saved, unless it was widened meanwhile.
+// restore puts back what could not be saved, unless it was widened meanwhile. An
+// end is no longer one when the database is back.
 func (m *marks) restore(all []consumer.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, mark := range all {
+		mark.AtEnd = false
 		if _, newer := m.of[place{mark.Topic, mark.Partition}]; !newer {
 			m.of[place{mark.Topic, mark.Partition}] = mark
 		}

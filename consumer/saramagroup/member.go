@@ -23,10 +23,13 @@ type member struct {
 	cfg        Config
 	stop       func(error) // ends Run with the error
 	log        *slog.Logger
-	client     sarama.Client
-	over       chan struct{} // closed to end this session early
+	client     sarama.Client // not the group's own, whose connections wait for messages
+	tally      *tally
+	looks      *sync.WaitGroup // of Run, which ends them by closing client
+	over       chan struct{}   // closed to end this session early
 	ending     sync.Once
-	history    string // of the database, at Setup
+	history    string          // of the database, at Setup
+	first      map[place]int64 // the offset at which each partition begins, from Setup on
 	marks      marks
 	commits    sync.WaitGroup
 	deliveries sync.WaitGroup
@@ -41,13 +44,14 @@ type offset struct {
 	metadata string
 }
 
-// Setup rewinds what the database has lost, and starts the goroutine that
-// commits offsets; Cleanup waits for it.
+// Setup says where the partitions begin, and starts the goroutine that commits
+// offsets; Cleanup waits for it.
 func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.log.Info("joined the group", "generation", s.GenerationID(), "member", s.MemberID(), "partitions", s.Claims())
-	if err := m.rewind(s); err != nil {
+	if err := m.begin(s); err != nil {
 		return err
 	}
+	m.tally.generation.Store(s.GenerationID())
 	m.commits.Go(func() {
 		tick := time.NewTicker(m.cfg.CommitInterval)
 		defer tick.Stop()
@@ -63,47 +67,89 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// rewind compares Kafka's offsets with the database's marks. The database may be
-// away: then it is waited for, because nothing could be applied without it.
-func (m *member) rewind(s sarama.ConsumerGroupSession) error {
+// begin finds where each partition begins: where Kafka says, or earlier when the
+// database has lost what Kafka's offset stands for. A partition of which the
+// database knows nothing gets a mark without a finished time, so that stream
+// time waits for it.
+func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	kafka, err := m.committed(s.Claims())
 	if err != nil {
 		return fmt.Errorf("read committed offsets: %w", err)
 	}
-	progress, err := m.progress(s.Context())
+	known, err := m.known(s.Context())
 	if err != nil {
 		return err
 	}
+	m.first = make(map[place]int64)
+	var news []consumer.Mark
+	for topic, partitions := range s.Claims() {
+		for _, partition := range partitions {
+			at := place{topic, partition}
+			mark, ok := known[at]
+			if m.first[at], err = m.beginAt(s, at, kafka, mark, ok); err != nil {
+				return err
+			}
+			if !ok {
+				news = append(news, consumer.Mark{Topic: topic, Partition: partition, Low: m.first[at], High: m.first[at] - 1})
+			}
+		}
+	}
+	if len(news) == 0 {
+		return nil
+	}
+	return m.insist(s.Context(), "save progress", func(ctx context.Context) error { return m.handler.SaveProgress(ctx, m.history, news) })
+}
+
+// beginAt returns the first offset that will be read of a partition.
+func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, kafka committed, mark consumer.Mark, known bool) (int64, error) {
+	if to, back := rewindTo(kafka[at].metadata, mark.High, known); back {
+		m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
+			"topic", at.topic, "partition", at.partition, "from", kafka[at].next, "to", to, "history", m.history)
+		s.ResetOffset(at.topic, at.partition, to, "")
+		m.tally.rewinds.Add(1)
+		return to, nil
+	}
+	if c, ok := kafka[at]; ok && c.next >= 0 {
+		return c.next, nil
+	}
+	oldest, err := m.client.GetOffset(at.topic, at.partition, sarama.OffsetOldest)
+	if err != nil {
+		return 0, fmt.Errorf("find the oldest offset of %s/%d: %w", at.topic, at.partition, err)
+	}
+	return oldest, nil
+}
+
+// known reads the group's marks, and the database's history. The database may be
+// away: then it is waited for, because nothing could be applied without it.
+func (m *member) known(ctx context.Context) (map[place]consumer.Mark, error) {
+	var progress consumer.Progress
+	err := m.insist(ctx, "read progress", func(ctx context.Context) (err error) {
+		progress, err = m.handler.Progress(ctx)
+		return err
+	})
 	m.history = progress.History
 	known := make(map[place]consumer.Mark, len(progress.Marks))
 	for _, mark := range progress.Marks {
 		known[place{mark.Topic, mark.Partition}] = mark
 	}
-	for topic, partitions := range s.Claims() {
-		for _, partition := range partitions {
-			at := place{topic, partition}
-			mark, ok := known[at]
-			if to, back := rewindTo(kafka[at].metadata, mark.High, ok); back {
-				m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
-					"topic", topic, "partition", partition, "from", kafka[at].next, "to", to, "history", m.history)
-				s.ResetOffset(topic, partition, to, "")
-			}
-		}
-	}
-	return nil
+	return known, err
 }
 
-func (m *member) progress(ctx context.Context) (consumer.Progress, error) {
+// insist asks the database until it answers or ctx ends.
+func (m *member) insist(ctx context.Context, what string, ask func(context.Context) error) error {
 	pause := backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}
 	for {
-		progress, err := m.handler.Progress(ctx)
+		err := ask(ctx)
 		if err == nil {
-			return progress, nil
+			return nil
+		}
+		if errors.Is(err, consumer.ErrHistory) {
+			return err // join again, and begin with what this database knows
 		}
 		delay := pause.step()
-		m.log.Warn("the group's progress cannot be read; no message is taken before", "error", err, "retry_in", delay)
+		m.log.Warn("the database does not answer; no message is taken before", "asked to", what, "error", err, "retry_in", delay)
 		if !sleep(ctx, delay) {
-			return progress, fmt.Errorf("read progress: %w", ctx.Err())
+			return fmt.Errorf("%s: %w", what, ctx.Err())
 		}
 	}
 }
@@ -128,6 +174,7 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		m.marks.restore(all)
 		return
 	}
+	m.tally.saved.set(time.Now())
 	for _, mark := range all {
 		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.High))
 	}
@@ -144,6 +191,7 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		defer cancel()
 		m.commit(ctx, s)
 	}
+	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
 	return nil
 }
@@ -197,10 +245,8 @@ func (m *member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	session := s.Context()
 	ctx, cancel := drained(session, m.cfg.DrainTimeout)
 	defer cancel()
-	w := &worker{
-		member: m, claim: claim, results: make(chan result),
-		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}),
-	}
+	w := newWorker(m, claim)
+	defer w.leave()
 	w.run(ctx, session)
 	return nil
 }

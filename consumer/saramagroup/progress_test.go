@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -129,6 +130,66 @@ func TestTheWindowIsBounded(t *testing.T) {
 		<-time.After(5 * time.Minute)
 		require.Empty(t, h.finished)
 		require.NoError(t, stop())
+	})
+}
+
+// TestTheWindowIsBoundedInBytes, and a message larger than that passes alone.
+func TestTheWindowIsBoundedInBytes(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		for _, key := range []string{"a", "b", "c"} {
+			k.send(&sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(key), Value: sarama.ByteEncoder(make([]byte, 1000))})
+		}
+		h := newHandler(func(_ context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error) {
+			if string(rec.Key) == "a" && attempt < 5 {
+				return 0, errors.New("broken")
+			}
+			return consumer.Processed, nil
+		})
+		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.MaxHeldBytes, c.Concurrency = 100, 3 })
+		recs, err := h.await(3)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Equal(t, []int64{0, 1, 2}, offsets(recs, 0), "nothing was taken in behind the large one")
+	})
+}
+
+// TestDeliveriesOfAPartitionRunAtOnce, as many as Concurrency says, and never two
+// of one key.
+func TestDeliveriesOfAPartitionRunAtOnce(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		var msgs []*sarama.ProducerMessage
+		for i := range 40 {
+			msgs = append(msgs, &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(string(rune('a' + i%5)))})
+		}
+		k.send(msgs...)
+		var mu sync.Mutex
+		running, most, twice := make(map[string]int), 0, false
+		change := func(key string, by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			if running[key] += by; running[key] == 0 {
+				delete(running, key)
+			}
+			most, twice = max(most, len(running)), twice || running[key] > 1
+		}
+		h := newHandler(func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
+			change(string(rec.Key), 1)
+			<-time.After(time.Second)
+			change(string(rec.Key), -1)
+			return consumer.Processed, nil
+		})
+		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.Concurrency = 3 })
+		recs, err := h.await(40)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Equal(t, 3, most)
+		require.False(t, twice)
+		last := make(map[string]int64)
+		for _, rec := range recs {
+			key := string(rec.Key)
+			require.LessOrEqual(t, last[key], rec.Source.Offset, "key %s", key)
+			last[key] = rec.Source.Offset
+		}
 	})
 }
 

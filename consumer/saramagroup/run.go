@@ -34,6 +34,13 @@ type Handler interface {
 	SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error
 	// Progress reads them, and which history the database is on.
 	Progress(ctx context.Context) (consumer.Progress, error)
+	// Redrive handles dead letters again that an operator has asked for.
+	Redrive(ctx context.Context, limit int) (done int, err error)
+	// RecoverFences drives effects whose process died.
+	RecoverFences(ctx context.Context, limit int) (done int, err error)
+	// SendLetters gives dead letters to send that it has not got yet, and
+	// remembers those that send returns.
+	SendLetters(ctx context.Context, send func(ctx context.Context, letters []consumer.Letter) (sent []consumer.Letter, err error)) (total int, err error)
 }
 
 // shortSession is how long a session must last, or else finish a message, not
@@ -65,6 +72,8 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 		log:   cfg.Logger.With("group", handler.Group()),
 		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax},
 	}
+	defer r.tally.observe(handler.Group(), cfg)()
+	defer r.keepHouse(ctx)()
 	return r.run(ctx)
 }
 
@@ -77,6 +86,8 @@ type runner struct {
 	stop    func(error) // ends run with the error
 	log     *slog.Logger
 	pause   backoff
+	tally   tally
+	looks   sync.WaitGroup // questions to Kafka that workers have left
 }
 
 // fatal marks the cause of a context that run has ended itself.
@@ -99,16 +110,18 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	watcher.Wait() // Close has ended the errors
 	_ = client.Close()
+	r.looks.Wait()
 	return err
 }
 
-// connect tries until Kafka answers or ctx ends.
+// connect tries until Kafka answers or ctx ends. The client is for questions: a
+// connection of the group's own answers nothing while it waits for messages.
 func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, error) {
 	for {
 		client, err := sarama.NewClient(r.brokers, r.sarama)
 		if err == nil {
 			var group sarama.ConsumerGroup
-			if group, err = sarama.NewConsumerGroupFromClient(r.handler.Group(), client); err == nil {
+			if group, err = sarama.NewConsumerGroup(r.brokers, r.handler.Group(), r.sarama); err == nil {
 				r.pause.reset()
 				return client, group, nil
 			}
@@ -126,7 +139,7 @@ func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGro
 // consume runs session after session.
 func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup) error {
 	for {
-		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client}
+		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks}
 		m.over = make(chan struct{})
 		started := time.Now()
 		err := group.Consume(ctx, r.cfg.Topics, r.hooked(m))

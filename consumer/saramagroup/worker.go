@@ -19,14 +19,31 @@ type worker struct {
 	claim   sarama.ConsumerGroupClaim
 	lanes   *lanes
 	results chan result
-	running int
+	running int       // deliveries
+	inHand  int       // messages of them
+	first   int64     // the offset at which the session began
+	read    int64     // the offset up to which everything was taken in, itself excluded
 	latest  time.Time // event time up to the mark
+	idle    idle
+	desk    *desk
+	leave   func() // takes the desk away
 }
 
 // result is what became of messages that were taken together.
 type result struct {
 	messages   []*message
 	deliveries []consumer.Delivery
+}
+
+func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
+	at := place{claim.Topic(), claim.Partition()}
+	w := &worker{
+		member: m, claim: claim, results: make(chan result), first: m.first[at], read: m.first[at],
+		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}),
+		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
+	}
+	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
+	return w
 }
 
 // run works until the session ends or the member is over. ctx outlives the
@@ -47,7 +64,8 @@ func (w *worker) run(ctx, session context.Context) {
 		default:
 		}
 		w.dispatch(ctx)
-		timer := wake(again)
+		timer := wake(soonest(again, w.look()))
+		w.show()
 		select {
 		case <-session.Done():
 			return
@@ -60,6 +78,8 @@ func (w *worker) run(ctx, session context.Context) {
 			w.add(msg)
 		case res := <-w.results:
 			w.settle(session, res)
+		case s := <-w.idle.seen:
+			w.seen(s)
 		case <-timer:
 		}
 	}
@@ -94,6 +114,11 @@ func (w *worker) add(msg *sarama.ConsumerMessage) {
 	peek := w.handler.Peek(m.record)
 	m.batch, m.eventTime = peek.Batch, peek.EventTime
 	w.lanes.add(m)
+	w.read = msg.Offset + 1
+	if !w.idle.asked.IsZero() {
+		w.marks.reopen(place{msg.Topic, msg.Partition})
+	}
+	w.idle.since, w.idle.asked = m.arrived, time.Time{}
 }
 
 // dispatch starts as many deliveries as may run at once.
@@ -104,6 +129,7 @@ func (w *worker) dispatch(ctx context.Context) {
 			return
 		}
 		w.running++
+		w.inHand += len(batch)
 		w.deliveries.Go(func() { w.results <- result{batch, w.deliver(ctx, batch)} })
 	}
 }
@@ -124,11 +150,13 @@ func (w *worker) deliver(ctx context.Context, batch []*message) []consumer.Deliv
 // what is finished without a gap.
 func (w *worker) settle(session context.Context, res result) {
 	w.running--
+	w.inHand -= len(res.messages)
 	for i, m := range res.messages {
 		d := res.deliveries[i]
 		if d.Finished() {
 			w.lanes.finish(m)
 			w.finished.Add(1)
+			w.tally.finished[d.Outcome].Add(1)
 			continue
 		}
 		if consumer.Permanent(d.Err) {
@@ -137,6 +165,7 @@ func (w *worker) settle(session context.Context, res result) {
 		held := errors.Is(d.Err, consumer.ErrHeldBack)
 		tries, pause := w.lanes.retry(m, time.Now(), !held)
 		if !held && session.Err() == nil {
+			w.tally.failed(d)
 			w.report(m.record.Source, d, tries, pause)
 		}
 	}
@@ -145,16 +174,26 @@ func (w *worker) settle(session context.Context, res result) {
 		w.latest = latest
 	}
 	if last != nil {
-		w.marks.widen(consumer.Mark{
-			Topic: w.claim.Topic(), Partition: w.claim.Partition(), Low: w.claim.InitialOffset(), High: last.record.Source.Offset, FinishedTime: w.latest,
-		})
+		w.widen(last.record.Source.Offset, false)
 	}
 }
 
-// wake returns a channel that delivers at the given time; never for zero.
-func wake(at time.Time) <-chan time.Time {
-	if at.IsZero() {
-		return nil
+func (w *worker) widen(high int64, atEnd bool) {
+	w.marks.widen(consumer.Mark{
+		Topic: w.claim.Topic(), Partition: w.claim.Partition(), Low: w.first, High: high, FinishedTime: w.latest, AtEnd: atEnd,
+	})
+}
+
+// show puts on the desk what Snapshots tell.
+func (w *worker) show() {
+	messages, bytes := w.lanes.held()
+	next, since := w.read, time.Time{}
+	if messages > 0 {
+		next, since = w.lanes.window[0].record.Source.Offset, w.lanes.window[0].arrived
 	}
-	return time.After(time.Until(at))
+	w.desk.next.Store(next)
+	w.desk.held.Store(int64(messages))
+	w.desk.bytes.Store(int64(bytes))
+	w.desk.inFlight.Store(int64(w.inHand))
+	w.desk.since.set(since)
 }

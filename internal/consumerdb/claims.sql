@@ -4,6 +4,10 @@ INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, nam
 VALUES (@event_id, @consumer_group, @event_type, @namespace, @fingerprint, CAST(sqlc.arg(outcome)::text AS "char"), @result)
 ON CONFLICT DO NOTHING;
 
+-- name: DeleteClaim :exec
+-- DeleteClaim takes one claim of this transaction back.
+DELETE FROM onceward.processed_events WHERE event_id = @event_id AND consumer_group = @consumer_group;
+
 -- name: FindClaim :one
 -- FindClaim reads what the group stored about an event it claimed before.
 SELECT fingerprint, outcome::text AS outcome, result, processed_at
@@ -16,18 +20,11 @@ UPDATE onceward.processed_events
 SET result = @result
 WHERE event_id = @event_id AND consumer_group = @consumer_group;
 
--- name: ClaimsOfEvent :many
--- ClaimsOfEvent lists what every group did with an event.
-SELECT consumer_group, namespace, outcome::text AS outcome, processed_at
-FROM onceward.processed_events
-WHERE event_id = @event_id
-ORDER BY consumer_group;
-
 -- name: ConsumerTables :one
--- ConsumerTables counts the tables that the consumer's side cannot do without: 2 when it is installed.
+-- ConsumerTables counts the tables that the consumer's side cannot do without: 3 when it is installed, 2 in its first version.
 SELECT count(*)
 FROM pg_catalog.pg_tables
-WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters');
+WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters', 'dedup_horizon');
 
 -- name: ClaimEvents :many
 -- ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,

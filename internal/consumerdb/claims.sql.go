@@ -91,46 +91,6 @@ func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uui
 	return items, nil
 }
 
-const claimsOfEvent = `-- name: ClaimsOfEvent :many
-SELECT consumer_group, namespace, outcome::text AS outcome, processed_at
-FROM onceward.processed_events
-WHERE event_id = $1
-ORDER BY consumer_group
-`
-
-type ClaimsOfEventRow struct {
-	ConsumerGroup string
-	Namespace     string
-	Outcome       string
-	ProcessedAt   time.Time
-}
-
-// ClaimsOfEvent lists what every group did with an event.
-func (q *Queries) ClaimsOfEvent(ctx context.Context, eventID uuid.UUID) ([]ClaimsOfEventRow, error) {
-	rows, err := q.db.Query(ctx, claimsOfEvent, eventID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ClaimsOfEventRow
-	for rows.Next() {
-		var i ClaimsOfEventRow
-		if err := rows.Scan(
-			&i.ConsumerGroup,
-			&i.Namespace,
-			&i.Outcome,
-			&i.ProcessedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const completeClaim = `-- name: CompleteClaim :execrows
 UPDATE onceward.processed_events
 SET result = $1
@@ -155,15 +115,30 @@ func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (i
 const consumerTables = `-- name: ConsumerTables :one
 SELECT count(*)
 FROM pg_catalog.pg_tables
-WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters')
+WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters', 'dedup_horizon')
 `
 
-// ConsumerTables counts the tables that the consumer's side cannot do without: 2 when it is installed.
+// ConsumerTables counts the tables that the consumer's side cannot do without: 3 when it is installed, 2 in its first version.
 func (q *Queries) ConsumerTables(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, consumerTables)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const deleteClaim = `-- name: DeleteClaim :exec
+DELETE FROM onceward.processed_events WHERE event_id = $1 AND consumer_group = $2
+`
+
+type DeleteClaimParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// DeleteClaim takes one claim of this transaction back.
+func (q *Queries) DeleteClaim(ctx context.Context, arg DeleteClaimParams) error {
+	_, err := q.db.Exec(ctx, deleteClaim, arg.EventID, arg.ConsumerGroup)
+	return err
 }
 
 const deleteClaims = `-- name: DeleteClaims :exec

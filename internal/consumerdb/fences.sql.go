@@ -14,11 +14,12 @@ import (
 )
 
 const claimFence = `-- name: ClaimFence :one
-INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until)
+INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, event)
 VALUES ($1, $2, $3, $4, clock_timestamp() + $5::interval, $6,
-  clock_timestamp() + $7::interval)
+  clock_timestamp() + $7::interval, $8)
 ON CONFLICT (event_id, consumer_group, name) DO UPDATE
-SET epoch = f.epoch + 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until
+SET epoch = f.epoch + 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
+  provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = EXCLUDED.event, stuck = NULL
 WHERE f.status = 'PENDING' AND f.lease_until < clock_timestamp() AND f.request_fingerprint = EXCLUDED.request_fingerprint
 RETURNING epoch, COALESCE(provider_key_until < clock_timestamp(), false)::boolean AS stale
 `
@@ -31,6 +32,7 @@ type ClaimFenceParams struct {
 	Lease              pgtype.Interval
 	RequestFingerprint []byte
 	ProviderKeyTtl     pgtype.Interval
+	Event              []byte
 }
 
 type ClaimFenceRow struct {
@@ -40,7 +42,8 @@ type ClaimFenceRow struct {
 
 // ClaimFence begins an effect outside the database, or takes over an attempt whose lease has run out. No row: it is
 // complete, another attempt holds its lease, or the request is another one; FindFence says which. stale: the provider
-// may have forgotten the key by now.
+// may have forgotten the key by now. The time of the first attempt counts for that, unless an operator has said that
+// it did not happen, which leaves NULL. The event is kept for the recovery job.
 func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFenceRow, error) {
 	row := q.db.QueryRow(ctx, claimFence,
 		arg.EventID,
@@ -50,6 +53,7 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 		arg.Lease,
 		arg.RequestFingerprint,
 		arg.ProviderKeyTtl,
+		arg.Event,
 	)
 	var i ClaimFenceRow
 	err := row.Scan(&i.Epoch, &i.Stale)
@@ -57,12 +61,15 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 }
 
 const completeFence = `-- name: CompleteFence :execrows
-UPDATE onceward.fences SET status = 'COMPLETE', result = $1, completed_at = clock_timestamp()
-WHERE event_id = $2 AND consumer_group = $3 AND name = $4 AND epoch = $5 AND status = 'PENDING'
+UPDATE onceward.fences
+SET status = 'COMPLETE', result = $1, completed_at = clock_timestamp(), expires_at = clock_timestamp() + $2::interval,
+  event = NULL, stuck = NULL
+WHERE event_id = $3 AND consumer_group = $4 AND name = $5 AND epoch = $6 AND status = 'PENDING'
 `
 
 type CompleteFenceParams struct {
 	Result        []byte
+	Keep          pgtype.Interval
 	EventID       uuid.UUID
 	ConsumerGroup string
 	Name          string
@@ -73,6 +80,7 @@ type CompleteFenceParams struct {
 func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, completeFence,
 		arg.Result,
+		arg.Keep,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
@@ -121,6 +129,39 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 		&i.CompletedAt,
 	)
 	return i, err
+}
+
+const markFencesStuck = `-- name: MarkFencesStuck :execrows
+UPDATE onceward.fences SET stuck = $1::text
+WHERE event_id = $2 AND consumer_group = $3 AND ($4::text = '' OR name = $4::text)
+  AND status = 'PENDING' AND lease_until < clock_timestamp() AND epoch <= $5
+  AND (NOT $6::boolean OR provider_key_until < clock_timestamp())
+`
+
+type MarkFencesStuckParams struct {
+	Why           string
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+	Epoch         int64
+	Stale         bool
+}
+
+// MarkFencesStuck leaves PENDING fences of an event to an operator: the one of that name, or all that no attempt is at;
+// up to an epoch; of stale ones only when asked.
+func (q *Queries) MarkFencesStuck(ctx context.Context, arg MarkFencesStuckParams) (int64, error) {
+	result, err := q.db.Exec(ctx, markFencesStuck,
+		arg.Why,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+		arg.Epoch,
+		arg.Stale,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const releaseFence = `-- name: ReleaseFence :execrows
@@ -175,4 +216,43 @@ func (q *Queries) RenewFence(ctx context.Context, arg RenewFenceParams) (int64, 
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const takeOrphanedFence = `-- name: TakeOrphanedFence :one
+UPDATE onceward.fences f SET epoch = f.epoch + 1, lease_until = clock_timestamp()
+FROM (
+  SELECT o.event_id, o.consumer_group, o.name
+  FROM onceward.fences o
+  WHERE o.consumer_group = $1 AND o.status = 'PENDING' AND o.stuck IS NULL AND o.event ->> 'type' = ANY($2::text[])
+    AND o.lease_until < clock_timestamp() - interval '1 minute' * (1 << LEAST(o.epoch - 1, 10)::integer)
+  ORDER BY o.lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
+) orphan
+WHERE f.event_id = orphan.event_id AND f.consumer_group = orphan.consumer_group AND f.name = orphan.name
+RETURNING f.event_id, f.name, f.epoch, f.event
+`
+
+type TakeOrphanedFenceParams struct {
+	ConsumerGroup string
+	EventTypes    []string
+}
+
+type TakeOrphanedFenceRow struct {
+	EventID uuid.UUID
+	Name    string
+	Epoch   int64
+	Event   []byte
+}
+
+// TakeOrphanedFence finds the fence that nobody has been at for longest, and keeps it from other recovery jobs for a
+// while. After each attempt the next one waits longer: 1 minute at first, 17 hours at most.
+func (q *Queries) TakeOrphanedFence(ctx context.Context, arg TakeOrphanedFenceParams) (TakeOrphanedFenceRow, error) {
+	row := q.db.QueryRow(ctx, takeOrphanedFence, arg.ConsumerGroup, arg.EventTypes)
+	var i TakeOrphanedFenceRow
+	err := row.Scan(
+		&i.EventID,
+		&i.Name,
+		&i.Epoch,
+		&i.Event,
+	)
+	return i, err
 }

@@ -6,13 +6,6 @@ VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @na
   @event_type, @record_key, @record_value, @record_headers, @reason, @error, @attempts)
 ON CONFLICT DO NOTHING;
 
--- name: DeadLettersOfEvent :many
--- DeadLettersOfEvent lists the messages of an event that no group could apply.
-SELECT consumer_group, topic, kafka_partition, kafka_offset, reason, error, state, created_at
-FROM onceward.consumer_dead_letters
-WHERE event_id = @event_id
-ORDER BY consumer_group, created_at;
-
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
 -- topic was deleted and created again, so that its offsets started anew.
@@ -20,3 +13,53 @@ SELECT (record_key IS NOT DISTINCT FROM @record_key AND record_value IS NOT DIST
   AND record_headers IS NOT DISTINCT FROM @record_headers)::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset;
+
+-- name: TakeRequestedLetter :one
+-- TakeRequestedLetter locks the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
+FROM onceward.consumer_dead_letters
+WHERE consumer_group = @consumer_group AND state = 'requested'
+  AND (topic, kafka_partition, kafka_offset) > (@topic::text, @kafka_partition::integer, @kafka_offset::bigint)
+ORDER BY topic, kafka_partition, kafka_offset
+LIMIT 1 FOR UPDATE SKIP LOCKED;
+
+-- name: RedriveLetter :execrows
+-- RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
+UPDATE onceward.consumer_dead_letters
+SET state = 'redriven', decided_at = clock_timestamp(), expires_at = clock_timestamp() + sqlc.arg(keep)::interval
+WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset
+  AND state = 'requested' AND generation = @generation;
+
+-- name: ReopenLetter :execrows
+-- ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+UPDATE onceward.consumer_dead_letters
+SET state = 'open', error = @error, attempts = attempts + sqlc.arg(tried)::integer
+WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset
+  AND state = 'requested' AND generation = @generation;
+
+-- name: ReviveClaim :exec
+-- ReviveClaim takes back the claim of an event that was given up, so that its redrive can claim it.
+DELETE FROM onceward.processed_events
+WHERE consumer_group = @consumer_group AND event_id = @event_id AND outcome = 'd';
+
+-- name: LockLettersToSend :one
+-- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || @consumer_group::text, 0));
+
+-- name: LettersToSend :many
+-- LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+FROM onceward.consumer_dead_letters
+WHERE consumer_group = @consumer_group AND sent_at IS NULL AND state IN ('open', 'requested')
+  AND (topic, kafka_partition, kafka_offset) > (@topic::text, @kafka_partition::integer, @kafka_offset::bigint)
+ORDER BY topic, kafka_partition, kafka_offset
+LIMIT @row_limit::integer;
+
+-- name: LettersSent :exec
+-- LettersSent remembers which letters Kafka has.
+WITH given AS (
+  SELECT unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::integer[]) AS kafka_partition, unnest(@kafka_offsets::bigint[]) AS kafka_offset
+)
+UPDATE onceward.consumer_dead_letters l SET sent_at = clock_timestamp()
+FROM given g
+WHERE l.consumer_group = @consumer_group AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset;

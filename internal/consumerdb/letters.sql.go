@@ -10,55 +10,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
-
-const deadLettersOfEvent = `-- name: DeadLettersOfEvent :many
-SELECT consumer_group, topic, kafka_partition, kafka_offset, reason, error, state, created_at
-FROM onceward.consumer_dead_letters
-WHERE event_id = $1
-ORDER BY consumer_group, created_at
-`
-
-type DeadLettersOfEventRow struct {
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	Reason         string
-	Error          string
-	State          string
-	CreatedAt      time.Time
-}
-
-// DeadLettersOfEvent lists the messages of an event that no group could apply.
-func (q *Queries) DeadLettersOfEvent(ctx context.Context, eventID *uuid.UUID) ([]DeadLettersOfEventRow, error) {
-	rows, err := q.db.Query(ctx, deadLettersOfEvent, eventID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []DeadLettersOfEventRow
-	for rows.Next() {
-		var i DeadLettersOfEventRow
-		if err := rows.Scan(
-			&i.ConsumerGroup,
-			&i.Topic,
-			&i.KafkaPartition,
-			&i.KafkaOffset,
-			&i.Reason,
-			&i.Error,
-			&i.State,
-			&i.CreatedAt,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
 
 const insertDeadLetter = `-- name: InsertDeadLetter :execrows
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
@@ -139,4 +92,242 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 	var same bool
 	err := row.Scan(&same)
 	return same, err
+}
+
+const lettersSent = `-- name: LettersSent :exec
+WITH given AS (
+  SELECT unnest($2::text[]) AS topic, unnest($3::integer[]) AS kafka_partition, unnest($4::bigint[]) AS kafka_offset
+)
+UPDATE onceward.consumer_dead_letters l SET sent_at = clock_timestamp()
+FROM given g
+WHERE l.consumer_group = $1 AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset
+`
+
+type LettersSentParams struct {
+	ConsumerGroup   string
+	Topics          []string
+	KafkaPartitions []int32
+	KafkaOffsets    []int64
+}
+
+// LettersSent remembers which letters Kafka has.
+func (q *Queries) LettersSent(ctx context.Context, arg LettersSentParams) error {
+	_, err := q.db.Exec(ctx, lettersSent,
+		arg.ConsumerGroup,
+		arg.Topics,
+		arg.KafkaPartitions,
+		arg.KafkaOffsets,
+	)
+	return err
+}
+
+const lettersToSend = `-- name: LettersToSend :many
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+FROM onceward.consumer_dead_letters
+WHERE consumer_group = $1 AND sent_at IS NULL AND state IN ('open', 'requested')
+  AND (topic, kafka_partition, kafka_offset) > ($2::text, $3::integer, $4::bigint)
+ORDER BY topic, kafka_partition, kafka_offset
+LIMIT $5::integer
+`
+
+type LettersToSendParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	RowLimit       int32
+}
+
+type LettersToSendRow struct {
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	RecordKey      []byte
+	RecordValue    []byte
+	RecordHeaders  []byte
+	Reason         string
+	Error          string
+	Attempts       int32
+	CreatedAt      time.Time
+}
+
+// LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
+func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([]LettersToSendRow, error) {
+	rows, err := q.db.Query(ctx, lettersToSend,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.RowLimit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LettersToSendRow
+	for rows.Next() {
+		var i LettersToSendRow
+		if err := rows.Scan(
+			&i.Topic,
+			&i.KafkaPartition,
+			&i.KafkaOffset,
+			&i.RecordKey,
+			&i.RecordValue,
+			&i.RecordHeaders,
+			&i.Reason,
+			&i.Error,
+			&i.Attempts,
+			&i.CreatedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const lockLettersToSend = `-- name: LockLettersToSend :one
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || $1::text, 0))
+`
+
+// LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
+func (q *Queries) LockLettersToSend(ctx context.Context, consumerGroup string) (bool, error) {
+	row := q.db.QueryRow(ctx, lockLettersToSend, consumerGroup)
+	var pg_try_advisory_xact_lock bool
+	err := row.Scan(&pg_try_advisory_xact_lock)
+	return pg_try_advisory_xact_lock, err
+}
+
+const redriveLetter = `-- name: RedriveLetter :execrows
+UPDATE onceward.consumer_dead_letters
+SET state = 'redriven', decided_at = clock_timestamp(), expires_at = clock_timestamp() + $1::interval
+WHERE consumer_group = $2 AND topic = $3 AND kafka_partition = $4 AND kafka_offset = $5
+  AND state = 'requested' AND generation = $6
+`
+
+type RedriveLetterParams struct {
+	Keep           pgtype.Interval
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Generation     int32
+}
+
+// RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
+func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (int64, error) {
+	result, err := q.db.Exec(ctx, redriveLetter,
+		arg.Keep,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const reopenLetter = `-- name: ReopenLetter :execrows
+UPDATE onceward.consumer_dead_letters
+SET state = 'open', error = $1, attempts = attempts + $2::integer
+WHERE consumer_group = $3 AND topic = $4 AND kafka_partition = $5 AND kafka_offset = $6
+  AND state = 'requested' AND generation = $7
+`
+
+type ReopenLetterParams struct {
+	Error          string
+	Tried          int32
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Generation     int32
+}
+
+// ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int64, error) {
+	result, err := q.db.Exec(ctx, reopenLetter,
+		arg.Error,
+		arg.Tried,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const reviveClaim = `-- name: ReviveClaim :exec
+DELETE FROM onceward.processed_events
+WHERE consumer_group = $1 AND event_id = $2 AND outcome = 'd'
+`
+
+type ReviveClaimParams struct {
+	ConsumerGroup string
+	EventID       uuid.UUID
+}
+
+// ReviveClaim takes back the claim of an event that was given up, so that its redrive can claim it.
+func (q *Queries) ReviveClaim(ctx context.Context, arg ReviveClaimParams) error {
+	_, err := q.db.Exec(ctx, reviveClaim, arg.ConsumerGroup, arg.EventID)
+	return err
+}
+
+const takeRequestedLetter = `-- name: TakeRequestedLetter :one
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
+FROM onceward.consumer_dead_letters
+WHERE consumer_group = $1 AND state = 'requested'
+  AND (topic, kafka_partition, kafka_offset) > ($2::text, $3::integer, $4::bigint)
+ORDER BY topic, kafka_partition, kafka_offset
+LIMIT 1 FOR UPDATE SKIP LOCKED
+`
+
+type TakeRequestedLetterParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+}
+
+type TakeRequestedLetterRow struct {
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	RecordKey      []byte
+	RecordValue    []byte
+	RecordHeaders  []byte
+	Reason         string
+	Generation     int32
+}
+
+// TakeRequestedLetter locks the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+func (q *Queries) TakeRequestedLetter(ctx context.Context, arg TakeRequestedLetterParams) (TakeRequestedLetterRow, error) {
+	row := q.db.QueryRow(ctx, takeRequestedLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+	)
+	var i TakeRequestedLetterRow
+	err := row.Scan(
+		&i.Topic,
+		&i.KafkaPartition,
+		&i.KafkaOffset,
+		&i.RecordKey,
+		&i.RecordValue,
+		&i.RecordHeaders,
+		&i.Reason,
+		&i.Generation,
+	)
+	return i, err
 }

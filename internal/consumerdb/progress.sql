@@ -1,10 +1,12 @@
 -- name: SaveProgress :exec
 -- SaveProgress widens the marks of several topic partitions; they never narrow. The rows are written in their order,
--- because two that write in opposite orders deadlock. A time of the Unix epoch stands for none.
+-- because two that write in opposite orders deadlock. A time of the Unix epoch stands for none. A partition that was read to
+-- its end counts the highest time that the group finished anywhere: nothing older can be waiting in it.
 INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
-SELECT @consumer_group, t.topic, t.kafka_partition, t.low_offset, t.high_offset, NULLIF(t.finished_time, 'epoch'::timestamptz)
+SELECT @consumer_group, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(NULLIF(t.finished_time, 'epoch'::timestamptz),
+  CASE WHEN t.at_end THEN (SELECT max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group = @consumer_group) END)
 FROM (SELECT unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::integer[]) AS kafka_partition, unnest(@low_offsets::bigint[]) AS low_offset,
-  unnest(@high_offsets::bigint[]) AS high_offset, unnest(@finished_times::timestamptz[]) AS finished_time) t
+  unnest(@high_offsets::bigint[]) AS high_offset, unnest(@finished_times::timestamptz[]) AS finished_time, unnest(@at_ends::boolean[]) AS at_end) t
 ORDER BY t.topic, t.kafka_partition
 ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),

@@ -66,9 +66,10 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 
 const saveProgress = `-- name: SaveProgress :exec
 INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
-SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, NULLIF(t.finished_time, 'epoch'::timestamptz)
+SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(NULLIF(t.finished_time, 'epoch'::timestamptz),
+  CASE WHEN t.at_end THEN (SELECT max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group = $1) END)
 FROM (SELECT unnest($2::text[]) AS topic, unnest($3::integer[]) AS kafka_partition, unnest($4::bigint[]) AS low_offset,
-  unnest($5::bigint[]) AS high_offset, unnest($6::timestamptz[]) AS finished_time) t
+  unnest($5::bigint[]) AS high_offset, unnest($6::timestamptz[]) AS finished_time, unnest($7::boolean[]) AS at_end) t
 ORDER BY t.topic, t.kafka_partition
 ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
@@ -84,10 +85,12 @@ type SaveProgressParams struct {
 	LowOffsets      []int64
 	HighOffsets     []int64
 	FinishedTimes   []time.Time
+	AtEnds          []bool
 }
 
 // SaveProgress widens the marks of several topic partitions; they never narrow. The rows are written in their order,
-// because two that write in opposite orders deadlock. A time of the Unix epoch stands for none.
+// because two that write in opposite orders deadlock. A time of the Unix epoch stands for none. A partition that was read to
+// its end counts the highest time that the group finished anywhere: nothing older can be waiting in it.
 func (q *Queries) SaveProgress(ctx context.Context, arg SaveProgressParams) error {
 	_, err := q.db.Exec(ctx, saveProgress,
 		arg.ConsumerGroup,
@@ -96,6 +99,7 @@ func (q *Queries) SaveProgress(ctx context.Context, arg SaveProgressParams) erro
 		arg.LowOffsets,
 		arg.HighOffsets,
 		arg.FinishedTimes,
+		arg.AtEnds,
 	)
 	return err
 }

@@ -1,0 +1,178 @@
+//go:build e2e
+
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/migrations"
+)
+
+// group starts a program of a group, whose handler counts its calls.
+func (k *kept) group(name string, classes ...consumer.Class) (*consumer.Router, *int) {
+	k.t.Helper()
+	pool, err := pgxpool.NewWithConfig(k.t.Context(), k.as(migrations.RoleConsumer))
+	require.NoError(k.t, err)
+	k.t.Cleanup(pool.Close)
+	p, err := consumer.New(k.t.Context(), consumer.Config{Group: name, DB: pool, Classes: classes})
+	require.NoError(k.t, err)
+	r, applied := consumer.NewRouter(p), new(int)
+	r.Tx("Paid", func(context.Context, pgx.Tx, consumer.Event) error { *applied++; return nil })
+	return r, applied
+}
+
+func (k *kept) adopt(change func(*consumer.AdoptConfig)) (consumer.AdoptReport, error) {
+	k.t.Helper()
+	cfg := consumer.AdoptConfig{Group: "reports", From: k.today.AddDate(0, 0, -40).Add(13 * time.Hour), Reason: "new dashboard"}
+	change(&cfg)
+	return consumer.Adopt(k.t.Context(), k.conn, cfg)
+}
+
+func same(*consumer.AdoptConfig) {}
+
+func old(t *testing.T, k *kept, offset int64) consumer.Event {
+	t.Helper()
+	ev := newEvent(t)
+	ev.Key = keyAt(t, k.today.AddDate(0, 0, -30))
+	ev.Source = consumer.Source{Topic: "orders", Offset: offset}
+	return ev
+}
+
+// A new group claims the events of an old topic as its own; the groups that are
+// there, whose claims of that time were dropped, go on rejecting replays.
+func TestANewGroupIsAdopted(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		t := k.t
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -8))
+		k.day(-20) // kept by a letter; the days around it were dropped
+		plan, err := k.adopt(func(c *consumer.AdoptConfig) { c.DryRun = true })
+		require.NoError(t, err)
+		require.Len(t, plan.Made, 31)
+		require.Equal(t, "0", k.text("SELECT count(*)::text FROM onceward.dedup_windows WHERE consumer_group = 'reports'"))
+
+		report, err := k.adopt(same)
+		require.NoError(t, err)
+		require.Equal(t, plan.Made, report.Made)
+		require.Equal(t, []string{"*"}, report.Classes)
+		require.True(t, report.Floors["*"].Equal(k.today.AddDate(0, 0, -40)), "the start of the day")
+		require.Equal(t, "windows adopt reports * new dashboard", k.text("SELECT concat_ws(' ', action, consumer_group, target, reason) FROM onceward.consumer_actions"))
+
+		reports, applied := k.group("reports")
+		ev := old(t, k, 0)
+		for _, want := range []consumer.Outcome{consumer.Processed, consumer.Duplicate} {
+			require.NoError(t, deliver(t.Context(), reports, ev, want))
+		}
+		between := old(t, k, 1)
+		between.Key = keyAt(t, k.today.AddDate(0, 0, -15))
+		require.NoError(t, deliver(t.Context(), reports, between, consumer.Processed))
+		require.Equal(t, 2, *applied)
+		require.Equal(t, "1", k.text("SELECT count(*)::text FROM onceward.processed_events WHERE event_id = $1", ev.Key.UUID()), "under its own id: it is not late")
+
+		billing, applied := k.group("billing")
+		require.NoError(t, deliver(t.Context(), billing, old(t, k, 9), consumer.DeadLettered))
+		require.Zero(t, *applied)
+		require.Equal(t, "replay", k.text("SELECT reason FROM onceward.consumer_dead_letters WHERE consumer_group = 'billing'"))
+	})
+}
+
+// Days that were opened again hold none of the claims that were dropped: no
+// other class may get a floor there.
+func TestNobodyElseUsesTheDaysOfAnAdoption(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		t := k.t
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -8))
+		k.window("mail", "*", 60*24*time.Hour, -60)
+		k.exec("UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = 'mail'")
+		_, err := k.adopt(same)
+		require.NoError(t, err)
+		k.group("billing", consumer.Class{Pattern: "Paid", Window: 60 * 24 * time.Hour}, consumer.Class{Pattern: "*", Window: week})
+		require.Equal(t, k.date(-8), k.floor("billing"), "a class that is added later")
+		k.group("mail", consumer.Class{Pattern: "*", Window: 60 * 24 * time.Hour})
+		require.Equal(t, k.date(-8), k.floor("mail"), "a group that comes back")
+		k.group("third", consumer.Class{Pattern: "*", Window: 60 * 24 * time.Hour})
+		require.Equal(t, k.date(-8), k.floor("third"), "a new group that was not adopted")
+		k.group("reports")
+		require.Equal(t, k.date(-40), k.floor("reports"), "that of the adopted group stays")
+	})
+}
+
+func TestAdoptRefuses(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		t := k.t
+		refused := func(why error, text string, change func(*consumer.AdoptConfig)) {
+			t.Helper()
+			_, err := k.adopt(change)
+			if why != nil {
+				require.ErrorIs(t, err, why)
+			}
+			require.ErrorContains(t, err, text)
+		}
+		id := idAt(k.today)
+		for name, trace := range map[string]string{
+			"marks":  "INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset) VALUES ('reports', 'orders', 0, 0, -1)",
+			"claims": "INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ('" + id.String() + `', 'reports', 'Paid', 'shop', '\x00', 'p')`,
+			"fences": "INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ('" + id.String() + `', 'reports', 'charge', 'me', now(), '\x00')`,
+		} {
+			k.exec(trace)
+			refused(consumer.ErrNotNew, name, same)
+			k.exec("DELETE FROM onceward.progress WHERE consumer_group = 'reports'")
+			k.exec("DELETE FROM onceward.processed_events")
+			k.exec("DELETE FROM onceward.fences")
+		}
+		refused(nil, "want 1 to 255 bytes", func(c *consumer.AdoptConfig) { c.Group = "" })
+		refused(nil, "Reason is empty", func(c *consumer.AdoptConfig) { c.Reason = "" })
+		refused(nil, "want a time of the last 366 days", func(c *consumer.AdoptConfig) { c.From = k.today.AddDate(0, 0, 2) })
+		refused(nil, "want a time of the last 366 days", func(c *consumer.AdoptConfig) { c.From = k.today.AddDate(0, 0, -400) })
+		refused(nil, "Window 1s", func(c *consumer.AdoptConfig) { c.Classes = []consumer.Class{{Pattern: "*", Window: time.Second}} })
+
+		other := k.dial(migrations.RoleConsumerMaintainer)
+		_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", consumer.ClaimsLock)
+		require.NoError(t, err)
+		refused(consumer.ErrMaintained, "another session", same)
+		_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", consumer.ClaimsLock)
+		require.NoError(t, err)
+
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)
+		refused(nil, "partition "+k.leaf+" is being removed; run `outboxctl partitions maintain --side consumer`", same)
+		k.exec("DROP TABLE onceward." + k.leaf)
+		_, err = consumer.Adopt(t.Context(), k.dial(migrations.RoleOperator), consumer.AdoptConfig{Group: "reports", From: k.today, Reason: "r"})
+		require.ErrorContains(t, err, "permission denied")
+		require.Equal(t, "0", k.text("SELECT count(*)::text FROM onceward.dedup_windows WHERE consumer_group = 'reports'"), "nothing was left behind")
+	})
+}
+
+// A year is opened in one transaction, with the server's default settings.
+func TestAYearIsAdopted(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		t := k.t
+		began := time.Now()
+		report, err := k.adopt(func(c *consumer.AdoptConfig) { c.From = time.Now().AddDate(0, 0, -365) })
+		require.NoError(t, err)
+		require.Len(t, report.Made, 357)
+		t.Logf("%d partitions in %s", len(report.Made), time.Since(began))
+	})
+}
+
+// An operator adopts a group that its program has registered before it read
+// anything: the floor of each class is lowered, its window is kept.
+func TestARegisteredGroupIsAdopted(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		t := k.t
+		k.group("reports", consumer.Class{Pattern: "Paid", Window: 2 * 24 * time.Hour}, consumer.Class{Pattern: "*", Window: 24 * time.Hour, Keyed: consumer.ByArrival})
+		report, err := k.adopt(func(c *consumer.AdoptConfig) { c.From = k.today.AddDate(0, 0, -9) })
+		require.NoError(t, err)
+		require.ElementsMatch(t, []string{"Paid", "*"}, report.Classes)
+		require.Equal(t, k.date(-9), k.floor("reports"))
+		require.Equal(t, "24:00:00 arrival 48:00:00 event-time", k.text("SELECT string_agg(time_window || ' ' || keyed, ' ' ORDER BY time_window) FROM onceward.dedup_windows WHERE consumer_group = 'reports'"))
+		_, err = k.adopt(func(c *consumer.AdoptConfig) { c.From = k.today.AddDate(0, 0, -2) })
+		require.NoError(t, err)
+		require.Equal(t, k.date(-9), k.floor("reports"), "never raised by an adoption")
+	})
+}

@@ -1,0 +1,173 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
+// replay whose day is gone for new. Its rows cannot be judged.
+var ErrDefaultPartition = errors.New("processed_events has a DEFAULT partition: every replay whose day is gone is taken for new")
+
+// Bounds of the checks that read rows, so that an audit of a big table ends.
+const (
+	// auditPatience is how long one statement may take, and a check as a whole
+	// before it begins another one.
+	auditPatience = 10 * time.Second
+	// auditPages is how many pages of 8 kB are read at the end of each partition,
+	// where its newest rows are: about 8,000. A row that nobody should have made
+	// lies there, because old partitions get no others.
+	auditPages = 128
+	// auditRows is how many suspects a statement returns.
+	auditRows = 1000
+)
+
+// AuditConfig says what [Audit] looks at.
+type AuditConfig struct {
+	// Group limits what is said of claims, letters, fences and windows to one
+	// consumer group. Default: all.
+	Group string
+	// Catalog leaves out the checks that read claims and letters.
+	Catalog bool
+}
+
+// Finding is one thing that should not be.
+type Finding struct {
+	Check   string // its name, which stays: default-partition, hole, overlap, …
+	Group   string // the consumer group; empty: the table
+	Subject string // to what it happened; of many, the first
+	Count   int    // how many
+	What    string // what happened
+	Do      string // what to do
+}
+
+// AuditReport is what [Audit] found. It found nothing wrong when both are empty.
+type AuditReport struct {
+	Findings []Finding
+	// Unfinished names checks that were cut short, and by what bound. What they
+	// found until then is among the findings.
+	Unfinished []string
+}
+
+// AuditDB is what [Audit] reads: a pool or a connection of pgx.
+type AuditDB interface {
+	Begin(ctx context.Context) (pgx.Tx, error)
+}
+
+// Audit is [Audit] of the processor's group. It may run beside the handlers at any
+// time, e.g. once an hour.
+func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
+	return Audit(ctx, p.db, AuditConfig{Group: p.group})
+}
+
+// Audit checks in a database that is in use what must hold, and only reads:
+//
+//   - default-partition: there is none. It is a finding, and the error
+//     [ErrDefaultPartition] as well.
+//   - hole, overlap, detached, key: each day from the lowest floor to today has one
+//     partition; none that is needed was detached by hand; each has a valid unique
+//     key.
+//   - floor, horizon: no floor lies below the oldest partition, nor below the
+//     horizon, except that of a group that was let begin there, see [Adopt].
+//   - fence: no PENDING fence whose lease ran out more than an hour ago.
+//   - below-floor: nothing was claimed below the floor of its class a minute after
+//     that was raised, except by arrival. Claims from before are right.
+//   - twice: no key is there twice.
+//   - dead-claim, letter: each claim of a dead event has a letter that stands, and
+//     each open letter of a handler that failed has such a claim.
+//
+// Its time is bounded, whatever the size of the tables: the first checks read the
+// catalog; below-floor and twice read the last MB of each partition; the last two
+// go by indexes. A statement may take 10 s; what is cut short is in the report. The
+// group's right to read its tables is enough.
+func Audit(ctx context.Context, db AuditDB, cfg AuditConfig) (AuditReport, error) {
+	a := &audit{db: db, cfg: cfg}
+	checks := []auditCheck{{"partitions", a.partitions}, {"key", a.keys}, {"floor", a.floors}, {"fence", a.fences}}
+	if !cfg.Catalog {
+		checks = append(checks, auditCheck{"below-floor", a.belowFloors}, auditCheck{"twice", a.twice},
+			auditCheck{"dead-claim", a.deadClaims}, auditCheck{"letter", a.letters})
+	}
+	for _, c := range checks {
+		if err := a.run(ctx, c); err != nil {
+			return a.report, fmt.Errorf("audit: %s: %w", c.name, err)
+		}
+	}
+	if a.hasDefault {
+		return a.report, fmt.Errorf("audit: %w", ErrDefaultPartition)
+	}
+	return a.report, nil
+}
+
+// audit is one run of [Audit].
+type audit struct {
+	db         AuditDB
+	cfg        AuditConfig
+	report     AuditReport
+	table      table
+	windows    []consumerdb.WindowsRow // of the group, without those that are retired
+	hasDefault bool
+}
+
+type auditCheck struct {
+	name string
+	work func(context.Context, pgx.Tx) error
+}
+
+// run gives a check a transaction of its own. One that takes too long ends, and
+// the others go on.
+func (a *audit) run(ctx context.Context, c auditCheck) error {
+	err := pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d", auditPatience.Milliseconds())); err != nil {
+			return err
+		}
+		return c.work(ctx, tx)
+	})
+	if hasCode(err, "57014") && ctx.Err() == nil { // query_canceled
+		a.cut(c.name, "a statement took longer than %s", auditPatience)
+		return nil
+	}
+	return err
+}
+
+func (a *audit) cut(check, why string, args ...any) {
+	a.report.Unfinished = append(a.report.Unfinished, check+": "+fmt.Sprintf(why, args...))
+}
+
+func (a *audit) found(f Finding) {
+	f.Count = max(1, f.Count)
+	a.report.Findings = append(a.report.Findings, f)
+}
+
+// byGroup adds up findings of one check that are alike, so that a thousand rows
+// are one finding; the first is its subject.
+type byGroup struct {
+	order []string
+	of    map[string]*Finding
+}
+
+func (b *byGroup) add(group, subject string) {
+	if b.of == nil {
+		b.of = make(map[string]*Finding)
+	}
+	f := b.of[group]
+	if f == nil {
+		f = &Finding{Group: group, Subject: subject}
+		b.of[group], b.order = f, append(b.order, group)
+	}
+	f.Count++
+}
+
+// report gives them their words.
+func (b *byGroup) report(a *audit, check, what, do string) {
+	for _, group := range b.order {
+		f := *b.of[group]
+		f.Check, f.What, f.Do = check, what, do
+		a.found(f)
+	}
+}

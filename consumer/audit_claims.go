@@ -1,0 +1,255 @@
+package consumer
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
+)
+
+// tail restricts a query of processed_events to the last pages of one leaf. It
+// goes through the table, because nobody has rights on the leaves themselves.
+func tail(l *partition.Leaf) string {
+	first := max(0, l.Heap/8192-auditPages)
+	return fmt.Sprintf("event_id >= '%s' AND event_id < '%s' AND ctid >= '(%d,0)'", l.Lower, l.Upper, first)
+}
+
+// tails runs work on the leaves that matter, until it has taken too long.
+func (a *audit) tails(check string, matters func(*partition.Leaf) bool, work func(*partition.Leaf) error) error {
+	if a.hasDefault {
+		a.cut(check, "not looked at, because of the DEFAULT partition")
+		return nil
+	}
+	began := time.Now()
+	leaves := a.table.newestFirst(matters)
+	for i := range leaves {
+		if time.Since(began) > auditPatience {
+			a.cut(check, "%d of %d partitions were looked at in %s", i, len(leaves), auditPatience)
+			return nil
+		}
+		if err := work(&leaves[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// claimRow is a claim that may have been made below the floor.
+type claimRow struct {
+	ID    uuid.UUID
+	Group string
+	Type  string
+	At    time.Time
+}
+
+// belowFloors looks for claims that were made when their floor had passed them. A
+// process keeps a floor that it read for some seconds, hence the minute.
+func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
+	if len(a.windows) == 0 {
+		return nil
+	}
+	highest, oldest := a.windows[0].Floor, a.windows[0].RaisedAt
+	for _, w := range a.windows {
+		highest, oldest = latest(highest, w.Floor), earliest(oldest, w.RaisedAt)
+	}
+	var found byGroup
+	err := a.tails("below-floor", func(l *partition.Leaf) bool { return l.From().Before(highest) }, func(l *partition.Leaf) error {
+		rows, _ := tx.Query(ctx, "SELECT event_id, consumer_group, event_type, processed_at FROM "+claimsTable+" WHERE "+tail(l)+
+			" AND event_id < $1 AND processed_at > $2 AND ($3 = '' OR consumer_group = $3)",
+			outbox.FirstID(highest), oldest.Add(floorSettles), a.cfg.Group) // CollectRows returns its error
+		suspects, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimRow])
+		if err != nil {
+			return err
+		}
+		return a.suspects(ctx, consumerdb.New(tx), suspects, &found)
+	})
+	found.report(a, "below-floor", "claims were made below the floor of their class, where an earlier claim of the event may be gone: it may have been applied twice",
+		"see the event with `outboxctl show`; find the program that claims without package consumer, or of a release before windows")
+	return err
+}
+
+// suspects reports those that no rule allows: each late event, and each replay that
+// is applied all the same, is claimed under its own id and by arrival.
+func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []claimRow, found *byGroup) error {
+	siblings := make(map[string][]uuid.UUID) // by group
+	var wrong []claimRow
+	for _, row := range rows {
+		w := a.classOf(row.Group, row.Type)
+		if w == nil || !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor) || a.byArrival(row.Group, row.ID) {
+			continue
+		}
+		wrong = append(wrong, row)
+		siblings[row.Group] = append(siblings[row.Group], ArrivalIDs(row.ID, windowOf(*w), row.At)[0])
+	}
+	claimed := make(map[uuid.UUID]bool)
+	for group, ids := range siblings {
+		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group, EventIds: ids})
+		if err != nil {
+			return err
+		}
+		for _, id := range there {
+			claimed[id] = true
+		}
+	}
+	for _, row := range wrong {
+		w := a.classOf(row.Group, row.Type)
+		if !claimed[ArrivalIDs(row.ID, windowOf(*w), row.At)[0]] {
+			found.add(row.Group, fmt.Sprintf("event %s of type %s, claimed %s", row.ID, row.Type, rfc(row.At)))
+		}
+	}
+	return nil
+}
+
+// classOf returns the class of a group's event type, nil for none, by [ClassOf].
+func (a *audit) classOf(group, eventType string) *consumerdb.WindowsRow {
+	first := slices.IndexFunc(a.windows, func(w consumerdb.WindowsRow) bool { return w.ConsumerGroup == group })
+	if first < 0 {
+		return nil
+	}
+	var classes []Class
+	for _, w := range a.windows[first:] { // sorted by group
+		if w.ConsumerGroup == group {
+			classes = append(classes, Class{Pattern: w.Class})
+		}
+	}
+	if i := ClassOf(classes, eventType); i >= 0 {
+		return &a.windows[first+i]
+	}
+	return nil
+}
+
+// byArrival reports whether an id is one that [ArrivalIDs] can have made for a
+// class of the group: version 8, at the start of a bucket. A derived key whose time
+// is such a start looks the same, and is not suspected either.
+func (a *audit) byArrival(group string, id uuid.UUID) bool {
+	if id.Version() != 8 {
+		return false
+	}
+	return slices.ContainsFunc(a.windows, func(w consumerdb.WindowsRow) bool {
+		return w.ConsumerGroup == group && outbox.IDTime(id).UnixMilli()%windowOf(w).Milliseconds() == 0
+	})
+}
+
+// twice looks for a key that is there twice, which the unique key of its partition
+// forbids, unless the index is gone or broken.
+func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
+	var found byGroup
+	err := a.tails("twice", func(*partition.Leaf) bool { return true }, func(l *partition.Leaf) error {
+		rows, _ := tx.Query(ctx, "SELECT event_id, consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
+			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING count(*) > 1", a.cfg.Group) // ForEachRow returns its error
+		var id uuid.UUID
+		var group string
+		_, err := pgx.ForEachRow(rows, []any{&id, &group}, func() error {
+			found.add(group, "event "+id.String())
+			return nil
+		})
+		return err
+	})
+	found.report(a, "twice", "one key is claimed twice by one group: the effect was made twice",
+		"REINDEX the partition's key, which must fail; compare the effects, then remove one of the claims")
+	return err
+}
+
+// deadClaims looks for events that were given up and of which nothing is left.
+func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
+	q := consumerdb.New(tx)
+	rows, err := q.DeadWithoutLetter(ctx, consumerdb.DeadWithoutLetterParams{ConsumerGroup: a.cfg.Group, RowLimit: auditRows})
+	if err != nil {
+		return err
+	}
+	a.full("dead-claim", len(rows))
+	var found byGroup
+	for _, row := range rows {
+		if a.byArrival(row.ConsumerGroup, row.EventID) {
+			continue // its letter has the event's own id
+		}
+		// That of a replay has the event's own id too.
+		value := base64.StdEncoding.EncodeToString([]byte(row.EventID.String()))
+		ok, err := q.ReplayHasLetter(ctx, consumerdb.ReplayHasLetterParams{ConsumerGroup: row.ConsumerGroup, ReplayID: value})
+		if err != nil {
+			return err
+		}
+		if !ok {
+			found.add(row.ConsumerGroup, "event "+row.EventID.String())
+		}
+	}
+	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them",
+		"`outboxctl processed forget` the event, then replay it with `outboxctl replay`")
+	return nil
+}
+
+// letters looks for letters whose redrive and whose redelivery could both be
+// applied.
+func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
+	q := consumerdb.New(tx)
+	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group, RowLimit: auditRows})
+	if err != nil {
+		return err
+	}
+	a.full("letter", len(rows))
+	var found byGroup
+	for i := range rows {
+		row := &rows[i]
+		ids := a.otherIDs(row)
+		ok := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
+		if !ok && len(ids) > 0 {
+			if ok, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
+				return err
+			}
+		}
+		if !ok {
+			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{row.Topic, row.KafkaPartition, row.KafkaOffset}, row.EventID))
+		}
+	}
+	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
+		"or will be, and by the redrive again", "look with `outboxctl show` whether the event was applied; then discard the letter, or redrive it")
+	return nil
+}
+
+// otherIDs returns the ids, besides its own, under which the event of a letter may
+// have been claimed.
+func (a *audit) otherIDs(row *consumerdb.OpenWithoutClaimRow) []uuid.UUID {
+	id := *row.EventID
+	var ids []uuid.UUID
+	if headers, err := decodeHeaders(row.RecordHeaders); err == nil {
+		for _, h := range headers {
+			if replay, err := uuid.ParseBytes(h.Value); err == nil && h.Name == outbox.HeaderReplayID {
+				id, ids = replay, append(ids, replay)
+			}
+		}
+	}
+	for _, w := range a.windows {
+		if w.ConsumerGroup == row.ConsumerGroup {
+			ids = append(ids, ArrivalIDs(id, windowOf(w), row.CreatedAt)[0], ArrivalIDs(*row.EventID, windowOf(w), row.CreatedAt)[0])
+		}
+	}
+	return ids
+}
+
+func (a *audit) full(check string, rows int) {
+	if rows == auditRows {
+		a.cut(check, "the first %d rows were looked at", rows)
+	}
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}

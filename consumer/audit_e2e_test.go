@@ -1,0 +1,228 @@
+//go:build e2e
+
+package consumer_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/migrations"
+)
+
+// audit returns, of each finding, check, group, count and subject, found with the
+// rights of a consumer.
+func (k *kept) audit() []string {
+	k.t.Helper()
+	report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{Group: "billing"})
+	require.NoError(k.t, err)
+	require.Empty(k.t, report.Unfinished)
+	var out []string
+	for _, f := range report.Findings {
+		require.NotEmpty(k.t, f.What)
+		require.NotEmpty(k.t, f.Do)
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", f.Check, f.Group, f.Count, f.Subject)))
+	}
+	return out
+}
+
+func TestAuditFindsNothingInASoundDatabase(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		old := idAt(k.today.AddDate(0, 0, -8))
+		k.claim(old, "billing", "p", time.Now().Add(-8*24*time.Hour))
+		k.claim(idAt(k.today), "billing", "p", time.Now())
+		require.Empty(k.t, k.audit())
+		k.maintain()
+		require.Empty(k.t, k.audit())
+		require.False(k.t, k.exists(k.leaf))
+
+		// Claims from before a floor was raised stay until their partition goes.
+		k.claim(idAt(k.today.AddDate(0, 0, -7)), "billing", "p", time.Now())
+		k.exec("UPDATE onceward.dedup_windows SET floor = $1, raised_at = clock_timestamp()", k.today.AddDate(0, 0, -3))
+		require.Empty(k.t, k.audit())
+
+		pool, err := pgxpool.NewWithConfig(k.t.Context(), k.as(migrations.RoleConsumer))
+		require.NoError(k.t, err)
+		defer pool.Close()
+		p, err := consumer.New(k.t.Context(), consumer.Config{Group: "billing", DB: pool})
+		require.NoError(k.t, err)
+		report, err := p.Audit(k.t.Context())
+		require.NoError(k.t, err)
+		require.Empty(k.t, report)
+	})
+}
+
+func TestAuditFailsLoudlyAtADefaultPartition(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("CREATE TABLE onceward.processed_events_rest PARTITION OF onceward.processed_events DEFAULT")
+		k.fence(idAt(k.today), "PENDING", 2*time.Hour)
+		report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		require.Equal(k.t, "default-partition", report.Findings[0].Check)
+		require.Contains(k.t, report.Findings[0].What, "processed_events_rest")
+		require.Equal(k.t, "fence", report.Findings[1].Check, "the other checks go on")
+		require.Len(k.t, report.Unfinished, 2)
+	})
+}
+
+func TestAuditOfTheTable(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		young := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3)).Name
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + young)
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -5))
+		k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, -10))
+		k.window("stock", "*", week, -20)
+		k.fence(idAt(k.today), "PENDING", 2*time.Hour)
+		k.fence(idAt(k.today), "PENDING", 3*time.Hour)
+		k.fence(idAt(k.today), "PENDING", time.Minute)
+		require.Equal(k.t, []string{
+			"hole  1 " + k.date(-3) + "T00:00:00Z to " + k.date(-2) + "T00:00:00Z",
+			"detached  1 " + young,
+			`floor billing 1 class "*", floor ` + k.date(-10) + "T00:00:00Z",
+			`horizon billing 1 class "*", floor ` + k.date(-10) + "T00:00:00Z",
+			"fence billing 2 since " + time.Now().Add(-3*time.Hour).UTC().Format("2006-01-02T15:04"),
+		}, cutSeconds(k.audit()))
+	})
+}
+
+// cutSeconds leaves the seconds of a fence's time out.
+func cutSeconds(findings []string) []string {
+	for i, f := range findings {
+		if strings.HasPrefix(f, "fence") {
+			findings[i] = f[:len(f)-len(":05Z")]
+		}
+	}
+	return findings
+}
+
+func TestAuditOfClaimsBelowTheFloor(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.window("billing", "Order*", 24*time.Hour, -1)
+		floor := k.today.AddDate(0, 0, -8)
+		k.exec("UPDATE onceward.dedup_windows SET floor = $1, raised_at = now() - interval '1 day' WHERE class = '*'", floor.AddDate(0, 0, 2))
+		now := time.Now()
+		at := floor.Add(time.Hour)
+		late, replay, claimed := idAt(at), idAt(at.Add(time.Minute)), idAt(at.Add(2*time.Minute))
+		// A late event: by arrival, and under its own id.
+		for _, id := range append(byArrival(late, now), late) {
+			k.claim(id, "billing", "p", now)
+		}
+		// Claimed while the floor was lower.
+		k.claim(claimed, "billing", "p", now.Add(-36*time.Hour))
+		k.claim(idAt(floor.AddDate(0, 0, 2)), "billing", "p", now) // at the floor
+		k.claim(replay, "stock", "p", now)                         // another group, without a window
+		require.Empty(k.t, k.audit())
+
+		k.claim(replay, "billing", "p", now)
+		k.exec("INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'OrderPaid', 'shop', '\\x00', 'p')",
+			idAt(k.today.AddDate(0, 0, -2)))
+		found := k.audit()
+		require.Len(k.t, found, 1)
+		require.Contains(k.t, found[0], "below-floor billing 2 event ", "one of each class")
+		require.Contains(k.t, found[0], "of type OrderPaid", "the newest first")
+	})
+}
+
+// After a clock that was ahead is back, the floor may lie above the present, where
+// events are claimed by arrival.
+func TestAuditAllowsClaimsByArrival(t *testing.T) {
+	k := newKept(t, "15")
+	k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, 1))
+	for _, id := range byArrival(uuid.New(), time.Now()) {
+		k.claim(id, "billing", "p", time.Now())
+	}
+	require.Empty(t, k.audit())
+	k.claim(idAt(k.today), "billing", "p", time.Now())
+	require.Len(t, k.audit(), 1)
+}
+
+func byArrival(id uuid.UUID, at time.Time) []uuid.UUID {
+	ids := consumer.ArrivalIDs(id, week, at)
+	return ids[:]
+}
+
+func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("ALTER TABLE onceward.processed_events DROP CONSTRAINT processed_events_pkey")
+		k.exec("CREATE INDEX ON onceward.processed_events (event_id, consumer_group)")
+		k.exec("CREATE UNIQUE INDEX ON onceward.processed_events (event_id, consumer_group) WHERE outcome = 'd'")
+		k.exec("CREATE UNIQUE INDEX ON onceward.processed_events (event_id, consumer_group, processed_at)")
+		id := idAt(k.today)
+		for range 2 {
+			k.claim(id, "billing", "p", time.Now())
+		}
+		k.claim(id, "stock", "p", time.Now())
+		require.Equal(k.t, []string{
+			"key  23 " + k.leaf,
+			"twice billing 1 event " + id.String(),
+		}, k.audit())
+		k.exec("DELETE FROM onceward.processed_events")
+		k.exec("ALTER TABLE onceward.processed_events ADD UNIQUE (consumer_group, event_id)")
+		require.Empty(k.t, k.audit())
+	})
+}
+
+func TestAuditOfDeadEvents(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		now := time.Now()
+		fine, discarded, late := idAt(k.today), idAt(k.today), idAt(k.today.AddDate(0, 0, -30))
+		k.claim(fine, "billing", "d", now)
+		k.letter(fine, 1, "handler", "open")
+		k.claim(discarded, "billing", "d", now)
+		k.letter(discarded, 2, "handler", "discarded")
+		for _, id := range byArrival(late, now) {
+			k.claim(id, "billing", "d", now)
+		}
+		k.letter(late, 3, "handler", "open")
+		original, replay := idAt(k.today), idAt(k.today)
+		k.claim(replay, "billing", "d", now)
+		k.claim(original, "billing", "p", now)
+		k.letter(original, 4, "handler", "open")
+		k.exec("UPDATE onceward.consumer_dead_letters SET record_headers = jsonb_build_array(jsonb_build_array('replay-id', $1::text)) WHERE kafka_offset = 4",
+			base64.StdEncoding.EncodeToString([]byte(replay.String())))
+		k.letter(idAt(k.today), 5, "late", "open") // was never claimed
+		require.Empty(k.t, k.audit())
+
+		lost, redriven, applied := idAt(k.today), idAt(k.today), idAt(k.today)
+		k.claim(lost, "billing", "d", now)
+		require.Equal(k.t, []string{"dead-claim billing 1 event " + lost.String()}, k.audit())
+		k.exec("DELETE FROM onceward.processed_events WHERE event_id = $1", lost)
+		k.claim(redriven, "billing", "d", now)
+		k.letter(redriven, 6, "handler", "redriven")
+		k.claim(applied, "billing", "p", now)
+		k.letter(applied, 7, "handler", "open")
+		require.Equal(k.t, []string{
+			"dead-claim billing 1 event " + redriven.String(),
+			"letter billing 1 letter orders/0@7 of event " + applied.String(),
+		}, k.audit())
+	})
+}
+
+// On a big table an audit reads the end of each partition, whatever its size.
+func TestAuditIsBounded(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		leaf := partition.OfDay("processed_events", k.today)
+		k.exec(`INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+			SELECT (left($1::text, 13) || '-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'billing', 'Paid', 'shop', '\x00', 'p' FROM generate_series(1, 60000) n`, leaf.Lower)
+		k.exec("VACUUM onceward.processed_events")
+		var plan strings.Builder
+		rows, err := k.admin.Query(k.t.Context(), "EXPLAIN (ANALYZE, BUFFERS) SELECT event_id FROM onceward.processed_events WHERE "+consumer.Tail(leaf, 8192*1000))
+		require.NoError(k.t, err)
+		for rows.Next() {
+			var line string
+			require.NoError(k.t, rows.Scan(&line))
+			plan.WriteString(line + "\n")
+		}
+		require.NoError(k.t, rows.Err())
+		require.Contains(k.t, plan.String(), "Tid Range Scan on "+leaf.Name)
+		require.Empty(k.t, k.audit())
+	})
+}

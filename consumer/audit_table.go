@@ -1,0 +1,198 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// table is what the catalog says of processed_events.
+type table struct {
+	leaves  []partition.Leaf // attached, oldest first
+	loose   []partition.Leaf // detached, or about to be
+	horizon time.Time        // zero: nothing was dropped
+	needed  time.Time        // some class may claim from here on
+	now     time.Time
+}
+
+// partitions reads the table and checks its days.
+func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
+	q := consumerdb.New(tx)
+	var err error
+	if a.table.now, err = q.DatabaseTime(ctx); err != nil {
+		return err
+	}
+	if a.table.horizon, err = q.Horizon(ctx); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if err := a.readWindows(ctx, q); err != nil {
+		return err
+	}
+	leaves, err := partition.Leaves(ctx, tx, claimsTable)
+	if errors.Is(err, partition.ErrDefault) {
+		a.hasDefault = true
+		a.found(Finding{
+			Check: "default-partition", Subject: claimsTable, What: err.Error(),
+			Do: "ALTER TABLE onceward.processed_events DETACH PARTITION it, insert its rows into the table again where their days have partitions, and drop it; " +
+				"of the events in it nobody knows whether they were applied twice",
+		})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, l := range leaves {
+		if l.Attached && !l.Pending {
+			a.table.leaves = append(a.table.leaves, l)
+		} else {
+			a.table.loose = append(a.table.loose, l)
+		}
+	}
+	for _, f := range a.table.judge() {
+		a.found(f)
+	}
+	return nil
+}
+
+func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
+	windows, err := q.Windows(ctx)
+	a.table.needed = a.table.horizon
+	first := true
+	for _, w := range windows {
+		if w.RetiredAt != nil {
+			continue
+		}
+		if first || w.Floor.Before(a.table.needed) {
+			a.table.needed, first = w.Floor, false
+		}
+		if a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup {
+			a.windows = append(a.windows, w)
+		}
+	}
+	return err
+}
+
+// judge checks that each day that is needed has one partition. It is pure.
+func (t *table) judge() []Finding {
+	var out []Finding
+	const maintain = "run `outboxctl partitions maintain --side consumer`, and see that it runs every few minutes"
+	for i := 1; i < len(t.leaves); i++ {
+		before, l := &t.leaves[i-1], &t.leaves[i]
+		from := before.To()
+		if t.needed.After(from) {
+			from = t.needed // nothing is missing below
+		}
+		switch {
+		case before.To().After(l.From()):
+			out = append(out, Finding{
+				Check: "overlap", Subject: before.Name + " and " + l.Name, What: "two partitions take the same event times, so that a key may be in both",
+				Do: "detach the one that was attached last and insert its rows into the table again",
+			})
+		case from.Before(l.From()):
+			out = append(out, Finding{
+				Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: "no partition takes events of these times; their deliveries fail and are tried again",
+				Do: "attach the partition again if somebody detached it; else " + maintain,
+			})
+		}
+	}
+	if n := len(t.leaves); n == 0 || !t.leaves[n-1].To().After(t.now) {
+		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: "no partition takes events of today; their deliveries fail and are tried again", Do: maintain})
+	}
+	for i := range t.loose {
+		if l := &t.loose[i]; l.To().After(t.needed) {
+			out = append(out, Finding{
+				Check: "detached", Subject: l.Name, What: "somebody detached it, or began to, although its claims are needed; a key in it may be claimed again",
+				Do: "see `outboxctl partitions status --side consumer`, which says how to attach it again",
+			})
+		}
+	}
+	return out
+}
+
+// selectKeyless finds partitions without a valid unique index over just the two
+// columns: then one key could be there twice.
+const selectKeyless = `SELECT c.relname::text FROM pg_catalog.pg_inherits h
+JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid
+WHERE h.inhparent = 'onceward.processed_events'::regclass AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
+    AND i.indnkeyatts = 2 AND 2 = (SELECT count(*) FROM pg_catalog.pg_attribute t
+      WHERE t.attrelid = c.oid AND t.attname IN ('event_id', 'consumer_group') AND t.attnum = ANY (i.indkey[0:1])))
+ORDER BY c.relname`
+
+// keys checks the constraint by which a key can be claimed once. A partition
+// holds all claims of its ids, so that the key of each is that of the table.
+func (a *audit) keys(ctx context.Context, tx pgx.Tx) error {
+	rows, err := tx.Query(ctx, selectKeyless)
+	if err != nil {
+		return err
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || len(names) == 0 {
+		return err
+	}
+	a.found(Finding{
+		Check: "key", Subject: names[0], Count: len(names), What: "the partition has no valid unique key over event_id and consumer_group, so that an event can be claimed twice",
+		Do: "stop the consumers, remove what is there twice, and ALTER TABLE onceward.processed_events ADD PRIMARY KEY (event_id, consumer_group)",
+	})
+	return nil
+}
+
+// floors checks that what a class may claim has a partition, and that no claim
+// above a floor was dropped: but for a new group that an operator let begin below.
+func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
+	adopted, err := consumerdb.New(tx).AdoptedClasses(ctx)
+	if err != nil {
+		return err
+	}
+	for _, w := range a.windows {
+		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
+		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
+			a.found(Finding{
+				Check: "floor", Group: w.ConsumerGroup, Subject: class, What: "it lies below the oldest partition, " + a.table.leaves[0].Name +
+					": events between are not judged as late, and their deliveries fail and are tried again",
+				Do: "attach again what somebody detached; for days that are lost, raise the floor: UPDATE onceward.dedup_windows SET floor = …, raised_at = clock_timestamp()",
+			})
+		}
+		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
+			a.found(Finding{
+				Check: "horizon", Group: w.ConsumerGroup, Subject: class, What: "it lies below the horizon " + rfc(a.table.horizon) +
+					": claims from there on may have been dropped, and a replay taken for new",
+				Do: "UPDATE onceward.dedup_windows SET floor = …, raised_at = clock_timestamp() with the horizon; find out who lowered it",
+			})
+		}
+	}
+	return nil
+}
+
+// fences checks that effects outside the database come to an end.
+func (a *audit) fences(ctx context.Context, tx pgx.Tx) error {
+	loose, err := consumerdb.New(tx).LooseFences(ctx, a.cfg.Group)
+	for _, f := range loose {
+		a.found(Finding{
+			Check: "fence", Group: f.ConsumerGroup, Subject: "since " + rfc(f.Since), Count: int(f.Fences),
+			What: fmt.Sprintf("PENDING fences whose lease ran out more than an hour ago, %d of which wait for an operator: nobody knows whether the effect was made", f.Stuck),
+			Do:   "see `outboxctl fences list`; a running member of the group recovers those that do not wait for you",
+		})
+	}
+	return err
+}
+
+// newestFirst returns the leaves that may hold what a check looks for, newest
+// first, because a check that is cut short has then seen what matters most.
+func (t *table) newestFirst(matters func(*partition.Leaf) bool) []partition.Leaf {
+	var out []partition.Leaf
+	for i := range t.leaves {
+		if l := &t.leaves[i]; l.Heap > 0 && matters(l) {
+			out = append(out, *l)
+		}
+	}
+	slices.Reverse(out)
+	return out
+}

@@ -1,0 +1,28 @@
+// Package consumerprom shows Prometheus what consumers do.
+//
+//	c := consumerprom.New()
+//	prometheus.MustRegister(c)
+//	go serveMetrics()
+//	err := saramagroup.Run(ctx, brokers, router, saramagroup.Config{Topics: …, Observe: c.Observe})
+//
+// A program that runs consumer.Maintain hands its report on as well:
+//
+//	report, err := consumer.Maintain(ctx, conn, consumer.MaintainConfig{})
+//	c.Maintained(report)
+//
+// # What it shows
+//
+// The names begin with onceward_consumer_. Those of a group have the label
+// group; those of a partition, topic and partition as well. They are what the
+// last Snapshot said: up to saramagroup.Config.CommitInterval old. Lag counts
+// offsets, and so the markers of transactions, until the partition was read to
+// its end. Metrics of retention are there once Maintained was called, and are of
+// the database, whichever group: let one program of those that share a database
+// show them.
+//
+// # Ownership
+//
+// It starts nothing, asks nobody, and keeps one Snapshot for each group and one
+// report. Two members of one group in one process need a Collector each, under
+// registerers that tell them apart: prometheus.WrapRegistererWith.
+package consumerprom

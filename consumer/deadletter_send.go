@@ -1,0 +1,114 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// lettersPage is how many letters are in memory at once.
+const lettersPage = 20
+
+// Letter is a dead letter on its way to where letters are collected.
+type Letter struct {
+	// Record is the message as it came; its Source is where it was read.
+	Record Record
+	// Reason is malformed, mismatch, handler, late, replay or from-future.
+	Reason string
+	// Error says what happened at the last attempt.
+	Error string
+	// Attempts of the handler; 0 when it was not called.
+	Attempts int
+	// At is when the letter was written, in UTC.
+	At time.Time
+}
+
+// SendLetters gives the group's dead letters that were not sent yet, and about
+// which nobody has decided, to send: a few at a time, in the order of their
+// records' places. Send returns those that arrived, which are remembered; the
+// others are given to it again at a later call. An error of send ends the call
+// and is returned.
+//
+// Each letter is sent at least once: a failure between send and the memory of it
+// sends it again. One member of the group sends at a time; for the others the
+// call does nothing. Send is called within a transaction of this database that is
+// idle meanwhile, so it should return long before Config.SessionTimeout. It
+// returns how many letters were sent. saramagroup.Run calls it.
+func (r *Router) SendLetters(ctx context.Context, send func(ctx context.Context, letters []Letter) (sent []Letter, err error)) (total int, err error) {
+	after := Source{Partition: -1, Offset: -1}
+	for {
+		page, sent, err := r.sendPage(ctx, after, send)
+		total += sent
+		if err != nil {
+			return total, fmt.Errorf("send dead letters: %w", err)
+		}
+		if len(page) < lettersPage {
+			return total, nil
+		}
+		after = page[len(page)-1].Record.Source
+	}
+}
+
+// sendPage sends the letters that come next after a place.
+func (r *Router) sendPage(ctx context.Context, after Source, send func(context.Context, []Letter) ([]Letter, error)) (page []Letter, sent int, err error) {
+	tx, err := r.steps.begin(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer rollback(ctx, tx)
+	q := consumerdb.New(tx)
+	if page, err = r.unsent(ctx, q, after); err != nil || len(page) == 0 {
+		return nil, 0, judge(ctx, tx, err)
+	}
+	arrived, failure := send(ctx, page)
+	if len(arrived) == 0 {
+		return page, 0, failure
+	}
+	if err := q.LettersSent(ctx, sentParams(r.Group(), arrived)); err != nil {
+		return page, 0, judge(ctx, tx, err)
+	}
+	if err := r.steps.commit(ctx, tx); err != nil {
+		return page, 0, err
+	}
+	return page, len(arrived), failure
+}
+
+// unsent reads letters that were not sent; none when another member sends.
+func (r *Router) unsent(ctx context.Context, q *consumerdb.Queries, after Source) ([]Letter, error) {
+	mine, err := q.LockLettersToSend(ctx, r.Group())
+	if err != nil || !mine {
+		return nil, err
+	}
+	rows, err := q.LettersToSend(ctx, consumerdb.LettersToSendParams{
+		ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
+	})
+	if err != nil {
+		return nil, err
+	}
+	letters := make([]Letter, len(rows))
+	for i, row := range rows {
+		headers, err := decodeHeaders(row.RecordHeaders)
+		if err != nil {
+			return nil, err
+		}
+		letters[i] = Letter{
+			Record: Record{
+				Source: Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset},
+				Key:    row.RecordKey, Value: row.RecordValue, Headers: headers,
+			},
+			Reason: row.Reason, Error: row.Error, Attempts: int(row.Attempts), At: row.CreatedAt.UTC(),
+		}
+	}
+	return letters, nil
+}
+
+func sentParams(group string, letters []Letter) consumerdb.LettersSentParams {
+	p := consumerdb.LettersSentParams{ConsumerGroup: group}
+	for _, l := range letters {
+		src := l.Record.Source
+		p.Topics, p.KafkaPartitions, p.KafkaOffsets = append(p.Topics, src.Topic), append(p.KafkaPartitions, src.Partition), append(p.KafkaOffsets, src.Offset)
+	}
+	return p
+}

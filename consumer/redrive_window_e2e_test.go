@@ -1,0 +1,83 @@
+//go:build e2e
+
+package consumer_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+// TestRedriveBelowTheFloor: an operator's word applies what the class refuses.
+func TestRedriveBelowTheFloor(t *testing.T) {
+	for _, days := range []int{2, 30} {
+		for name, c := range map[string]struct {
+			offset int64
+			class  consumer.Class
+			reason string
+		}{
+			"late":   {100, consumer.Class{Late: consumer.LateDeadLetter}, "late 100"},
+			"replay": {10, consumer.Class{}, "replay 10"},
+		} {
+			t.Run(fmt.Sprintf("%s/%d days", name, days), func(t *testing.T) {
+				t.Parallel()
+				b := newBelow(t, nil, c.class, days)
+				d := &desk{env: b.env, router: b.router, offset: c.offset - 1}
+				ev := b.event(c.offset)
+				rec := d.record(ev)
+				rec.Source.Topic = windowTopic
+				d.deliver(rec, consumer.DeadLettered)
+				require.NoError(t, b.left(0, c.reason))
+				d.request()
+				d.redrive(1)
+				require.NoError(t, b.left(1, c.reason))
+				require.Equal(t, "redriven", d.letter(rec).State)
+				require.True(t, b.seen[0].Late || b.seen[0].Unprotected)
+
+				// The record comes again, and another letter of the same event.
+				outcome, err := d.router.HandleRecord(t.Context(), rec)
+				require.NoError(t, err)
+				require.True(t, outcome == consumer.Duplicate || outcome == consumer.DeadLettered, outcome)
+				exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, state)
+					SELECT consumer_group, topic, kafka_partition, 200, record_key, record_value, record_headers, reason, error, 'requested' FROM onceward.consumer_dead_letters`)
+				d.redrive(1)
+				require.Equal(t, 1, d.effects(), "claimed by arrival, a second copy is a duplicate")
+				require.Equal(t, 2, count(t, d.db, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'`))
+			})
+		}
+	}
+}
+
+// TestRedriveOfTheDeadBelowTheFloor: the floor has passed the event since it was
+// given up.
+func TestRedriveOfTheDeadBelowTheFloor(t *testing.T) {
+	d := newDesk(t)
+	rec := d.dead(1)[0]
+	exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = clock_timestamp() + interval '1 day', raised_at = clock_timestamp()`)
+	d.router = d.member()
+	d.request()
+	d.redrive(1)
+	require.Equal(t, 1, d.effects())
+	require.Equal(t, "redriven", d.letter(rec).State)
+	require.Zero(t, count(t, d.db, "SELECT count(*) FROM onceward.processed_events WHERE outcome = 'd'"))
+	d.deliver(rec, consumer.Duplicate)
+	require.Equal(t, 1, d.effects())
+}
+
+// TestRedriveFromTheFuture waits for the time to come.
+func TestRedriveFromTheFuture(t *testing.T) {
+	d := newDesk(t)
+	ev := newEvent(t)
+	ev.Key = keyAt(t, time.Now().Add(time.Hour))
+	rec := d.record(ev)
+	d.deliver(rec, consumer.DeadLettered)
+	d.request()
+	d.redrive(1)
+	require.Equal(t, "open", d.letter(rec).State)
+	require.Contains(t, d.letter(rec).Error, "has still not come")
+	require.NoError(t, d.expect(0, 0))
+}

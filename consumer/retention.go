@@ -1,0 +1,265 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// Retention of claims. A day's partition (leaf) goes through these states, and a
+// step that is interrupted anywhere is taken up by the next run:
+//
+//	open ──> detaching ──> dropped
+//
+// Each step commits before the next begins. The floors are raised first, so that
+// nobody claims an event any more whose claims may go. The horizon is raised
+// next, under the lock that registration takes, so that no new group gets a floor
+// below. Then the leaf is detached, which holds no other insert back, and dropped.
+
+// ErrMaintained: another session maintains the partitions of processed_events.
+var ErrMaintained = errors.New("another session is maintaining the partitions of processed_events")
+
+// Defaults of [MaintainConfig].
+const (
+	DefaultPartitionsAhead     = 14
+	DefaultMaintainLockTimeout = 3 * time.Second
+)
+
+// maxPartitionDays bounds what is made ahead: ten years of daily partitions are
+// more than PostgreSQL plans well with.
+const maxPartitionDays = 3660
+
+// floorSettles is for how long a floor has stood before a leaf below it goes:
+// every process has read it by then, see floorsKept.
+const floorSettles = time.Minute
+
+// MaintainConfig says how [Maintain] works. What is kept is not in it: that is
+// each class's window. The zero value is the default.
+type MaintainConfig struct {
+	// Ahead is how many days after today have a partition, or two more than the
+	// longest window has when that is more: claims by arrival lie up to one window
+	// ahead. Days are UTC days of the database's clock. Default 14, at least 1.
+	Ahead int
+	// LockTimeout bounds each wait for a lock, after which the step is left for
+	// the next run. Default 3 s; more than deadlock_timeout (1 s), so that an
+	// autovacuum in the way is cancelled.
+	LockTimeout time.Duration
+	// DryRun changes nothing and says what would be done. It needs no rights but
+	// to read.
+	DryRun bool
+
+	clock  func(time.Time) time.Time // what the database's clock is taken for, in tests
+	settle time.Duration             // floorSettles, or what a test wants
+	crash  func(point string)        // called between two steps, in tests
+}
+
+func (c MaintainConfig) withDefaults() (MaintainConfig, error) {
+	if c.Ahead == 0 {
+		c.Ahead = DefaultPartitionsAhead
+	}
+	if c.LockTimeout == 0 {
+		c.LockTimeout = DefaultMaintainLockTimeout
+	}
+	if c.clock == nil {
+		c.clock = func(t time.Time) time.Time { return t }
+	}
+	if c.settle == 0 {
+		c.settle = floorSettles
+	}
+	if c.crash == nil {
+		c.crash = func(string) {}
+	}
+	switch {
+	case c.Ahead < 1 || c.Ahead > maxPartitionDays:
+		return c, fmt.Errorf("config: Ahead %d: want 1 to %d days", c.Ahead, maxPartitionDays)
+	case c.LockTimeout < time.Millisecond || c.LockTimeout > maxTimeout:
+		return c, fmt.Errorf("config: LockTimeout %s: want 1ms to %s", c.LockTimeout, maxTimeout)
+	}
+	return c, nil
+}
+
+// MaintainReport is what [Maintain] did and found.
+type MaintainReport struct {
+	Made    []string      // partitions made; with DryRun those that would be
+	Floors  []FloorReport // by group and class
+	Leaves  []LeafReport  // oldest first
+	Rows    []RowsReport  // what expires row by row, by table
+	Ahead   int           // days after today that are covered without a hole
+	Horizon time.Time     // claims before it may be gone; zero: none is
+	Bytes   int64         // of all partitions that are left, with indexes
+	Growing bool          // claims were made of events of today or yesterday
+	// Overdue is for how long the oldest partition that every floor has passed is
+	// there all the same: the lag of the removal. Zero when there is none.
+	Overdue time.Duration
+}
+
+// Maintain raises the floors of all groups, drops the partitions of
+// onceward.processed_events that every floor has passed, makes those that are
+// missing ahead, and removes rows of other tables that have expired. Call it every
+// few minutes: a floor is raised by one call, and the partition below it dropped
+// by one that comes at least a minute later.
+//
+// A floor follows the group's stream time: the earliest of the event times up to
+// which its topic partitions are finished, minus the window, down to the start of
+// a UTC day. One call raises it by two days at most. It is never raised by the
+// clock alone, so that an idle group, or one that works off a backlog, keeps what
+// it needs. A partition stays while an event in it has a PENDING fence or a dead
+// letter that is not settled.
+//
+// The connection belongs to the owner of the tables or a member of it, and is the
+// caller's alone meanwhile; a pooler in transaction mode will not do. One session
+// works at a time, another gets [ErrMaintained]. What waits for a lock or for
+// older transactions is in the report and no error; an error does not keep the
+// other steps from their turn.
+func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (MaintainReport, error) {
+	var report MaintainReport
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return report, err
+	}
+	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report}
+	leave, err := m.enter(ctx)
+	if err != nil {
+		return report, fmt.Errorf("maintain partitions: %w", err)
+	}
+	defer leave()
+	var errs []error
+	for _, step := range []func(context.Context) error{m.raiseFloors, m.premake, m.goThroughLeaves, m.expire, m.measure} {
+		errs = append(errs, step(ctx))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return report, fmt.Errorf("maintain partitions: %w", err)
+	}
+	return report, nil
+}
+
+// claimsTable is the partitioned table; its leaves are in the same schema.
+const claimsTable = "onceward." + processedTable
+
+// claimsLock is the advisory lock of the one maintainer of a database, "consumpt"
+// in ASCII.
+const claimsLock int64 = 0x636f6e73756d7074
+
+// maintenance is one run of [Maintain].
+type maintenance struct {
+	conn   *pgx.Conn
+	q      *consumerdb.Queries
+	cfg    MaintainConfig
+	report *MaintainReport
+	now    time.Time
+	// windows are the classes of all groups, as they were read last.
+	windows []consumerdb.WindowsRow
+	// detaching is the leaf whose detach is not finished; PostgreSQL allows one
+	// at a time.
+	detaching string
+}
+
+// enter takes the lock, bounds waits and reads the clock.
+func (m *maintenance) enter(ctx context.Context) (leave func(), err error) {
+	lock := claimsLock
+	if m.cfg.DryRun {
+		lock = 0
+	}
+	leave, err = partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
+	if errors.Is(err, partition.ErrBusy) {
+		err = ErrMaintained
+	}
+	if err != nil {
+		return nil, err
+	}
+	now, err := m.q.DatabaseTime(ctx)
+	if err != nil {
+		leave()
+		return nil, fmt.Errorf("read the database's clock: %w", err)
+	}
+	m.now = m.cfg.clock(now)
+	return leave, nil
+}
+
+// locked runs work in a transaction that keeps registration and other changes of
+// windows out. Who only looks takes no lock, for which it would need rights.
+func (m *maintenance) locked(ctx context.Context, work func(q *consumerdb.Queries) error) error {
+	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		q := consumerdb.New(tx)
+		if !m.cfg.DryRun {
+			if err := q.LockWindows(ctx); err != nil {
+				return err
+			}
+		}
+		return work(q)
+	})
+}
+
+// premake makes the days from one longest window ago to as far ahead as claims
+// may lie, but none whose claims may be gone.
+func (m *maintenance) premake(ctx context.Context) error {
+	horizon, err := m.readHorizon(ctx)
+	if err != nil {
+		return err
+	}
+	days := premadeDays(m.now, m.longest(), m.cfg.Ahead)
+	if first := horizon.Add(24*time.Hour - time.Nanosecond); first.After(days.First) {
+		days.First = first
+	}
+	if !m.cfg.DryRun {
+		m.report.Made, err = partition.Ensure(ctx, m.conn, claimsTable, "event_id", days)
+		if partition.TimedOut(err) {
+			err = nil // somebody alters the table now; Ahead tells when this goes on for days
+		}
+		return err
+	}
+	existing, err := partition.List(ctx, m.conn, claimsTable)
+	if err != nil {
+		return err
+	}
+	missing, err := days.Missing(claimsTable, existing)
+	for _, p := range missing {
+		m.report.Made = append(m.report.Made, p.Name)
+	}
+	return err
+}
+
+// premadeDays is pure.
+func premadeDays(now time.Time, longest time.Duration, ahead int) partition.Span {
+	const day = 24 * time.Hour
+	return partition.Span{
+		First: now.Add(-longest),
+		Last:  now.AddDate(0, 0, max(ahead, int((longest+day-1)/day)+2)),
+	}
+}
+
+// longest is the longest window of the classes that are in use.
+func (m *maintenance) longest() time.Duration {
+	longest := time.Duration(0)
+	for _, w := range m.windows {
+		if w.RetiredAt == nil {
+			longest = max(longest, windowOf(w))
+		}
+	}
+	if longest == 0 {
+		return DefaultWindow
+	}
+	return longest
+}
+
+func windowOf(w consumerdb.WindowsRow) time.Duration {
+	return time.Duration(w.WindowUs) * time.Microsecond
+}
+
+// readHorizon returns zero when nothing was ever dropped.
+func (m *maintenance) readHorizon(ctx context.Context) (time.Time, error) {
+	at, err := m.q.Horizon(ctx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return time.Time{}, nil
+	}
+	if err != nil {
+		return time.Time{}, fmt.Errorf("read the horizon: %w", err)
+	}
+	return at, nil
+}

@@ -1,0 +1,253 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// LeafState is how far retention has got with one partition of processed_events.
+type LeafState string
+
+// States of a leaf.
+const (
+	LeafOpen      LeafState = "open"      // some class still needs it
+	LeafWaiting   LeafState = "waiting"   // every floor has passed it, and something in it is not settled
+	LeafClosed    LeafState = "closed"    // nothing needs it; it may be dropped
+	LeafDetaching LeafState = "detaching" // leaving the table, waits for older transactions
+	LeafDropped   LeafState = "dropped"   // gone
+)
+
+// LeafReport is what became of one leaf.
+type LeafReport struct {
+	Name     string    // without its schema
+	From, To time.Time // its event times, To excluded
+	State    LeafState
+	Why      string // what it waits for, or would be done; empty: nothing to say
+	Wrong    bool   // it will not mend itself: Why says what an operator does
+	Rows     int64  // at the last ANALYZE
+	Bytes    int64  // on disk, with indexes
+}
+
+func reportOf(l *partition.Leaf, state LeafState, why string, args ...any) LeafReport {
+	return LeafReport{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...), Rows: l.Rows, Bytes: l.Bytes}
+}
+
+func wrong(r LeafReport) LeafReport {
+	r.Wrong = true
+	return r
+}
+
+// goThroughLeaves takes each leaf as far as it may go now.
+func (m *maintenance) goThroughLeaves(ctx context.Context) error {
+	var err error
+	if m.windows, err = m.q.Windows(ctx); err != nil {
+		return fmt.Errorf("read windows: %w", err)
+	}
+	leaves, err := partition.Leaves(ctx, m.conn, claimsTable)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range leaves {
+		l := &leaves[i]
+		if l.Pending {
+			m.detaching = l.Name
+		}
+		m.report.Growing = m.report.Growing || l.Heap > 0 && l.To().After(m.now.AddDate(0, 0, -1))
+		step, err := m.advance(ctx, l)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("partition %s: %w", l.Name, err))
+		}
+		m.report.Leaves = append(m.report.Leaves, step)
+	}
+	m.alarm()
+	return errors.Join(errs...)
+}
+
+// advance takes a leaf as far as it may go now. One that is detached, or about to
+// be, was decided about by an earlier run, or by somebody who should not have.
+func (m *maintenance) advance(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
+	horizon, err := m.readHorizon(ctx)
+	if err != nil {
+		return reportOf(l, LeafOpen, ""), err
+	}
+	leaving := l.Pending || !l.Attached
+	switch {
+	case leaving && l.Pending && needed(m.windows, l.To()):
+		return wrong(reportOf(l, LeafDetaching, "somebody began to detach it although its claims are needed: run ALTER TABLE %s DETACH PARTITION %s FINALIZE, then attach it again",
+			claimsTable, partition.Sibling(claimsTable, l.Name))), nil
+	case leaving && needed(m.windows, l.To()):
+		return wrong(reportOf(l, LeafDetaching, "somebody detached it although its claims are needed: attach it again "+
+			"(ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')), or drop it when it is none of ours",
+			claimsTable, partition.Sibling(claimsTable, l.Name), l.Lower, l.Upper)), nil
+	case !leaving || l.To().After(horizon):
+		if report, err := m.decide(ctx, l); report != nil {
+			return *report, err
+		}
+	}
+	if m.cfg.DryRun {
+		return reportOf(l, LeafDetaching, "decided; the next run goes on with it"), nil
+	}
+	return m.remove(ctx, l)
+}
+
+// needed reports whether some class may claim events from before an instant. It
+// is pure.
+func needed(windows []consumerdb.WindowsRow, end time.Time) bool {
+	return slices.ContainsFunc(windows, func(w consumerdb.WindowsRow) bool { return w.RetiredAt == nil && w.Floor.Before(end) })
+}
+
+// decide asks whether a leaf may go and, if so, raises the horizon, in one
+// transaction that keeps registration out. A report is returned if it may not,
+// and with every error.
+func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafReport, error) {
+	if report, err := m.mayGo(ctx, m.q, l); report != nil || err != nil {
+		return report, err // without the lock, which nearly every leaf is spared
+	}
+	if m.cfg.DryRun {
+		r := reportOf(l, LeafClosed, "every floor has passed it; would be dropped")
+		return &r, nil
+	}
+	var report *LeafReport
+	err := m.locked(ctx, func(q *consumerdb.Queries) (err error) {
+		if m.windows, err = q.Windows(ctx); err != nil {
+			return err
+		}
+		if report, err = m.mayGo(ctx, q, l); report != nil || err != nil {
+			return err
+		}
+		return q.RaiseHorizon(ctx, l.To())
+	})
+	if partition.TimedOut(err) {
+		r := reportOf(l, LeafClosed, "another session changes windows")
+		return &r, nil
+	}
+	if err != nil {
+		r := reportOf(l, LeafClosed, "not decided")
+		return &r, fmt.Errorf("raise the horizon: %w", err)
+	}
+	m.cfg.crash("horizon")
+	return report, nil
+}
+
+// mayGo returns a report that says why not, or nil.
+func (m *maintenance) mayGo(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) (*LeafReport, error) {
+	if why := neededBy(m.windows, l.To(), m.cfg.settle); why != "" {
+		if l.To().After(partition.Day(m.now.Add(-m.longest()))) {
+			why = "" // no floor is expected to have passed it
+		}
+		r := reportOf(l, LeafOpen, "%s", why)
+		return &r, nil
+	}
+	unknown, err := q.UnregisteredGroups(ctx)
+	if err != nil {
+		r := reportOf(l, LeafOpen, "")
+		return &r, fmt.Errorf("look for groups without a window: %w", err)
+	}
+	if len(unknown) > 0 {
+		r := wrong(reportOf(l, LeafOpen, "group %s makes progress and has registered no window, so that nobody knows what it needs: start it with this release or, when it is gone, "+
+			"DELETE FROM onceward.progress WHERE consumer_group = '%s'", unknown[0], strings.ReplaceAll(unknown[0], "'", "''")))
+		return &r, nil
+	}
+	reasons, err := unsettled(ctx, q, l)
+	if err != nil || len(reasons) > 0 {
+		r := reportOf(l, LeafWaiting, "%s", strings.Join(reasons, "; "))
+		return &r, err
+	}
+	return nil, nil //nolint:nilnil // nothing is against it
+}
+
+// neededBy says which class needs claims from before an instant; empty: none. It
+// is pure.
+func neededBy(windows []consumerdb.WindowsRow, end time.Time, settle time.Duration) string {
+	var lowest, newest *consumerdb.WindowsRow
+	below := 0
+	for i := range windows {
+		w := &windows[i]
+		if w.RetiredAt != nil {
+			continue
+		}
+		if w.Floor.Before(end) {
+			below++
+		}
+		if lowest == nil || w.Floor.Before(lowest.Floor) {
+			lowest = w
+		}
+		if newest == nil || w.SettledUs < newest.SettledUs {
+			newest = w
+		}
+	}
+	switch {
+	case lowest == nil:
+		return "no group has a window that is in use"
+	case below > 1:
+		return fmt.Sprintf("%d classes need it, first of all %q of group %s, whose floor is %s", below, lowest.Class, lowest.ConsumerGroup, rfc(lowest.Floor))
+	case below == 1:
+		return fmt.Sprintf("class %q of group %s needs it; its floor is %s", lowest.Class, lowest.ConsumerGroup, rfc(lowest.Floor))
+	case time.Duration(newest.SettledUs)*time.Microsecond < settle:
+		return fmt.Sprintf("the floor of class %q of group %s was raised just now; processes have %s to see it", newest.Class, newest.ConsumerGroup, settle)
+	}
+	return ""
+}
+
+// unsettled says what of a leaf's events is not settled.
+func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([]string, error) {
+	fences, err := q.PendingFences(ctx, consumerdb.PendingFencesParams{Lower: l.Lower, Upper: l.Upper})
+	if err != nil {
+		return nil, fmt.Errorf("count fences: %w", err)
+	}
+	letters, err := q.WaitingLetters(ctx, consumerdb.WaitingLettersParams{Lower: &l.Lower, Upper: &l.Upper})
+	if err != nil {
+		return nil, fmt.Errorf("count dead letters: %w", err)
+	}
+	var reasons []string
+	if fences > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d fences of its events are PENDING: see `outboxctl fences list`", fences))
+	}
+	if letters > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d dead letters of its events are open: redrive or discard them", letters))
+	}
+	return reasons, nil
+}
+
+// remove detaches and drops a leaf that nothing needs. Fences and letters are
+// asked once more before the drop: until the detach, somebody may have claimed by
+// a floor that was read before it was raised.
+func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
+	if l.Attached {
+		if m.detaching != "" && m.detaching != l.Name {
+			return reportOf(l, LeafClosed, "nothing needs it; waits for the detach of %s", m.detaching), nil
+		}
+		if err := partition.Detach(ctx, m.conn, claimsTable, *l); err != nil {
+			m.detaching = l.Name // it may have begun; the next run looks
+			if partition.TimedOut(err) {
+				return reportOf(l, LeafDetaching, "waits for transactions that are older than the detach%s",
+					partition.Holders(ctx, m.conn, claimsTable, "")), nil
+			}
+			return reportOf(l, LeafClosed, "not detached"), err
+		}
+		m.detaching = ""
+	}
+	m.cfg.crash("detached")
+	reasons, err := partition.Drop(ctx, m.conn, claimsTable, l.Name, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+		return unsettled(ctx, consumerdb.New(tx), l)
+	})
+	switch {
+	case partition.TimedOut(err):
+		return reportOf(l, LeafDetaching, "detached; somebody reads it still"), nil
+	case err != nil:
+		return reportOf(l, LeafDetaching, "detached, not dropped"), err
+	case len(reasons) > 0:
+		return reportOf(l, LeafWaiting, "detached and kept: %s", strings.Join(reasons, "; ")), nil
+	}
+	return reportOf(l, LeafDropped, ""), nil
+}

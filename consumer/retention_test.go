@@ -1,0 +1,204 @@
+package consumer
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
+)
+
+var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
+func TestFloorIsRaisedWithinItsBounds(t *testing.T) {
+	instant := rapid.Custom(func(t *rapid.T) time.Time {
+		return time.UnixMilli(rapid.Int64Range(1_420_070_400_000, 4_000_000_000_000).Draw(t, "ms")).UTC()
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		floor := instant.Draw(t, "floor")
+		if rapid.Bool().Draw(t, "of a day") {
+			floor = partition.Day(floor)
+		}
+		window := time.Duration(rapid.Int64Range(int64(minWindow), int64(400*24*time.Hour)).Draw(t, "window"))
+		near := func(name string) time.Time {
+			if rapid.Bool().Draw(t, name+" near") {
+				return floor.Add(window + time.Duration(rapid.Int64Range(-int64(5*24*time.Hour), int64(5*24*time.Hour)).Draw(t, name)))
+			}
+			return instant.Draw(t, name)
+		}
+		now, stream := near("now"), near("stream")
+		got := raised(floor, window, &stream, now)
+
+		require.False(t, got.Before(floor), "never lowered")
+		require.Equal(t, floor, raised(floor, window, nil, now), "without a stream time it stays")
+		if got.Equal(floor) {
+			next := partition.Day(floor).AddDate(0, 0, 1)
+			require.True(t, next.After(stream.Add(-window)) || next.After(now.Add(-window)), "it stays only if the next day is not due")
+			return
+		}
+		require.Equal(t, partition.Day(got), got, "the start of a UTC day")
+		require.False(t, got.After(stream.Add(-window)), "never beyond stream time")
+		require.False(t, got.After(now.Add(-window)), "never beyond the clock")
+		require.LessOrEqual(t, got.Sub(floor), maxRaise)
+	})
+}
+
+func TestFloorAtItsEdges(t *testing.T) {
+	const day = 24 * time.Hour
+	for name, tc := range map[string]struct{ stream, now, want time.Duration }{
+		"a day is finished":            {8 * day, 9 * day, day},
+		"one millisecond before":       {8*day - time.Millisecond, 9 * day, 0},
+		"the clock is behind":          {30 * day, 8*day - time.Millisecond, 0},
+		"two days at most":             {30 * day, 30 * day, 2 * day},
+		"stream time before the floor": {-day, 9 * day, 0},
+	} {
+		stream := midnight.Add(tc.stream)
+		require.Equal(t, midnight.Add(tc.want), raised(midnight, 7*day, &stream, midnight.Add(tc.now)), name)
+	}
+	stream := midnight.Add(9 * day)
+	require.Equal(t, midnight.Add(day), raised(midnight.Add(-10*time.Hour), 7*day, &stream, stream.Add(-time.Hour)), "a floor that was never raised")
+}
+
+func TestFloorReportSaysWhatHoldsItBack(t *testing.T) {
+	w := consumerdb.WindowsRow{ConsumerGroup: "billing", Class: "*", WindowUs: (7 * 24 * time.Hour).Microseconds(), Floor: midnight}
+	now := midnight.AddDate(0, 0, 8)
+	slow := midnight.AddDate(0, 0, 3)
+	mark := &consumerdb.SlowestMarksRow{Topic: "orders", KafkaPartition: 3, UpdatedAt: now}
+	for want, tc := range map[string]struct {
+		mark *consumerdb.SlowestMarksRow
+		at   *time.Time
+		now  time.Time
+	}{
+		"the group has saved no progress yet": {now: now},
+		"the group has finished nothing of partition 3 of topic orders, which it saved last 2026-11-29T00:00:00Z":                              {mark: mark, now: now},
+		"the group has finished partition 3 of topic orders up to events of 2026-11-24T00:00:00Z only, and saved it last 2026-11-29T00:00:00Z": {mark: mark, at: &slow, now: now},
+		"one run raises it by two days at most": {mark: mark, at: &now, now: now.AddDate(0, 1, 0)},
+	} {
+		if tc.mark != nil {
+			copied := *tc.mark
+			copied.FinishedTime = tc.at
+			tc.mark = &copied
+		}
+		if want == "one run raises it by two days at most" {
+			tc.mark.FinishedTime = &tc.now
+		}
+		r := floorReport(w, tc.mark, tc.now)
+		require.Equal(t, want, r.Why)
+		require.Equal(t, partition.Day(tc.now).AddDate(0, 0, -7).Sub(r.After), r.Behind)
+	}
+	mark.FinishedTime = &now
+	r := floorReport(w, mark, now)
+	require.Equal(t, midnight.AddDate(0, 0, 1), r.After)
+	require.Empty(t, r.Why)
+	require.Zero(t, r.Behind)
+
+	w.RetiredAt = &now
+	r = floorReport(w, mark, now)
+	require.Equal(t, midnight, r.After)
+	require.True(t, r.Retired)
+}
+
+// A floor alarms only when it lies behind, has stood for long and the table grows.
+func TestFloorAlarm(t *testing.T) {
+	still := FloorReport{Group: "billing", Before: midnight, After: midnight, Behind: 49 * time.Hour, settled: 49 * time.Hour}
+	for name, tc := range map[string]struct {
+		change  func(*FloorReport)
+		growing bool
+		want    bool
+	}{
+		"stands still":            {func(*FloorReport) {}, true, true},
+		"nothing comes":           {func(*FloorReport) {}, false, false},
+		"is raised":               {func(f *FloorReport) { f.After = midnight.AddDate(0, 0, 1) }, true, false},
+		"was raised":              {func(f *FloorReport) { f.settled = 48 * time.Hour }, true, false},
+		"lies one day behind":     {func(f *FloorReport) { f.Behind = 24 * time.Hour }, true, false},
+		"is that of a lost group": {func(f *FloorReport) { f.Retired = true }, true, false},
+	} {
+		f := still
+		tc.change(&f)
+		m := &maintenance{report: &MaintainReport{Floors: []FloorReport{f}, Growing: tc.growing}}
+		m.alarm()
+		require.Equal(t, tc.want, m.report.Floors[0].Wrong, name)
+	}
+}
+
+// A leaf may go on one combination only: at least one class is in use, and every
+// one has its floor at the end of the leaf or above, for long enough.
+func TestALeafIsNeededByEachClass(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var windows []consumerdb.WindowsRow
+		inUse, passed := 0, true
+		for range rapid.IntRange(0, 4).Draw(t, "classes") {
+			w := consumerdb.WindowsRow{
+				ConsumerGroup: "g", Class: "*", Floor: midnight.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "floor"))),
+				SettledUs: floorSettles.Microseconds() + int64(rapid.IntRange(-1, 1).Draw(t, "settled")),
+			}
+			if rapid.Bool().Draw(t, "retired") {
+				w.RetiredAt = &midnight
+			} else {
+				inUse++
+				passed = passed && !w.Floor.Before(midnight) && w.SettledUs >= floorSettles.Microseconds()
+			}
+			windows = append(windows, w)
+		}
+		why := neededBy(windows, midnight, floorSettles)
+		require.Equal(t, inUse > 0 && passed, why == "", why)
+	})
+}
+
+func TestPremadeDays(t *testing.T) {
+	now := midnight.Add(13 * time.Hour)
+	week := premadeDays(now, 7*24*time.Hour, 14)
+	require.Equal(t, partition.Span{First: now.AddDate(0, 0, -7), Last: now.AddDate(0, 0, 14)}, week)
+	long := premadeDays(now, 30*24*time.Hour+time.Millisecond, 14)
+	require.Equal(t, now.AddDate(0, 0, 33), long.Last)
+	// Both ids of a claim by arrival lie in it.
+	rapid.Check(t, func(t *rapid.T) {
+		window := time.Duration(rapid.Int64Range(minWindow.Milliseconds(), (90*24*time.Hour).Milliseconds()).Draw(t, "window")) * time.Millisecond
+		at := midnight.Add(time.Duration(rapid.Int64Range(0, int64(400*24*time.Hour)).Draw(t, "at")))
+		span := premadeDays(at, window, 1)
+		for _, id := range ArrivalIDs(uuid.New(), window, at) {
+			require.False(t, outbox.IDTime(id).Before(partition.Day(span.First)))
+			require.True(t, outbox.IDTime(id).Before(partition.Day(span.Last).AddDate(0, 0, 1)))
+		}
+	})
+}
+
+func TestLowestFloors(t *testing.T) {
+	got := lowestFloors([]consumerdb.WindowsRow{
+		{ConsumerGroup: "a", Floor: midnight.AddDate(0, 0, 1)},
+		{ConsumerGroup: "a", Floor: midnight},
+		{ConsumerGroup: "a", Floor: midnight.AddDate(0, 0, -1), RetiredAt: &midnight},
+		{ConsumerGroup: "gone", Floor: midnight, RetiredAt: &midnight},
+	})
+	require.Equal(t, map[string]uuid.UUID{"a": outbox.FirstID(midnight), "gone": uuid.Max}, got)
+}
+
+func TestOverdue(t *testing.T) {
+	windows := []consumerdb.WindowsRow{
+		{Floor: midnight, SettledUs: time.Hour.Microseconds()},
+		{Floor: midnight.AddDate(0, 0, 3), SettledUs: 1},
+		{Floor: midnight.AddDate(-1, 0, 0), RetiredAt: &midnight},
+	}
+	old := LeafReport{To: midnight.AddDate(0, 0, -2), State: LeafWaiting}
+	require.Equal(t, 48*time.Hour+time.Microsecond, overdue(windows, []LeafReport{{To: midnight.AddDate(0, 0, 1)}, old, {To: midnight}}))
+	old.State = LeafDropped
+	require.Zero(t, overdue(windows, []LeafReport{old, {To: midnight.Add(1)}}))
+}
+
+func TestMaintainDefaultsAndBounds(t *testing.T) {
+	cfg, err := MaintainConfig{}.withDefaults()
+	require.NoError(t, err)
+	require.Equal(t, 14, cfg.Ahead)
+	require.Equal(t, 3*time.Second, cfg.LockTimeout)
+	require.Equal(t, time.Minute, cfg.settle)
+	require.Greater(t, cfg.settle, floorsKept, "processes keep floors for a shorter time")
+	for field, bad := range map[string]MaintainConfig{"Ahead": {Ahead: -1}, "LockTimeout": {LockTimeout: time.Microsecond}} {
+		_, err := bad.withDefaults()
+		require.ErrorContains(t, err, field)
+	}
+}

@@ -1,0 +1,78 @@
+package consumer
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with
+// pgx's stdlib or lib/pq as the driver. Of sqlx, bun and gorm give the *sql.Tx
+// inside of their transactions.
+func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.ExecContext(ctx, p.settings); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return p.claimWith(ctx, consumerdb.New(sqlTx{tx}), ev)
+}
+
+// CompleteSQL is [Processor.Complete] for database/sql.
+func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, result []byte) error {
+	return p.completeWith(ctx, consumerdb.New(sqlTx{tx}), ev, result)
+}
+
+// sqlTx lets the queries of a claim run in a transaction of database/sql.
+type sqlTx struct{ tx *sql.Tx }
+
+// Exec implements consumerdb.DBTX.
+func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
+	res, err := t.tx.ExecContext(ctx, query, args...)
+	if err != nil {
+		return pgconn.CommandTag{}, err
+	}
+	n, err := res.RowsAffected()
+	return pgconn.NewCommandTag(fmt.Sprintf("ROWS %d", n)), err
+}
+
+// Query implements consumerdb.DBTX.
+func (t sqlTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
+	rows, err := t.tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the caller closes and asks
+	return sqlRows{rows: rows}, err
+}
+
+// QueryRow implements consumerdb.DBTX.
+func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
+	return sqlRow{t.tx.QueryRowContext(ctx, query, args...)}
+}
+
+// sqlRow says that there is no row as pgx does.
+type sqlRow struct{ row *sql.Row }
+
+func (r sqlRow) Scan(dest ...any) error {
+	err := r.row.Scan(dest...)
+	if errors.Is(err, sql.ErrNoRows) {
+		return pgx.ErrNoRows
+	}
+	return err
+}
+
+// sqlRows are rows as the generated code reads them; it asks for nothing of what
+// the embedded interface would have to know.
+type sqlRows struct {
+	pgx.Rows
+	rows *sql.Rows
+}
+
+func (r sqlRows) Close()                 { _ = r.rows.Close() }
+func (r sqlRows) Err() error             { return r.rows.Err() }
+func (r sqlRows) Next() bool             { return r.rows.Next() }
+func (r sqlRows) Scan(dest ...any) error { return r.rows.Scan(dest...) }

@@ -1,0 +1,46 @@
+-- Audit: what must never be seen. An empty group means all.
+
+-- name: LooseFences :many
+-- LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator.
+SELECT consumer_group, count(*) AS fences, count(stuck) AS stuck, min(lease_until)::timestamptz AS since
+FROM onceward.fences
+WHERE status = 'PENDING' AND lease_until < clock_timestamp() - interval '1 hour' AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
+GROUP BY consumer_group ORDER BY consumer_group;
+
+-- name: DeadWithoutLetter :many
+-- DeadWithoutLetter finds claims of dead events for which no letter stands.
+SELECT e.consumer_group, e.event_id
+FROM onceward.processed_events e
+WHERE e.outcome = 'd' AND (@consumer_group::text = '' OR e.consumer_group = @consumer_group)
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
+    WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group AND l.state <> 'redriven')
+LIMIT @row_limit::int;
+
+-- name: ReplayHasLetter :one
+-- ReplayHasLetter tells whether a letter of the group came from the replay with an id, given as the value of its header in base64.
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group = @consumer_group AND state <> 'redriven'
+    AND record_headers @> jsonb_build_array(jsonb_build_array('replay-id', @replay_id::text)))::boolean AS found;
+
+-- name: OpenWithoutClaim :many
+-- OpenWithoutClaim finds letters that wait after the handler failed, where the event's own id has no claim of a dead event.
+SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.event_type, l.record_headers, l.created_at
+FROM onceward.consumer_dead_letters l
+WHERE l.reason = 'handler' AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
+  AND (@consumer_group::text = '' OR l.consumer_group = @consumer_group)
+  AND NOT EXISTS (SELECT FROM onceward.processed_events e
+    WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
+LIMIT @row_limit::int;
+
+-- name: DeadAmong :one
+-- DeadAmong tells whether one of several ids has a claim of a dead event.
+SELECT EXISTS (SELECT FROM onceward.processed_events
+  WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]) AND outcome = 'd')::boolean AS found;
+
+-- name: ClaimedAmong :many
+-- ClaimedAmong returns those of several ids that the group has claimed.
+SELECT event_id FROM onceward.processed_events WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+
+-- name: AdoptedClasses :many
+-- AdoptedClasses lists the classes whose floor an operator has put below the horizon, for a group that had claimed nothing.
+SELECT DISTINCT consumer_group, target FROM onceward.consumer_actions WHERE action = 'windows adopt';

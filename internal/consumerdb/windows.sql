@@ -1,0 +1,50 @@
+-- name: LockWindows :exec
+-- LockWindows serialises registration and the raising of floors; readers go on.
+LOCK TABLE onceward.dedup_windows IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: Horizon :one
+-- Horizon reads before which instant claims may be gone; no row: none was dropped.
+SELECT dropped_before FROM onceward.dedup_horizon;
+
+-- name: RegisterWindow :one
+-- RegisterWindow makes a class of a group, or brings its window and policies up to date. The floor of a class that is
+-- there is never lowered; one that was retired did not hold partitions back, so that its floor must not lie below those
+-- that are left.
+INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
+VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
+ON CONFLICT (consumer_group, class) DO UPDATE
+SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
+    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::timestamptz) END,
+    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE clock_timestamp() END
+RETURNING floor, keyed;
+
+-- name: FloorsOfGroup :many
+-- FloorsOfGroup reads the floors of a group's classes, and the time at which this transaction began.
+SELECT class, floor, retired_at, now()::timestamptz AS tx_time
+FROM onceward.dedup_windows WHERE consumer_group = @consumer_group;
+
+-- name: AttachedDays :many
+-- AttachedDays lists the partitions of processed_events that take claims, by name.
+SELECT c.relname::text AS name
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'onceward.processed_events'::regclass AND NOT i.inhdetachpending;
+
+-- name: HighMark :one
+-- HighMark reads the last offset of a topic partition that the group has finished.
+SELECT high_offset FROM onceward.progress
+WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition;
+
+-- name: DatabaseTime :one
+-- DatabaseTime is the database's clock.
+SELECT clock_timestamp()::timestamptz AS at;
+
+-- name: RecordRedeliveries :exec
+-- RecordRedeliveries adds to the histogram of how late duplicates come. The rows are written in their order, because two
+-- that write in opposite orders deadlock.
+INSERT INTO onceward.redeliveries AS r (consumer_group, event_type, age_log2, seen, oldest)
+SELECT @consumer_group, t.event_type, t.age_log2, t.seen, t.oldest
+FROM (SELECT unnest(@event_types::text[]) AS event_type, unnest(@ages_log2::smallint[]) AS age_log2,
+  unnest(@seen::bigint[]) AS seen, unnest(@oldest::interval[]) AS oldest) t
+ORDER BY t.event_type, t.age_log2
+ON CONFLICT (consumer_group, event_type, age_log2) DO UPDATE
+SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = clock_timestamp();
