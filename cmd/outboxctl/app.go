@@ -67,7 +67,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		OnUsageError:    badFlag,
 		Commands: []*cli.Command{
 			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(), deadCommand(),
-			pauseCommand(), resumeCommand(), skipCommand(), partitionsCommand(), configCommand(), completionCommand(),
+			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(), partitionsCommand(), auditCommand(), configCommand(), completionCommand(),
 		},
 	}
 	refuseBadFlags(app.Commands)

@@ -24,7 +24,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, pause, resume, skip, partitions, config, completion",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, pause, resume, skip, processed, fences, windows, partitions, audit, config, completion",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -60,6 +60,11 @@ func TestWrongCalls(t *testing.T) {
 		"partitions maintain --ahead 0":                             "--ahead 0: want at least 1 day",
 		"partitions maintain --keep -1":                             "--keep -1: want at least 1 day",
 		"partitions status now":                                     `takes no argument, got "now"`,
+		"partitions status --side both":                             `--side "both"`,
+		"partitions maintain --side consumer --keep 3":              "--keep is only for --side outbox",
+		"partitions maintain --side consumer --ahead 0":             "--ahead 0: want at least 1 day",
+		"audit billing":                                             `takes no argument, got "billing"; to name a group: --group`,
+		"audit -o yaml":                                             `--output "yaml"`,
 		"list --state gone":                                         `--state "gone": want pending, published or dead`,
 		"list --limit 0":                                            "--limit 0: want 1 to 100000",
 		"list --stuck 0s":                                           "--stuck: want an age",
@@ -82,7 +87,7 @@ func TestWrongCalls(t *testing.T) {
 		"replay --dead --after -1":                                  "--after -1: want the number of a row",
 		"replay --dead --reprocess=":                                `--reprocess "": want the name of a consumer group`,
 		"replay --dead --output no":                                 `--output "no"`,
-		"dead":                                                      "want one of list, show, retry, edit, discard",
+		"dead":                                                      "want one of list, show, retry, redrive, edit, discard",
 		"dead list --state gone":                                    `--state "gone": want open, retrying`,
 		"dead list --limit 0":                                       "--limit 0: want 1 to 100000",
 		"dead list " + someKey:                                      "outboxctl dead show KEY",

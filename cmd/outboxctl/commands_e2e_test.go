@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -179,6 +180,19 @@ VALUES ($1, 'billing', 'OrderPaid', 'orders', '\x00', 'p'), ($1, 'mail', 'OrderP
 	out = fine(t, "show", "--consumer-dsn", dsn, key.String())
 	require.Regexp(t, `billing +processed`, out)
 	require.Regexp(t, `mail +dead`, out)
+
+	exec(t, pool, "INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor) VALUES ('slow', '*', '7 days', now())")
+	replay := newKey(t, "orders").UUID()
+	exec(t, pool, `INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, mode, replay_group, reason)
+		VALUES ($1, $2, 'orders', 'order', 'A', 'OrderPaid', now(), 'reprocess', 'again', 'r')`, replay, key.UUID())
+	exec(t, pool, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+		VALUES ($1, 'again', 'OrderPaid', 'orders', '\x00', 'p'), ($2, 'slow', 'OrderPaid', 'orders', '\x00', 'p')`,
+		replay, consumer.ArrivalIDs(key.UUID(), 7*24*time.Hour, time.Now())[0])
+	exec(t, pool, `INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ($1, 'billing', 'charge', 'me', now(), '\x00')`, key.UUID())
+	out = fine(t, "show", "--consumer-dsn", dsn, key.String())
+	require.Regexp(t, `slow +processed .* event, by arrival`, out)
+	require.Regexp(t, `billing +charge +expired`, out)
+	require.Regexp(t, `again +processed .* replay `+replay.String(), out)
 }
 
 func TestShowFindsCopiesInKafka(t *testing.T) {

@@ -38,6 +38,7 @@ type showReport struct {
 	Kafka       *kafkaReport      `json:"kafka,omitempty"`
 	NotSearched string            `json:"kafka_not_searched,omitempty"` // why, where it was asked for
 	Groups      *[]groupReport    `json:"groups,omitempty"`
+	Fences      []fenceReport     `json:"fences,omitempty"`
 	Refused     []refusedReport   `json:"consumer_dead_letters,omitempty"`
 	otherOwner  string            // namespace that has this UUID
 }
@@ -99,6 +100,8 @@ type groupReport struct {
 	Group       string    `json:"group"`
 	Outcome     string    `json:"outcome"`
 	ProcessedAt time.Time `json:"processed_at"`
+	ByArrival   bool      `json:"by_arrival,omitempty"` // claimed as a late event
+	ReplayID    string    `json:"replay_id,omitempty"`  // claimed as this replay
 }
 
 type refusedReport struct {
@@ -193,28 +196,33 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key o
 	return nil
 }
 
-// readConsumer reads what every group of a consumer's database did.
+// readConsumer reads what every group of a consumer's database did. A group
+// that was to reprocess a replay has claimed it under the replay's id.
 func (r *showReport) readConsumer(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) error {
-	q, id := consumerdb.New(pool), key.UUID()
-	claims, err := q.ClaimsOfEvent(ctx, id)
+	found, err := readProcessed(ctx, pool, key, "")
 	if err != nil {
+		return err
+	}
+	ids := make([]uuid.UUID, 0, len(r.Replays))
+	for _, v := range r.Replays {
+		ids = append(ids, v.ID)
+	}
+	if err := found.readClaims(ctx, consumerdb.New(pool), ids, key, ""); err != nil {
 		return err
 	}
 	groups := []groupReport{}
-	for _, v := range claims {
-		if v.Namespace == key.Namespace() {
-			groups = append(groups, groupReport{Group: v.ConsumerGroup, Outcome: outcome(v.Outcome), ProcessedAt: v.ProcessedAt.UTC()})
+	for _, v := range found.Claims {
+		g := groupReport{Group: v.Group, Outcome: v.Outcome, ProcessedAt: v.ClaimedAt, ByArrival: v.ByArrival}
+		if r.isReplay(v.ID) {
+			g.ReplayID, g.ByArrival = v.ID.String(), false
 		}
+		groups = append(groups, g)
 	}
-	r.Groups = &groups
-	refused, err := q.DeadLettersOfEvent(ctx, &id)
-	if err != nil {
-		return err
-	}
-	for _, v := range refused {
+	r.Groups, r.Fences = &groups, found.Fences
+	for _, v := range found.Letters {
 		r.Refused = append(r.Refused, refusedReport{
-			Group: v.ConsumerGroup, Topic: v.Topic, Partition: v.KafkaPartition, Offset: v.KafkaOffset,
-			Reason: v.Reason, Error: v.Error, State: v.State, CreatedAt: v.CreatedAt.UTC(),
+			Group: v.Group, Topic: v.at.Topic, Partition: v.at.Partition, Offset: v.at.Offset,
+			Reason: v.Cause, Error: v.Error, State: v.State, CreatedAt: v.KeptAt,
 		})
 	}
 	return nil

@@ -62,7 +62,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	day := partition.Day(time.Now()).AddDate(0, 0, -9)
-	made, err := partition.Ensure(t.Context(), pool, "onceward.outbox", "id", partition.Span{First: day, Last: day})
+	made, err := partition.Ensure(t.Context(), pool, "onceward.outbox", "id", partition.Span{First: day, Last: day, Reopen: true})
 	require.NoError(t, err)
 	old := func(stdout string) leafReport {
 		r := decode[partitionsReport](t, stdout)

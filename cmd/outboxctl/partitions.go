@@ -14,24 +14,32 @@ import (
 )
 
 func partitionsCommand() *cli.Command {
-	ahead := &cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today"}
-	keep := &cli.IntFlag{Name: "keep", Value: relay.DefaultPartitionsKeep, Usage: "keep `DAYS` before today"}
+	flags := func(more ...cli.Flag) []cli.Flag {
+		return append(append([]cli.Flag{
+			&cli.StringFlag{Name: "side", Value: string(migrations.Outbox), Usage: "`SIDE` of the table: outbox (events) or consumer (claims)"},
+			&cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today; for claims at least two more than the longest window"},
+			&cli.IntFlag{Name: "keep", Value: relay.DefaultPartitionsKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
+			outputFlag(),
+		}, more...), dsnFlags()...)
+	}
 	return &cli.Command{
 		Name:  "partitions",
-		Usage: "look at the outbox's daily partitions, make those ahead, drop those that are published",
+		Usage: "look at the daily partitions of events or claims, make those ahead, drop those that nobody needs",
+		Description: "Events go when they are older than --keep and published. Claims go when every class of every consumer group has\n" +
+			"its floor above them: a floor follows what the group has finished, and its window says by how much. Neither goes\n" +
+			"while a dead letter of the day is open.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "status", Usage: "say of every partition in what state it is and what it waits for",
-				Flags:  append([]cli.Flag{outputFlag(), ahead, keep}, dsnFlags()...),
-				Action: partitionsStatus,
+				Name: "status", Usage: "say of every partition in what state it is and what it waits for; exit code 3 when something is wrong",
+				Flags:  flags(),
+				Action: bySide(partitionsStatus, claimsStatus),
 			},
 			{
-				Name: "maintain", Usage: "do one round: make, close, drop",
-				Description: "Run it every few minutes, from cron or by the relay. A partition older than --keep is closed by\n" +
-					"one round and dropped by a later one, when every relay has published all of it. What waits is\n" +
-					"no failure: it is taken up by the next round.",
-				Flags:  append([]cli.Flag{outputFlag(), ahead, keep, &cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"}}, dsnFlags()...),
-				Action: partitionsMaintain,
+				Name: "maintain", Usage: "do one round: make, close, drop; for claims raise the floors too",
+				Description: "Run it every few minutes, from cron or, for the outbox, by the relay. A partition is closed, or its floor\n" +
+					"raised, by one round and dropped by a later one. What waits is no failure: it is taken up by the next round.",
+				Flags:  flags(&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"}),
+				Action: bySide(partitionsMaintain, claimsMaintain),
 			},
 		},
 	}
@@ -60,16 +68,8 @@ func partitionsStatus(c *cli.Context) error   { return partitionsRound(c, true) 
 func partitionsMaintain(c *cli.Context) error { return partitionsRound(c, c.Bool("dry-run")) }
 
 func partitionsRound(c *cli.Context, dryRun bool) error {
-	if err := checkOutput(c); err != nil {
+	if err := checkPartitionsCall(c); err != nil {
 		return err
-	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
-	}
-	for _, flag := range []string{"ahead", "keep"} {
-		if c.Int(flag) < 1 {
-			return usage("--%s %d: want at least 1 day", flag, c.Int(flag))
-		}
 	}
 	pool, err := connect(c)
 	if err != nil {
@@ -94,6 +94,21 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	}
 	if len(report.Problems) > 0 {
 		return errWrong
+	}
+	return nil
+}
+
+func checkPartitionsCall(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	}
+	for _, flag := range []string{"ahead", "keep"} {
+		if c.Int(flag) < 1 {
+			return usage("--%s %d: want at least 1 day", flag, c.Int(flag))
+		}
 	}
 	return nil
 }
@@ -151,12 +166,20 @@ func (r *partitionsReport) print(p *page) {
 		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
 	}
 	p.line("%d days ahead are covered", r.DaysAhead)
+	printLeaves(p, r.Leaves)
+	printProblems(p, r.Problems)
+}
+
+func printLeaves(p *page, leaves []leafReport) {
 	var rows [][]string
-	for _, l := range r.Leaves {
+	for _, l := range leaves {
 		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, fmt.Sprintf("about %d", l.Rows), size(l.Bytes), l.Why})
 	}
 	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
-	for i, problem := range r.Problems {
+}
+
+func printProblems(p *page, problems []string) {
+	for i, problem := range problems {
 		if i == 0 {
 			p.line("")
 		}

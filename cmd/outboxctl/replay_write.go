@@ -126,12 +126,14 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 }
 
 // explainWrite is explain for what only an operator may write.
-func explainWrite(err error) error {
+func explainWrite(err error) error { return explainOperator(err, migrations.Outbox) }
+
+func explainOperator(err error, side migrations.Side) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role operator: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
+		return fmt.Errorf("%w; connect as a member of the role operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
 	}
-	return explain(err, migrations.Outbox)
+	return explain(err, side)
 }
 
 func optional(s string) *string {

@@ -39,8 +39,11 @@ func selectionFlags(since string) []cli.Flag {
 
 // readSelection checks KEYs and filters; it needs no server. KEYs are returned
 // once each.
-func readSelection(c *cli.Context) (s selection, err error) {
-	if s.keys, err = readKeys(c); err != nil {
+func readSelection(c *cli.Context) (selection, error) { return readSelectionOf(c, c.Args().Slice()) }
+
+// readSelectionOf is readSelection with KEYs that are not all arguments.
+func readSelectionOf(c *cli.Context, keys []string) (s selection, err error) {
+	if s.keys, err = readKeys(keys); err != nil {
 		return s, err
 	}
 	s.namespace, s.aggregateType = c.String("namespace"), c.String("aggregate-type")
@@ -64,8 +67,8 @@ func readSelection(c *cli.Context) (s selection, err error) {
 	return s, nil
 }
 
-func readKeys(c *cli.Context) (keys []outbox.Key, err error) {
-	for _, text := range c.Args().Slice() {
+func readKeys(texts []string) (keys []outbox.Key, err error) {
+	for _, text := range texts {
 		key, err := readKey(text)
 		if err != nil {
 			return nil, err

@@ -197,7 +197,14 @@ func (r *showReport) printConsumer(p *page) {
 	}
 	var groups, refused [][]string
 	for _, v := range *r.Groups {
-		groups = append(groups, []string{v.Group, v.Outcome, stamp(&v.ProcessedAt)})
+		as := "event"
+		switch {
+		case v.ReplayID != "":
+			as = "replay " + v.ReplayID
+		case v.ByArrival:
+			as = "event, by arrival"
+		}
+		groups = append(groups, []string{v.Group, v.Outcome, stamp(&v.ProcessedAt), as})
 	}
 	for _, v := range r.Refused {
 		refused = append(refused, []string{
@@ -207,6 +214,7 @@ func (r *showReport) printConsumer(p *page) {
 	if len(groups) == 0 {
 		p.line("\nno consumer group has claimed it")
 	}
-	p.table([]string{"group", "outcome", "at"}, groups)
+	p.table([]string{"group", "outcome", "at", "as"}, groups)
+	printFences(p, r.Fences)
 	p.table([]string{"refused by", "state", "reason", "record", "error", "at"}, refused)
 }

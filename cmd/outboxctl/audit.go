@@ -1,0 +1,99 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/migrations"
+)
+
+func auditCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "audit",
+		Usage: "check in the consumer's database what must hold; exit code 3 when something does not",
+		Description: "It reads the catalog, the newest claims of each partition, and what indexes find: no DEFAULT partition, no hole,\n" +
+			"no claim below the floor of its class, no key twice, each dead event with its letter, no effect without an end.\n" +
+			"It changes nothing, ends within minutes on tables of any size, and may run at any time.",
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "group", Usage: "say of claims, letters, fences and windows only what is of the consumer group `NAME`; default: all"},
+			outputFlag(),
+		}, dsnFlags()...),
+		Action: auditAll,
+	}
+}
+
+// auditReport is the JSON answer.
+type auditReport struct {
+	Findings   []findingReport `json:"findings"`
+	Unfinished []string        `json:"unfinished"` // checks that were cut short
+}
+
+type findingReport struct {
+	Check   string `json:"check"`
+	Group   string `json:"group,omitempty"`
+	Subject string `json:"subject"`
+	Count   int    `json:"count"`
+	What    string `json:"what"`
+	Do      string `json:"do"`
+}
+
+// String is one line for a person.
+func (f findingReport) String() string {
+	subject := f.Subject
+	if f.Group != "" {
+		subject = "group " + f.Group + ", " + subject
+	}
+	if f.Count > 1 {
+		subject += fmt.Sprintf(" and %d more", f.Count-1)
+	}
+	return fmt.Sprintf("%s: %s: %s; %s", f.Check, subject, f.What, f.Do)
+}
+
+func newFindings(report consumer.AuditReport) []findingReport {
+	out := []findingReport{}
+	for _, f := range report.Findings {
+		out = append(out, findingReport(f))
+	}
+	return out
+}
+
+func auditAll(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q; to name a group: --group", c.Command.HelpName, c.Args().First())
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	found, err := consumer.Audit(c.Context, pool, consumer.AuditConfig{Group: c.String("group")})
+	if err != nil && !errors.Is(err, consumer.ErrDefaultPartition) { // that one is among the findings
+		return explain(err, migrations.Consumer)
+	}
+	report := &auditReport{Findings: newFindings(found), Unfinished: notNil(found.Unfinished)}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if len(report.Findings) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func (r *auditReport) print(p *page) {
+	for _, f := range r.Findings {
+		p.line("! %s", f)
+	}
+	for _, cut := range r.Unfinished {
+		p.line("not finished: %s", cut)
+	}
+	if len(r.Findings) == 0 {
+		p.line("nothing is wrong")
+	}
+}

@@ -1,0 +1,217 @@
+//go:build e2e
+
+package main
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/outbox"
+)
+
+// onConsumerDesks runs a test as an operator of a consumer's database, on the
+// oldest and the newest PostgreSQL.
+func onConsumerDesks(t *testing.T, test func(d *desk)) {
+	for _, version := range []string{"15", "18"} {
+		t.Run("PostgreSQL"+version, func(t *testing.T) {
+			pool := testdb.New(t, version)
+			dsn := pool.Config().ConnString()
+			t.Setenv(dsnVariable, dsn)
+			t.Setenv(insecureVariable, "true")
+			prefix := "ctl-" + pool.Config().ConnConfig.Database
+			fine(t, "migrate", "up", "--side", "consumer")
+			fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply")
+			loginAs(t, pool, dsn, prefix+"_"+string(migrations.RoleOperator))
+			test(&desk{t: t, pool: pool, operator: "login-" + prefix + "_" + string(migrations.RoleOperator)})
+		})
+	}
+}
+
+// keep makes a letter of a group, at the next offset of its topic.
+func (d *desk) keep(group, topic, cause string, key *outbox.Key) place {
+	d.t.Helper()
+	var id, namespace, eventType any
+	if key != nil {
+		id, namespace, eventType = key.UUID(), key.Namespace(), "OrderPaid"
+	}
+	var offset int64
+	require.NoError(d.t, d.pool.QueryRow(d.t.Context(), `INSERT INTO onceward.consumer_dead_letters AS l
+		(consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace, event_type, record_key, record_value, record_headers, reason, error, attempts)
+		SELECT $1, $2, 0, count(*), $4, $5, $6, 'A', '{"total": 12}', '[["idempotency-key", "eA=="]]', $3, 'no such account', 20
+		FROM onceward.consumer_dead_letters WHERE topic = $2
+		RETURNING kafka_offset`, group, topic, cause, id, namespace, eventType).Scan(&offset))
+	return place{topic, 0, offset}
+}
+
+// actions lists what is kept of decisions.
+func (d *desk) actions() []string {
+	d.t.Helper()
+	return column[string](d, "SELECT concat_ws(' ', action, consumer_group, target, reason, by_role) FROM onceward.consumer_actions ORDER BY id")
+}
+
+// member plays a member of a group: it waits for a letter whose redrive was
+// asked for, and settles it. The function returned waits for it.
+func (d *desk) member(sql string) (wait func()) {
+	ctx, ended := d.t.Context(), make(chan error, 1)
+	go func() {
+		for {
+			tag, err := d.pool.Exec(ctx, sql+" WHERE state = 'requested'")
+			if err != nil || tag.RowsAffected() > 0 {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() { require.NoError(d.t, <-ended) }
+}
+
+func newKey(t *testing.T, namespace string) outbox.Key {
+	t.Helper()
+	key, err := outbox.NewKey(namespace)
+	require.NoError(t, err)
+	return key
+}
+
+func TestGroupLettersAreListedAndShown(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		require.Equal(t, "none\n", fine(t, "dead", "list", "--side", "consumer"))
+		key := newKey(t, "orders")
+		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "malformed", nil)
+		third := d.keep("mail", "orders.order", "replay", &key)
+		listed := func(args ...string) (places []string) {
+			for _, l := range decode[groupLettersReport](t, fine(t, append([]string{"dead", "list", "--side", "consumer", "-o", "json"}, args...)...)).Letters {
+				places = append(places, l.Place)
+			}
+			return places
+		}
+		all := []string{first.String(), second.String(), third.String()}
+		require.Equal(t, all, listed(), "oldest first")
+		require.Equal(t, all[:2], listed("--group", "billing"))
+		require.Equal(t, all[1:2], listed("--cause", "malformed"))
+		require.Equal(t, []string{all[0], all[2]}, listed("--type", "OrderPaid", "--namespace", "orders", "--aggregate", "A", "--topic", "orders.order", "--from", "2026-01-01", "--to", "2050-01-01"))
+		for _, none := range [][]string{
+			{"--type", "x"}, {"--namespace", "x"}, {"--aggregate", "B"}, {"--topic", "x"}, {"--older", "1h"}, {"--to", "2026-01-01"}, {"--from", "2050-01-01"}, {"--state", "redriven"},
+		} {
+			require.Empty(t, listed(none...), none)
+		}
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET created_at = created_at - interval '2 hours', state = 'discarded' WHERE consumer_group = 'mail'")
+		require.Equal(t, all[2:], listed("--older", "1h", "--state", "all"))
+		out := fine(t, "dead", "list", "--side", "consumer", "--limit", "1")
+		require.Contains(t, out, "handler: no such account")
+		require.Contains(t, out, "there are more; raise --limit")
+
+		out = fine(t, "dead", "show", "--side", "consumer", first.String(), "--payload")
+		require.Regexp(t, `key +`+key.String(), out)
+		require.Regexp(t, `record headers +idempotency-key=x`, out)
+		require.Contains(t, out, "payload (billing, orders.order/0@0):\n{\"total\": 12}")
+		shown := decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "-o", "json"))
+		require.Len(t, shown.Letters, 2, "a KEY finds the letters of all groups")
+		require.Equal(t, "A", string(shown.Letters[0].RecordKey))
+		require.Len(t, decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "--group", "mail", "-o", "json")).Letters, 1)
+		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "orders.order/7@7"), "no group has a dead letter of orders.order/7@7")
+		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "billing:"+key.UUID().String()), "no group has a dead letter")
+	})
+}
+
+func TestGroupLettersAreRedriven(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "late", nil)
+		d.keep("mail", "orders.order", "handler", nil)
+		states := func() []string {
+			return column[string](d, "SELECT concat_ws(' ', kafka_offset, state, generation, decided_by, decided_why) FROM onceward.consumer_dead_letters ORDER BY kafka_offset")
+		}
+		untouched := states()
+		require.Contains(t, wrong(t, "dead", "redrive", somePlace, first.String(), "--reason", "r", "--yes"), somePlace+" is no dead letter that can be decided")
+		require.Contains(t, wrong(t, "dead", "redrive", "billing:"+key.UUID().String(), "--reason", "r", "--yes"), "nothing was decided")
+		require.Contains(t, fine(t, "dead", "redrive", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
+		code, _, stderr := call(t, "dead", "redrive", "--group", "billing", "--reason", "r")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would handle again 2 dead letters (1 handler of group billing, 1 late of group billing); standard input is no terminal")
+		require.Equal(t, untouched, states(), "nothing without --yes")
+		require.Empty(t, d.actions())
+
+		got := decode[redriveReport](t, fine(t, "dead", "redrive", key.String(), "--reason", "account made", "--yes", "--wait", "0", "-o", "json"))
+		require.Equal(t, []groupLetterOutcome{{"billing", first.String(), key.String(), outcomePending, "no member of the group has handled it yet"}}, got.Letters)
+		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, states())
+		require.Equal(t, []string{"dead redrive billing " + first.String() + " account made " + d.operator}, d.actions())
+		require.Contains(t, wrong(t, "dead", "redrive", first.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided", "asked for once")
+		shown := decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", first.String(), "-o", "json"))
+		require.Equal(t, "account made", shown.Actions[0].Reason)
+
+		wait := d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
+		wait()
+		wait = d.member("UPDATE onceward.consumer_dead_letters SET state = 'open', attempts = attempts + 1, error = 'still no account'")
+		out := wrong(t, "dead", "redrive", second.String(), "--group", "billing", "--reason", "r", "--yes")
+		wait()
+		require.Contains(t, out, "failed again: still no account")
+		wait = d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
+		require.Contains(t, fine(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "redrive of 1 letters: 1 done, 0 pending, 0 failed")
+		wait()
+		require.Equal(t, "1 redriven 2 "+d.operator+" r", states()[1])
+		out = wrong(t, "dead", "redrive", "--all", "--reason", "r", "--yes", "--wait", "300ms")
+		require.Contains(t, out, "redrive of 1 letters: 0 done, 1 pending, 0 failed")
+		require.Contains(t, out, "the request stands")
+	})
+}
+
+func TestGroupLettersAreDiscarded(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		first, second, third := d.keep("billing", "t", "handler", nil), d.keep("billing", "t", "handler", nil), d.keep("mail", "t", "handler", nil)
+		fine(t, "dead", "redrive", second.String(), "--reason", "r", "--yes", "--wait", "0")
+		out := fine(t, "dead", "discard", "--side", "consumer", first.String(), second.String(), "--reason", "test data", "--yes")
+		require.Contains(t, out, "discard of 2 letters: 2 done, 0 pending, 0 failed", "also one that no member has taken up yet")
+		require.Equal(t, []bool{true, true}, column[bool](d, "SELECT expires_at BETWEEN now() + interval '29 days' AND now() + interval '31 days' FROM onceward.consumer_dead_letters WHERE state = 'discarded'"))
+		require.Equal(t, []string{"dead discard billing " + first.String() + " test data " + d.operator, "dead discard billing " + second.String() + " test data " + d.operator}, d.actions()[1:])
+		require.Contains(t, wrong(t, "dead", "discard", "--side", "consumer", first.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE consumer_group = 'mail'")
+		require.Contains(t, wrong(t, "dead", "discard", "--side", "consumer", third.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided")
+	})
+}
+
+// A decision about letters that somebody else has decided about meanwhile
+// leaves them as they are, and keeps no action of them.
+func TestADecisionIsMadeOnce(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		at := d.keep("billing", "t", "handler", nil)
+		stale := groupLetter{Group: "billing", Place: at.String(), at: at}
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET generation = 1")
+		for _, d2 := range []decision{{write: requestRedrive, judge: judgeRedrive}, {write: discardLetters, judge: judgeDiscard}} {
+			require.NoError(t, d2.write(t.Context(), consumerdb.New(d.pool), []groupLetter{stale}, "r"))
+		}
+		require.Equal(t, []string{"open 1"}, column[string](d, "SELECT state || ' ' || generation FROM onceward.consumer_dead_letters"))
+		require.Empty(t, d.actions())
+	})
+}
+
+// Many letters are decided in several transactions.
+func TestManyLettersAreDiscarded(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, reason, error)
+			SELECT 'billing', 't', n % 3, n, 'malformed', 'x' FROM generate_series(1, 1234) n`)
+		began := time.Now()
+		require.Contains(t, fine(t, "dead", "discard", "--side", "consumer", "--all", "--reason", "r", "--yes"), "discard of 1234 letters: 1234 done")
+		t.Logf("1234 letters in %s", time.Since(began))
+		require.Len(t, d.actions(), 1234)
+	})
+}
+
+// contextOf is that of a command without flags.
+func contextOf(t *testing.T) *cli.Context {
+	t.Helper()
+	c := cli.NewContext(&cli.App{}, flag.NewFlagSet("test", flag.ContinueOnError), nil)
+	c.Context = t.Context()
+	return c
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// groupLettersReport is the JSON answer of dead list on the consumer's side.
+type groupLettersReport struct {
+	Letters []groupLetter `json:"letters"`
+	More    bool          `json:"more"` // than the limit
+}
+
+// waitingStates are those of letters about which something can be decided.
+var waitingStates = []string{letterOpen, letterRequested}
+
+func lettersList(c *cli.Context) error {
+	s, states, err := readLettersList(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	rows, err := consumerdb.New(pool).ListGroupLetters(c.Context, s.query(states, c.Int("limit")))
+	if err != nil {
+		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Consumer))
+	}
+	report := groupLettersReport{Letters: []groupLetter{}}
+	for _, v := range rows {
+		report.Letters = append(report.Letters, newGroupLetter(v))
+	}
+	if limit := c.Int("limit"); len(report.Letters) > limit {
+		report.Letters, report.More = report.Letters[:limit], true
+	}
+	return answer(c, report, report.print)
+}
+
+// readLettersList checks what needs no server.
+func readLettersList(c *cli.Context) (s letterSelection, states []string, err error) {
+	if c.Args().Present() {
+		return s, nil, usage("%s takes no argument, got %q; to look at one letter: outboxctl dead show --side consumer PLACE", c.Command.HelpName, c.Args().First())
+	}
+	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
+		return s, nil, usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	}
+	if states, err = readGroupStates(c); err != nil {
+		return s, nil, err
+	}
+	s, err = readLetterSelection(c)
+	return s, states, err
+}
+
+func readGroupStates(c *cli.Context) ([]string, error) {
+	if !c.IsSet("state") {
+		return waitingStates, nil
+	}
+	all := append(slices.Clone(waitingStates), letterRedriven, letterDiscarded)
+	given := c.StringSlice("state")
+	for _, state := range given {
+		if state == "all" {
+			return all, nil
+		}
+		if !slices.Contains(all, state) {
+			return nil, usage("--state %q: want open, requested, redriven, discarded or all", state)
+		}
+	}
+	return given, nil
+}
+
+func (r groupLettersReport) print(p *page) {
+	if len(r.Letters) == 0 {
+		p.line("none")
+	}
+	var rows [][]string
+	for _, v := range r.Letters {
+		rows = append(rows, []string{
+			v.Group, v.Place, orDash(v.Key), v.State, printable([]byte(orDash(v.EventType)), previewBytes), stamp(&v.KeptAt),
+			strconv.Itoa(int(v.Attempts)), v.Cause + ": " + printable([]byte(v.Error), previewBytes),
+		})
+	}
+	p.table([]string{"group", "place", "key", "state", "type", "kept", "attempts", "why"}, rows)
+	if r.More {
+		p.line("\nthere are more; raise --limit")
+	}
+}

@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// groupLettersShown is the JSON answer of dead show on the consumer's side: the
+// letter of every group that has it, and what operators did about it.
+type groupLettersShown struct {
+	Given   string             `json:"given"`
+	Letters []wholeGroupLetter `json:"letters"`
+	Actions []actionReport     `json:"actions"`
+}
+
+type wholeGroupLetter struct {
+	groupLetter
+	RecordKey      []byte          `json:"record_key"`
+	Headers        json.RawMessage `json:"record_headers,omitempty"` // pairs of name and base64 value, in order
+	Tombstone      bool            `json:"tombstone"`
+	PayloadBytes   int             `json:"payload_bytes"`
+	PayloadPreview string          `json:"payload_preview"`
+	Payload        []byte          `json:"payload,omitempty"`
+}
+
+// actionReport is one row of onceward.consumer_actions.
+type actionReport struct {
+	At     time.Time `json:"at"`
+	By     string    `json:"by"`
+	Action string    `json:"action"`
+	Group  string    `json:"group"`
+	Target string    `json:"target"`
+	Reason string    `json:"reason"`
+}
+
+func lettersShow(c *cli.Context) error {
+	if c.NArg() != 1 {
+		return usage("%s takes one PLACE or KEY, got %d; %s", c.Command.HelpName, c.NArg(), placeExample)
+	}
+	s, err := readLetterSelection(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report := &groupLettersShown{Given: c.Args().First(), Letters: []wholeGroupLetter{}, Actions: []actionReport{}}
+	if err := report.read(c, pool, s); err != nil {
+		return fmt.Errorf("dead show: %w", explain(err, migrations.Consumer))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if len(report.Letters) == 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func (r *groupLettersShown) read(c *cli.Context, pool *pgxpool.Pool, s letterSelection) error {
+	q := consumerdb.New(pool)
+	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
+	if err != nil {
+		return err
+	}
+	var targets []string
+	for _, v := range rows {
+		if len(s.keys) > 0 && deref(v.Namespace) != s.keys[0].Namespace() {
+			continue
+		}
+		record, err := q.ReadGroupLetter(c.Context, consumerdb.ReadGroupLetterParams{
+			ConsumerGroup: v.ConsumerGroup, Topic: v.Topic, KafkaPartition: v.KafkaPartition, KafkaOffset: v.KafkaOffset,
+		})
+		if err != nil {
+			return err
+		}
+		l := wholeGroupLetter{
+			groupLetter: newGroupLetter(v), RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
+			PayloadBytes: len(record.RecordValue), PayloadPreview: printable(record.RecordValue, previewBytes),
+		}
+		if c.Bool("payload") {
+			l.Payload = record.RecordValue
+		}
+		r.Letters = append(r.Letters, l)
+		targets = append(targets, l.Place)
+	}
+	r.Actions, err = actionsOn(c.Context, q, s.group, targets)
+	return err
+}
+
+// actionsOn lists what operators did about the targets.
+func actionsOn(ctx context.Context, q *consumerdb.Queries, group string, targets []string) ([]actionReport, error) {
+	rows, err := q.ActionsOn(ctx, consumerdb.ActionsOnParams{Targets: notNil(targets), ConsumerGroup: group})
+	out := []actionReport{}
+	for _, v := range rows {
+		out = append(out, actionReport{At: v.At.UTC(), By: v.ByRole, Action: v.Action, Group: v.ConsumerGroup, Target: v.Target, Reason: v.Reason})
+	}
+	return out, err
+}
+
+func printActions(p *page, actions []actionReport) {
+	var rows [][]string
+	for _, v := range actions {
+		rows = append(rows, []string{v.Action, v.Group, v.Target, stamp(&v.At), v.By, printable([]byte(v.Reason), maxReason)})
+	}
+	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
+}
+
+func (r *groupLettersShown) print(p *page) {
+	if len(r.Letters) == 0 {
+		p.line("no group has a dead letter of %s; `outboxctl processed show KEY` tells what the groups did with an event", r.Given)
+		return
+	}
+	for i, v := range r.Letters {
+		if i > 0 {
+			p.line("")
+		}
+		v.print(p)
+	}
+	printActions(p, r.Actions)
+	for _, v := range r.Letters {
+		if v.Payload != nil {
+			p.line("\npayload (%s, %s):", v.Group, v.Place)
+			p.line("%s", v.Payload)
+		}
+	}
+}
+
+func (v wholeGroupLetter) print(p *page) {
+	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
+	if v.Tombstone {
+		payload = "none (a tombstone)"
+	}
+	sent, expires, decided := "", "", ""
+	if v.SentAt != nil {
+		sent = stamp(v.SentAt)
+	}
+	if v.ExpiresAt != nil {
+		expires = stamp(v.ExpiresAt)
+	}
+	if v.DecidedAt != nil {
+		decided = fmt.Sprintf("%s by %s: %s", stamp(v.DecidedAt), deref(v.DecidedBy), printable([]byte(deref(v.DecidedWhy)), maxReason))
+	}
+	p.pairs(
+		[2]string{"group", v.Group},
+		[2]string{"place", v.Place},
+		[2]string{"key", orDash(v.Key)},
+		[2]string{"state", v.State},
+		[2]string{"why", v.Cause + ": " + printable([]byte(v.Error), 2000)},
+		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
+		[2]string{"redrives", strconv.Itoa(int(v.Generation))},
+		[2]string{"kept", stamp(&v.KeptAt)},
+		[2]string{"sent to kafka", sent},
+		[2]string{"decided", decided},
+		[2]string{"removed after", expires},
+		[2]string{"event type", printable([]byte(v.EventType), previewBytes)},
+		[2]string{"record key", printable(v.RecordKey, previewBytes)},
+		[2]string{"record headers", headerText(v.Headers)},
+		[2]string{"payload", payload},
+	)
+}
+
+// headerText writes the headers that a letter keeps as name=value.
+func headerText(kept json.RawMessage) string {
+	var pairs [][2]json.RawMessage
+	if len(kept) > 0 && json.Unmarshal(kept, &pairs) != nil {
+		return printable(kept, previewBytes)
+	}
+	var out []string
+	for _, v := range pairs {
+		var name string
+		var value []byte
+		if errors.Join(json.Unmarshal(v[0], &name), json.Unmarshal(v[1], &value)) != nil {
+			return printable(kept, previewBytes)
+		}
+		out = append(out, printable([]byte(name), previewBytes)+"="+printable(value, previewBytes))
+	}
+	return strings.Join(out, " ")
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+const somePlace = "orders.order/3@4711"
+
+func TestWrongCallsAboutLetters(t *testing.T) {
+	t.Setenv(dsnVariable, "")
+	for call1, want := range map[string]string{
+		"dead list --side producer":                                    `--side "producer": want outbox`,
+		"dead list --side consumer --slot a":                           "--slot is only for --side outbox",
+		"dead list --group g":                                          "--group is only for --side consumer",
+		"dead list --older 1h":                                         "--older is only for --side consumer",
+		"dead list --side consumer --state retrying":                   `--state "retrying": want open, requested, redriven`,
+		"dead list --side consumer --cause broken":                     `--cause "broken": want one of malformed, mismatch`,
+		"dead list --side consumer --limit 0":                          "--limit 0: want 1 to 100000",
+		"dead list --side consumer --older 0s":                         "--older 0s: want an age",
+		"dead list --side consumer " + somePlace:                       "outboxctl dead show --side consumer PLACE",
+		"dead show --side consumer":                                    "takes one PLACE or KEY, got 0; a place looks like orders.order/3@4711",
+		"dead show --side consumer a@b":                                `place "a@b": a place looks like`,
+		"dead show --side consumer a/9999999999@1":                     "partition or offset is out of range",
+		"dead show --side consumer a/1@9999999999999999999":            "partition or offset is out of range",
+		"dead show --side consumer somewhere":                          "a key looks like payments:",
+		"dead redrive --reason r":                                      "say which letters: PLACEs, KEYs",
+		"dead redrive --side outbox --all --reason r":                  "dead redrive is nothing for --side outbox",
+		"dead retry --side consumer --all --reason r":                  "dead retry is nothing for --side consumer",
+		"dead edit --side consumer " + someKey:                         "dead edit is nothing for --side consumer",
+		"dead redrive --all --group g --reason r":                      "--all goes without PLACEs, KEYs and filters",
+		"dead redrive --all":                                           "--reason is missing",
+		"dead redrive --all --wait -1s --reason r":                     "--wait -1s: want 0 or more",
+		"dead redrive " + somePlace + " --topic t --reason r":          "give PLACEs or filters, not both",
+		"dead redrive " + someKey + " --type T --reason r":             "give KEYs or filters, not both",
+		"dead redrive " + somePlace + " --reason r":                    "no database; give --dsn",
+		"dead discard --side consumer --class c --reason r":            "--class is only for --side outbox",
+		"dead discard --side consumer --wait 1s --all --reason r":      "--wait is only for --side outbox",
+		"dead discard --side consumer " + somePlace + " --output no":   `--output "no"`,
+		"dead redrive " + somePlace + " --aggregate-type t --reason r": "unknown flag --aggregate-type",
+	} {
+		t.Run(call1, func(t *testing.T) {
+			code, stdout, stderr := call(t, strings.Fields(call1)...)
+			require.Equal(t, exitUsage, code, stderr)
+			require.Contains(t, stderr, want)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestReadPlace(t *testing.T) {
+	p, err := readPlace(somePlace)
+	require.NoError(t, err)
+	require.Equal(t, place{"orders.order", 3, 4711}, p)
+	require.Equal(t, somePlace, p.String())
+	for _, text := range []string{"", "@", "a/1", "a/1@", "a/-1@1", "/1@1", "a b/1@1", "a/1@1 ", "a/1@1/2"} {
+		_, err := readPlace(text)
+		require.Error(t, err, text)
+	}
+}
+
+func TestJudgeRedrive(t *testing.T) {
+	before := groupLetter{Group: "billing", Place: somePlace, Attempts: 3, Generation: 1}
+	for name, tc := range map[string]struct {
+		is      groupLetterNow
+		outcome string
+		detail  string
+	}{
+		"waits":                 {groupLetterNow{letterRequested, 2, 3, "old"}, outcomePending, "no member of the group has handled it yet"},
+		"redriven":              {groupLetterNow{letterRedriven, 2, 3, "old"}, outcomeDone, "redriven"},
+		"failed again":          {groupLetterNow{letterOpen, 2, 4, "new"}, outcomeFailed, "failed again: new"},
+		"back, never handled":   {groupLetterNow{letterOpen, 2, 3, "old"}, outcomeFailed, "open again: old"},
+		"taken by another call": {groupLetterNow{letterOpen, 1, 3, "old"}, outcomeFailed, "was not asked for"},
+		"discarded":             {groupLetterNow{letterDiscarded, 2, 3, "old"}, outcomeFailed, "discarded meanwhile"},
+	} {
+		o := judgeRedrive(before, true, tc.is)
+		require.Equal(t, tc.outcome, o.Outcome, name)
+		require.Contains(t, o.Detail, tc.detail, name)
+		require.Equal(t, somePlace, o.Place)
+	}
+	require.Equal(t, "the letter is gone", judgeRedrive(before, false, groupLetterNow{}).Detail)
+}
+
+func TestJudgeDiscard(t *testing.T) {
+	before := groupLetter{Generation: 1}
+	is := func(state string) groupLetterOutcome { return judgeDiscard(before, true, groupLetterNow{state: state}) }
+	require.Equal(t, outcomeDone, is(letterDiscarded).Outcome)
+	require.Contains(t, is(letterDiscarded).Detail, "kept for 30 days more")
+	require.Contains(t, is(letterRedriven).Detail, "redriven before")
+	require.Contains(t, is(letterRequested).Detail, "look at it")
+	require.Equal(t, outcomeFailed, judgeDiscard(before, false, groupLetterNow{}).Outcome)
+}
+
+func TestHeaderText(t *testing.T) {
+	for kept, want := range map[string]string{
+		`[["idempotency-key","b3JkZXJzOjE="],["empty",null]]`: "idempotency-key=orders:1 empty=", `[["a","\u001b"]]`: `[["a","\\u001b"]]`, ``: "", `{}`: "{}", `[["a","Gw=="]]`: `a=\x1b`,
+	} {
+		require.Equal(t, want, headerText(json.RawMessage(kept)), kept)
+	}
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// redriveReport is the JSON answer of dead redrive, and of dead discard on the
+// consumer's side.
+type redriveReport struct {
+	Action   string               `json:"action"`
+	Reason   string               `json:"reason,omitempty"`
+	Waited   bool                 `json:"waited"`
+	Letters  []groupLetterOutcome `json:"letters"`
+	Problems []string             `json:"problems"` // why nothing was decided
+}
+
+type groupLetterOutcome struct {
+	Group   string `json:"group"`
+	Place   string `json:"place"`
+	Key     string `json:"key,omitempty"`
+	Outcome string `json:"outcome"` // done, pending or failed
+	Detail  string `json:"detail"`
+}
+
+// groupLetterNow is how a letter stands.
+type groupLetterNow struct {
+	state      string
+	generation int32
+	attempts   int32
+	error      string
+}
+
+func (l groupLetter) outcome(outcome, format string, args ...any) groupLetterOutcome {
+	return groupLetterOutcome{Group: l.Group, Place: l.Place, Key: l.Key, Outcome: outcome, Detail: fmt.Sprintf(format, args...)}
+}
+
+// judgeRedrive says what became of a redrive. It is pure. The generation counts
+// the redrives that were asked for: ours is the one after that of the letter
+// that was found.
+func judgeRedrive(before groupLetter, found bool, is groupLetterNow) groupLetterOutcome {
+	ours := before.Generation + 1
+	switch {
+	case !found:
+		return before.outcome(outcomeFailed, "the letter is gone")
+	case is.state == letterRedriven:
+		return before.outcome(outcomeDone, "redriven")
+	case is.state == letterDiscarded:
+		return before.outcome(outcomeFailed, "it was discarded meanwhile")
+	case is.state == letterRequested:
+		return before.outcome(outcomePending, "no member of the group has handled it yet")
+	case is.generation < ours:
+		return before.outcome(outcomeFailed, "it was not asked for: somebody else decides about it")
+	case is.attempts > before.Attempts:
+		return before.outcome(outcomeFailed, "failed again: %s", is.error)
+	}
+	return before.outcome(outcomeFailed, "open again: %s", is.error)
+}
+
+// judgeDiscard says what became of a letter that was to be discarded. It is pure.
+func judgeDiscard(before groupLetter, found bool, is groupLetterNow) groupLetterOutcome {
+	switch {
+	case !found:
+		return before.outcome(outcomeFailed, "the letter is gone")
+	case is.state == letterDiscarded:
+		return before.outcome(outcomeDone, "discarded; kept for %d days more", int(discardedKept.Hours()/24))
+	case is.state == letterRedriven:
+		return before.outcome(outcomeFailed, "it was redriven before")
+	}
+	return before.outcome(outcomeFailed, "a redrive was asked for meanwhile; look at it, then discard it again")
+}
+
+// await looks at the letters until the groups have settled all of them or the
+// time is over. The decision stands in any case.
+func (d decision) await(ctx context.Context, pool *pgxpool.Pool, letters []groupLetter, limit time.Duration) (*redriveReport, error) {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for over := limit == 0; ; {
+		report, pending, err := d.look(ctx, consumerdb.New(pool), letters)
+		if err != nil || pending == 0 || over {
+			return report, err
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			over = true
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// look judges every letter.
+func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []groupLetter) (report *redriveReport, pending int, err error) {
+	p := refs(letters)
+	rows, err := q.GroupLettersNow(ctx, consumerdb.GroupLettersNowParams{
+		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions, KafkaOffsets: p.KafkaOffsets,
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	type ref struct {
+		group string
+		at    place
+	}
+	now := make(map[ref]groupLetterNow, len(rows))
+	for _, v := range rows {
+		at := ref{v.ConsumerGroup, place{v.Topic, v.KafkaPartition, v.KafkaOffset}}
+		now[at] = groupLetterNow{state: v.State, generation: v.Generation, attempts: v.Attempts, error: v.Error}
+	}
+	report = &redriveReport{Letters: []groupLetterOutcome{}, Problems: []string{}}
+	for _, l := range letters {
+		is, found := now[ref{l.Group, l.at}]
+		o := d.judge(l, found, is)
+		if o.Outcome == outcomePending {
+			pending++
+		}
+		report.Letters = append(report.Letters, o)
+	}
+	return report, pending, nil
+}
+
+// verdict is wrong when a letter is not as was wanted, also because no member
+// of its group handled it in the time that it was given.
+func (r *redriveReport) verdict() error {
+	for _, l := range r.Letters {
+		if l.Outcome == outcomeFailed || l.Outcome == outcomePending && r.Waited {
+			return errWrong
+		}
+	}
+	return nil
+}
+
+func (r *redriveReport) print(p *page) {
+	if len(r.Problems) > 0 {
+		for _, problem := range r.Problems {
+			p.line("! %s", problem)
+		}
+		p.line("nothing was decided")
+		return
+	}
+	if len(r.Letters) == 0 {
+		p.line("no letter waits that is meant; nothing was decided")
+		return
+	}
+	counts := make(map[string]int)
+	var rows [][]string
+	for _, l := range r.Letters {
+		counts[l.Outcome]++
+		if len(rows) < maxOutcomes {
+			rows = append(rows, []string{l.Group, l.Place, orDash(l.Key), l.Outcome, printable([]byte(l.Detail), 2*previewBytes)})
+		}
+	}
+	p.line("%s of %d letters: %d done, %d pending, %d failed", r.Action, len(r.Letters), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
+	p.table([]string{"group", "place", "key", "outcome", "detail"}, rows)
+	if len(r.Letters) > maxOutcomes {
+		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
+	}
+	if counts[outcomePending] > 0 {
+		p.line("\na member of the group handles what is pending when one runs; the request stands")
+	}
+}

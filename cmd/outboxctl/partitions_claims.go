@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/migrations"
+)
+
+// overdueAfter is for how long something may lie that could have been removed,
+// before somebody should look.
+const overdueAfter = 48 * time.Hour
+
+// claimsReport is the JSON answer of both commands for the consumer's side.
+type claimsReport struct {
+	DryRun         bool            `json:"dry_run"`
+	DaysAhead      int             `json:"days_ahead"`
+	Made           []string        `json:"partitions_made"`
+	Bytes          int64           `json:"bytes"`
+	Growing        bool            `json:"growing"`         // claims were made of events of today or yesterday
+	Horizon        *time.Time      `json:"horizon"`         // claims before it may be gone
+	OverdueSeconds int64           `json:"overdue_seconds"` // of the oldest partition that every floor has passed
+	Floors         []floorReport   `json:"floors"`
+	Leaves         []leafReport    `json:"partitions"`
+	Rows           []expiryReport  `json:"rows"`
+	Findings       []findingReport `json:"findings"`
+	Problems       []string        `json:"problems"`
+}
+
+type floorReport struct {
+	Group         string    `json:"group"`
+	Class         string    `json:"class"`
+	WindowSeconds int64     `json:"window_seconds"`
+	Before        time.Time `json:"floor_before"`
+	After         time.Time `json:"floor"`
+	BehindSeconds int64     `json:"behind_seconds"` // behind the clock minus the window
+	Retired       bool      `json:"retired"`
+	Why           string    `json:"why,omitempty"`
+}
+
+type expiryReport struct {
+	Table      string `json:"table"`
+	Removed    int64  `json:"removed"`
+	LagSeconds int64  `json:"lag_seconds"` // since the first of those that are left expired
+}
+
+func claimsStatus(c *cli.Context) error   { return claimsRound(c, true) }
+func claimsMaintain(c *cli.Context) error { return claimsRound(c, c.Bool("dry-run")) }
+
+func claimsRound(c *cli.Context, dryRun bool) error {
+	if err := checkPartitionsCall(c); err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	done, failed := maintainClaims(c.Context, pool, consumer.MaintainConfig{Ahead: c.Int("ahead"), DryRun: dryRun})
+	if errors.Is(failed, consumer.ErrMaintained) {
+		return fmt.Errorf("%w; it does what this command would do", failed)
+	}
+	failed = explain(failed, migrations.Consumer)
+	if failed != nil && len(done.Leaves) == 0 && !errors.Is(failed, partition.ErrDefault) {
+		return failed
+	}
+	audit, err := consumer.Audit(c.Context, pool, consumer.AuditConfig{Catalog: true})
+	if errors.Is(err, consumer.ErrDefaultPartition) {
+		failed, err = nil, nil // the finding says it
+	}
+	if err != nil {
+		return explain(err, migrations.Consumer)
+	}
+	report := newClaimsReport(done, audit, dryRun)
+	if err := answer(c, report, report.print); err != nil || failed != nil {
+		return errors.Join(failed, err)
+	}
+	if len(report.Problems) > 0 {
+		return errWrong
+	}
+	return nil
+}
+
+func maintainClaims(ctx context.Context, pool *pgxpool.Pool, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
+	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+		report, err = consumer.Maintain(ctx, conn.Conn(), cfg)
+		return err
+	})
+	return report, err
+}
+
+func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
+	r := &claimsReport{
+		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
+		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
+	}
+	if !done.Horizon.IsZero() {
+		r.Horizon = &done.Horizon
+	}
+	for _, f := range done.Floors {
+		r.Floors = append(r.Floors, floorReport{
+			Group: f.Group, Class: f.Class, WindowSeconds: seconds(f.Window), Before: f.Before, After: f.After,
+			BehindSeconds: seconds(f.Behind), Retired: f.Retired, Why: f.Why,
+		})
+	}
+	for _, l := range done.Leaves {
+		r.Leaves = append(r.Leaves, leafReport{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: l.Rows, Bytes: l.Bytes})
+	}
+	for _, v := range done.Rows {
+		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
+	}
+	r.findProblems(done)
+	return r
+}
+
+// findProblems says what an operator should look at.
+func (r *claimsReport) findProblems(done consumer.MaintainReport) {
+	add := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
+	for _, f := range r.Findings {
+		add("%s", f)
+	}
+	for _, f := range done.Floors {
+		if f.Wrong {
+			add("the floor of class %q of group %s stands still: %s", f.Class, f.Group, f.Why)
+		}
+	}
+	for _, l := range done.Leaves {
+		if l.Wrong {
+			add("%s: %s", l.Name, l.Why)
+		}
+	}
+	if done.Ahead < fewDaysAhead {
+		add("partitions reach only %d days ahead; run `outboxctl partitions maintain --side consumer`", done.Ahead)
+	}
+	if done.Overdue > overdueAfter {
+		add("a partition that no group needs is there since %s; see what it waits for, and that `outboxctl partitions maintain --side consumer` runs", done.Overdue.Round(time.Hour))
+	}
+	for _, v := range done.Rows {
+		if v.Lag > overdueAfter {
+			add("a row of %s expired %s ago and is there; see that `outboxctl partitions maintain --side consumer` runs", v.Table, v.Lag.Round(time.Hour))
+		}
+	}
+}
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+func (r *claimsReport) print(p *page) {
+	verb := "made"
+	if r.DryRun {
+		verb = "missing"
+	}
+	if n := len(r.Made); n > 0 {
+		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
+	}
+	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, size(r.Bytes))
+	if r.OverdueSeconds > 0 {
+		p.line("a partition could have been dropped %s ago", time.Duration(r.OverdueSeconds)*time.Second)
+	}
+	var floors, rows [][]string
+	for _, f := range r.Floors {
+		why := f.Why
+		if f.Retired {
+			why = "retired"
+		}
+		floors = append(floors, []string{
+			f.Group, f.Class, (time.Duration(f.WindowSeconds) * time.Second).String(), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
+		})
+	}
+	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]
+	p.table([]string{"group", "class", "window", "floor was", next, "held back by"}, floors)
+	printLeaves(p, r.Leaves)
+	for _, v := range r.Rows {
+		rows = append(rows, []string{v.Table, fmt.Sprint(v.Removed), (time.Duration(v.LagSeconds) * time.Second).String()})
+	}
+	p.table([]string{"expiring rows of", "removed", "lag"}, rows)
+	printProblems(p, r.Problems)
+}

@@ -1,0 +1,128 @@
+//go:build e2e
+
+package main
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
+)
+
+// newClaims makes a consumer's database, as the maintainer of its roles, with a
+// leaf of eight days ago that is no longer needed once the floor is raised.
+func newClaims(t *testing.T) (pool *pgxpool.Pool, leaf string, as func(role string)) {
+	t.Helper()
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "consumer", "--prefix", prefix, "--apply")
+	known := make(map[string]string)
+	as = func(role string) {
+		if known[role] == "" {
+			loginAs(t, pool, dsn, prefix+"_"+role)
+			known[role] = os.Getenv(dsnVariable)
+		}
+		t.Setenv(dsnVariable, known[role])
+	}
+	as("consumer_maintainer")
+	fine(t, "migrate", "up", "--side", "consumer")
+	day := partition.Day(time.Now()).AddDate(0, 0, -8)
+	made, err := partition.Ensure(t.Context(), pool, "onceward.processed_events", "event_id", partition.Span{First: day, Last: day, Reopen: true})
+	require.NoError(t, err)
+	exec(t, pool, "INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, raised_at) VALUES ('billing', '*', '7 days', $1, now() - interval '3 days')", day)
+	return pool, made[0], as
+}
+
+func finished(t *testing.T, pool *pgxpool.Pool, upTo time.Time) {
+	t.Helper()
+	exec(t, pool, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ('billing', 'orders', 0, 0, 1, $1)
+		ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE SET finished_time = excluded.finished_time`, upTo)
+}
+
+func TestClaimsAreMaintained(t *testing.T) {
+	pool, leaf, as := newClaims(t)
+	finished(t, pool, time.Now())
+	state := func(stdout string) string {
+		for _, l := range decode[claimsReport](t, stdout).Leaves {
+			if l.Name == leaf {
+				return l.State
+			}
+		}
+		return ""
+	}
+	as("operator")
+	week := partition.Day(time.Now()).AddDate(0, 0, -7).Format(time.DateOnly)
+	out := fine(t, "partitions", "status", "--side", "consumer")
+	require.Regexp(t, `GROUP +CLASS +WINDOW +FLOOR WAS +WOULD BE +HELD BACK BY\nbilling +\* +168h0m0s +\S+ +`+week, out)
+	require.Contains(t, out, "14 days ahead are covered")
+	code, _, stderr := call(t, "partitions", "maintain", "--side", "consumer")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "permission denied")
+
+	as("consumer_maintainer")
+	require.Equal(t, "open", state(fine(t, "partitions", "maintain", "--side", "consumer", "--dry-run", "-o", "json")))
+	require.Equal(t, "open", state(fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json")), "the floor is raised, and gets a minute to be seen")
+	exec(t, pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '2 minutes'")
+	require.Equal(t, "closed", state(fine(t, "partitions", "status", "--side", "consumer", "-o", "json")))
+	report := decode[claimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "16"))
+	require.Len(t, report.Made, 2)
+	require.Equal(t, week, report.Horizon.UTC().Format(time.DateOnly))
+	require.NotContains(t, fine(t, "partitions", "status", "--side", "consumer"), leaf)
+	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "billing"))
+}
+
+func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
+	pool, leaf, as := newClaims(t)
+	claim := func(at time.Time, outcome string) uuid.UUID {
+		id, first := uuid.New(), outbox.FirstID(at)
+		copy(id[:6], first[:6])
+		id[6] = 0x70 | id[6]&0x0f
+		exec(t, pool, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'Paid', 'shop', '\x00', $2)`, id, outcome)
+		return id
+	}
+	claim(time.Now(), "p")
+	finished(t, pool, time.Now().AddDate(0, 0, -30))
+	wrong := func(want string, args ...string) {
+		t.Helper()
+		code, stdout, stderr := call(t, args...)
+		require.Equal(t, exitWrong, code, stderr)
+		require.Contains(t, stdout, want)
+	}
+	status := []string{"partitions", "status", "--side", "consumer"}
+	as("operator")
+	fine(t, status...) // one day behind is nothing
+	exec(t, pool, "UPDATE onceward.dedup_windows SET floor = floor - interval '29 days'")
+	wrong(`! the floor of class "*" of group billing stands still: the group has finished partition 0 of topic orders up to events of `, status...)
+	finished(t, pool, time.Now())
+	wrong("! floor: group billing, class \"*\", floor ", status...)
+	exec(t, pool, "UPDATE onceward.dedup_windows SET floor = floor + interval '29 days'")
+	fine(t, status...)
+
+	dead := claim(time.Now(), "d")
+	fine(t, status...) // does not look at claims
+	wrong("! dead-claim: group billing, event "+dead.String()+": events were given up and no letter of them stands", "audit")
+	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "stock"))
+	code, stdout, _ := call(t, "audit", "-o", "json")
+	require.Equal(t, exitWrong, code)
+	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event "):])
+
+	exec(t, pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward."+leaf)
+	wrong("! "+leaf+": somebody detached it although its claims are needed: attach it again", status...)
+	exec(t, pool, "CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+	wrong("! default-partition: onceward.processed_events: ", status...)
+	wrong("! default-partition: ", "audit")
+	exec(t, pool, "DROP TABLE onceward.rest")
+	exec(t, pool, "DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.processed_events'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$")
+	wrong("! partitions reach only 0 days ahead; run `outboxctl partitions maintain --side consumer`", status...)
+
+	exec(t, pool, "DROP SCHEMA onceward CASCADE")
+	code, _, stderr := call(t, status...)
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "run `outboxctl migrate up --side consumer`")
+}

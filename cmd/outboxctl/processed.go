@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/outbox"
+)
+
+func processedCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "processed",
+		Usage: "look at what consumer groups did with an event; make a group forget it",
+		Subcommands: []*cli.Command{
+			{
+				Name: "show", Usage: "say what each group did with an event: claims, failed tries, fences, dead letters", ArgsUsage: "KEY",
+				Description: "A claim is kept under the event's own id or, of a late event and of a class that is keyed by arrival, under\n" +
+					"two ids made of it and of the time of arrival. That of a reprocessing replay is kept under the replay's id:\n" +
+					"give it in the place of the event's, namespace:replay-id.",
+				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
+				Action: processedShow,
+			},
+			{
+				Name: "forget", Usage: "remove a group's claim on an event, so that its next delivery applies it again", ArgsUsage: "KEY",
+				Description: "Nothing delivers the event again by itself: `outboxctl replay KEY --reprocess GROUP` does, and makes the\n" +
+					"group apply it once more without anything being forgotten.",
+				Flags: append([]cli.Flag{
+					&cli.StringFlag{Name: "group", Usage: "the consumer group `NAME`"}, reasonFlag(), yesFlag(), outputFlag(),
+				}, dsnFlags()...),
+				Action: processedForget,
+			},
+		},
+	}
+}
+
+// processedReport is the JSON answer of processed show: what the groups have of
+// one event.
+type processedReport struct {
+	Key        string          `json:"key"`
+	EventTime  time.Time       `json:"event_time"`
+	Claims     []claimReport   `json:"claims"`
+	Tries      []tryReport     `json:"failed_tries"`
+	Fences     []fenceReport   `json:"fences"`
+	Letters    []groupLetter   `json:"dead_letters"`
+	Actions    []actionReport  `json:"actions"`
+	Notes      []string        `json:"notes"`
+	otherOwner string          // namespace that has this UUID
+	windows    []windowOfGroup // classes that could have claimed it
+}
+
+type claimReport struct {
+	Group       string          `json:"group"`
+	ID          uuid.UUID       `json:"id"`
+	ByArrival   bool            `json:"by_arrival"` // under an id made of the arrival
+	Outcome     string          `json:"outcome"`
+	EventType   string          `json:"event_type"`
+	ClaimedAt   time.Time       `json:"claimed_at"`
+	Fingerprint string          `json:"fingerprint"`
+	Result      json.RawMessage `json:"result,omitempty"`
+}
+
+type tryReport struct {
+	Group     string `json:"group"`
+	Attempts  int32  `json:"attempts"`
+	LastError string `json:"last_error"`
+}
+
+// windowOfGroup is one class of a group.
+type windowOfGroup struct {
+	group, class string
+	window       time.Duration
+	floor        time.Time
+}
+
+func processedShow(c *cli.Context) error {
+	key, err := readOneKey(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report, err := readProcessed(c.Context, pool, key, c.String("group"))
+	if err != nil {
+		return fmt.Errorf("processed show %s: %w", key, explain(err, migrations.Consumer))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if report.empty() {
+		return errWrong
+	}
+	return nil
+}
+
+// database is what reading needs of a connection, a pool or a transaction.
+type database interface {
+	consumerdb.DBTX
+	partition.Querier
+}
+
+// readProcessed reads what one group, or all groups, have of an event.
+func readProcessed(ctx context.Context, db database, key outbox.Key, group string) (*processedReport, error) {
+	q := consumerdb.New(db)
+	r := &processedReport{
+		Key: key.String(), EventTime: key.Time(), Claims: []claimReport{}, Tries: []tryReport{}, Fences: []fenceReport{},
+		Letters: []groupLetter{}, Notes: []string{},
+	}
+	ids, err := r.candidates(ctx, db, key.UUID(), group)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.readClaims(ctx, q, ids, key, group); err != nil {
+		return nil, err
+	}
+	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.UUID()}, ConsumerGroup: group})
+	for _, v := range tries {
+		r.Tries = append(r.Tries, tryReport{Group: v.ConsumerGroup, Attempts: v.Attempts, LastError: v.LastError})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r.Fences, err = fencesOf(ctx, q, key, group, ""); err != nil {
+		return nil, err
+	}
+	targets := []string{key.String()}
+	s := letterSelection{selection: selection{keys: []outbox.Key{key}}, group: group}
+	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
+	for _, v := range letters {
+		if l := newGroupLetter(v); l.Key == r.Key {
+			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.note()
+	r.Actions, err = actionsOn(ctx, q, group, targets)
+	return r, err
+}
+
+// candidates are the ids under which the event can be claimed: its own, and
+// those of every arrival that has a partition, for the windows that groups have.
+func (r *processedReport) candidates(ctx context.Context, db database, id uuid.UUID, group string) ([]uuid.UUID, error) {
+	rows, err := consumerdb.New(db).ListWindows(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	days, err := partition.List(ctx, db, processedTable)
+	if err != nil {
+		return nil, err
+	}
+	ids := []uuid.UUID{id}
+	first, last, ok := partition.Extent(days)
+	var done []time.Duration
+	for _, v := range rows {
+		w := windowOfGroup{group: v.ConsumerGroup, class: v.Class, window: time.Duration(v.WindowMs) * time.Millisecond, floor: v.Floor}
+		r.windows = append(r.windows, w)
+		if ok && !slices.Contains(done, w.window) {
+			done = append(done, w.window)
+			ids = append(ids, arrivals(id, w.window, first, last.AddDate(0, 0, 1))...)
+		}
+	}
+	return ids, nil
+}
+
+const processedTable = "onceward.processed_events"
+
+// arrivals returns the ids of all buckets from that of first to that of last. It
+// is pure.
+func arrivals(id uuid.UUID, window time.Duration, first, last time.Time) (ids []uuid.UUID) {
+	for at := first; window >= time.Millisecond && at.Before(last.Add(window)); at = at.Add(window) {
+		ids = append(ids, consumer.ArrivalIDs(id, window, at)[0])
+	}
+	return ids
+}
+
+// maxIDs bounds a statement.
+const maxIDs = 10_000
+
+func (r *processedReport) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key outbox.Key, group string) error {
+	for part := range slices.Chunk(ids, maxIDs) {
+		rows, err := q.ClaimsUnder(ctx, consumerdb.ClaimsUnderParams{Ids: part, ConsumerGroup: group})
+		if err != nil {
+			return err
+		}
+		for _, v := range rows {
+			if v.Namespace != key.Namespace() {
+				r.otherOwner = v.Namespace
+				continue
+			}
+			r.Claims = append(r.Claims, claimReport{
+				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.UUID(), Outcome: outcome(v.Outcome), EventType: v.EventType,
+				ClaimedAt: v.ProcessedAt.UTC(), Fingerprint: hex.EncodeToString(v.Fingerprint), Result: v.Result,
+			})
+		}
+	}
+	return nil
+}
+
+// note says what the absence of a claim is worth. Failed tries and fences of a
+// UUID that belongs to another namespace are that one's.
+func (r *processedReport) note() {
+	if r.otherOwner != "" {
+		r.Tries, r.Fences = []tryReport{}, []fenceReport{}
+		r.Notes = append(r.Notes, "this UUID belongs to namespace "+r.otherOwner)
+	}
+	for _, w := range r.windows {
+		claimed := slices.ContainsFunc(r.Claims, func(v claimReport) bool { return v.Group == w.group })
+		if !claimed && r.EventTime.Before(w.floor) {
+			r.Notes = append(r.Notes, fmt.Sprintf("group %s class %s: the event is below its floor %s: a claim that there was may be gone", w.group, w.class, stamp(&w.floor)))
+		}
+	}
+}
+
+// empty tells that no group has anything of the event.
+func (r *processedReport) empty() bool {
+	return len(r.Claims)+len(r.Tries)+len(r.Fences)+len(r.Letters) == 0
+}
+
+func (r *processedReport) print(p *page) {
+	p.pairs([2]string{"key", r.Key}, [2]string{"event time", stamp(&r.EventTime)})
+	if r.empty() {
+		p.line("\nno consumer group has anything of it")
+	}
+	var claims, tries, letters [][]string
+	for _, v := range r.Claims {
+		under := v.ID.String()
+		if v.ByArrival {
+			under += ", by arrival"
+		}
+		claims = append(claims, []string{
+			v.Group, v.Outcome, stamp(&v.ClaimedAt), under, printable([]byte(v.EventType), previewBytes), v.Fingerprint,
+			printable([]byte(orDash(string(v.Result))), previewBytes),
+		})
+	}
+	for _, v := range r.Tries {
+		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), printable([]byte(v.LastError), previewBytes)})
+	}
+	for _, v := range r.Letters {
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Cause + ": " + printable([]byte(v.Error), previewBytes)})
+	}
+	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claims)
+	p.table([]string{"group", "failed tries", "last error"}, tries)
+	printFences(p, r.Fences)
+	p.table([]string{"dead letter of", "state", "record", "attempts", "why"}, letters)
+	printActions(p, r.Actions)
+	for i, note := range r.Notes {
+		if i == 0 {
+			p.line("")
+		}
+		p.line("%s", note)
+	}
+}

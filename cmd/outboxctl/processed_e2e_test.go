@@ -1,0 +1,148 @@
+//go:build e2e
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/outbox"
+)
+
+const (
+	insertClaim = `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
+		VALUES ($1, $2, 'OrderPaid', 'orders', '\x00ff', $3, '{"quote": 1}')`
+	insertWindow = `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor) VALUES ($1, $2, $3::interval, $4)`
+	insertFence  = `INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until)
+		VALUES ($1, $2, $3, 'worker-1', clock_timestamp() + $4::interval, '\x00ff', clock_timestamp() + $5::interval)`
+)
+
+// late returns a key of the namespace orders with an event time.
+func late(t *testing.T, at time.Time) outbox.Key {
+	t.Helper()
+	key, err := outbox.DeriveKey("orders", at, "invoice", uuid.NewString())
+	require.NoError(t, err)
+	return key
+}
+
+func (d *desk) claim(id uuid.UUID, group, outcome string) {
+	d.t.Helper()
+	exec(d.t, d.pool, insertClaim, id, group, outcome)
+}
+
+func (d *desk) fence(key outbox.Key, name, lease, provider string) {
+	d.t.Helper()
+	exec(d.t, d.pool, insertFence, key.UUID(), "billing", name, lease, provider)
+}
+
+func TestProcessedShow(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		require.Contains(t, wrong(t, "processed", "show", key.String()), "no consumer group has anything of it")
+		d.claim(key.UUID(), "billing", "p")
+		d.claim(key.UUID(), "mail", "d")
+		at := d.keep("mail", "orders.order", "handler", &key)
+		exec(t, d.pool, `INSERT INTO onceward.attempts (event_id, consumer_group, attempts, last_error, expires_at) VALUES ($1, 'mail', 20, 'mailbox full', now())`, key.UUID())
+		d.fence(key, "charge", "1 minute", "1 day")
+		out := fine(t, "processed", "show", key.String())
+		require.Regexp(t, `billing +processed +\S+ \S+ +`+key.UUID().String()+` +OrderPaid +00ff +\{"quote": 1\}`, out)
+		require.Regexp(t, `mail +dead`, out)
+		require.Regexp(t, `mail +20 +mailbox full`, out)
+		require.Regexp(t, `billing +charge +live +1 `, out)
+		require.Regexp(t, `mail +open +`+at.String(), out)
+		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "--group", "billing", "-o", "json"))
+		require.Len(t, got.Claims, 1)
+		require.Equal(t, "00ff", got.Claims[0].Fingerprint)
+		require.JSONEq(t, `{"quote": 1}`, string(got.Claims[0].Result))
+		require.Empty(t, got.Letters)
+		require.Contains(t, wrong(t, "processed", "show", "billing:"+key.UUID().String()), "this UUID belongs to namespace orders")
+	})
+}
+
+// A late event is claimed by arrival, in the buckets of its class; claims of
+// the first and the last partition are found, and of every window.
+func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		now := time.Now()
+		key := late(t, now.AddDate(0, -6, 0))
+		exec(t, d.pool, insertWindow, "billing", "*", "3 hours", now)
+		exec(t, d.pool, insertWindow, "mail", "Order*", "1 day", now)
+		require.Contains(t, wrong(t, "processed", "show", key.String()), "group billing class *: the event is below its floor")
+		for _, at := range []time.Time{now.AddDate(0, 0, -7), now, now.AddDate(0, 0, 14)} {
+			d.claim(consumer.ArrivalIDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
+		}
+		pair := consumer.ArrivalIDs(key.UUID(), 24*time.Hour, now)
+		d.claim(pair[0], "mail", "p")
+		d.claim(pair[1], "mail", "p")
+		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json"))
+		require.Len(t, got.Claims, 5)
+		for _, v := range got.Claims {
+			require.True(t, v.ByArrival)
+		}
+		require.Empty(t, got.Notes)
+		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
+		require.Contains(t, out, "group mail has forgotten "+key.String())
+		require.Contains(t, out, "a plain copy is judged late or a replay")
+		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
+	})
+}
+
+func TestProcessedForget(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		forget := func(more ...string) []string {
+			return append([]string{"processed", "forget", key.String(), "--group", "billing", "--reason", "applied to the wrong account"}, more...)
+		}
+		require.Contains(t, wrong(t, forget("--yes")...), "group billing has no claim on "+key.String())
+		d.claim(key.UUID(), "billing", "p")
+		d.claim(key.UUID(), "mail", "p")
+		exec(t, d.pool, `INSERT INTO onceward.attempts (event_id, consumer_group, attempts, last_error, expires_at) SELECT $1, unnest('{billing,mail}'::text[]), 3, 'x', now()`, key.UUID())
+		d.fence(key, "charge", "1 minute", "1 day")
+		code, _, stderr := call(t, forget("--yes")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "`outboxctl fences reconcile "+key.String()+" --group billing --name charge`")
+		exec(t, d.pool, "UPDATE onceward.fences SET status = 'COMPLETE', completed_at = now()")
+		code, _, stderr = call(t, forget()...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would forget that group billing has claimed "+key.String()+" (processed, ")
+		left := func() []string {
+			return column[string](d, "SELECT consumer_group FROM onceward.processed_events UNION ALL SELECT 'try ' || consumer_group FROM onceward.attempts ORDER BY 1")
+		}
+		require.Equal(t, []string{"billing", "mail", "try billing", "try mail"}, left())
+
+		got := decode[forgetReport](t, fine(t, forget("--yes", "-o", "json")...))
+		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
+		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --reprocess billing`")
+		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
+		require.Equal(t, []string{"mail", "try mail"}, left())
+		require.Equal(t, []string{"processed forget billing " + key.String() + " applied to the wrong account " + d.operator}, d.actions())
+		require.Contains(t, wrong(t, forget("--yes")...), "nothing was forgotten")
+	})
+}
+
+// The database itself refuses to forget while a fence is PENDING, for one that
+// begins after the look.
+func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		d.claim(key.UUID(), "billing", "p")
+		found, err := readProcessed(t.Context(), d.pool, key, "billing")
+		require.NoError(t, err)
+		require.NoError(t, found.forgettable())
+		d.fence(key, "charge", "-1 minute", "1 day")
+		ids, err := found.forget(t.Context(), d.pool, key, "billing", "r")
+		require.ErrorContains(t, err, "or a fence of it has begun")
+		require.Empty(t, ids)
+		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)
+		require.Empty(t, d.actions())
+	})
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+)
+
+func windowsCommand() *cli.Command {
+	write := func(more ...cli.Flag) []cli.Flag {
+		return append(append(more, reasonFlag(), yesFlag(), outputFlag()), dsnFlags()...)
+	}
+	class := func(usage string) cli.Flag { return &cli.StringFlag{Name: "class", Usage: usage} }
+	return &cli.Command{
+		Name:  "windows",
+		Usage: "look at the deduplication windows of consumer groups; size them, adopt new groups, retire old ones",
+		Description: "A class is a pattern of event types of one group: an event type, or the beginning of one followed by *. Its\n" +
+			"floor is the event time below which claims may be gone. It follows what the group has finished, never the\n" +
+			"clock alone, and is never lowered.",
+		Subcommands: []*cli.Command{
+			{
+				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still",
+				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
+				Action: windowsList,
+			},
+			{
+				Name: "set", Usage: "change the window or the policies of a class", ArgsUsage: "GROUP CLASS",
+				Description: "Retention goes by it from its next run on. The program's configuration wins at its next start: change it too.",
+				Flags: write(
+					&cli.StringFlag{Name: "window", Usage: "the new `WINDOW`, e.g. 7d, 36h or 15m"},
+					&cli.StringFlag{Name: "late", Usage: "`POLICY` for late events: process or dead-letter"},
+					&cli.StringFlag{Name: "replay", Usage: "`POLICY` for replays from below the floor: dead-letter or process"},
+				),
+				Action: windowsSet,
+			},
+			{
+				Name: "adopt", Usage: "let a new group claim the events of an old topic as its own", ArgsUsage: "GROUP",
+				Description: "It makes the daily partitions back to --from and puts the group's floor there; groups that are there judge by\n" +
+					"their own floors, as before. Without it a new group applies the backlog as late events. Give the classes of\n" +
+					"the program's configuration. It needs the role consumer_maintainer.",
+				Flags: write(
+					&cli.StringFlag{Name: "from", Usage: "event `TIME` of the oldest event to claim: 2026-11-21T12:00:00Z, or a day, in UTC"},
+					&cli.StringSliceFlag{Name: "class", Usage: "`PATTERN` of a class; without it those that are registered, or \"*\""},
+					&cli.StringFlag{Name: "window", Usage: "`WINDOW` of classes that are not registered yet, e.g. 7d", Value: "7d"},
+				),
+				Action: windowsAdopt,
+			},
+			{
+				Name: "retire", Usage: "let a group, a class or a topic that is not used any more hold nothing back", ArgsUsage: "GROUP",
+				Description: "A retired class keeps no partition. A start of the program registers it again, with a floor above what was\n" +
+					"dropped meanwhile. With --topic the group is told to forget its place in a topic that it does not read any\n" +
+					"more, which holds its stream time back.",
+				Flags: write(
+					class("only the class `PATTERN`"),
+					&cli.StringFlag{Name: "topic", Usage: "not the group: its marks of `TOPIC`; \"\" is what it receives from no topic"},
+				),
+				Action: windowsRetire,
+			},
+			{
+				Name: "advise", Usage: "compare the windows with the age of the duplicates that were seen; exit code 3 when one is too small",
+				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
+				Action: windowsAdvise,
+			},
+		},
+	}
+}
+
+// Bounds of a window, as of consumer.Class.
+const (
+	minWindow = time.Minute
+	maxWindow = 3660 * 24 * time.Hour
+)
+
+const day = 24 * time.Hour
+
+// readWindow reads a duration that may be in days.
+func readWindow(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		var n int64
+		if n, err = strconv.ParseInt(days, 10, 32); err == nil {
+			d = time.Duration(n) * day
+		}
+	}
+	if err != nil || d < minWindow || d > maxWindow || d%time.Millisecond != 0 {
+		return 0, usage("--window %q: want a length such as 7d, 36h or 15m, from 1m to 3660d in whole milliseconds", text)
+	}
+	return d, nil
+}
+
+// lengthText writes a duration as readWindow reads it.
+func lengthText(d time.Duration) string {
+	if d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}

@@ -1,0 +1,183 @@
+//go:build e2e
+
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/migrations"
+)
+
+// mark says how far a group has got in a topic partition.
+func (d *desk) mark(group, topic string, part int, finished any, saved string) {
+	d.t.Helper()
+	exec(d.t, d.pool, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time, updated_at)
+		VALUES ($1, $2, $3, 0, 9, $4, now() - $5::interval)`, group, topic, part, finished, saved)
+}
+
+// daysAgo is the start of a UTC day.
+func daysAgo(n int) time.Time { return partition.Day(time.Now()).AddDate(0, 0, -n) }
+
+func TestWindowsList(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		require.Contains(t, fine(t, "windows", "list"), "none\n")
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		exec(t, d.pool, insertWindow, "billing", "Pay*", "1 day", daysAgo(5))
+		exec(t, d.pool, insertWindow, "mail", "*", "1 day", daysAgo(6))
+		d.mark("billing", "orders.order", 0, time.Now(), "1 second")
+		d.mark("billing", "orders.order", 1, daysAgo(4), "3 days")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = 'mail'")
+		got := decode[windowsReport](t, fine(t, "windows", "list", "-o", "json"))
+		require.Len(t, got.Windows, 3)
+		all, pay := got.Windows[0], got.Windows[1]
+		require.Equal(t, "7d", all.Window)
+		require.Equal(t, "orders.order/1", all.Slowest)
+		require.True(t, daysAgo(4).Equal(*all.StreamTime))
+		require.Equal(t, "Pay*", pay.Class)
+		require.Contains(t, pay.Why, "partition 1 of topic orders.order up to events of "+daysAgo(4).Format(time.RFC3339)+" only")
+		require.False(t, pay.Wrong, "the table does not grow")
+		require.True(t, daysAgo(7).Equal(*got.OldestPartition))
+		out := fine(t, "windows", "list", "--group", "mail")
+		require.Regexp(t, `mail +\* +1d +process, dead-letter .* retired`, out)
+		require.NotContains(t, out, "billing")
+
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '3 days'")
+		d.claim(newKey(t, "orders").UUID(), "billing", "p")
+		out = wrong(t, "windows", "list")
+		require.Regexp(t, `billing +Pay\* .* stands still`, out)
+		require.Contains(t, out, "! billing Pay*: the group has finished partition 1 of topic orders.order")
+	})
+}
+
+func TestWindowsSet(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		now := func() string {
+			return column[string](d, "SELECT concat_ws(' ', time_window, late, replay, floor = $1) FROM onceward.dedup_windows", daysAgo(7))[0]
+		}
+		set := []string{"windows", "set", "billing", "*", "--window", "14d", "--late", "dead-letter", "--reason", "advised"}
+		code, _, stderr := call(t, set...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would set window 14d, late dead-letter of class * of group billing")
+		out := fine(t, append(set, "--yes")...)
+		require.Contains(t, out, "group billing class *: window 14d, late dead-letter")
+		require.Contains(t, out, "the program's configuration wins at its next start")
+		require.Equal(t, "336:00:00 dead-letter dead-letter t", now(), "the floor is as it was")
+		got := decode[windowChange](t, fine(t, "windows", "set", "billing", "*", "--replay", "process", "--reason", "r", "--yes", "-o", "json"))
+		require.Equal(t, []string{"replay process"}, got.Changed)
+		require.Equal(t, "336:00:00 dead-letter process t", now())
+		require.Equal(t, []string{"windows set billing *: window 14d, late dead-letter advised " + d.operator, "windows set billing *: replay process r " + d.operator}, d.actions())
+		code, _, stderr = call(t, "windows", "set", "billing", "Pay*", "--window", "1d", "--reason", "r", "--yes")
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "no such class in use; `outboxctl windows list` shows what there is")
+		require.Len(t, d.actions(), 2)
+	})
+}
+
+func TestWindowsRetire(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		exec(t, d.pool, insertWindow, "billing", "Pay*", "7 days", daysAgo(7))
+		exec(t, d.pool, insertWindow, "mail", "*", "7 days", daysAgo(7))
+		d.mark("billing", "orders.order", 0, time.Now(), "1 second")
+		d.mark("billing", "orders.old", 0, daysAgo(9), "9 days")
+		d.mark("billing", "orders.old", 1, nil, "9 days")
+		retire := func(more ...string) []string {
+			return append([]string{"windows", "retire", "billing", "--reason", "gone", "--yes"}, more...)
+		}
+		code, _, stderr := call(t, retire()...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "group billing runs: it saved its progress in orders.order/0 1s ago; stop it")
+		code, _, stderr = call(t, retire("--topic", "orders.order")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "group billing runs")
+		code, _, stderr = call(t, retire("--topic", "orders.new")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, `group billing has no marks of topic "orders.new"`)
+		require.Empty(t, d.actions())
+
+		require.Contains(t, fine(t, retire("--topic", "orders.old")...), `marks of 2 partitions of topic "orders.old" removed`)
+		require.Equal(t, []string{"orders.order"}, column[string](d, "SELECT topic FROM onceward.progress"))
+		retired := func() []string {
+			return column[string](d, "SELECT consumer_group || ' ' || class FROM onceward.dedup_windows WHERE retired_at IS NOT NULL ORDER BY 1")
+		}
+		require.Contains(t, fine(t, retire("--class", "Pay*")...), "group billing class Pay*: 1 classes retired")
+		require.Equal(t, []string{"billing Pay*"}, retired())
+		exec(t, d.pool, "UPDATE onceward.progress SET updated_at = now() - interval '2 minutes'")
+		out := fine(t, retire()...)
+		require.Contains(t, out, "group billing: 1 classes retired")
+		require.Contains(t, out, "registers them again, with floors above what was dropped meanwhile")
+		require.Equal(t, []string{"billing *", "billing Pay*"}, retired())
+		require.Equal(t, []string{
+			"windows retire --topic billing orders.old gone " + d.operator, "windows retire billing Pay* gone " + d.operator, "windows retire billing * gone " + d.operator,
+		}, d.actions())
+		code, _, stderr = call(t, retire()...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "no such class in use")
+	})
+}
+
+// Partitions are the owner's: a maintainer adopts, an operator is told so.
+func TestWindowsAdopt(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		from := daysAgo(30)
+		adopt := []string{"windows", "adopt", "reports", "--from", from.Format(time.DateOnly), "--class", "Pay*", "--class", "*", "--window", "3d", "--reason", "new dashboard"}
+		code, _, stderr := call(t, adopt...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "this would let the new group reports (classes Pay*, *) claim events from "+from.Format(time.DateOnly)+" on, and make 23 partitions for it")
+		code, _, stderr = call(t, append(adopt, "--yes")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "connect as a member of the role consumer_maintainer")
+
+		maintainer := strings.TrimPrefix(strings.TrimSuffix(d.operator, string(migrations.RoleOperator)), "login-") + string(migrations.RoleConsumerMaintainer)
+		loginAs(t, d.pool, d.pool.Config().ConnString(), maintainer)
+		out := fine(t, append(adopt, "--yes")...)
+		require.Contains(t, out, "group reports class Pay*: floor "+from.Format(time.RFC3339))
+		require.Contains(t, out, "made 23 partitions: processed_events_"+from.Format("20060102"))
+		require.Contains(t, out, "start the group at the oldest offset")
+		require.Equal(t, []string{"* 72:00:00 t", "Pay* 72:00:00 t"}, column[string](d, "SELECT concat_ws(' ', class, time_window, floor = $1) FROM onceward.dedup_windows ORDER BY 1", from))
+		require.Contains(t, d.actions(), "windows adopt reports Pay* new dashboard login-"+maintainer)
+
+		d.claim(newKey(t, "orders").UUID(), "reports", "p")
+		code, _, stderr = call(t, append(adopt, "--yes")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "the group is not new: it has claims; to make it apply old events again, replay them: `outboxctl replay --reprocess reports`")
+		code, _, stderr = call(t, "windows", "adopt", "other", "--from", "2019-01-01", "--reason", "r", "--yes")
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "want a time of the last 366 days")
+	})
+}
+
+func TestWindowsAdvise(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		require.Contains(t, fine(t, "windows", "advise"), "no group has registered a window")
+		exec(t, d.pool, insertWindow, "billing", "*", "1 day", daysAgo(1))
+		exec(t, d.pool, insertWindow, "mail", "*", "1 day", daysAgo(1))
+		require.Contains(t, fine(t, "windows", "advise"), "no duplicate seen yet")
+		exec(t, d.pool, `INSERT INTO onceward.redeliveries (consumer_group, event_type, age_log2, seen, oldest) VALUES
+			('billing', 'OrderPaid', 3, 100, '15 seconds'), ('billing', 'OrderPaid', 15, 1, '13 hours'), ('mail', 'OrderPaid', 3, 1, '9 seconds')`)
+		out := wrong(t, "windows", "advise")
+		require.Regexp(t, `billing +\* +1d +101 +13h +OrderPaid +too small +16s: 100, 18h12m16s: 1`, out)
+		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d, in the program's configuration")
+		require.Regexp(t, `mail +\* +1d +1 +9s +OrderPaid +enough`, out)
+		got := decode[adviceReport](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
+		require.Len(t, got.Windows, 1)
+		require.Equal(t, []ageReport{{"16s", 1}}, got.Windows[0].Ages)
+
+		key := late(t, time.Now().Add(-50*time.Hour))
+		d.keep("mail", "t", "replay", &key)
+		d.keep("mail", "t", "handler", &key)
+		d.keep("mail", "t", "replay", nil)
+		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 50h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
+	})
+}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// windowsReport is the JSON answer of windows list.
+type windowsReport struct {
+	Windows         []windowReport `json:"windows"`
+	OldestPartition *time.Time     `json:"oldest_partition"`
+	Horizon         *time.Time     `json:"horizon"` // claims before it may be gone, but for groups that were adopted
+}
+
+type windowReport struct {
+	Group      string     `json:"group"`
+	Class      string     `json:"class"`
+	Window     string     `json:"window"`
+	Late       string     `json:"late"`
+	Replay     string     `json:"replay"`
+	Keyed      string     `json:"keyed"`
+	Floor      time.Time  `json:"floor"`
+	Next       time.Time  `json:"next_floor"`    // where retention may raise it
+	Behind     string     `json:"behind"`        // by how much that is behind the clock minus the window
+	StreamTime *time.Time `json:"stream_time"`   // up to where the group has finished all it reads
+	Slowest    string     `json:"slowest"`       // the topic partition that says so
+	Why        string     `json:"held_back_by"`  // empty: nothing
+	Wrong      bool       `json:"stands_still"`  // while the table grows
+	Registered time.Time  `json:"registered_at"` //
+	Retired    *time.Time `json:"retired_at"`    //
+}
+
+func windowsList(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if c.Args().Present() {
+		return usage("%s takes no argument, got %q; to name a group: --group", c.Command.HelpName, c.Args().First())
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	report, err := readWindows(c.Context, pool, c.String("group"))
+	if err != nil {
+		return fmt.Errorf("windows list: %w", explain(err, migrations.Consumer))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	for _, w := range report.Windows {
+		if w.Wrong {
+			return errWrong
+		}
+	}
+	return nil
+}
+
+// readWindows asks retention what it would do, which needs no right but to read.
+func readWindows(ctx context.Context, pool *pgxpool.Pool, group string) (*windowsReport, error) {
+	q := consumerdb.New(pool)
+	rows, err := q.ListWindows(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+	marks, err := q.SlowestMarks(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var plan consumer.MaintainReport
+	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
+		plan, err = consumer.Maintain(ctx, conn.Conn(), consumer.MaintainConfig{DryRun: true})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	report := &windowsReport{Windows: []windowReport{}}
+	if len(plan.Leaves) > 0 {
+		report.OldestPartition = &plan.Leaves[0].From
+	}
+	if !plan.Horizon.IsZero() {
+		report.Horizon = &plan.Horizon
+	}
+	for _, v := range rows {
+		w := windowReport{
+			Group: v.ConsumerGroup, Class: v.Class, Window: lengthText(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
+			Floor: v.Floor.UTC(), Next: v.Floor.UTC(), Registered: v.RegisteredAt.UTC(), Retired: v.RetiredAt,
+		}
+		for _, f := range plan.Floors {
+			if f.Group == v.ConsumerGroup && f.Class == v.Class {
+				w.Next, w.Behind, w.Why, w.Wrong = f.After.UTC(), lengthText(f.Behind), f.Why, f.Wrong
+			}
+		}
+		for _, m := range marks {
+			if m.ConsumerGroup == v.ConsumerGroup {
+				w.StreamTime, w.Slowest = m.FinishedTime, fmt.Sprintf("%s/%d", m.Topic, m.KafkaPartition)
+			}
+		}
+		report.Windows = append(report.Windows, w)
+	}
+	return report, nil
+}
+
+func (r *windowsReport) print(p *page) {
+	if len(r.Windows) == 0 {
+		p.line("none")
+	}
+	var rows [][]string
+	for _, w := range r.Windows {
+		policies := w.Late + ", " + w.Replay
+		if w.Keyed == string(consumer.ByArrival) {
+			policies = "keyed by arrival"
+		}
+		state := "behind " + w.Behind
+		switch {
+		case w.Retired != nil:
+			state = "retired"
+		case w.Wrong:
+			state = "stands still"
+		case w.Behind == "0s":
+			state = "up to date"
+		}
+		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, stamp(w.StreamTime), orDash(w.Slowest)})
+	}
+	p.table([]string{"group", "class", "window", "late, replay", "floor", "state", "stream time", "of"}, rows)
+	if r.OldestPartition != nil {
+		p.line("\nthe oldest partition is that of %s", r.OldestPartition.UTC().Format(time.DateOnly))
+	}
+	for _, w := range r.Windows {
+		mark := ""
+		if w.Wrong {
+			mark = "! "
+		}
+		if w.Why != "" {
+			p.line("%s%s %s: %s", mark, w.Group, w.Class, w.Why)
+		}
+	}
+}
+
+// errNoClass: nothing was found that the command could change.
+var errNoClass = errors.New("no such class in use; `outboxctl windows list` shows what there is")

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// restedFor is for how long a group must not have saved progress before it, or
+// its place in a topic, is given up: one that runs saves it every few seconds
+// while it has something to do.
+const restedFor = time.Minute
+
+func windowsRetire(c *cli.Context) error {
+	change, err := readRetire(c)
+	if err != nil {
+		return err
+	}
+	pool, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	if change.Topic != nil {
+		err = forgetTopic(c, pool, change)
+	} else {
+		err = retireClasses(c, pool, change)
+	}
+	if err != nil {
+		return err
+	}
+	return answer(c, change, change.print)
+}
+
+// readRetire checks what needs no server.
+func readRetire(c *cli.Context) (*windowChange, error) {
+	if err := checkOutput(c); err != nil {
+		return nil, err
+	}
+	if c.NArg() != 1 {
+		return nil, usage("%s takes one GROUP, got %d arguments", c.Command.HelpName, c.NArg())
+	}
+	if c.IsSet("class") && c.IsSet("topic") {
+		return nil, usage("%s: --class and --topic: give one of them", c.Command.HelpName)
+	}
+	change := &windowChange{Group: c.Args().First(), Class: c.String("class"), Notes: []string{}}
+	if c.IsSet("topic") {
+		topic := c.String("topic")
+		change.Topic = &topic
+	}
+	var err error
+	change.Reason, err = readReason(c)
+	return change, err
+}
+
+func retireClasses(c *cli.Context, pool *pgxpool.Pool, change *windowChange) error {
+	q := consumerdb.New(pool)
+	if change.Class == "" {
+		if _, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group}); err != nil {
+			return err
+		}
+	}
+	if err := confirm(c, fmt.Sprintf("retire group %s%s: retention drops claims that only it still needs", change.Group, ofClass(change.Class))); err != nil {
+		return err
+	}
+	n, err := q.RetireWindows(c.Context, consumerdb.RetireWindowsParams{ConsumerGroup: change.Group, Class: change.Class, Reason: change.Reason})
+	if err == nil && n == 0 {
+		err = errNoClass
+	}
+	if err != nil {
+		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
+	}
+	change.Changed = []string{fmt.Sprintf("%d classes retired", n)}
+	change.Notes = []string{"a start of the program that has them in its configuration registers them again, with floors above what was dropped meanwhile"}
+	return nil
+}
+
+func forgetTopic(c *cli.Context, pool *pgxpool.Pool, change *windowChange) error {
+	q := consumerdb.New(pool)
+	last, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group, OneTopic: true, Topic: *change.Topic})
+	if err != nil {
+		return err
+	}
+	if last == nil {
+		return fmt.Errorf("group %s has no marks of topic %q; `outboxctl windows list` shows what holds its stream time back", change.Group, *change.Topic)
+	}
+	if err := confirm(c, fmt.Sprintf("forget how far group %s has got in topic %q; should it read the topic again, events below its floor count as late", change.Group, *change.Topic)); err != nil {
+		return err
+	}
+	n, err := q.ForgetTopic(c.Context, consumerdb.ForgetTopicParams{ConsumerGroup: change.Group, Topic: *change.Topic, SavedUntil: *last, Reason: change.Reason})
+	if err != nil {
+		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
+	}
+	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q removed", n, *change.Topic)}
+	return nil
+}
+
+// rested refuses while the group saves progress of what is to be given up. It
+// returns when it did so last; nil: never.
+func rested(c *cli.Context, q *consumerdb.Queries, what consumerdb.MarksOfGroupParams) (last *time.Time, err error) {
+	rows, err := q.MarksOfGroup(c.Context, what)
+	if err != nil {
+		return nil, fmt.Errorf("read the group's progress: %w", explain(err, migrations.Consumer))
+	}
+	for i, v := range rows {
+		if ago := time.Duration(v.SecondsAgo * float64(time.Second)); ago < restedFor {
+			return nil, fmt.Errorf("group %s runs: it saved its progress in %s/%d %s ago; stop it, and try again a minute later",
+				what.ConsumerGroup, v.Topic, v.KafkaPartition, ago.Round(time.Second))
+		}
+		if last == nil || v.UpdatedAt.After(*last) {
+			last = &rows[i].UpdatedAt
+		}
+	}
+	return last, nil
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
+	t.Setenv(dsnVariable, "")
+	for call1, want := range map[string]string{
+		"processed":                   "want one of show, forget",
+		"processed show":              "processed show takes one KEY, got 0",
+		"processed forget " + someKey: "--group is missing",
+		"processed forget " + someKey + " --group g":  "--reason is missing",
+		"processed show " + someKey:                   "no database; give --dsn",
+		"fences":                                      "want one of list, show, reconcile, release",
+		"fences list " + someKey:                      "outboxctl fences show KEY",
+		"fences list --limit 0":                       "--limit 0: want 1 to 100000",
+		"fences list --all --stale":                   "--all goes without --stale and --expired",
+		"fences show":                                 "fences show takes one KEY, got 0",
+		"fences reconcile " + someKey + " --reason r": "give one of --made and --not-made",
+		"fences reconcile " + someKey + " --made --not-made --reason r":      "give one of --made and --not-made",
+		"fences reconcile " + someKey + " --not-made --result {} --reason r": "--result and --type go with --made",
+		"fences reconcile " + someKey + " --made --result ch_1 --reason r":   `--result "ch_1": want JSON`,
+		"fences reconcile " + someKey + " --made":                            "--reason is missing",
+		"fences release " + someKey + " --reason r":                          "no database; give --dsn",
+		"windows":                                               "want one of list, set, adopt, retire, advise",
+		"windows list billing":                                  `takes no argument, got "billing"; to name a group: --group`,
+		"windows advise billing":                                `takes no argument, got "billing"; to name a group: --group`,
+		"windows list --output no":                              `--output "no"`,
+		"windows set billing":                                   "takes GROUP and CLASS, got 1 arguments",
+		"windows set billing * --reason r":                      "say what to change: --window, --late or --replay",
+		"windows set billing * --window 30s":                    `--window "30s": want a length such as 7d`,
+		"windows set billing * --window 4000d":                  "from 1m to 3660d",
+		"windows set billing * --window week":                   `--window "week"`,
+		"windows set billing * --window 1m1us":                  "in whole milliseconds",
+		"windows set billing * --late park":                     `--late "park": want process or dead-letter`,
+		"windows set billing * --replay park":                   `--replay "park": want dead-letter or process`,
+		"windows set billing * --window 7d":                     "--reason is missing",
+		"windows adopt":                                         "takes one GROUP, got 0",
+		"windows adopt reports":                                 "--from is missing",
+		"windows adopt reports --from noon":                     `--from "noon": want a time such as`,
+		"windows adopt reports --from 2026-11-01 --window x":    `--window "x"`,
+		"windows adopt reports --from 2026-11-01":               "--reason is missing",
+		"windows retire":                                        "takes one GROUP, got 0",
+		"windows retire billing --class * --topic t --reason r": "--class and --topic: give one of them",
+		"windows retire billing":                                "--reason is missing",
+		"windows retire billing --reason r":                     "no database; give --dsn",
+	} {
+		t.Run(call1, func(t *testing.T) {
+			code, stdout, stderr := call(t, strings.Fields(call1)...)
+			require.Equal(t, exitUsage, code, stderr)
+			require.Contains(t, stderr, want)
+			require.Empty(t, stdout)
+		})
+	}
+}
+
+func TestLengths(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"7d": 7 * day, "36h": 36 * time.Hour, "15m": 15 * time.Minute, "1h30m": 90 * time.Minute, "1m30s": 90 * time.Second, "1d": day, "3660d": maxWindow, "10h10m": 610 * time.Minute, "20m": 20 * time.Minute,
+	} {
+		got, err := readWindow(text)
+		require.NoError(t, err, text)
+		require.Equal(t, want, got)
+		require.Equal(t, text, lengthText(got))
+	}
+	require.Equal(t, "2d", lengthText(48*time.Hour))
+	require.Equal(t, "0s", lengthText(0))
+	require.Equal(t, "1m0.5s", lengthText(time.Minute+500*time.Millisecond))
+}
+
+func TestAdviceIsGivenGroupByGroup(t *testing.T) {
+	const ms = int64(time.Hour / time.Millisecond)
+	gone := time.Now()
+	report := advise(
+		[]consumerdb.ListWindowsRow{
+			{ConsumerGroup: "billing", Class: "*", WindowMs: 24 * ms}, {ConsumerGroup: "billing", Class: "Pay*", WindowMs: 4 * ms},
+			{ConsumerGroup: "mail", Class: "*", WindowMs: 24 * ms}, {ConsumerGroup: "old", Class: "*", WindowMs: ms, RetiredAt: &gone},
+		},
+		[]consumerdb.RedeliveriesOfGroupsRow{
+			{ConsumerGroup: "billing", EventType: "PayIn", AgeLog2: 0, Seen: 5, OldestMs: 1500}, {ConsumerGroup: "billing", EventType: "PayIn", AgeLog2: 13, Seen: 1, OldestMs: 3 * ms},
+			{ConsumerGroup: "billing", EventType: "PayOut", AgeLog2: 0, Seen: 2, OldestMs: 1000}, {ConsumerGroup: "mail", EventType: "Sent", AgeLog2: 1, Seen: 1, OldestMs: 2000},
+			{ConsumerGroup: "old", EventType: "Sent", AgeLog2: 20, Seen: 1, OldestMs: 300 * ms},
+		},
+		[]consumerdb.ReplayLettersRow{
+			{ConsumerGroup: "billing", EventType: "PayIn", Letters: 2, OldestMs: 30 * ms}, {ConsumerGroup: "billing", EventType: "PayOut", Letters: 1, OldestMs: 50 * ms},
+			{ConsumerGroup: "mail", EventType: "", Letters: 1, OldestMs: 30 * ms},
+		})
+	require.Equal(t, &adviceReport{Windows: []adviceOfClass{
+		{Group: "billing", Class: "*", Window: "1d", Oldest: "0s", Recommended: "1d", Ages: []ageReport{}},
+		{
+			Group: "billing", Class: "Pay*", Window: "4h", Seen: 8, Oldest: "3h", EventType: "PayIn", TooSmall: true, Recommended: "8h",
+			Ages: []ageReport{{"2s", 7}, {"4h33m4s", 1}}, Replays: 3, OldestReplay: "50h",
+		},
+		{Group: "mail", Class: "*", Window: "1d", Seen: 1, Oldest: "2s", EventType: "Sent", Recommended: "1d", Ages: []ageReport{{"4s", 1}}, Replays: 1, OldestReplay: "30h"},
+	}}, report)
+}
