@@ -4,6 +4,7 @@ package migrations_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -238,6 +239,29 @@ func TestALaterUpGoesOnAndNeverBack(t *testing.T) {
 	res, err = migrator(t, pool, migrations.Consumer, at(now.AddDate(0, 0, 1))).Up(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, []string{"processed_events_20261206"}, res.Partitions)
+}
+
+// TestWhatRetentionDroppedStaysGone: also between a day that an open letter keeps
+// and the horizon.
+func TestWhatRetentionDroppedStaysGone(t *testing.T) {
+	pool := newDatabase(t)
+	m := migrator(t, pool, migrations.Consumer)
+	res, err := m.Up(t.Context())
+	require.NoError(t, err)
+	for _, day := range res.Partitions[1:4] {
+		_, err := pool.Exec(t.Context(), "DROP TABLE onceward."+day)
+		require.NoError(t, err)
+	}
+	_, err = pool.Exec(t.Context(), "INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)",
+		time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, 3-migrations.DaysBack))
+	require.NoError(t, err)
+	plan, err := m.UpSQL(t.Context())
+	require.NoError(t, err)
+	again, err := m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, res.Partitions[3:4], again.Partitions, "what is above the horizon is made again")
+	require.Contains(t, strings.Join(plan, "\n"), res.Partitions[3])
+	require.NotContains(t, strings.Join(plan, "\n"), res.Partitions[2])
 }
 
 func TestPublicationDefinition(t *testing.T) {

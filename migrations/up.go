@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -64,7 +65,11 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	partitions, err := partition.SQL(table, column, existing, m.span(existing))
+	days, err := m.days(ctx, existing)
+	if err != nil {
+		return nil, err
+	}
+	partitions, err := partition.SQL(table, column, existing, days)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +167,32 @@ func (m *Migrator) makePartitions(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return partition.Ensure(ctx, m.cfg.Pool, table, column, m.span(existing))
+	days, err := m.days(ctx, existing)
+	if err != nil {
+		return nil, err
+	}
+	return partition.Ensure(ctx, m.cfg.Pool, table, column, days)
+}
+
+// days is the span without what retention of claims has dropped: a day that an
+// operator keeps may be left below it.
+func (m *Migrator) days(ctx context.Context, existing []partition.Partition) (partition.Span, error) {
+	span := m.span(existing)
+	if m.cfg.Side != Consumer {
+		return span, nil
+	}
+	var known bool
+	if err := m.cfg.Pool.QueryRow(ctx, "SELECT pg_catalog.to_regclass($1) IS NOT NULL", laterTables[0]).Scan(&known); err != nil || !known {
+		return span, err
+	}
+	var horizon *time.Time
+	if err := m.cfg.Pool.QueryRow(ctx, "SELECT max(dropped_before) FROM "+laterTables[0]).Scan(&horizon); err != nil {
+		return span, fmt.Errorf("read the horizon: %w", err)
+	}
+	if horizon != nil && horizon.After(span.First) {
+		span.First = *horizon
+	}
+	return span, nil
 }
 
 // span is the days that Up wants. Never below the oldest partition: what
