@@ -76,12 +76,9 @@ func (r *runner) send(ctx context.Context, m *mailer, letters []consumer.Letter)
 
 // deadRecord is the message as it came, and why it is here.
 func deadRecord(topic, group string, l consumer.Letter) *sarama.ProducerMessage {
-	msg := &sarama.ProducerMessage{Topic: topic}
+	msg := &sarama.ProducerMessage{Topic: topic, Value: sarama.ByteEncoder(l.Record.Value)} // nil is a null value
 	if l.Record.Key != nil {
-		msg.Key = sarama.ByteEncoder(l.Record.Key)
-	}
-	if l.Record.Value != nil {
-		msg.Value = sarama.ByteEncoder(l.Record.Value)
+		msg.Key = sarama.ByteEncoder(l.Record.Key) // without a key, any partition
 	}
 	why := []consumer.Header{
 		{Name: HeaderDeadReason, Value: []byte(l.Reason)},
