@@ -35,6 +35,7 @@ func TestSaramaConfigIsPinned(t *testing.T) {
 	require.Equal(t, "onceward", s.ClientID)
 	require.Equal(t, consumer.DefaultSessionTimeout, s.Consumer.Group.Session.Timeout, "claims and partitions go together")
 	require.Equal(t, time.Minute, s.Consumer.Group.Rebalance.Timeout)
+	require.Equal(t, 2*time.Second, s.Consumer.Group.Rebalance.Retry.Backoff)
 	require.Len(t, s.Consumer.Group.Rebalance.GroupStrategies, 1)
 	require.Equal(t, sarama.StickyBalanceStrategyName, s.Consumer.Group.Rebalance.GroupStrategies[0].Name())
 	require.False(t, s.Net.TLS.Enable)
@@ -124,4 +125,12 @@ func TestHopeless(t *testing.T) {
 	} {
 		require.False(t, saramagroup.Hopeless(err), "%v", err)
 	}
+}
+
+// A pause longer than the session throws the member out, again and again.
+func TestShortSessionsShortenPauses(t *testing.T) {
+	s, err := saramagroup.Config{Topics: []string{topic}, SessionTimeout: 2 * time.Second}.SaramaConfig()
+	require.NoError(t, err)
+	require.Equal(t, 200*time.Millisecond, s.Consumer.Group.Rebalance.Retry.Backoff)
+	require.Equal(t, 500*time.Millisecond, s.Consumer.Group.Heartbeat.Interval)
 }

@@ -36,6 +36,9 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	s.Consumer.Group.Session.Timeout = c.SessionTimeout
 	s.Consumer.Group.Heartbeat.Interval = min(3*time.Second, c.SessionTimeout/4)
 	s.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
+	// A member that pauses for longer than its session when a rebalance overtakes
+	// its own is thrown out meanwhile, which starts the next rebalance.
+	s.Consumer.Group.Rebalance.Retry.Backoff = min(2*time.Second, c.SessionTimeout/10)
 	// Sticky in the eager protocol: a rebalance ends every claim, and so no
 	// claim outlives the generation in which its offsets may be committed.
 	s.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}
