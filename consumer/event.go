@@ -50,7 +50,8 @@ type Event struct {
 	RecordHeaders []Header
 	// Late is set for handlers: the event's time lies below the floor of its
 	// class, and the group sees it for the first time. What it changes may be
-	// newer by now.
+	// newer by now. A handler of [Router.Func] runs before the event is claimed,
+	// and finds it in the [Receipt] instead; Unprotected likewise is not set.
 	Late bool
 	// Unprotected is set for handlers: a replay from below the floor that is
 	// applied by the class's policy or by an operator. Its effect may have been

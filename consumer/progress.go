@@ -48,7 +48,7 @@ var ErrHistory = errors.New("the database is on another history (failover, resto
 //
 // History is what [Processor.Progress] said when the work began. On another one
 // nothing is written and the error is [ErrHistory], because the marks may stand
-// for effects that are lost.
+// for effects that are lost. Without marks only that is found out.
 func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
 	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
 		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
@@ -90,6 +90,9 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	}
 	if err := p.saveAges(ctx, q, counted); err != nil {
 		return err
+	}
+	if len(row.Topics) == 0 {
+		return commit(ctx, tx)
 	}
 	if err := q.SaveProgress(ctx, row); err != nil {
 		return err

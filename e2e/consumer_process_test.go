@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -32,14 +33,16 @@ const consumerTask = "ONCEWARD_E2E_CONSUMER"
 
 // task is what a consumer process has to do.
 type task struct {
-	DSN     string
-	Brokers []string
-	Topic   string
-	Group   string // of the claims
-	Kafka   string // group in Kafka; another one reads the whole topic again
-	Seed    uint64
-	Fail    int    // percent of the attempts that fail, or kill their connection
-	Crash   string // the point at which the process kills itself, once
+	DSN      string
+	Provider string // the DSN of the database that plays the provider
+	Brokers  []string
+	Topic    string
+	Group    string // of the claims
+	Kafka    string // group in Kafka; another one reads the whole topic again
+	Seed     uint64
+	Fail     int           // percent of the attempts that fail, or kill their connection
+	Crash    string        // the point at which the process kills itself, once
+	Window   time.Duration // of the one class; 0 is the default
 }
 
 // body is the payload of the events. Dead ones can never be applied.
@@ -68,6 +71,7 @@ func runConsumer(text string) int {
 type consumerProgram struct {
 	task
 	pool      *pgxpool.Pool
+	provider  *pgxpool.Pool
 	processor *consumer.Processor
 	draws     atomic.Uint64
 }
@@ -82,10 +86,15 @@ func (c *consumerProgram) run(ctx context.Context) error {
 		return err
 	}
 	defer c.pool.Close()
+	if c.provider, err = pgxpool.New(ctx, c.Provider); err != nil {
+		return err
+	}
+	defer c.provider.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	for c.processor == nil {
 		c.processor, err = consumer.New(ctx, consumer.Config{
 			Group: c.Group, DB: c.pool, LockTimeout: 2 * time.Second, SessionTimeout: 3 * time.Second, Retry: consumer.Retry{MaxAttempts: -1},
+			Classes: c.classes(),
 		})
 		if err != nil && ctx.Err() != nil {
 			return nil
@@ -105,8 +114,15 @@ func (c *consumerProgram) run(ctx context.Context) error {
 	r.Func("Call", c.call)
 	return saramagroup.Run(ctx, c.Brokers, &tapped{Router: r, program: c}, saramagroup.Config{
 		Topics: []string{c.Topic}, Insecure: true, Logger: log, Concurrency: 4, SessionTimeout: 2 * time.Second,
-		RetryMin: 5 * time.Millisecond, RetryMax: 200 * time.Millisecond, CommitInterval: 100 * time.Millisecond,
+		RetryMin: 5 * time.Millisecond, RetryMax: 200 * time.Millisecond, CommitInterval: 100 * time.Millisecond, HousekeepingInterval: 200 * time.Millisecond,
 	})
+}
+
+func (c *consumerProgram) classes() []consumer.Class {
+	if c.Window == 0 {
+		return nil
+	}
+	return []consumer.Class{{Pattern: "*", Window: c.Window}}
 }
 
 // crash kills the process at the named point, as kill -9 does.
@@ -128,12 +144,11 @@ var errUnlucky = errors.New("fails on purpose")
 // apply writes the effect; after it an attempt may fail in one of several ways.
 func (c *consumerProgram) apply(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 	c.crash("after claim")
-	if _, err := tx.Exec(ctx, `INSERT INTO effects (key, pid) VALUES ($1, $2)`, ev.Key.String(), os.Getpid()); err != nil {
+	if _, err := tx.Exec(ctx, `INSERT INTO effects (key, pid, late) VALUES ($1, $2, $3)`, ev.Key.String(), os.Getpid(), ev.Late); err != nil {
 		return err
 	}
-	var b body
-	if err := json.Unmarshal(ev.Payload, &b); err != nil || b.Dead {
-		return consumer.DeadLetter(errors.Join(errUnlucky, err))
+	if err := c.possible(ctx, tx, ev); err != nil {
+		return err
 	}
 	c.crash("after handler")
 	if c.Crash == "commit unknown" {
@@ -155,20 +170,39 @@ func (c *consumerProgram) apply(ctx context.Context, tx pgx.Tx, ev consumer.Even
 	return errUnlucky
 }
 
+// possible returns why an event can never be applied, unless somebody has mended
+// that.
+func (c *consumerProgram) possible(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}, ev consumer.Event,
+) error {
+	var b body
+	if err := json.Unmarshal(ev.Payload, &b); err != nil {
+		return consumer.DeadLetter(err)
+	}
+	if !b.Dead {
+		return nil
+	}
+	var mended bool
+	if err := db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM mended WHERE key = $1)`, ev.Key.String()).Scan(&mended); err != nil || mended {
+		return err
+	}
+	return consumer.DeadLetter(errUnlucky)
+}
+
 // call charges through a provider that remembers keys, behind a fence.
 func (c *consumerProgram) call(ctx context.Context, ev consumer.Event) error {
 	_, err := consumer.Fence(ctx, c.processor, ev, consumer.Effect[string]{
 		Name: "charge", Lease: 2 * time.Second,
 		Do: func(ctx context.Context, call consumer.Call) (string, error) {
 			c.crash("after PENDING")
-			var b body
-			if err := json.Unmarshal(ev.Payload, &b); err != nil || b.Dead {
-				return "", consumer.DeadLetter(errors.Join(errUnlucky, err))
+			if err := c.possible(ctx, c.pool, ev); err != nil {
+				return "", err
 			}
 			if c.chance(c.Fail) {
 				return "", errUnlucky
 			}
-			_, err := c.pool.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, call.Key)
+			_, err := c.provider.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, call.Key)
 			c.crash("after provider")
 			if err == nil && c.chance(c.Fail) {
 				return "", errUnlucky // the answer is lost
@@ -176,7 +210,7 @@ func (c *consumerProgram) call(ctx context.Context, ev consumer.Event) error {
 			return call.Key, err
 		},
 		Commit: func(ctx context.Context, tx pgx.Tx, _ string) error {
-			_, err := tx.Exec(ctx, `INSERT INTO effects (key, pid) VALUES ($1, $2)`, ev.Key.String(), os.Getpid())
+			_, err := tx.Exec(ctx, `INSERT INTO effects (key, pid, late) VALUES ($1, $2, $3)`, ev.Key.String(), os.Getpid(), ev.Late)
 			c.crash("before COMPLETE")
 			return err
 		},
@@ -258,4 +292,12 @@ func (c *consumerProcess) stop() {
 	require.NoError(c.t, c.process.Stop(ctx, syscall.SIGTERM))
 	require.NoError(c.t, c.process.Err())
 	c.process = nil
+}
+
+// says reports whether the log has the text.
+func (c *consumerProcess) says(text string) bool {
+	c.t.Helper()
+	log, err := os.ReadFile(c.log)
+	require.NoError(c.t, err)
+	return strings.Contains(string(log), text)
 }

@@ -25,6 +25,7 @@ var versions = []string{"15", "18"}
 var shared struct {
 	dir      string
 	mu       sync.Mutex
+	roles    sync.Mutex // held while roles are made, which belong to a server
 	kafka    *kafkaserver.Cluster
 	postgres map[string]*pgserver.Server
 	binaries map[string]string // relay by build tags

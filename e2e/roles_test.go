@@ -28,6 +28,8 @@ const (
 // them their rights in the world's database.
 func (w *world) makeRoles() {
 	w.t.Helper()
+	shared.roles.Lock()
+	defer shared.roles.Unlock()
 	for _, side := range []migrations.Side{migrations.Outbox, migrations.Consumer} {
 		roles, err := migrations.NewRoles(side, migrations.DefaultPrefix)
 		require.NoError(w.t, err)

@@ -96,12 +96,14 @@ func (r *replays) holdAndHeal() {
 	r.relay.stop()
 }
 
-// stopAtTheEnd stops a cluster of the test's own.
-func stopAtTheEnd(t *testing.T, c *kafkaserver.Cluster) {
+// stopAtTheEnd stops a server, or a cluster, of the test's own.
+func stopAtTheEnd(t *testing.T, server interface {
+	Stop(ctx context.Context) error
+}) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		require.NoError(t, c.Stop(ctx))
+		require.NoError(t, server.Stop(ctx))
 	})
 }

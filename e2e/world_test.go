@@ -58,17 +58,34 @@ func newWorldBetween(t *testing.T, server *pgserver.Server, brokers []string) *w
 	ctx := t.Context()
 	w := &world{t: t, name: fmt.Sprintf("t%d_%d", os.Getpid(), worlds.Add(1)), server: server, brokers: brokers, partitions: 6}
 	require.NoError(t, w.superuser(ctx, "CREATE DATABASE "+w.name))
-	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
-	require.NoError(t, err)
-	conf.MaxConns = 24 // a writer may hold one and want another
-	w.pool, err = pgxpool.NewWithConfig(ctx, conf)
-	require.NoError(t, err)
+	w.openPool()
 	w.makeRoles()
 	w.app = w.as(appLogin)
+	var err error
 	w.admin, err = sarama.NewClusterAdmin(w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	t.Cleanup(w.close)
 	return w
+}
+
+// openPool opens the superuser's pool.
+func (w *world) openPool() {
+	w.t.Helper()
+	conf, err := pgxpool.ParseConfig(w.server.DSN(w.name))
+	require.NoError(w.t, err)
+	conf.MaxConns = 24 // a writer may hold one and want another
+	w.pool, err = pgxpool.NewWithConfig(w.t.Context(), conf)
+	require.NoError(w.t, err)
+}
+
+// moveTo makes the world one of another server, which has its database.
+func (w *world) moveTo(server *pgserver.Server) {
+	w.t.Helper()
+	w.pool.Close()
+	w.app.Close()
+	w.server = server
+	w.openPool()
+	w.app = w.as(appLogin)
 }
 
 // install makes the tables of both sides and the publication.

@@ -160,13 +160,15 @@ func (m *member) insist(ctx context.Context, what string, ask func(context.Conte
 // the session ends, so that the next one begins with a rewind.
 func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	all := m.marks.take()
-	if len(all) == 0 {
-		return
-	}
+	// Without marks too: an idle group must notice that the database has lost what
+	// it had finished.
 	err := m.handler.SaveProgress(ctx, m.history, all)
 	if errors.Is(err, consumer.ErrHistory) {
 		m.log.Warn("joining again, to find out what the database has lost", "error", err)
 		m.end()
+		return
+	}
+	if len(all) == 0 {
 		return
 	}
 	if err != nil {

@@ -40,6 +40,27 @@ func TestOffsetsFollowTheDatabase(t *testing.T) {
 	})
 }
 
+// TestAnIdleGroupNoticesAFailover: no message comes that would make it look.
+func TestAnIdleGroupNoticesAFailover(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(5)
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		require.NoError(t, h.awaitEach(5))
+		<-time.After(2 * time.Second)
+		require.Equal(t, [2]int64{5, 5}, k.committed())
+		h.db.mu.Lock()
+		h.db.history = "promoted"
+		delete(h.db.marks, 1)
+		h.db.mu.Unlock()
+		since := time.Now()
+		_, err := h.await(5) // partition 1 once more
+		require.NoError(t, err)
+		require.Less(t, time.Since(since), 8*time.Second, "before Kafka is asked whether the partitions are at their end")
+		require.NoError(t, stop())
+	})
+}
+
 // TestFailoverRewinds: the database is promoted to a copy that lacks the last
 // commits, while the group runs. What it lacks is delivered again.
 func TestFailoverRewinds(t *testing.T) {
