@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -189,16 +190,44 @@ func (r relayReport) readsLater() string {
 // verdict is wrong when a letter is not as was wanted, also because the relay
 // did not act in the time that it was given.
 func (r *wordReport) verdict() error {
-	for _, l := range r.Letters {
-		if l.Outcome == outcomeFailed || l.Outcome == outcomePending && r.Waited {
-			return errWrong
-		}
+	return verdictOn(r.outcomes(), r.Waited)
+}
+
+func (r *wordReport) outcomes() []string {
+	out := make([]string, len(r.Letters))
+	for i, l := range r.Letters {
+		out[i] = l.Outcome
+	}
+	return out
+}
+
+// verdictOn is wrong when something failed, or waits longer than it was waited for.
+func verdictOn(outcomes []string, waited bool) error {
+	if slices.Contains(outcomes, outcomeFailed) || waited && slices.Contains(outcomes, outcomePending) {
+		return errWrong
 	}
 	return nil
 }
 
 // maxOutcomes are shown to a person one by one.
 const maxOutcomes = 50
+
+// printOutcomes counts what became of the letters, and shows the first of them.
+func printOutcomes(p *page, action string, outcomes, heading []string, row func(i int) []string) {
+	counts := make(map[string]int)
+	var rows [][]string
+	for i, outcome := range outcomes {
+		counts[outcome]++
+		if i < maxOutcomes {
+			rows = append(rows, row(i))
+		}
+	}
+	p.line("%s of %d letters: %d done, %d pending, %d failed", action, len(outcomes), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
+	p.table(heading, rows)
+	if len(outcomes) > maxOutcomes {
+		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
+	}
+}
 
 func (r *wordReport) print(p *page) {
 	if len(r.Problems) > 0 {
@@ -212,19 +241,10 @@ func (r *wordReport) print(p *page) {
 		p.line("no letter waits that is meant; nothing was ordered")
 		return
 	}
-	counts := make(map[string]int)
-	var rows [][]string
-	for _, l := range r.Letters {
-		counts[l.Outcome]++
-		if len(rows) < maxOutcomes {
-			rows = append(rows, []string{l.Key, l.Slot, l.Outcome, printable([]byte(l.Detail), 2*previewBytes)})
-		}
-	}
-	p.line("%s of %d letters: %d done, %d pending, %d failed", r.Action, len(r.Letters), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
-	p.table([]string{"key", "slot", "outcome", "detail"}, rows)
-	if len(r.Letters) > maxOutcomes {
-		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
-	}
+	printOutcomes(p, r.Action, r.outcomes(), []string{"key", "slot", "outcome", "detail"}, func(i int) []string {
+		l := r.Letters[i]
+		return []string{l.Key, l.Slot, l.Outcome, printable([]byte(l.Detail), 2*previewBytes)}
+	})
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)
 	}

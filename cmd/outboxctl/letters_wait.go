@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -130,12 +131,15 @@ func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []gro
 // verdict is wrong when a letter is not as was wanted, also because no member
 // of its group handled it in the time that it was given.
 func (r *redriveReport) verdict() error {
-	for _, l := range r.Letters {
-		if l.Outcome == outcomeFailed || l.Outcome == outcomePending && r.Waited {
-			return errWrong
-		}
+	return verdictOn(r.outcomes(), r.Waited)
+}
+
+func (r *redriveReport) outcomes() []string {
+	out := make([]string, len(r.Letters))
+	for i, l := range r.Letters {
+		out[i] = l.Outcome
 	}
-	return nil
+	return out
 }
 
 func (r *redriveReport) print(p *page) {
@@ -150,20 +154,11 @@ func (r *redriveReport) print(p *page) {
 		p.line("no letter waits that is meant; nothing was decided")
 		return
 	}
-	counts := make(map[string]int)
-	var rows [][]string
-	for _, l := range r.Letters {
-		counts[l.Outcome]++
-		if len(rows) < maxOutcomes {
-			rows = append(rows, []string{l.Group, l.Place, orDash(l.Key), l.Outcome, printable([]byte(l.Detail), 2*previewBytes)})
-		}
-	}
-	p.line("%s of %d letters: %d done, %d pending, %d failed", r.Action, len(r.Letters), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
-	p.table([]string{"group", "place", "key", "outcome", "detail"}, rows)
-	if len(r.Letters) > maxOutcomes {
-		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
-	}
-	if counts[outcomePending] > 0 {
+	printOutcomes(p, r.Action, r.outcomes(), []string{"group", "place", "key", "outcome", "detail"}, func(i int) []string {
+		l := r.Letters[i]
+		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome, printable([]byte(l.Detail), 2*previewBytes)}
+	})
+	if slices.Contains(r.outcomes(), outcomePending) {
 		p.line("\na member of the group handles what is pending when one runs; the request stands")
 	}
 }
