@@ -59,6 +59,7 @@ e2e: ## tests on real servers; RUN='TestName' runs some
 .PHONY: e2e-full
 e2e-full: ## the same with the long forms: what is run before an issue is closed
 	E2E_FULL=1 $(MAKE) e2e LIMIT=3h
+	ONCEWARD_TEST_POSTGRES=18 $(GO) test -tags e2e -count=1 -timeout $(LIMIT) ./consumer/
 
 .PHONY: test
 test: deps lint check-generated test-unit e2e ## everything that CI runs

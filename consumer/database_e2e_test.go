@@ -3,6 +3,7 @@
 package consumer_test
 
 import (
+	"cmp"
 	"os"
 	"testing"
 
@@ -15,11 +16,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
+// version is the PostgreSQL of the tests that say none: 15, or what
+// ONCEWARD_TEST_POSTGRES says; `make e2e-full` runs them on 18 as well.
+func version() string { return cmp.Or(os.Getenv("ONCEWARD_TEST_POSTGRES"), "15") }
+
 // newDatabase makes a database with the consumer's tables and a table of
 // effects.
 func newDatabase(t *testing.T) *pgxpool.Pool {
 	t.Helper()
-	pool := testdb.New(t, "15")
+	pool := testdb.New(t, version())
 	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
 	require.NoError(t, err)
 	_, err = m.Up(t.Context())

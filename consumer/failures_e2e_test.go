@@ -234,7 +234,7 @@ func TestClaimUnderRepeatableRead(t *testing.T) {
 
 func TestNewWantsItsTables(t *testing.T) {
 	t.Parallel()
-	_, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: testdb.New(t, "15")})
+	_, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: testdb.New(t, version())})
 	require.ErrorIs(t, err, consumer.ErrNotInstalled)
 	require.ErrorContains(t, err, "outboxctl migrate up --side consumer")
 }

@@ -40,7 +40,14 @@ func TestConsumerUnderFaults(t *testing.T) {
 // TestConsumerCrashMatrix: a process dies at each named point, for each kind of
 // handler, and another one goes on: one set of effects, one charge.
 func TestConsumerCrashMatrix(t *testing.T) {
-	version := versions[len(versions)-1]
+	if !full() {
+		crashMatrix(t, versions[len(versions)-1])
+		return
+	}
+	onVersions(t, crashMatrix)
+}
+
+func crashMatrix(t *testing.T, version string) {
 	all := []string{"Tx", "Batch", "Set", "Call"}
 	for point, types := range map[string][]string{
 		"before claim": all, "after commit": all, "before mark": all, "before offset flush": all,
