@@ -58,7 +58,7 @@ func windowsAdopt(c *cli.Context) error {
 		if n := len(report.Made); n > 0 {
 			p.line("made %d partitions: %s to %s", n, report.Made[0], report.Made[n-1])
 		}
-		p.line("start the group at the oldest offset, with these classes: %s", configWins)
+		p.line("start the group at the oldest offset, with these very classes in its program's configuration")
 	})
 }
 
