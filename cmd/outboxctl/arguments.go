@@ -91,3 +91,23 @@ func nearest(given string, names []string) string {
 	}
 	return best
 }
+
+// noArgument refuses positional arguments; instead says what may be meant, or is
+// empty.
+func noArgument(c *cli.Context, instead string) error {
+	if !c.Args().Present() {
+		return nil
+	}
+	if instead != "" {
+		instead = "; " + instead
+	}
+	return usage("%s takes no argument, got %q%s", c.Command.HelpName, c.Args().First(), instead)
+}
+
+// checkLimit checks --limit, of what is listed.
+func checkLimit(c *cli.Context) error {
+	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
+		return usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	}
+	return nil
+}

@@ -76,11 +76,11 @@ func readLetterList(c *cli.Context) (f outboxdb.ListLettersParams, err error) {
 	if err := checkOutput(c); err != nil {
 		return f, err
 	}
-	if c.Args().Present() {
-		return f, usage("%s takes no argument, got %q; to look at one letter: outboxctl dead show KEY", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, "to look at one letter: outboxctl dead show KEY"); err != nil {
+		return f, err
 	}
-	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
-		return f, usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	if err := checkLimit(c); err != nil {
+		return f, err
 	}
 	s, err := readSelection(c)
 	if err != nil {

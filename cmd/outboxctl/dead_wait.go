@@ -80,31 +80,42 @@ func (w *word) judge(before letterRef, is now) letterOutcome {
 // pollEvery is the pause between two looks at the letters.
 const pollEvery = 200 * time.Millisecond
 
-// await looks at the letters until the relays have acted on all of them or the
-// time is over. The orders stand in any case.
-func await(ctx context.Context, pool *pgxpool.Pool, words []*word, limit time.Duration) (*wordReport, error) {
-	q := outboxdb.New(pool)
+// poll looks, again and again, until nothing is pending or the time is over.
+func poll(ctx context.Context, limit time.Duration, look func() (pending bool, err error)) error {
 	deadline := time.NewTimer(limit)
 	defer deadline.Stop()
 	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for over := limit == 0; ; {
-		report, pending, err := look(ctx, q, words)
-		if err != nil {
-			return nil, err
-		}
-		if len(pending) == 0 || over {
-			report.Relays, err = lagging(ctx, q, pending)
-			return report, err
+		pending, err := look()
+		if err != nil || !pending || over {
+			return err
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
 			over = true
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
+}
+
+// await looks at the letters until the relays have acted on all of them or the
+// time is over. The orders stand in any case.
+func await(ctx context.Context, pool *pgxpool.Pool, words []*word, limit time.Duration) (*wordReport, error) {
+	q := outboxdb.New(pool)
+	var report *wordReport
+	var pending map[string]bool
+	err := poll(ctx, limit, func() (_ bool, err error) {
+		report, pending, err = look(ctx, q, words)
+		return len(pending) > 0, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	report.Relays, err = lagging(ctx, q, pending)
+	return report, err
 }
 
 // resultOf names what one relay did about one word.

@@ -95,11 +95,11 @@ func readFencesList(c *cli.Context) (f consumerdb.ListPendingFencesParams, err e
 	if err := checkOutput(c); err != nil {
 		return f, err
 	}
-	if c.Args().Present() {
-		return f, usage("%s takes no argument, got %q; to look at one event: outboxctl fences show KEY", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, "to look at one event: outboxctl fences show KEY"); err != nil {
+		return f, err
 	}
-	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
-		return f, usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	if err := checkLimit(c); err != nil {
+		return f, err
 	}
 	if c.Bool("all") && (c.Bool("stale") || c.Bool("expired")) {
 		return f, usage("%s: --all goes without --stale and --expired, which are of PENDING fences", c.Command.HelpName)

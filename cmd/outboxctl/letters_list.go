@@ -46,11 +46,11 @@ func lettersList(c *cli.Context) error {
 
 // readLettersList checks what needs no server.
 func readLettersList(c *cli.Context) (s letterSelection, states []string, err error) {
-	if c.Args().Present() {
-		return s, nil, usage("%s takes no argument, got %q; to look at one letter: outboxctl dead show --side consumer PLACE", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, "to look at one letter: outboxctl dead show --side consumer PLACE"); err != nil {
+		return s, nil, err
 	}
-	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
-		return s, nil, usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	if err := checkLimit(c); err != nil {
+		return s, nil, err
 	}
 	if states, err = readGroupStates(c); err != nil {
 		return s, nil, err

@@ -78,34 +78,22 @@ func judgeDiscard(before groupLetter, found bool, is groupLetterNow) groupLetter
 
 // await looks at the letters until the groups have settled all of them or the
 // time is over. The decision stands in any case.
-func (d decision) await(ctx context.Context, pool *pgxpool.Pool, letters []groupLetter, limit time.Duration) (*redriveReport, error) {
-	deadline := time.NewTimer(limit)
-	defer deadline.Stop()
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for over := limit == 0; ; {
-		report, pending, err := d.look(ctx, consumerdb.New(pool), letters)
-		if err != nil || pending == 0 || over {
-			return report, err
-		}
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			over = true
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+func (d decision) await(ctx context.Context, pool *pgxpool.Pool, letters []groupLetter, limit time.Duration) (report *redriveReport, err error) {
+	err = poll(ctx, limit, func() (pending bool, err error) {
+		report, pending, err = d.look(ctx, consumerdb.New(pool), letters)
+		return pending, err
+	})
+	return report, err
 }
 
 // look judges every letter.
-func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []groupLetter) (report *redriveReport, pending int, err error) {
+func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []groupLetter) (report *redriveReport, pending bool, err error) {
 	p := refs(letters)
 	rows, err := q.GroupLettersNow(ctx, consumerdb.GroupLettersNowParams{
 		ConsumerGroups: p.ConsumerGroups, Topics: p.Topics, KafkaPartitions: p.KafkaPartitions, KafkaOffsets: p.KafkaOffsets,
 	})
 	if err != nil {
-		return nil, 0, err
+		return nil, false, err
 	}
 	type ref struct {
 		group string
@@ -120,9 +108,7 @@ func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []gro
 	for _, l := range letters {
 		is, found := now[ref{l.Group, l.at}]
 		o := d.judge(l, found, is)
-		if o.Outcome == outcomePending {
-			pending++
-		}
+		pending = pending || o.Outcome == outcomePending
 		report.Letters = append(report.Letters, o)
 	}
 	return report, pending, nil

@@ -104,15 +104,15 @@ func listArguments(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q; to look at one event: outboxctl show KEY", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, "to look at one event: outboxctl show KEY"); err != nil {
+		return err
 	}
 	state := c.String("state")
 	if !slices.Contains([]string{statePending, statePublished, stateDead}, state) {
 		return usage("--state %q: want %s, %s or %s", state, statePending, statePublished, stateDead)
 	}
-	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
-		return usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	if err := checkLimit(c); err != nil {
+		return err
 	}
 	if c.IsSet("stuck") && (state != statePending || c.Duration("stuck") <= 0) {
 		return usage("--stuck: want an age such as 1m, of pending events")

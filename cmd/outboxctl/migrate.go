@@ -53,8 +53,8 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, ""); err != nil {
+		return err
 	}
 	if c.String("side") == "" {
 		return usage("%s: --side is missing; want outbox (the producer's database) or consumer (the consumer's database)", c.Command.HelpName)

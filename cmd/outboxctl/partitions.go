@@ -102,8 +102,8 @@ func checkPartitionsCall(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, ""); err != nil {
+		return err
 	}
 	for _, flag := range []string{"ahead", "keep"} {
 		if c.Int(flag) < 1 {

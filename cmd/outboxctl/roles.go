@@ -37,8 +37,8 @@ func migrateRoles(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, ""); err != nil {
+		return err
 	}
 	if c.Bool("print") == c.Bool("apply") {
 		return usage("%s: give one of --print and --apply", c.Command.HelpName)

@@ -106,8 +106,8 @@ func status(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, ""); err != nil {
+		return err
 	}
 	pool, err := connect(c)
 	if err != nil {

@@ -43,8 +43,8 @@ func windowsList(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
 	}
-	if c.Args().Present() {
-		return usage("%s takes no argument, got %q; to name a group: --group", c.Command.HelpName, c.Args().First())
+	if err := noArgument(c, "to name a group: --group"); err != nil {
+		return err
 	}
 	pool, err := connect(c)
 	if err != nil {
