@@ -73,7 +73,19 @@ func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Ma
 	return nil
 }
 
+// sameHistory is [ErrHistory] when the database is on another one.
+func sameHistory(ctx context.Context, q *consumerdb.Queries, history string) error {
+	now, err := q.History(ctx)
+	if err == nil && now != history {
+		err = fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
+	}
+	return err
+}
+
 func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount) (err error) {
+	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
+		return sameHistory(ctx, consumerdb.New(p.db), history)
+	}
 	tx, err := p.begin(ctx)
 	if err != nil {
 		return err
@@ -81,18 +93,11 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	q := consumerdb.New(tx)
-	now, err := q.History(ctx)
-	if err != nil {
+	if err := sameHistory(ctx, q, history); err != nil {
 		return err
-	}
-	if now != history {
-		return fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
 	}
 	if err := p.saveAges(ctx, q, counted); err != nil {
 		return err
-	}
-	if len(row.Topics) == 0 {
-		return commit(ctx, tx)
 	}
 	if err := q.SaveProgress(ctx, row); err != nil {
 		return err

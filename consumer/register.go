@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -99,19 +100,11 @@ func (p *Processor) warnOfOthers(ctx context.Context, q *consumerdb.Queries) err
 		return err
 	}
 	for _, row := range rows {
-		if !p.windows.has(row.Class) && row.RetiredAt == nil {
+		known := slices.ContainsFunc(p.windows.classes, func(c Class) bool { return c.Pattern == row.Class })
+		if !known && row.RetiredAt == nil {
 			p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
 				"when no program uses it, run `outboxctl windows retire`", "class", row.Class, "floor", row.Floor)
 		}
 	}
 	return nil
-}
-
-func (w *windows) has(pattern string) bool {
-	for _, c := range w.classes {
-		if c.Pattern == pattern {
-			return true
-		}
-	}
-	return false
 }

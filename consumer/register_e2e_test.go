@@ -141,6 +141,8 @@ func TestAgesOfDuplicates(t *testing.T) {
 	require.Equal(t, 1, count(t, e.db, `SELECT count(*) FROM onceward.redeliveries
 		WHERE event_type = 'Paid' AND age_log2 = 6 AND seen = 3 AND oldest = interval '100 seconds'`), "behind stream time, not behind the clock")
 
+	require.ErrorIs(t, p.SaveProgress(t.Context(), "another", nil), consumer.ErrHistory, "with nothing to write too")
+
 	// A partition read to its end counts what the group has finished elsewhere.
 	idle := consumer.Mark{Topic: windowTopic, Partition: 1, High: -1, AtEnd: true}
 	require.NoError(t, p.SaveProgress(t.Context(), progress.History, []consumer.Mark{idle}))
