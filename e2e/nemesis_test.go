@@ -403,9 +403,9 @@ func (n *nemesis) lateCommit(s step) bool {
 	if !n.await(late, 1) {
 		return false // nobody commits just now
 	}
-	next := network.Inject(kafkaproxy.Fault{Key: kafkaproxy.TxnOffsetCommit, Action: kafkaproxy.Hold, Times: 1})
-	defer next.Release()
-	if !n.await(next, 1) {
+	faults, ok := n.behindEvents(kafkaproxy.Fault{Key: kafkaproxy.TxnOffsetCommit, Action: kafkaproxy.Hold, Times: 1})
+	defer release(faults)
+	if !ok || !n.await(faults[0], 1) {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(n.t.Context(), n.patience)
@@ -420,16 +420,39 @@ func (n *nemesis) lateCommit(s step) bool {
 // commitUnheard lets Kafka commit a transaction of which the relay hears nothing
 // before it is killed: only the checkpoint in Kafka knows of it.
 func (n *nemesis) commitUnheard(s step) bool {
-	network := n.a.ground.network
-	unheard := network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.DropReply, Times: 1})
-	defer unheard.Release()
-	again := network.Inject(kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Hold, Times: 1})
-	defer again.Release()
-	if !n.await(again, 1) || unheard.Hits() == 0 {
+	faults, ok := n.behindEvents(
+		kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.DropReply, Times: 1},
+		kafkaproxy.Fault{Key: kafkaproxy.EndTxn, Action: kafkaproxy.Hold, Times: 1}, // sent again
+	)
+	defer release(faults)
+	if !ok || !n.await(faults[1], 1) || faults[0].Hits() == 0 {
 		return false
 	}
 	n.killRelays(s)
 	return true
+}
+
+// behindEvents injects faults whose next requests belong to a transaction that
+// holds events: one that commits a position alone has nothing to lose or double.
+// Events are held while they are put in place, because no transaction ends before
+// its events are acknowledged. False: nobody published any.
+func (n *nemesis) behindEvents(faults ...kafkaproxy.Fault) (injected []*kafkaproxy.Injected, ok bool) {
+	network := n.a.ground.network
+	events := network.Inject(kafkaproxy.Fault{Key: kafkaproxy.Produce, Action: kafkaproxy.Hold, Times: 1})
+	defer events.Release()
+	if !n.await(events, 1) {
+		return nil, false
+	}
+	for _, f := range faults {
+		injected = append(injected, network.Inject(f))
+	}
+	return injected, true
+}
+
+func release(faults []*kafkaproxy.Injected) {
+	for _, f := range faults {
+		f.Release()
+	}
 }
 
 // await waits for a fault to meet its requests, while other faults end in time.

@@ -196,6 +196,9 @@ func kafkaConfig() *sarama.Config {
 	c.Producer.RequiredAcks = sarama.WaitForAll
 	c.Producer.Return.Successes = true
 	c.Producer.Partitioner = sarama.NewManualPartitioner
+	// A broker that was stopped for longer than its session is fenced until its
+	// next heartbeat, two seconds, and until then names no broker at all.
+	c.Metadata.Retry.Max = int(20 * time.Second / c.Metadata.Retry.Backoff)
 	return c
 }
 
