@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -181,22 +180,16 @@ func (a *adoption) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var there []partition.Partition
 	for _, l := range leaves {
 		if l.Pending || !l.Attached {
 			return fmt.Errorf("partition %s is being removed; run `outboxctl partitions maintain --side consumer`, then try again", l.Name)
 		}
-		there = append(there, l.Partition)
 	}
 	days := partition.Span{First: a.cfg.From, Last: a.now, Reopen: true}
 	if !a.cfg.DryRun {
 		a.report.Made, err = partition.Ensure(ctx, a.tx, claimsTable, "event_id", days)
 		return err
 	}
-	missing, err := days.Missing(claimsTable, there)
-	for _, p := range missing {
-		a.report.Made = append(a.report.Made, p.Name)
-	}
-	slices.Sort(a.report.Made)
+	a.report.Made, err = partition.Missing(ctx, a.tx, claimsTable, days)
 	return err
 }

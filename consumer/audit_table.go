@@ -29,7 +29,7 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 	if a.table.now, err = q.DatabaseTime(ctx); err != nil {
 		return err
 	}
-	if a.table.horizon, err = q.Horizon(ctx); err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if a.table.horizon, err = readHorizon(ctx, q); err != nil {
 		return err
 	}
 	if err := a.readWindows(ctx, q); err != nil {

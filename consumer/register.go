@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -82,14 +81,8 @@ func oldestClaims(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (time.T
 			oldest = from
 		}
 	}
-	horizon, err := q.Horizon(ctx)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return time.Time{}, err
-	}
-	if err == nil && horizon.After(oldest) {
-		oldest = horizon
-	}
-	return oldest, nil
+	horizon, err := readHorizon(ctx, q)
+	return latest(oldest, horizon), err
 }
 
 // warnOfOthers names classes that an earlier configuration had: they hold

@@ -166,17 +166,12 @@ func (m *maintenance) enter(ctx context.Context) (leave func(), err error) {
 	if m.cfg.DryRun {
 		lock = 0
 	}
-	leave, err = partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
+	now, leave, err := partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
 	if errors.Is(err, partition.ErrBusy) {
 		err = ErrMaintained
 	}
 	if err != nil {
 		return nil, err
-	}
-	now, err := m.q.DatabaseTime(ctx)
-	if err != nil {
-		leave()
-		return nil, fmt.Errorf("read the database's clock: %w", err)
 	}
 	m.now = m.cfg.clock(now)
 	return leave, nil
@@ -199,7 +194,7 @@ func (m *maintenance) locked(ctx context.Context, work func(q *consumerdb.Querie
 // premake makes the days from one longest window ago to as far ahead as claims
 // may lie, but none whose claims may be gone.
 func (m *maintenance) premake(ctx context.Context) error {
-	horizon, err := m.readHorizon(ctx)
+	horizon, err := readHorizon(ctx, m.q)
 	if err != nil {
 		return err
 	}
@@ -214,14 +209,7 @@ func (m *maintenance) premake(ctx context.Context) error {
 		}
 		return err
 	}
-	existing, err := partition.List(ctx, m.conn, claimsTable)
-	if err != nil {
-		return err
-	}
-	missing, err := days.Missing(claimsTable, existing)
-	for _, p := range missing {
-		m.report.Made = append(m.report.Made, p.Name)
-	}
+	m.report.Made, err = partition.Missing(ctx, m.conn, claimsTable, days)
 	return err
 }
 
@@ -253,8 +241,8 @@ func windowOf(w consumerdb.WindowsRow) time.Duration {
 }
 
 // readHorizon returns zero when nothing was ever dropped.
-func (m *maintenance) readHorizon(ctx context.Context) (time.Time, error) {
-	at, err := m.q.Horizon(ctx)
+func readHorizon(ctx context.Context, q *consumerdb.Queries) (time.Time, error) {
+	at, err := q.Horizon(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return time.Time{}, nil
 	}

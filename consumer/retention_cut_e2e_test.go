@@ -111,6 +111,20 @@ func TestRetentionOfWhatSomebodyDetached(t *testing.T) {
 	require.True(t, k.exists(young))
 }
 
+// A leaf that somebody detached before it was decided about goes as any other:
+// when what is in it is settled, and with the horizon raised.
+func TestRetentionDecidesAboutWhatSomebodyDetached(t *testing.T) {
+	k := newKept(t, "15")
+	k.letter(idAt(k.today.AddDate(0, 0, -8)), 1, "handler", "open")
+	k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)
+	require.Contains(t, k.became(consumer.LeafWaiting, "1 dead letters of its events are open").Why, "redrive or discard")
+	require.Zero(t, k.maintain().Horizon, "nobody has decided")
+	k.exec("DELETE FROM onceward.consumer_dead_letters")
+	report := k.maintain()
+	require.Equal(t, consumer.LeafDropped, find(report, k.leaf).State)
+	require.Equal(t, k.today.AddDate(0, 0, -7), report.Horizon.UTC())
+}
+
 // registration does what consumer.New does: it reads the horizon and sets a
 // floor, under the lock.
 func (k *kept) registration(group string) (tx pgx.Tx, floor time.Time) {

@@ -52,6 +52,10 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 	if m.windows, err = m.q.Windows(ctx); err != nil {
 		return fmt.Errorf("read windows: %w", err)
 	}
+	horizon, err := readHorizon(ctx, m.q)
+	if err != nil {
+		return err
+	}
 	leaves, err := partition.Leaves(ctx, m.conn, claimsTable)
 	if err != nil {
 		return err
@@ -63,7 +67,7 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 			m.detaching = l.Name
 		}
 		m.report.Growing = m.report.Growing || l.Heap > 0 && l.To().After(m.now.AddDate(0, 0, -1))
-		step, err := m.advance(ctx, l)
+		step, err := m.advance(ctx, l, horizon)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("partition %s: %w", l.Name, err))
 		}
@@ -74,12 +78,9 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 }
 
 // advance takes a leaf as far as it may go now. One that is detached, or about to
-// be, was decided about by an earlier run, or by somebody who should not have.
-func (m *maintenance) advance(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
-	horizon, err := m.readHorizon(ctx)
-	if err != nil {
-		return reportOf(l, LeafOpen, ""), err
-	}
+// be, was decided about by an earlier run, which raised the horizon, or by
+// somebody who should not have.
+func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon time.Time) (LeafReport, error) {
 	leaving := l.Pending || !l.Attached
 	switch {
 	case leaving && l.Pending && needed(m.windows, l.To()):

@@ -117,7 +117,7 @@ func (m *maintenance) measure(ctx context.Context) error {
 		return err
 	}
 	m.report.Ahead = partition.Ahead(existing, m.now)
-	if m.report.Horizon, err = m.readHorizon(ctx); err != nil {
+	if m.report.Horizon, err = readHorizon(ctx, m.q); err != nil {
 		return err
 	}
 	for _, l := range m.report.Leaves {

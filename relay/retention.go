@@ -159,7 +159,7 @@ func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	now, err := clock(ctx, conn)
+	now, err := partition.Clock(ctx, conn)
 	if err != nil {
 		return 0, err
 	}
@@ -190,16 +190,11 @@ func (m *maintenance) enter(ctx context.Context) (leave func(), err error) {
 	if m.cfg.DryRun {
 		lock = 0
 	}
-	leave, err = partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
+	now, leave, err := partition.Enter(ctx, m.conn, lock, m.cfg.LockTimeout)
 	if errors.Is(err, partition.ErrBusy) {
 		err = ErrMaintained
 	}
 	if err != nil {
-		return nil, err
-	}
-	now, err := clock(ctx, m.conn)
-	if err != nil {
-		leave()
 		return nil, err
 	}
 	m.today = partition.Day(now)
@@ -220,28 +215,11 @@ func (m *maintenance) ask(ctx context.Context, leaves []LeafReport) error {
 	return nil
 }
 
-func clock(ctx context.Context, conn *pgx.Conn) (time.Time, error) {
-	var now time.Time
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
-		return now, fmt.Errorf("read the database's clock: %w", err)
-	}
-	return now, nil
-}
-
 // premake makes the days from keep to ahead that are missing.
 func (m *maintenance) premake(ctx context.Context) ([]string, error) {
 	days := partition.Span{First: m.cutoff, Last: m.today.AddDate(0, 0, m.cfg.Ahead)}
 	if !m.cfg.DryRun {
 		return partition.Ensure(ctx, m.conn, outboxTable, "id", days)
 	}
-	existing, err := partition.List(ctx, m.conn, outboxTable)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	missing, err := days.Missing(outboxTable, existing)
-	for _, p := range missing {
-		names = append(names, p.Name)
-	}
-	return names, err
+	return partition.Missing(ctx, m.conn, outboxTable, days)
 }

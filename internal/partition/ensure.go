@@ -29,16 +29,11 @@ type Conn interface {
 // error matches [ErrDefault], [ErrOverlap] or [ErrTaken] where one of these is
 // the cause, and then nothing was made.
 func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]string, error) {
-	existing, err := List(ctx, conn, table)
-	if err != nil {
-		return nil, err
-	}
-	todo, err := days.Missing(table, existing)
-	if err != nil || len(todo) == 0 {
+	if todo, err := Missing(ctx, conn, table, days); err != nil || len(todo) == 0 {
 		return nil, err
 	}
 	var made []string
-	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
 		made, err = attachMissing(ctx, tx, table, column, days)
 		return err
 	})
@@ -70,6 +65,21 @@ func (s Span) Missing(table string, existing []Partition) ([]Partition, error) {
 		return nil, fmt.Errorf("partitions of %s: %w", table, err)
 	}
 	return todo, nil
+}
+
+// Missing names the partitions that [Ensure] would make of "schema.table" now,
+// oldest first. It needs no right on the table.
+func Missing(ctx context.Context, q Querier, table string, days Span) ([]string, error) {
+	existing, err := List(ctx, q, table)
+	if err != nil {
+		return nil, err
+	}
+	todo, err := days.Missing(table, existing)
+	var names []string
+	for _, p := range todo {
+		names = append(names, p.Name)
+	}
+	return names, err
 }
 
 // SQL returns the statements that [Ensure] would run where the given

@@ -91,9 +91,9 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	leave, err := partition.Enter(t.Context(), conn, 42, 100*time.Millisecond)
+	_, leave, err := partition.Enter(t.Context(), conn, 42, 100*time.Millisecond)
 	require.NoError(t, err)
-	_, err = partition.Enter(t.Context(), reader.Conn(), 42, time.Second)
+	_, _, err = partition.Enter(t.Context(), reader.Conn(), 42, time.Second)
 	require.ErrorIs(t, err, partition.ErrBusy)
 
 	third := find(t, pool, "events_20261123")
@@ -117,7 +117,7 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	require.Empty(t, kept)
 	require.Equal(t, []string{"events_20261121", "events_20261122 detached", "events_20261124"}, names(t, pool))
 	leave()
-	leave, err = partition.Enter(t.Context(), conn, 42, time.Second)
+	_, leave, err = partition.Enter(t.Context(), conn, 42, time.Second)
 	require.NoError(t, err)
 	leave()
 	var timeout string
