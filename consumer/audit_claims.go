@@ -79,18 +79,23 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 // suspects reports those that no rule allows: each late event, and each replay that
 // is applied all the same, is claimed under its own id and by arrival.
 func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []claimRow, found *byGroup) error {
-	siblings := make(map[string][]uuid.UUID) // by group
-	var wrong []claimRow
+	type suspect struct {
+		claimRow
+		arrival uuid.UUID // under which it was claimed too, if it was by the rules
+	}
+	arrivals := make(map[string][]uuid.UUID) // by group
+	var wrong []suspect
 	for _, row := range rows {
 		w := a.classOf(row.Group, row.Type)
 		if w == nil || !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor) || a.byArrival(row.Group, row.ID) {
 			continue
 		}
-		wrong = append(wrong, row)
-		siblings[row.Group] = append(siblings[row.Group], ArrivalIDs(row.ID, windowOf(*w), row.At)[0])
+		arrival := ArrivalIDs(row.ID, windowOf(*w), row.At)[0]
+		wrong = append(wrong, suspect{row, arrival})
+		arrivals[row.Group] = append(arrivals[row.Group], arrival)
 	}
 	claimed := make(map[uuid.UUID]bool)
-	for group, ids := range siblings {
+	for group, ids := range arrivals {
 		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group, EventIds: ids})
 		if err != nil {
 			return err
@@ -100,8 +105,7 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 		}
 	}
 	for _, row := range wrong {
-		w := a.classOf(row.Group, row.Type)
-		if !claimed[ArrivalIDs(row.ID, windowOf(*w), row.At)[0]] {
+		if !claimed[row.arrival] {
 			found.add(row.Group, fmt.Sprintf("event %s of type %s, claimed %s", row.ID, row.Type, rfc(row.At)))
 		}
 	}
