@@ -50,6 +50,38 @@ func TestStandbyNeverFences(t *testing.T) {
 		a.refusals(), events)
 }
 
+// TestZombieAsksForNoProducer: a relay that waits for its producer stops in its
+// tracks, loses the slot and wakes. It sees that another has the slot, and does
+// not go on asking, which would fence the other again and again.
+func TestZombieAsksForNoProducer(t *testing.T) {
+	a := newArena(t, "18", 1)
+	zombie, owner := a.relay("zombie", "", exactlyOnce(time.Minute)), a.relay("owner", "", exactlyOnce(time.Minute))
+	unheard := a.ground.network.Inject(kafkaproxy.Fault{Key: kafkaproxy.InitProducerID, Action: kafkaproxy.Break, Client: a.client("zombie")})
+	defer unheard.Release()
+	zombie.start()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	require.NoError(t, unheard.Wait(ctx, 3))
+	require.NoError(t, zombie.process.Signal(syscall.SIGSTOP))
+	_, err := a.pool.Exec(t.Context(), `SELECT pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active`, a.slot())
+	require.NoError(t, err)
+	a.streams(owner)
+	load := startWild(a, 14)
+	before := a.producers("zombie")
+	require.NoError(t, zombie.process.Signal(syscall.SIGCONT))
+	eventually(t, "the zombie stands by", 30*time.Second, func() bool { return strings.Contains(zombie.log(), "standby: another process holds the slot") })
+	asked := a.producers("zombie") - before
+	require.LessOrEqual(t, asked, 6, "what it asks before it has looked")
+	load.stop()
+	require.Equal(t, 1, a.producers("owner"))
+	require.Equal(t, 1, sessions(owner))
+	a.confirmed(time.Minute)
+	zombie.stop()
+	owner.stop()
+	events := a.requireOnce(load.ghosts())
+	t.Logf("a zombie that waited for its producer asked %d times more when it woke, and stands by; one session and one producer of the owner; %d events, each once", asked, events)
+}
+
 // refusals counts how often a standby was told that the slot has a holder, which
 // the server logs with the name of the slot.
 func (a *arena) refusals() int {

@@ -52,7 +52,8 @@
 //
 //   - The slot is the only arbiter. The epoch, the producer and the checkpoint come
 //     after START_REPLICATION, in this order; a standby that made a producer would
-//     fence the healthy owner.
+//     fence the healthy owner. So would a session that lost the slot while it asks
+//     for its producer, which takes many tries: it looks at the epoch meanwhile.
 //   - What has ended is described by a horizon: an order of transactions, a place
 //     up to which all lanes but the held ones are done, and for each of those where
 //     it waits. An in-process reconnect, a crash in the middle of a transaction and

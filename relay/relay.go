@@ -158,7 +158,7 @@ func (r *Relay) publish(ctx context.Context) error {
 				silence = silenceFactor
 			}
 		}
-		if rival := rivals.count(err, time.Since(began)); rival != nil {
+		if rival := rivals.count(err, began, time.Now()); rival != nil {
 			err = rival
 		}
 		pause := wait

@@ -78,6 +78,15 @@ func (s *state) take(ctx context.Context, first outboxdb.InsertRelayStateParams)
 	return row, nil
 }
 
+// owns returns [ErrFenced] when another session has raised the epoch.
+func (s *state) owns(ctx context.Context) error {
+	row, _, err := s.load(ctx)
+	if err == nil && row.Epoch != s.epoch {
+		return ErrFenced
+	}
+	return err
+}
+
 // save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
 // another session has raised the epoch.
 func (s *state) save(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {

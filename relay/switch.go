@@ -3,6 +3,9 @@ package relay
 import (
 	"context"
 	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
@@ -22,11 +25,16 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 		return kept, nil, nil
 	}
 	name := fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
-	tx, err := publisher.NewTransactional(ctx, sink, publisher.TransactionConfig{ID: name, Group: name, Timeout: s.cfg.Kafka.Transaction.Timeout})
-	if err != nil {
+	var tx *publisher.Transactional
+	if err := s.whileOurs(ctx, func(ctx context.Context) (err error) {
+		tx, err = publisher.NewTransactional(ctx, sink, publisher.TransactionConfig{ID: name, Group: name, Timeout: s.cfg.Kafka.Transaction.Timeout})
+		if err == nil {
+			s.sink = tx
+		}
+		return err
+	}); err != nil {
 		return kept, nil, err
 	}
-	s.sink = tx
 	if row.Mode != ModeExactlyOnce {
 		return kept, tx, nil // what Kafka keeps is of an earlier time in that mode
 	}
@@ -48,6 +56,47 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 		return kept, tx, nil
 	}
 	return inKafka, tx, nil
+}
+
+// ownerCheck is how often a session looks whether the slot is still its own
+// while it asks for a producer; ownerLimit is how long it waits for the answer.
+const (
+	ownerCheck = 200 * time.Millisecond
+	ownerLimit = 5 * time.Second
+)
+
+// whileOurs runs ask, which fences whoever has the producer, and ends it once
+// another session has taken the slot: its error is [ErrFenced] then. Who asks is
+// told to ask again for as long as the owner has a transaction open, which every
+// try aborts: a session that lost the slot meanwhile, because its process stood
+// still or its walsender ended, would fence the owner for as long as it is
+// patient. The replication connection, which nobody reads yet, does not tell.
+func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error) error {
+	group, asking := errgroup.WithContext(ctx)
+	done := make(chan struct{})
+	group.Go(func() error {
+		defer close(done)
+		return ask(asking)
+	})
+	group.Go(func() error {
+		tick := time.NewTicker(ownerCheck)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return nil
+			case <-tick.C:
+			}
+			// Not asking: its end would close the connection with the query.
+			limited, cancel := context.WithTimeout(ctx, ownerLimit)
+			err := s.state.owns(limited)
+			cancel()
+			if err != nil {
+				return err
+			}
+		}
+	})
+	return group.Wait()
 }
 
 // change takes the checkpoint to where the configured mode keeps it, if
