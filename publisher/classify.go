@@ -88,6 +88,11 @@ var kinds = []kind{
 	},
 	{
 		ClassTransient,
+		[]error{sarama.ErrConcurrentTransactions},
+		"the transaction before has not ended for longer than the retries last; look at the leaders of the partitions it wrote to with kafka-topics.sh --describe",
+	},
+	{
+		ClassTransient,
 		[]error{
 			sarama.ErrNotEnoughReplicas, sarama.ErrNotEnoughReplicasAfterAppend, sarama.ErrLeaderNotAvailable,
 			sarama.ErrNotLeaderForPartition, sarama.ErrRequestTimedOut, sarama.ErrKafkaStorageError, sarama.ErrOutOfBrokers,

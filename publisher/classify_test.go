@@ -68,6 +68,7 @@ func TestProducerErrorsSayWhatToDo(t *testing.T) {
 		{sarama.ErrOutOfOrderSequenceNumber, "a new producer cures it"},
 		{sarama.ErrProducerFenced, "a new producer cures it"},
 		{sarama.ErrNotEnoughReplicas, "in-sync replicas"},
+		{sarama.ErrConcurrentTransactions, "the transaction before has not ended"},
 		{sarama.ErrInvalidTimestamp, "message.timestamp"},
 		{sarama.ErrClusterAuthorizationFailed, "IDEMPOTENT_WRITE"},
 		{io.EOF, "unexpected"},
