@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -31,23 +33,35 @@ func (g *ground) behind(t *testing.T) *kgo.Client {
 }
 
 // kafkaCheckpoint reads the checkpoint of an exactly-once relay as it is in
-// Kafka now, open transactions left out; ok is false when there is none.
+// Kafka now; ok is false when there is none. A commit that was decided and whose
+// marker has not come to the group's coordinator yet is waited for, as a relay
+// waits for it: without RequireStable, the position before would be read.
 func kafkaCheckpoint(ctx context.Context, client *kgo.Client, group string) (at pglogrepl.LSN, ok bool, err error) {
 	request := kmsg.NewPtrOffsetFetchRequest()
 	request.Group = group
 	topic := kmsg.NewOffsetFetchRequestTopic()
 	topic.Topic, topic.Partitions = checkpointTopic, []int32{0}
 	request.Topics = append(request.Topics, topic)
-	answer, err := client.Request(ctx, request)
-	if err != nil {
-		return 0, false, err
+	request.RequireStable = true
+	for {
+		answer, err := client.Request(ctx, request)
+		if err != nil {
+			return 0, false, err
+		}
+		fetched, isIt := answer.(*kmsg.OffsetFetchResponse)
+		if !isIt || len(fetched.Topics) != 1 || len(fetched.Topics[0].Partitions) != 1 {
+			return 0, false, fmt.Errorf("fetch the checkpoint: %+v", answer)
+		}
+		found := fetched.Topics[0].Partitions[0]
+		switch err := kerr.ErrorForCode(found.ErrorCode); {
+		case err == nil:
+			return pglogrepl.LSN(found.Offset), found.Offset >= 0, nil
+		case !errors.Is(err, kerr.UnstableOffsetCommit):
+			return 0, false, err
+		case wait(ctx, 5*time.Millisecond) != nil:
+			return 0, false, ctx.Err()
+		}
 	}
-	fetched, isIt := answer.(*kmsg.OffsetFetchResponse)
-	if !isIt || len(fetched.Topics) != 1 || len(fetched.Topics[0].Partitions) != 1 || fetched.Topics[0].Partitions[0].ErrorCode != 0 {
-		return 0, false, fmt.Errorf("fetch the checkpoint: %+v", answer)
-	}
-	offset := fetched.Topics[0].Partitions[0].Offset
-	return pglogrepl.LSN(offset), offset >= 0, nil
 }
 
 // id is the transactional id of the arena's relay, and the name of its group.
