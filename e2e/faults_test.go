@@ -56,7 +56,7 @@ func faultyKafka(t *testing.T, brokers int) *ground {
 		},
 	})
 	if err == nil {
-		err = g.cluster.CreateTopic(t.Context(), checkpointTopic, 1, map[string]string{"cleanup.policy": "compact"})
+		err = g.cluster.CreateTopic(t.Context(), checkpointTopic, 2, map[string]string{"cleanup.policy": "compact"})
 	}
 	if err != nil {
 		_ = g.network.Close()

@@ -388,7 +388,7 @@ func (n *nemesis) moveLeaders(step) bool {
 	for i := range all {
 		all[i] = int32(i)
 	}
-	_, err = admin.ElectLeaders(sarama.PreferredElection, map[string][]int32{n.a.topic(): all, checkpointTopic: {0}})
+	_, err = admin.ElectLeaders(sarama.PreferredElection, map[string][]int32{n.a.topic(): all, checkpointTopic: {0, 1}})
 	return err == nil
 }
 

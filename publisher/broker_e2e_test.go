@@ -48,7 +48,7 @@ var shared = sync.OnceValues(func() (*broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b, b.CreateTopic(ctx, publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "compact"})
+	return b, b.CreateTopic(ctx, publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"})
 })
 
 // scene is a test's own topic, transactional id and group on the broker.

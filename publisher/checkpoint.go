@@ -86,8 +86,8 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 		return &CheckpointError{Topic: topic, Reason: reason, Cure: fmt.Sprintf(cure, args...)}
 	}
 	server := s.Brokers[0]
-	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions 1 --replication-factor %d --config cleanup.policy=compact",
-		server, topic, s.Topics.ReplicationFactor)
+	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d --config cleanup.policy=compact",
+		server, topic, checkpointWidth, s.Topics.ReplicationFactor)
 	switch {
 	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
 		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`, or set topics.create: true"}
@@ -97,8 +97,11 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 			server, principal(s.SASL), topic)
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "see `kafka-topics.sh --bootstrap-server %s --describe --topic %s`", server, topic)
-	case len(metadata.Partitions) != 1:
-		return refuse(fmt.Sprintf("has %d partitions, must have 1", len(metadata.Partitions)),
+	case len(metadata.Partitions) < checkpointWidth:
+		return refuse(fmt.Sprintf("has %d partition, must have %d", len(metadata.Partitions), checkpointWidth),
+			"give it the other one with `kafka-topics.sh --bootstrap-server %s --alter --topic %s --partitions %d`; nothing that is kept there is lost", server, topic, checkpointWidth)
+	case len(metadata.Partitions) > checkpointWidth:
+		return refuse(fmt.Sprintf("has %d partitions, must have %d", len(metadata.Partitions), checkpointWidth),
 			"it looks like a topic for something else: name another as checkpoint topic, or, if it holds nothing, delete it and create it with `%s`", create)
 	case policy != "" && !strings.Contains(policy, "compact"):
 		return refuse(fmt.Sprintf("has cleanup.policy = %s, must be compact", policy),
@@ -112,7 +115,7 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 func createCheckpoint(b *brokers, s *settings, cluster *sarama.MetadataResponse, topic string) error {
 	compact := "compact"
 	err := b.create(topic, cluster, &sarama.TopicDetail{
-		NumPartitions: 1, ReplicationFactor: s.Topics.ReplicationFactor,
+		NumPartitions: checkpointWidth, ReplicationFactor: s.Topics.ReplicationFactor,
 		ConfigEntries: map[string]*string{policyName: &compact},
 	})
 	if err != nil {

@@ -29,16 +29,23 @@ func TestCheckpointTopicIsChecked(t *testing.T) {
 		err := refused(t, c, cfg)
 		require.Contains(t, err.Error(), "does not exist")
 		require.Contains(t, err.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+
-			" --create --topic onceward.checkpoint --partitions 1 --replication-factor 2 --config cleanup.policy=compact")
+			" --create --topic onceward.checkpoint --partitions 2 --replication-factor 2 --config cleanup.policy=compact")
+	})
+	t.Run("one partition", func(t *testing.T) {
+		c := newCluster(t)
+		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "compact"}))
+		err := refused(t, c, c.config())
+		require.Contains(t, err.Reason, "has 1 partition, must have 2")
+		require.Contains(t, err.Cure, "--alter --topic onceward.checkpoint --partitions 2")
 	})
 	t.Run("three partitions", func(t *testing.T) {
 		c := newCluster(t)
 		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 3, map[string]string{"cleanup.policy": "compact"}))
-		require.Contains(t, refused(t, c, c.config()).Reason, "has 3 partitions, must have 1")
+		require.Contains(t, refused(t, c, c.config()).Reason, "has 3 partitions, must have 2")
 	})
 	t.Run("not compacted", func(t *testing.T) {
 		c := newCluster(t)
-		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "delete"}))
+		require.NoError(t, c.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "delete"}))
 		err := refused(t, c, c.config())
 		require.Contains(t, err.Reason, "cleanup.policy = delete")
 		require.Contains(t, err.Cure, "kafka-configs.sh")
@@ -49,7 +56,7 @@ func TestCheckpointTopicIsChecked(t *testing.T) {
 		cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: 2}
 		p := startTransactional(t, cfg, oneSlot())
 		info := c.TopicInfo(publisher.DefaultCheckpointTopic)
-		require.Len(t, c.PartitionInfos(publisher.DefaultCheckpointTopic), 1)
+		require.Len(t, c.PartitionInfos(publisher.DefaultCheckpointTopic), 2)
 		require.Equal(t, 2, info.NumReplicas)
 		require.Equal(t, "compact", *info.Configs["cleanup.policy"])
 		require.NoError(t, p.Commit(within(t), at(1)))

@@ -21,6 +21,8 @@ func TestErrorsOfTheCoordinatorAreExplained(t *testing.T) {
 	}{
 		{kmsg.InitProducerID, kerr.InvalidTransactionTimeout, "transaction.max.timeout.ms"},
 		{kmsg.InitProducerID, kerr.TransactionalIDAuthorizationFailed, "--transactional-id onceward-1-orders"},
+		{kmsg.OffsetCommit, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
+		{kmsg.OffsetCommit, kerr.TopicAuthorizationFailed, "--topic onceward.checkpoint"},
 		{kmsg.OffsetFetch, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
 		{kmsg.AddOffsetsToTxn, kerr.GroupAuthorizationFailed, "--operation Read --group onceward-1-orders"},
 		{kmsg.TxnOffsetCommit, kerr.TopicAuthorizationFailed, "--topic onceward.checkpoint"},
@@ -53,6 +55,9 @@ func TestPassingErrorsOfTheCoordinatorAreRiddenOut(t *testing.T) {
 		code *kerr.Error
 	}{
 		{kmsg.InitProducerID, kerr.ConcurrentTransactions},
+		{kmsg.OffsetCommit, kerr.NotCoordinator},
+		{kmsg.OffsetCommit, kerr.RequestTimedOut},
+		{kmsg.OffsetCommit, kerr.UnknownTopicOrPartition},
 		{kmsg.OffsetFetch, kerr.UnstableOffsetCommit},
 		{kmsg.OffsetFetch, kerr.CoordinatorLoadInProgress},
 		{kmsg.OffsetFetch, kerr.NotCoordinator},

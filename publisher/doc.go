@@ -39,7 +39,9 @@
 //
 //   - The position lies in the transaction, as a group's offset, and is read
 //     after InitProducerID with RequireStable. Reading topics until they seem
-//     to end instead repeats events.
+//     to end instead repeats events. It is read from a coordinator that has just
+//     had a write acknowledged: one that was deposed while it stood still shows
+//     an old position when it wakes, and cannot write.
 //   - A request that was sent twice may arrive once more, late, and would then
 //     act on the transaction that is open by then: EndTxn ends it, an offset
 //     takes the place of a newer one. So a producer that has repeated anything

@@ -216,6 +216,27 @@ func UntilQuiet(tx TransactionConfig) TransactionConfig {
 	return tx
 }
 
+// Unprobed plants the defect that whoever answers for the coordinator is
+// believed.
+func Unprobed(tx TransactionConfig) TransactionConfig {
+	tx.faults.unprobed = true
+	return tx
+}
+
+// QuietConfig is a configuration of a client that leaves no goroutine behind.
+func QuietConfig() *sarama.Config {
+	c := sarama.NewConfig()
+	c.Version = sarama.V2_8_0_0
+	c.MetricRegistry = silence{}
+	return c
+}
+
+// FetchOffset asks whom the client takes for the coordinator for the checkpoint,
+// once.
+func FetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, error) {
+	return fetchOffset(client, tx)
+}
+
 // Unwatched leaves transactions that are open for too long to the coordinator,
 // as a process does that is stopped.
 func Unwatched(tx TransactionConfig) TransactionConfig {

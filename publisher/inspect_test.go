@@ -80,7 +80,7 @@ func TestInspectCheckpoint(t *testing.T) {
 		var wrong *publisher.CheckpointError
 		require.ErrorAs(t, publisher.InspectCheckpoint(t.Context(), cfg), &wrong)
 		require.True(t, wrong.Missing)
-		require.Contains(t, wrong.Cure, "--partitions 1")
+		require.Contains(t, wrong.Cure, "--partitions 2")
 	}
 	c.checkpointTopic()
 	require.NoError(t, publisher.InspectCheckpoint(t.Context(), cfg))

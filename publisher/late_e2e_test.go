@@ -89,6 +89,7 @@ func TestLostReplies(t *testing.T) {
 		rotate bool
 	}{
 		"InitProducerID":     {kafkaproxy.InitProducerID, false},
+		"OffsetCommit":       {kafkaproxy.OffsetCommit, false},
 		"OffsetFetch":        {kafkaproxy.OffsetFetch, false},
 		"AddPartitionsToTxn": {kafkaproxy.AddPartitionsToTxn, false},
 		"Produce":            {kafkaproxy.Produce, false},

@@ -21,9 +21,24 @@ const (
 	unstableNotice = 10
 )
 
+// The partitions of the checkpoint topic. No record is ever written to them;
+// they are names for the group's offsets.
+const (
+	checkpointPartition = 0 // of the position
+	probePartition      = 1 // of the probe
+	checkpointWidth     = 2
+)
+
 // fetch reads the checkpoint. With RequireStable the coordinator answers only
 // when no transaction holds an offset back, so what it returns is the last word
 // of everybody who was fenced. sarama's own calls do not ask for that.
+//
+// A coordinator answers from its memory, and one that has been deposed and does
+// not know it yet, such as a broker that stood still, from an old one: it would
+// show a position that another has replaced. So it has to write something first.
+// A write is acknowledged by the in-sync replicas, and they follow the broker
+// that leads. What was committed before the write, the writer has then; nothing
+// is committed after it, because all others are fenced.
 func (t *Transactional) fetch() (Position, bool, error) {
 	client, w := t.publisher.client, t.publisher.wire
 	unstable, failures := 0, 0
@@ -55,12 +70,26 @@ func fetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, er
 	if err != nil {
 		return Position{}, false, err
 	}
-	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
-	request.AddPartition(tx.Topic, 0)
-	response, err := coordinator.FetchOffset(request)
-	if err != nil {
+	broken := func(err error) (Position, bool, error) {
 		_ = coordinator.Close() // it may be broken; the only error is that it is closed already
 		return Position{}, false, err
+	}
+	if !tx.faults.unprobed {
+		probe := sarama.NewOffsetCommitRequest(client.Config(), tx.Group)
+		probe.AddBlock(tx.Topic, probePartition, 0, 0, "")
+		written, err := coordinator.CommitOffset(probe)
+		if err != nil {
+			return broken(err)
+		}
+		if err := written.Errors[tx.Topic][probePartition]; err != sarama.ErrNoError {
+			return Position{}, false, err
+		}
+	}
+	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
+	request.AddPartition(tx.Topic, checkpointPartition)
+	response, err := coordinator.FetchOffset(request)
+	if err != nil {
+		return broken(err)
 	}
 	return readOffset(response, tx.Topic)
 }
@@ -74,7 +103,7 @@ func readOffset(response *sarama.OffsetFetchResponse, topic string) (Position, b
 	if response.Err != sarama.ErrNoError {
 		return Position{}, false, response.Err
 	}
-	block := response.GetBlock(topic, 0)
+	block := response.GetBlock(topic, checkpointPartition)
 	if block == nil {
 		return Position{}, false, sarama.ErrIncompleteResponse
 	}
@@ -97,5 +126,6 @@ func passing(err error) bool {
 	return slices.Contains([]sarama.KError{
 		sarama.ErrOffsetsLoadInProgress, sarama.ErrConsumerCoordinatorNotAvailable, sarama.ErrNotCoordinatorForConsumer,
 		sarama.ErrRequestTimedOut, sarama.ErrNetworkException, sarama.ErrUnstableOffsetCommit,
+		sarama.ErrUnknownTopicOrPartition, // of a topic that this broker has not heard of yet: it was there a moment ago
 	}, refusal)
 }

@@ -50,6 +50,7 @@ type TransactionConfig struct {
 type transactionFaults struct {
 	keepProducer bool // after a commit that was sent more than once, too
 	untilQuiet   bool // the checkpoint is read without RequireStable
+	unprobed     bool // the checkpoint is read without a write before it
 	unwatched    bool // a transaction that is open for too long is left to the coordinator
 }
 

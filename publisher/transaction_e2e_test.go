@@ -46,7 +46,8 @@ func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	require.NoError(t, p.Commit(within(t), at(1)))
 
 	plain := s.slot()
-	plain.Topic = s.topic // cleanup.policy is delete by default
+	plain.Topic = s.topic + ".plain"
+	require.NoError(t, s.CreateTopic(t.Context(), plain.Topic, 2, nil)) // cleanup.policy is delete by default
 	_, err = publisher.NewTransactional(within(t), s.config(), plain)
 	require.ErrorContains(t, err, "cleanup.policy = delete")
 	plain.Topic = s.topic + ".wide"
@@ -303,7 +304,7 @@ type cutter struct {
 
 var losable = []kafkaproxy.Key{
 	kafkaproxy.Produce, kafkaproxy.AddPartitionsToTxn, kafkaproxy.AddOffsetsToTxn,
-	kafkaproxy.TxnOffsetCommit, kafkaproxy.EndTxn, kafkaproxy.InitProducerID, kafkaproxy.OffsetFetch,
+	kafkaproxy.TxnOffsetCommit, kafkaproxy.EndTxn, kafkaproxy.InitProducerID, kafkaproxy.OffsetCommit, kafkaproxy.OffsetFetch,
 }
 
 func (c *cutter) run() {

@@ -21,7 +21,7 @@ import (
 // checkpointTopic makes the topic of the checkpoint.
 func (c *cluster) checkpointTopic() {
 	c.t.Helper()
-	require.NoError(c.t, c.CreateTopic(publisher.DefaultCheckpointTopic, 1, map[string]string{"cleanup.policy": "compact"}))
+	require.NoError(c.t, c.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
 }
 
 // oneSlot names what belongs to one slot.

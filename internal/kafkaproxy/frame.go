@@ -15,6 +15,7 @@ const (
 	Produce            Key = 0
 	Fetch              Key = 1
 	Metadata           Key = 3
+	OffsetCommit       Key = 8
 	OffsetFetch        Key = 9
 	FindCoordinator    Key = 10
 	ApiVersions        Key = 18 //nolint:staticcheck // Kafka's spelling

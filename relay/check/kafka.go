@@ -44,7 +44,7 @@ func kafka(ctx context.Context, cfg *relay.Config, conn *pgx.Conn) []Verdict {
 // checkpointVerdict judges the topic of exactly-once mode, which shows at the
 // first commit otherwise. create: the relay may make it at its start.
 func checkpointVerdict(err error, create bool) Verdict {
-	v := Verdict{Name: "topic " + publisher.DefaultCheckpointTopic, Status: OK, Detail: "1 partition, compacted"}
+	v := Verdict{Name: "topic " + publisher.DefaultCheckpointTopic, Status: OK, Detail: "2 partitions, compacted"}
 	var wrong *publisher.CheckpointError
 	switch {
 	case err == nil:

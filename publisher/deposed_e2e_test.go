@@ -1,0 +1,97 @@
+//go:build e2e
+
+package publisher_test
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/kafkaserver"
+	"github.com/onceward/onceward/publisher"
+)
+
+// The group's coordinator stands still, another is elected and takes commits,
+// and the old one wakes: as long as it has not learned what has happened, it
+// answers from what it remembers. Requests that came while it stood still are
+// the first that it answers.
+func TestDeposedCoordinatorIsNotBelieved(t *testing.T) {
+	c, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Brokers: 3, Settings: map[string]string{"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "200"}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.Stop(context.Background())) })
+	require.NoError(t, c.CreateTopic(t.Context(), "shop.order", 1, nil))
+	require.NoError(t, c.CreateTopic(t.Context(), publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
+	slot := oneSlot()
+	slot.Timeout = 8 * time.Second // 2 for an answer
+	commit := func(brokers []string, pos publisher.Position) {
+		var p *publisher.Transactional
+		require.Eventually(t, func() bool { // another coordinator is elected
+			p, err = publisher.NewTransactional(within(t), publisher.Config{Brokers: brokers, Routes: []publisher.Route{{Topic: "shop.order"}}}, slot)
+			return err == nil
+		}, 4*patience, 100*time.Millisecond)
+		require.NoError(t, p.Commit(within(t), pos))
+		require.NoError(t, p.Close())
+	}
+	next := uint64(1)
+	// overtaken is what a reader is told by a coordinator that was deposed while
+	// its request waited, and the positions before and after.
+	overtaken := func(tx publisher.TransactionConfig) (told answer, before, after publisher.Position) {
+		before, after = at(next), at(next+1)
+		next += 2
+		commit(c.Addrs(), before)
+		read := reader(t, c, tx)
+		require.Eventually(t, func() bool { return read() == answer{before, nil} }, patience, 10*time.Millisecond) // the marker of the commit has come
+		old := coordinator(t, c, slot)
+		require.NoError(t, syscall.Kill(c.PID(old), syscall.SIGSTOP))
+		answers := make(chan answer, 1)
+		go func() { answers <- read() }()
+		commit(slices.Delete(slices.Clone(c.Addrs()), old, old+1), after)
+		require.NoError(t, syscall.Kill(c.PID(old), syscall.SIGCONT))
+		return <-answers, before, after
+	}
+	stale := false
+	for tries := 0; !stale; tries++ {
+		require.Less(t, tries, 5, "a deposed coordinator shows an old position")
+		told, before, _ := overtaken(publisher.Unprobed(slot))
+		t.Logf("without a write before: %+v, %v", told.pos, told.err)
+		stale = told == answer{before, nil}
+	}
+	told, _, after := overtaken(slot)
+	t.Logf("with a write before: %+v, %v", told.pos, told.err)
+	require.True(t, told.err != nil || told.pos == after, "a deposed coordinator is believed: %+v", told)
+}
+
+// answer is what a reader of the checkpoint was told.
+type answer struct {
+	pos publisher.Position
+	err error
+}
+
+// reader reads the checkpoint from whom it takes for the coordinator.
+func reader(t *testing.T, c *kafkaserver.Cluster, tx publisher.TransactionConfig) func() answer {
+	tx.Topic = publisher.DefaultCheckpointTopic
+	client := plainClient(t, c)
+	return func() answer {
+		pos, _, err := publisher.FetchOffset(client, tx)
+		return answer{pos, err}
+	}
+}
+
+func plainClient(t *testing.T, c *kafkaserver.Cluster) sarama.Client {
+	client, err := sarama.NewClient(c.Addrs(), publisher.QuietConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// coordinator is the index of the broker that the group's clients turn to.
+func coordinator(t *testing.T, c *kafkaserver.Cluster, tx publisher.TransactionConfig) int {
+	broker, err := plainClient(t, c).Coordinator(tx.Group)
+	require.NoError(t, err)
+	return slices.Index(c.Addrs(), broker.Addr())
+}
