@@ -81,8 +81,12 @@ func fetchOffset(client sarama.Client, tx TransactionConfig) (Position, bool, er
 		if err != nil {
 			return broken(err)
 		}
-		if err := written.Errors[tx.Topic][probePartition]; err != sarama.ErrNoError {
-			return Position{}, false, err
+		refusal, told := written.Errors[tx.Topic][probePartition]
+		switch {
+		case !told:
+			return Position{}, false, sarama.ErrIncompleteResponse
+		case refusal != sarama.ErrNoError:
+			return Position{}, false, refusal
 		}
 	}
 	request := &sarama.OffsetFetchRequest{Version: stableVersion, ConsumerGroup: tx.Group, RequireStable: !tx.faults.untilQuiet}
