@@ -329,8 +329,8 @@ func TestRetentionHoldsBackNoOtherInsert(t *testing.T) {
 // A plain DROP, as the defect, fails the same measurement.
 func TestAPlainDropHoldsBackOtherInserts(t *testing.T) {
 	k := newKept(t, "15")
-	calm, during := k.held(1, func(leaf string) {
-		_, err := k.conn.Exec(t.Context(), "SET lock_timeout = '1s'")
+	calm, during := k.held(3, func(leaf string) {
+		_, err := k.conn.Exec(t.Context(), "SET lock_timeout = '3s'")
 		if err == nil {
 			_, err = k.conn.Exec(t.Context(), "DROP TABLE onceward."+leaf)
 		}
