@@ -4,14 +4,18 @@ package publisher_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/internal/kafkaserver"
@@ -81,8 +85,35 @@ func (s *scene) slot() publisher.TransactionConfig {
 	return publisher.TransactionConfig{ID: s.topic, Group: s.topic, Timeout: 8 * time.Second}
 }
 
+// settle waits for the markers of an end of the scene's transaction that is
+// decided: EndTxn is answered before they are written, and until then a reader
+// sees the transaction as open.
+func (s *scene) settle() {
+	s.t.Helper()
+	client, err := kgo.NewClient(kgo.SeedBrokers(s.link.Addr()))
+	require.NoError(s.t, err)
+	defer client.Close()
+	request := kmsg.NewPtrDescribeTransactionsRequest()
+	request.TransactionalIDs = []string{s.slot().ID}
+	require.Eventually(s.t, func() bool {
+		response, err := request.RequestWith(within(s.t), client)
+		if err != nil || len(response.TransactionStates) != 1 {
+			return false
+		}
+		found := response.TransactionStates[0]
+		switch err := kerr.ErrorForCode(found.ErrorCode); {
+		case errors.Is(err, kerr.TransactionalIDNotFound):
+			return true
+		case err != nil:
+			return false
+		}
+		return !strings.HasPrefix(found.State, "Prepare")
+	}, patience, 5*time.Millisecond, "the transaction's markers are written")
+}
+
 func (s *scene) committed() []string {
 	s.t.Helper()
+	s.settle()
 	return readCommitted(s.t, s.topic, kgo.SeedBrokers(s.link.Addr()))
 }
 
@@ -101,6 +132,7 @@ func (s *scene) checkpoint() publisher.Position {
 // any other: they differ while a transaction is open.
 func (s *scene) offsets() (stable, end int64) {
 	s.t.Helper()
+	s.settle()
 	client, err := kgo.NewClient(kgo.SeedBrokers(s.link.Addr()))
 	require.NoError(s.t, err)
 	defer client.Close()
