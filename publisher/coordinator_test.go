@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/IBM/sarama"
@@ -82,6 +83,20 @@ func TestPassingErrorsOfTheCoordinatorAreRiddenOut(t *testing.T) {
 			require.Equal(t, numbers(0, 19), c.committed("shop.order"))
 		})
 	}
+}
+
+// An answer that does not name the probe acknowledges nothing.
+func TestProbeIsWrittenUntilItIsAcknowledged(t *testing.T) {
+	c := newCluster(t, kfake.SeedTopics(1, "shop.order"))
+	c.checkpointTopic()
+	var asked atomic.Int64
+	c.ControlKey(int16(kmsg.OffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		n := asked.Add(1)
+		return request.ResponseKind(), nil, n == 1
+	})
+	startTransactional(t, c.config(), oneSlot())
+	require.EqualValues(t, 2, asked.Load())
 }
 
 // How a Transactional authenticates, and to whom, is what the Publisher does.

@@ -223,11 +223,13 @@ func Unprobed(tx TransactionConfig) TransactionConfig {
 	return tx
 }
 
-// QuietConfig is a configuration of a client that leaves no goroutine behind.
+// QuietConfig is a configuration of a client that leaves no goroutine behind,
+// and waits for an answer until there is another coordinator.
 func QuietConfig() *sarama.Config {
 	c := sarama.NewConfig()
 	c.Version = sarama.V2_8_0_0
 	c.MetricRegistry = silence{}
+	c.Net.ReadTimeout = 5 * time.Minute
 	return c
 }
 
