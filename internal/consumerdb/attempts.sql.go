@@ -14,7 +14,7 @@ import (
 
 const countAttempt = `-- name: CountAttempt :one
 INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
-VALUES ($1, $2, $3, clock_timestamp() + $4::interval)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + $4::interval)
 ON CONFLICT (event_id, consumer_group) DO UPDATE
 SET attempts = a.attempts + 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
 RETURNING attempts

@@ -2,9 +2,9 @@
 
 -- name: LooseFences :many
 -- LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator.
-SELECT consumer_group, count(*) AS fences, count(stuck) AS stuck, min(lease_until)::timestamptz AS since
+SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(stuck) AS stuck, pg_catalog.min(lease_until)::timestamptz AS since
 FROM onceward.fences
-WHERE status = 'PENDING' AND lease_until < clock_timestamp() - interval '1 hour' AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
+WHERE status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
 GROUP BY consumer_group ORDER BY consumer_group;
 
 -- name: DeadWithoutLetter :many
@@ -20,7 +20,7 @@ LIMIT @row_limit::int;
 -- ReplayHasLetter tells whether a letter of the group came from the replay with an id, given as the value of its header in base64.
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
   WHERE consumer_group = @consumer_group AND state <> 'redriven'
-    AND record_headers @> jsonb_build_array(jsonb_build_array('replay-id', @replay_id::text)))::boolean AS found;
+    AND record_headers @> pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_array('replay-id', @replay_id::text)))::boolean AS found;
 
 -- name: OpenWithoutClaim :many
 -- OpenWithoutClaim finds letters that wait after the handler failed, where the event's own id has no claim of a dead event.

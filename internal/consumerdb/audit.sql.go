@@ -132,9 +132,9 @@ func (q *Queries) DeadWithoutLetter(ctx context.Context, arg DeadWithoutLetterPa
 
 const looseFences = `-- name: LooseFences :many
 
-SELECT consumer_group, count(*) AS fences, count(stuck) AS stuck, min(lease_until)::timestamptz AS since
+SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(stuck) AS stuck, pg_catalog.min(lease_until)::timestamptz AS since
 FROM onceward.fences
-WHERE status = 'PENDING' AND lease_until < clock_timestamp() - interval '1 hour' AND ($1::text = '' OR consumer_group = $1)
+WHERE status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND ($1::text = '' OR consumer_group = $1)
 GROUP BY consumer_group ORDER BY consumer_group
 `
 
@@ -231,7 +231,7 @@ func (q *Queries) OpenWithoutClaim(ctx context.Context, arg OpenWithoutClaimPara
 const replayHasLetter = `-- name: ReplayHasLetter :one
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
   WHERE consumer_group = $1 AND state <> 'redriven'
-    AND record_headers @> jsonb_build_array(jsonb_build_array('replay-id', $2::text)))::boolean AS found
+    AND record_headers @> pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_array('replay-id', $2::text)))::boolean AS found
 `
 
 type ReplayHasLetterParams struct {

@@ -22,7 +22,7 @@ WHERE event_id = @event_id AND consumer_group = @consumer_group;
 
 -- name: ConsumerTables :one
 -- ConsumerTables counts the tables that the consumer's side cannot do without: 3 when it is installed, 2 in its first version.
-SELECT count(*)
+SELECT pg_catalog.count(*)
 FROM pg_catalog.pg_tables
 WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters', 'dedup_horizon');
 
@@ -31,8 +31,8 @@ WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_de
 -- because two that claim in opposite orders deadlock.
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM (SELECT unnest(@event_ids::uuid[]) AS event_id, unnest(@event_types::text[]) AS event_type,
-  unnest(@namespaces::text[]) AS namespace, unnest(@fingerprints::bytea[]) AS fingerprint) t
+FROM (SELECT pg_catalog.unnest(@event_ids::uuid[]) AS event_id, pg_catalog.unnest(@event_types::text[]) AS event_type,
+  pg_catalog.unnest(@namespaces::text[]) AS namespace, pg_catalog.unnest(@fingerprints::bytea[]) AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
 RETURNING event_id;

@@ -48,8 +48,8 @@ func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, 
 const claimEvents = `-- name: ClaimEvents :many
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, $1, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM (SELECT unnest($2::uuid[]) AS event_id, unnest($3::text[]) AS event_type,
-  unnest($4::text[]) AS namespace, unnest($5::bytea[]) AS fingerprint) t
+FROM (SELECT pg_catalog.unnest($2::uuid[]) AS event_id, pg_catalog.unnest($3::text[]) AS event_type,
+  pg_catalog.unnest($4::text[]) AS namespace, pg_catalog.unnest($5::bytea[]) AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
 RETURNING event_id
@@ -113,7 +113,7 @@ func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (i
 }
 
 const consumerTables = `-- name: ConsumerTables :one
-SELECT count(*)
+SELECT pg_catalog.count(*)
 FROM pg_catalog.pg_tables
 WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters', 'dedup_horizon')
 `

@@ -4,13 +4,13 @@
 -- may have forgotten the key by now. The time of the first attempt counts for that, unless an operator has said that
 -- it did not happen, which leaves NULL. The event is kept for the recovery job.
 INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, event)
-VALUES (@event_id, @consumer_group, @name, @owner, clock_timestamp() + sqlc.arg(lease)::interval, @request_fingerprint,
-  clock_timestamp() + sqlc.narg(provider_key_ttl)::interval, @event)
+VALUES (@event_id, @consumer_group, @name, @owner, pg_catalog.clock_timestamp() + sqlc.arg(lease)::interval, @request_fingerprint,
+  pg_catalog.clock_timestamp() + sqlc.narg(provider_key_ttl)::interval, @event)
 ON CONFLICT (event_id, consumer_group, name) DO UPDATE
 SET epoch = f.epoch + 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
   provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = EXCLUDED.event, stuck = NULL
-WHERE f.status = 'PENDING' AND f.lease_until < clock_timestamp() AND f.request_fingerprint = EXCLUDED.request_fingerprint
-RETURNING epoch, COALESCE(provider_key_until < clock_timestamp(), false)::boolean AS stale;
+WHERE f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp() AND f.request_fingerprint = EXCLUDED.request_fingerprint
+RETURNING epoch, COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false)::boolean AS stale;
 
 -- name: FindFence :one
 -- FindFence reads a fence.
@@ -19,30 +19,30 @@ FROM onceward.fences WHERE event_id = @event_id AND consumer_group = @consumer_g
 
 -- name: RenewFence :execrows
 -- RenewFence is the heartbeat. 0 rows: the lease was lost. One that has run out may be renewed as long as nobody took it.
-UPDATE onceward.fences SET lease_until = clock_timestamp() + sqlc.arg(lease)::interval
+UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp() + sqlc.arg(lease)::interval
 WHERE event_id = @event_id AND consumer_group = @consumer_group AND name = @name AND epoch = @epoch AND status = 'PENDING';
 
 -- name: ReleaseFence :execrows
 -- ReleaseFence ends the lease of an attempt that has failed, so that the next one need not wait for it.
-UPDATE onceward.fences SET lease_until = clock_timestamp()
+UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp()
 WHERE event_id = @event_id AND consumer_group = @consumer_group AND name = @name AND epoch = @epoch AND status = 'PENDING';
 
 -- name: CompleteFence :execrows
 -- CompleteFence ends the effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
 UPDATE onceward.fences
-SET status = 'COMPLETE', result = @result, completed_at = clock_timestamp(), expires_at = clock_timestamp() + sqlc.arg(keep)::interval,
+SET status = 'COMPLETE', result = @result, completed_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval,
   event = NULL, stuck = NULL
 WHERE event_id = @event_id AND consumer_group = @consumer_group AND name = @name AND epoch = @epoch AND status = 'PENDING';
 
 -- name: TakeOrphanedFence :one
 -- TakeOrphanedFence finds the fence that nobody has been at for longest, and keeps it from other recovery jobs for a
 -- while. After each attempt the next one waits longer: 1 minute at first, 17 hours at most.
-UPDATE onceward.fences f SET epoch = f.epoch + 1, lease_until = clock_timestamp()
+UPDATE onceward.fences f SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp()
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
   WHERE o.consumer_group = @consumer_group AND o.status = 'PENDING' AND o.stuck IS NULL AND o.event ->> 'type' = ANY(@event_types::text[])
-    AND o.lease_until < clock_timestamp() - interval '1 minute' * (1 << LEAST(o.epoch - 1, 10)::integer)
+    AND o.lease_until < pg_catalog.clock_timestamp() - interval '1 minute' * (1 << LEAST(o.epoch - 1, 10)::integer)
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
 ) orphan
 WHERE f.event_id = orphan.event_id AND f.consumer_group = orphan.consumer_group AND f.name = orphan.name
@@ -53,5 +53,5 @@ RETURNING f.event_id, f.name, f.epoch, f.event;
 -- up to an epoch; of stale ones only when asked.
 UPDATE onceward.fences SET stuck = @why::text
 WHERE event_id = @event_id AND consumer_group = @consumer_group AND (@name::text = '' OR name = @name::text)
-  AND status = 'PENDING' AND lease_until < clock_timestamp() AND epoch <= @epoch
-  AND (NOT @stale::boolean OR provider_key_until < clock_timestamp());
+  AND status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() AND epoch <= @epoch
+  AND (NOT @stale::boolean OR provider_key_until < pg_catalog.clock_timestamp());

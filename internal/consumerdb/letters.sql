@@ -26,7 +26,7 @@ LIMIT 1 FOR UPDATE SKIP LOCKED;
 -- name: RedriveLetter :execrows
 -- RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'redriven', decided_at = clock_timestamp(), expires_at = clock_timestamp() + sqlc.arg(keep)::interval
+SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval
 WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset
   AND state = 'requested' AND generation = @generation;
 
@@ -44,7 +44,7 @@ WHERE consumer_group = @consumer_group AND event_id = @event_id AND outcome = 'd
 
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || @consumer_group::text, 0));
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || @consumer_group::text, 0::bigint));
 
 -- name: LettersToSend :many
 -- LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
@@ -58,8 +58,8 @@ LIMIT @row_limit::integer;
 -- name: LettersSent :exec
 -- LettersSent remembers which letters Kafka has.
 WITH given AS (
-  SELECT unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::integer[]) AS kafka_partition, unnest(@kafka_offsets::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
 )
-UPDATE onceward.consumer_dead_letters l SET sent_at = clock_timestamp()
+UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
 WHERE l.consumer_group = @consumer_group AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset;

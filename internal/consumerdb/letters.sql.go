@@ -96,9 +96,9 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 
 const lettersSent = `-- name: LettersSent :exec
 WITH given AS (
-  SELECT unnest($2::text[]) AS topic, unnest($3::integer[]) AS kafka_partition, unnest($4::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset
 )
-UPDATE onceward.consumer_dead_letters l SET sent_at = clock_timestamp()
+UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
 WHERE l.consumer_group = $1 AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset
 `
@@ -190,7 +190,7 @@ func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([
 }
 
 const lockLettersToSend = `-- name: LockLettersToSend :one
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || $1::text, 0))
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || $1::text, 0::bigint))
 `
 
 // LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
@@ -203,7 +203,7 @@ func (q *Queries) LockLettersToSend(ctx context.Context, consumerGroup string) (
 
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'redriven', decided_at = clock_timestamp(), expires_at = clock_timestamp() + $1::interval
+SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $1::interval
 WHERE consumer_group = $2 AND topic = $3 AND kafka_partition = $4 AND kafka_offset = $5
   AND state = 'requested' AND generation = $6
 `

@@ -12,10 +12,10 @@ WHERE l.state = ANY(@states::text[])
   AND (@event_type::text = '' OR l.event_type = @event_type)
   AND (@topic::text = '' OR l.topic = @topic)
   AND (sqlc.narg(record_key)::bytea IS NULL OR l.record_key = sqlc.narg(record_key))
-  AND (@older_seconds::float8 = 0 OR date_part('epoch', now() - l.created_at) >= @older_seconds)
+  AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - l.created_at) >= @older_seconds)
   AND (sqlc.narg(from_time)::timestamptz IS NULL OR l.created_at >= sqlc.narg(from_time))
   AND (sqlc.narg(to_time)::timestamptz IS NULL OR l.created_at < sqlc.narg(to_time))
-  AND ((cardinality(@ids::uuid[]) = 0 AND cardinality(@places::text[]) = 0)
+  AND ((pg_catalog.cardinality(@ids::uuid[]) = 0 AND pg_catalog.cardinality(@places::text[]) = 0)
     OR l.event_id = ANY(@ids::uuid[]) OR (l.topic || '/' || l.kafka_partition || '@' || l.kafka_offset) = ANY(@places::text[]))
 ORDER BY l.created_at, l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset LIMIT @row_limit::int;
 
@@ -35,8 +35,8 @@ ORDER BY id;
 -- name: RequestRedrive :many
 -- RequestRedrive asks the members of their groups to handle open letters again, and returns those that it found as they are given.
 WITH given AS (
-  SELECT unnest(@consumer_groups::text[]) AS consumer_group, unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::int[]) AS kafka_partition,
-    unnest(@kafka_offsets::bigint[]) AS kafka_offset, unnest(@generations::int[]) AS generation
+  SELECT pg_catalog.unnest(@consumer_groups::text[]) AS consumer_group, pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::int[]) AS kafka_partition,
+    pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset, pg_catalog.unnest(@generations::int[]) AS generation
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
@@ -44,7 +44,7 @@ WITH given AS (
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), asked AS (
   UPDATE onceward.consumer_dead_letters l
-  SET state = 'requested', generation = l.generation + 1, decided_at = clock_timestamp(), decided_by = session_user, decided_why = @reason::text
+  SET state = 'requested', generation = l.generation + 1, decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = @reason::text
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
 ), kept AS (
@@ -56,8 +56,8 @@ SELECT consumer_group, topic, kafka_partition, kafka_offset FROM asked;
 -- name: DiscardGroupLetters :many
 -- DiscardGroupLetters gives letters up that wait, and returns those that it found as they are given.
 WITH given AS (
-  SELECT unnest(@consumer_groups::text[]) AS consumer_group, unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::int[]) AS kafka_partition,
-    unnest(@kafka_offsets::bigint[]) AS kafka_offset, unnest(@generations::int[]) AS generation
+  SELECT pg_catalog.unnest(@consumer_groups::text[]) AS consumer_group, pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::int[]) AS kafka_partition,
+    pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset, pg_catalog.unnest(@generations::int[]) AS generation
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
@@ -65,8 +65,8 @@ WITH given AS (
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), given_up AS (
   UPDATE onceward.consumer_dead_letters l
-  SET state = 'discarded', decided_at = clock_timestamp(), decided_by = session_user, decided_why = @reason::text,
-    expires_at = clock_timestamp() + sqlc.arg(keep)::interval
+  SET state = 'discarded', decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = @reason::text,
+    expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
 ), kept AS (
@@ -78,8 +78,8 @@ SELECT consumer_group, topic, kafka_partition, kafka_offset FROM given_up;
 -- name: GroupLettersNow :many
 -- GroupLettersNow says how letters stand.
 WITH given AS (
-  SELECT unnest(@consumer_groups::text[]) AS consumer_group, unnest(@topics::text[]) AS topic, unnest(@kafka_partitions::int[]) AS kafka_partition,
-    unnest(@kafka_offsets::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest(@consumer_groups::text[]) AS consumer_group, pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::int[]) AS kafka_partition,
+    pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
 )
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.state, l.generation, l.attempts, l.error
 FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset);
@@ -93,7 +93,7 @@ ORDER BY consumer_group, processed_at, event_id;
 
 -- name: ListWindows :many
 -- ListWindows lists the classes of one group or of all.
-SELECT consumer_group, class, (date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
+SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
 FROM onceward.dedup_windows
 WHERE (@consumer_group::text = '' OR consumer_group = @consumer_group)
 ORDER BY consumer_group, class;
@@ -108,8 +108,8 @@ ORDER BY consumer_group, event_id;
 -- name: FencesOfEvent :many
 -- FencesOfEvent reads the fences of an event. stale: the provider may have forgotten the key.
 SELECT event_id, consumer_group, name, status, epoch, owner, lease_until, request_fingerprint, provider_key_until, result, created_at, completed_at,
-  event, stuck, (status = 'PENDING' AND lease_until >= clock_timestamp())::boolean AS live,
-  (status = 'PENDING' AND COALESCE(provider_key_until < clock_timestamp(), false))::boolean AS stale
+  event, stuck, (status = 'PENDING' AND lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (status = 'PENDING' AND COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences
 WHERE event_id = @event_id AND (@consumer_group::text = '' OR consumer_group = @consumer_group) AND (@name::text = '' OR name = @name)
 ORDER BY consumer_group, created_at, name;
@@ -135,12 +135,12 @@ SELECT event_id FROM forgotten;
 -- ListPendingFences lists PENDING fences, or of these the expired or those that wait for an operator, oldest first. There are few, and an index has them.
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
   COALESCE(f.event ->> 'key', '')::text AS event_key,
-  (f.status = 'PENDING' AND f.lease_until >= clock_timestamp())::boolean AS live,
-  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < clock_timestamp(), false))::boolean AS stale
+  (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
 WHERE f.status = 'PENDING' AND (@consumer_group::text = '' OR f.consumer_group = @consumer_group)
-  AND (NOT @expired::boolean OR f.lease_until < clock_timestamp())
-  AND (NOT @waiting::boolean OR f.provider_key_until < clock_timestamp() OR f.stuck IS NOT NULL)
+  AND (NOT @expired::boolean OR f.lease_until < pg_catalog.clock_timestamp())
+  AND (NOT @waiting::boolean OR f.provider_key_until < pg_catalog.clock_timestamp() OR f.stuck IS NOT NULL)
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::int;
 
 -- name: ListAllFences :many
@@ -148,8 +148,8 @@ ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::in
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
   COALESCE(f.event ->> 'key', (SELECT p.namespace || ':' || p.event_id FROM onceward.processed_events p
     WHERE p.event_id = f.event_id AND p.consumer_group = f.consumer_group), '')::text AS event_key,
-  (f.status = 'PENDING' AND f.lease_until >= clock_timestamp())::boolean AS live,
-  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < clock_timestamp(), false))::boolean AS stale
+  (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
 WHERE @consumer_group::text = '' OR f.consumer_group = @consumer_group
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::int;
@@ -159,30 +159,30 @@ ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::in
 -- when it is of another epoch by now.
 WITH settled AS (
   UPDATE onceward.fences f
-  SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = clock_timestamp(), result = @result, completed_at = clock_timestamp(),
-    expires_at = clock_timestamp() + sqlc.arg(keep)::interval, event = NULL, stuck = NULL
+  SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = @result, completed_at = pg_catalog.clock_timestamp(),
+    expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL, stuck = NULL
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
-    AND f.status = 'PENDING' AND f.lease_until < clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group, f.request_fingerprint
 ), claimed AS (
   INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
   SELECT i.id, s.consumer_group, @event_type, @namespace, s.request_fingerprint, 'p', @result
-  FROM settled s CROSS JOIN (SELECT unnest(@ids::uuid[]) AS id) i ORDER BY i.id
+  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) i ORDER BY i.id
   ON CONFLICT DO NOTHING
   RETURNING event_id
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'fences reconcile --made', s.consumer_group, @target, @reason FROM settled s
 )
-SELECT (SELECT count(*) FROM settled) AS settled, (SELECT count(*) FROM claimed) AS claimed;
+SELECT (SELECT pg_catalog.count(*) FROM settled) AS settled, (SELECT pg_catalog.count(*) FROM claimed) AS claimed;
 
 -- name: FenceNotMade :execrows
 -- FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. 0 rows: as FenceMade.
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = clock_timestamp(), provider_key_until = NULL, stuck = NULL
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
-    AND f.status = 'PENDING' AND f.lease_until < clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -192,9 +192,9 @@ SELECT 'fences reconcile --not-made', s.consumer_group, @target, @reason FROM se
 -- EndLease ends the lease of an attempt that is known to be dead. 0 rows: it is over, or another attempt holds it.
 WITH ended AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = clock_timestamp()
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp()
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
-    AND f.status = 'PENDING' AND f.lease_until >= clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp()
   RETURNING f.consumer_group
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -212,7 +212,7 @@ WITH adopted AS (
   INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
   VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
   ON CONFLICT (consumer_group, class) DO UPDATE
-  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = clock_timestamp(), retired_at = NULL
+  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
   RETURNING floor
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -234,7 +234,7 @@ SELECT 'windows set', c.consumer_group, c.class || @did::text, @reason FROM chan
 -- name: RetireWindows :execrows
 -- RetireWindows retires one class of a group, or all; they hold partitions back no longer.
 WITH retired AS (
-  UPDATE onceward.dedup_windows w SET retired_at = clock_timestamp()
+  UPDATE onceward.dedup_windows w SET retired_at = pg_catalog.clock_timestamp()
   WHERE w.consumer_group = @consumer_group AND (@class::text = '' OR w.class = @class) AND w.retired_at IS NULL
   RETURNING w.consumer_group, w.class
 )
@@ -243,7 +243,7 @@ SELECT 'windows retire', r.consumer_group, r.class, @reason FROM retired r;
 
 -- name: MarksOfGroup :many
 -- MarksOfGroup reads the marks of one topic of a group, or of all; seconds_ago: when they were saved last.
-SELECT topic, kafka_partition, high_offset, finished_time, updated_at, date_part('epoch', clock_timestamp() - updated_at)::float8 AS seconds_ago
+SELECT topic, kafka_partition, high_offset, finished_time, updated_at, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - updated_at)::float8 AS seconds_ago
 FROM onceward.progress
 WHERE consumer_group = @consumer_group AND (NOT @one_topic::boolean OR topic = @topic)
 ORDER BY topic, kafka_partition;
@@ -257,7 +257,7 @@ WITH forgotten AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'windows retire --topic', @consumer_group, @topic, @reason WHERE EXISTS (SELECT FROM forgotten)
 )
-SELECT count(*) FROM forgotten;
+SELECT pg_catalog.count(*) FROM forgotten;
 
 -- name: RedeliveriesOfGroups :many
 -- RedeliveriesOfGroups reads how late the duplicates of one group, or of all groups, came.
@@ -268,8 +268,8 @@ ORDER BY consumer_group, event_type, age_log2;
 
 -- name: ReplayLetters :many
 -- ReplayLetters counts the copies that came from below the floor and were kept as letters, with the age of the oldest: no histogram has them.
-SELECT consumer_group, COALESCE(event_type, '')::text AS event_type, count(*) AS letters,
-  max(date_part('epoch', created_at) * 1000 - ('x' || translate(left(event_id::text, 13), '-', ''))::bit(48)::bigint)::bigint AS oldest_ms
+SELECT consumer_group, COALESCE(event_type, '')::text AS event_type, pg_catalog.count(*) AS letters,
+  pg_catalog.max(pg_catalog.date_part('epoch', created_at) * 1000 - ('x' || pg_catalog.translate(pg_catalog.left(event_id::text, 13), '-', ''))::bit(48)::bigint)::bigint AS oldest_ms
 FROM onceward.consumer_dead_letters
 WHERE reason = 'replay' AND event_id IS NOT NULL AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
 GROUP BY 1, 2 ORDER BY 1, 2;

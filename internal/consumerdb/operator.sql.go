@@ -67,7 +67,7 @@ WITH adopted AS (
   INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
   VALUES ($1, $2, $3, $4, $5, $6, $7)
   ON CONFLICT (consumer_group, class) DO UPDATE
-  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = clock_timestamp(), retired_at = NULL
+  SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
   RETURNING floor
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -206,8 +206,8 @@ func (q *Queries) ClaimsUnder(ctx context.Context, arg ClaimsUnderParams) ([]Cla
 
 const discardGroupLetters = `-- name: DiscardGroupLetters :many
 WITH given AS (
-  SELECT unnest($1::text[]) AS consumer_group, unnest($2::text[]) AS topic, unnest($3::int[]) AS kafka_partition,
-    unnest($4::bigint[]) AS kafka_offset, unnest($5::int[]) AS generation
+  SELECT pg_catalog.unnest($1::text[]) AS consumer_group, pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::int[]) AS kafka_partition,
+    pg_catalog.unnest($4::bigint[]) AS kafka_offset, pg_catalog.unnest($5::int[]) AS generation
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
@@ -215,8 +215,8 @@ WITH given AS (
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), given_up AS (
   UPDATE onceward.consumer_dead_letters l
-  SET state = 'discarded', decided_at = clock_timestamp(), decided_by = session_user, decided_why = $6::text,
-    expires_at = clock_timestamp() + $7::interval
+  SET state = 'discarded', decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = $6::text,
+    expires_at = pg_catalog.clock_timestamp() + $7::interval
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
 ), kept AS (
@@ -280,9 +280,9 @@ func (q *Queries) DiscardGroupLetters(ctx context.Context, arg DiscardGroupLette
 const endLease = `-- name: EndLease :execrows
 WITH ended AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = clock_timestamp()
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp()
   WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
-    AND f.status = 'PENDING' AND f.lease_until >= clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp()
   RETURNING f.consumer_group
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -317,22 +317,22 @@ func (q *Queries) EndLease(ctx context.Context, arg EndLeaseParams) (int64, erro
 const fenceMade = `-- name: FenceMade :one
 WITH settled AS (
   UPDATE onceward.fences f
-  SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = clock_timestamp(), result = $1, completed_at = clock_timestamp(),
-    expires_at = clock_timestamp() + $2::interval, event = NULL, stuck = NULL
+  SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = $1, completed_at = pg_catalog.clock_timestamp(),
+    expires_at = pg_catalog.clock_timestamp() + $2::interval, event = NULL, stuck = NULL
   WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
-    AND f.status = 'PENDING' AND f.lease_until < clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group, f.request_fingerprint
 ), claimed AS (
   INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
   SELECT i.id, s.consumer_group, $7, $8, s.request_fingerprint, 'p', $1
-  FROM settled s CROSS JOIN (SELECT unnest($9::uuid[]) AS id) i ORDER BY i.id
+  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest($9::uuid[]) AS id) i ORDER BY i.id
   ON CONFLICT DO NOTHING
   RETURNING event_id
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'fences reconcile --made', s.consumer_group, $10, $11 FROM settled s
 )
-SELECT (SELECT count(*) FROM settled) AS settled, (SELECT count(*) FROM claimed) AS claimed
+SELECT (SELECT pg_catalog.count(*) FROM settled) AS settled, (SELECT pg_catalog.count(*) FROM claimed) AS claimed
 `
 
 type FenceMadeParams struct {
@@ -378,9 +378,9 @@ func (q *Queries) FenceMade(ctx context.Context, arg FenceMadeParams) (FenceMade
 const fenceNotMade = `-- name: FenceNotMade :execrows
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = clock_timestamp(), provider_key_until = NULL, stuck = NULL
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL
   WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
-    AND f.status = 'PENDING' AND f.lease_until < clock_timestamp()
+    AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -414,8 +414,8 @@ func (q *Queries) FenceNotMade(ctx context.Context, arg FenceNotMadeParams) (int
 
 const fencesOfEvent = `-- name: FencesOfEvent :many
 SELECT event_id, consumer_group, name, status, epoch, owner, lease_until, request_fingerprint, provider_key_until, result, created_at, completed_at,
-  event, stuck, (status = 'PENDING' AND lease_until >= clock_timestamp())::boolean AS live,
-  (status = 'PENDING' AND COALESCE(provider_key_until < clock_timestamp(), false))::boolean AS stale
+  event, stuck, (status = 'PENDING' AND lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (status = 'PENDING' AND COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences
 WHERE event_id = $1 AND ($2::text = '' OR consumer_group = $2) AND ($3::text = '' OR name = $3)
 ORDER BY consumer_group, created_at, name
@@ -544,7 +544,7 @@ WITH forgotten AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'windows retire --topic', $1, $2, $4 WHERE EXISTS (SELECT FROM forgotten)
 )
-SELECT count(*) FROM forgotten
+SELECT pg_catalog.count(*) FROM forgotten
 `
 
 type ForgetTopicParams struct {
@@ -569,8 +569,8 @@ func (q *Queries) ForgetTopic(ctx context.Context, arg ForgetTopicParams) (int64
 
 const groupLettersNow = `-- name: GroupLettersNow :many
 WITH given AS (
-  SELECT unnest($1::text[]) AS consumer_group, unnest($2::text[]) AS topic, unnest($3::int[]) AS kafka_partition,
-    unnest($4::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest($1::text[]) AS consumer_group, pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::int[]) AS kafka_partition,
+    pg_catalog.unnest($4::bigint[]) AS kafka_offset
 )
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.state, l.generation, l.attempts, l.error
 FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset)
@@ -653,8 +653,8 @@ const listAllFences = `-- name: ListAllFences :many
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
   COALESCE(f.event ->> 'key', (SELECT p.namespace || ':' || p.event_id FROM onceward.processed_events p
     WHERE p.event_id = f.event_id AND p.consumer_group = f.consumer_group), '')::text AS event_key,
-  (f.status = 'PENDING' AND f.lease_until >= clock_timestamp())::boolean AS live,
-  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < clock_timestamp(), false))::boolean AS stale
+  (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
 WHERE $1::text = '' OR f.consumer_group = $1
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT $2::int
@@ -730,10 +730,10 @@ WHERE l.state = ANY($1::text[])
   AND ($5::text = '' OR l.event_type = $5)
   AND ($6::text = '' OR l.topic = $6)
   AND ($7::bytea IS NULL OR l.record_key = $7)
-  AND ($8::float8 = 0 OR date_part('epoch', now() - l.created_at) >= $8)
+  AND ($8::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - l.created_at) >= $8)
   AND ($9::timestamptz IS NULL OR l.created_at >= $9)
   AND ($10::timestamptz IS NULL OR l.created_at < $10)
-  AND ((cardinality($11::uuid[]) = 0 AND cardinality($12::text[]) = 0)
+  AND ((pg_catalog.cardinality($11::uuid[]) = 0 AND pg_catalog.cardinality($12::text[]) = 0)
     OR l.event_id = ANY($11::uuid[]) OR (l.topic || '/' || l.kafka_partition || '@' || l.kafka_offset) = ANY($12::text[]))
 ORDER BY l.created_at, l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset LIMIT $13::int
 `
@@ -833,12 +833,12 @@ func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersPara
 const listPendingFences = `-- name: ListPendingFences :many
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
   COALESCE(f.event ->> 'key', '')::text AS event_key,
-  (f.status = 'PENDING' AND f.lease_until >= clock_timestamp())::boolean AS live,
-  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < clock_timestamp(), false))::boolean AS stale
+  (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
 WHERE f.status = 'PENDING' AND ($1::text = '' OR f.consumer_group = $1)
-  AND (NOT $2::boolean OR f.lease_until < clock_timestamp())
-  AND (NOT $3::boolean OR f.provider_key_until < clock_timestamp() OR f.stuck IS NOT NULL)
+  AND (NOT $2::boolean OR f.lease_until < pg_catalog.clock_timestamp())
+  AND (NOT $3::boolean OR f.provider_key_until < pg_catalog.clock_timestamp() OR f.stuck IS NOT NULL)
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT $4::int
 `
 
@@ -908,7 +908,7 @@ func (q *Queries) ListPendingFences(ctx context.Context, arg ListPendingFencesPa
 }
 
 const listWindows = `-- name: ListWindows :many
-SELECT consumer_group, class, (date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
+SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
 FROM onceward.dedup_windows
 WHERE ($1::text = '' OR consumer_group = $1)
 ORDER BY consumer_group, class
@@ -958,7 +958,7 @@ func (q *Queries) ListWindows(ctx context.Context, consumerGroup string) ([]List
 }
 
 const marksOfGroup = `-- name: MarksOfGroup :many
-SELECT topic, kafka_partition, high_offset, finished_time, updated_at, date_part('epoch', clock_timestamp() - updated_at)::float8 AS seconds_ago
+SELECT topic, kafka_partition, high_offset, finished_time, updated_at, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - updated_at)::float8 AS seconds_ago
 FROM onceward.progress
 WHERE consumer_group = $1 AND (NOT $2::boolean OR topic = $3)
 ORDER BY topic, kafka_partition
@@ -1084,8 +1084,8 @@ func (q *Queries) RedeliveriesOfGroups(ctx context.Context, consumerGroup string
 }
 
 const replayLetters = `-- name: ReplayLetters :many
-SELECT consumer_group, COALESCE(event_type, '')::text AS event_type, count(*) AS letters,
-  max(date_part('epoch', created_at) * 1000 - ('x' || translate(left(event_id::text, 13), '-', ''))::bit(48)::bigint)::bigint AS oldest_ms
+SELECT consumer_group, COALESCE(event_type, '')::text AS event_type, pg_catalog.count(*) AS letters,
+  pg_catalog.max(pg_catalog.date_part('epoch', created_at) * 1000 - ('x' || pg_catalog.translate(pg_catalog.left(event_id::text, 13), '-', ''))::bit(48)::bigint)::bigint AS oldest_ms
 FROM onceward.consumer_dead_letters
 WHERE reason = 'replay' AND event_id IS NOT NULL AND ($1::text = '' OR consumer_group = $1)
 GROUP BY 1, 2 ORDER BY 1, 2
@@ -1126,8 +1126,8 @@ func (q *Queries) ReplayLetters(ctx context.Context, consumerGroup string) ([]Re
 
 const requestRedrive = `-- name: RequestRedrive :many
 WITH given AS (
-  SELECT unnest($1::text[]) AS consumer_group, unnest($2::text[]) AS topic, unnest($3::int[]) AS kafka_partition,
-    unnest($4::bigint[]) AS kafka_offset, unnest($5::int[]) AS generation
+  SELECT pg_catalog.unnest($1::text[]) AS consumer_group, pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::int[]) AS kafka_partition,
+    pg_catalog.unnest($4::bigint[]) AS kafka_offset, pg_catalog.unnest($5::int[]) AS generation
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
@@ -1135,7 +1135,7 @@ WITH given AS (
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), asked AS (
   UPDATE onceward.consumer_dead_letters l
-  SET state = 'requested', generation = l.generation + 1, decided_at = clock_timestamp(), decided_by = session_user, decided_why = $6::text
+  SET state = 'requested', generation = l.generation + 1, decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = $6::text
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
 ), kept AS (
@@ -1196,7 +1196,7 @@ func (q *Queries) RequestRedrive(ctx context.Context, arg RequestRedriveParams) 
 
 const retireWindows = `-- name: RetireWindows :execrows
 WITH retired AS (
-  UPDATE onceward.dedup_windows w SET retired_at = clock_timestamp()
+  UPDATE onceward.dedup_windows w SET retired_at = pg_catalog.clock_timestamp()
   WHERE w.consumer_group = $2 AND ($3::text = '' OR w.class = $3) AND w.retired_at IS NULL
   RETURNING w.consumer_group, w.class
 )

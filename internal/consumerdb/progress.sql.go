@@ -12,7 +12,7 @@ import (
 
 const history = `-- name: History :one
 SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::text || '/' ||
-  substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::text AS history
+  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::text AS history
 `
 
 // History identifies the history that this database is on: its system identifier and its timeline. A failover to a
@@ -67,15 +67,15 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 const saveProgress = `-- name: SaveProgress :exec
 INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
 SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(NULLIF(t.finished_time, 'epoch'::timestamptz),
-  CASE WHEN t.at_end THEN (SELECT max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group = $1) END)
-FROM (SELECT unnest($2::text[]) AS topic, unnest($3::integer[]) AS kafka_partition, unnest($4::bigint[]) AS low_offset,
-  unnest($5::bigint[]) AS high_offset, unnest($6::timestamptz[]) AS finished_time, unnest($7::boolean[]) AS at_end) t
+  CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group = $1) END)
+FROM (SELECT pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS low_offset,
+  pg_catalog.unnest($5::bigint[]) AS high_offset, pg_catalog.unnest($6::timestamptz[]) AS finished_time, pg_catalog.unnest($7::boolean[]) AS at_end) t
 ORDER BY t.topic, t.kafka_partition
 ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
     high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
     finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
-    updated_at    = clock_timestamp()
+    updated_at    = pg_catalog.clock_timestamp()
 `
 
 type SaveProgressParams struct {

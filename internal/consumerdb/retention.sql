@@ -3,7 +3,7 @@
 -- name: Windows :many
 -- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
 SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) * 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
-  (EXTRACT(epoch FROM clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class;
 
 -- name: SlowestMarks :many
@@ -21,7 +21,7 @@ ORDER BY p.consumer_group;
 
 -- name: RaiseFloor :execrows
 -- RaiseFloor raises the floor of a class; it never lowers it.
-UPDATE onceward.dedup_windows SET floor = @floor, raised_at = clock_timestamp()
+UPDATE onceward.dedup_windows SET floor = @floor, raised_at = pg_catalog.clock_timestamp()
 WHERE consumer_group = @consumer_group AND class = @class AND floor < @floor;
 
 -- name: RaiseHorizon :exec
@@ -31,11 +31,11 @@ ON CONFLICT (one) DO UPDATE SET dropped_before = GREATEST(h.dropped_before, EXCL
 
 -- name: PendingFences :one
 -- PendingFences counts effects that are not settled, of events in a range of ids.
-SELECT count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= @lower AND event_id < @upper;
+SELECT pg_catalog.count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= @lower AND event_id < @upper;
 
 -- name: WaitingLetters :one
 -- WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
-SELECT count(*) FROM onceward.consumer_dead_letters
+SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
 WHERE state IN ('open', 'requested') AND event_id >= @lower AND event_id < @upper;
 
 -- name: DeleteAttempts :execrows
@@ -70,7 +70,7 @@ WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (x.consum
 
 -- name: OldestExpiries :one
 -- OldestExpiries reads, for each table whose rows expire, when the first of those that are there does; a time far ahead: none.
-SELECT COALESCE((SELECT min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
-  COALESCE((SELECT min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
-  COALESCE((SELECT min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
+SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
     'epoch'::timestamptz + interval '200 years')::timestamptz AS letters;

@@ -92,9 +92,9 @@ func (q *Queries) DeleteLetters(ctx context.Context, arg DeleteLettersParams) (i
 }
 
 const oldestExpiries = `-- name: OldestExpiries :one
-SELECT COALESCE((SELECT min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
-  COALESCE((SELECT min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
-  COALESCE((SELECT min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
+SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
     'epoch'::timestamptz + interval '200 years')::timestamptz AS letters
 `
 
@@ -113,7 +113,7 @@ func (q *Queries) OldestExpiries(ctx context.Context) (OldestExpiriesRow, error)
 }
 
 const pendingFences = `-- name: PendingFences :one
-SELECT count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= $1 AND event_id < $2
+SELECT pg_catalog.count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= $1 AND event_id < $2
 `
 
 type PendingFencesParams struct {
@@ -130,7 +130,7 @@ func (q *Queries) PendingFences(ctx context.Context, arg PendingFencesParams) (i
 }
 
 const raiseFloor = `-- name: RaiseFloor :execrows
-UPDATE onceward.dedup_windows SET floor = $1, raised_at = clock_timestamp()
+UPDATE onceward.dedup_windows SET floor = $1, raised_at = pg_catalog.clock_timestamp()
 WHERE consumer_group = $2 AND class = $3 AND floor < $1
 `
 
@@ -230,7 +230,7 @@ func (q *Queries) UnregisteredGroups(ctx context.Context) ([]string, error) {
 }
 
 const waitingLetters = `-- name: WaitingLetters :one
-SELECT count(*) FROM onceward.consumer_dead_letters
+SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
 WHERE state IN ('open', 'requested') AND event_id >= $1 AND event_id < $2
 `
 
@@ -250,7 +250,7 @@ func (q *Queries) WaitingLetters(ctx context.Context, arg WaitingLettersParams) 
 const windows = `-- name: Windows :many
 
 SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) * 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
-  (EXTRACT(epoch FROM clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class
 `
 

@@ -15,12 +15,12 @@ VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
 ON CONFLICT (consumer_group, class) DO UPDATE
 SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
     floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::timestamptz) END,
-    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE clock_timestamp() END
+    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
 RETURNING floor, keyed;
 
 -- name: FloorsOfGroup :many
 -- FloorsOfGroup reads the floors of a group's classes, and the time at which this transaction began.
-SELECT class, floor, retired_at, now()::timestamptz AS tx_time
+SELECT class, floor, retired_at, pg_catalog.now()::timestamptz AS tx_time
 FROM onceward.dedup_windows WHERE consumer_group = @consumer_group;
 
 -- name: AttachedDays :many
@@ -36,15 +36,15 @@ WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = 
 
 -- name: DatabaseTime :one
 -- DatabaseTime is the database's clock.
-SELECT clock_timestamp()::timestamptz AS at;
+SELECT pg_catalog.clock_timestamp()::timestamptz AS at;
 
 -- name: RecordRedeliveries :exec
 -- RecordRedeliveries adds to the histogram of how late duplicates come. The rows are written in their order, because two
 -- that write in opposite orders deadlock.
 INSERT INTO onceward.redeliveries AS r (consumer_group, event_type, age_log2, seen, oldest)
 SELECT @consumer_group, t.event_type, t.age_log2, t.seen, t.oldest
-FROM (SELECT unnest(@event_types::text[]) AS event_type, unnest(@ages_log2::smallint[]) AS age_log2,
-  unnest(@seen::bigint[]) AS seen, unnest(@oldest::interval[]) AS oldest) t
+FROM (SELECT pg_catalog.unnest(@event_types::text[]) AS event_type, pg_catalog.unnest(@ages_log2::smallint[]) AS age_log2,
+  pg_catalog.unnest(@seen::bigint[]) AS seen, pg_catalog.unnest(@oldest::interval[]) AS oldest) t
 ORDER BY t.event_type, t.age_log2
 ON CONFLICT (consumer_group, event_type, age_log2) DO UPDATE
-SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = clock_timestamp();
+SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp();

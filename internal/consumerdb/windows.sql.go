@@ -40,7 +40,7 @@ func (q *Queries) AttachedDays(ctx context.Context) ([]string, error) {
 }
 
 const databaseTime = `-- name: DatabaseTime :one
-SELECT clock_timestamp()::timestamptz AS at
+SELECT pg_catalog.clock_timestamp()::timestamptz AS at
 `
 
 // DatabaseTime is the database's clock.
@@ -52,7 +52,7 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 }
 
 const floorsOfGroup = `-- name: FloorsOfGroup :many
-SELECT class, floor, retired_at, now()::timestamptz AS tx_time
+SELECT class, floor, retired_at, pg_catalog.now()::timestamptz AS tx_time
 FROM onceward.dedup_windows WHERE consumer_group = $1
 `
 
@@ -133,11 +133,11 @@ func (q *Queries) LockWindows(ctx context.Context) error {
 const recordRedeliveries = `-- name: RecordRedeliveries :exec
 INSERT INTO onceward.redeliveries AS r (consumer_group, event_type, age_log2, seen, oldest)
 SELECT $1, t.event_type, t.age_log2, t.seen, t.oldest
-FROM (SELECT unnest($2::text[]) AS event_type, unnest($3::smallint[]) AS age_log2,
-  unnest($4::bigint[]) AS seen, unnest($5::interval[]) AS oldest) t
+FROM (SELECT pg_catalog.unnest($2::text[]) AS event_type, pg_catalog.unnest($3::smallint[]) AS age_log2,
+  pg_catalog.unnest($4::bigint[]) AS seen, pg_catalog.unnest($5::interval[]) AS oldest) t
 ORDER BY t.event_type, t.age_log2
 ON CONFLICT (consumer_group, event_type, age_log2) DO UPDATE
-SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = clock_timestamp()
+SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp()
 `
 
 type RecordRedeliveriesParams struct {
@@ -167,7 +167,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (consumer_group, class) DO UPDATE
 SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
     floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $8::timestamptz) END,
-    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE clock_timestamp() END
+    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
 RETURNING floor, keyed
 `
 

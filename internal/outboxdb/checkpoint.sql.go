@@ -10,7 +10,7 @@ import (
 )
 
 const enterExactlyOnce = `-- name: EnterExactlyOnce :execrows
-UPDATE onceward.relay_state SET mode = 'exactly-once', updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET mode = 'exactly-once', updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1 AND epoch = $2
 `
 
@@ -29,7 +29,7 @@ func (q *Queries) EnterExactlyOnce(ctx context.Context, arg EnterExactlyOncePara
 }
 
 const leaveExactlyOnce = `-- name: LeaveExactlyOnce :one
-UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = $1, tick = tick + 1, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = $1, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $2 AND epoch = $3
 RETURNING tick
 `
@@ -49,7 +49,7 @@ func (q *Queries) LeaveExactlyOnce(ctx context.Context, arg LeaveExactlyOncePara
 }
 
 const raiseTick = `-- name: RaiseTick :one
-UPDATE onceward.relay_state SET tick = tick + 1, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1 AND epoch = $2
 RETURNING tick
 `

@@ -26,7 +26,7 @@ RETURNING letter_id;
 
 -- name: CountLetters :one
 -- CountLetters adds to the writes of letters ever made, and forgets a word that was obeyed.
-UPDATE onceward.relay_state SET dead_letters = dead_letters + @added::bigint, skip = array_remove(skip, sqlc.narg(skipped)::uuid)
+UPDATE onceward.relay_state SET dead_letters = dead_letters + @added::bigint, skip = pg_catalog.array_remove(skip, sqlc.narg(skipped)::uuid)
 WHERE slot = @slot RETURNING dead_letters;
 
 -- name: WhoSkipped :one
@@ -35,7 +35,7 @@ SELECT control_id, requested_by, reason FROM onceward.controls WHERE letter_id =
 
 -- name: SettleLetters :execrows
 -- SettleLetters ends the retries whose control the checkpoint has passed.
-UPDATE onceward.dead_letters SET state = 'replayed', last_at = clock_timestamp()
+UPDATE onceward.dead_letters SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL AND retry_position < @checkpoint;
 
 -- name: ReopenLetters :execrows
@@ -45,26 +45,26 @@ UPDATE onceward.dead_letters SET state = 'open' WHERE slot = @slot AND state = '
 -- name: ParkedSet :many
 -- ParkedSet lists the parked aggregates, each with its oldest letter that holds it.
 SELECT a.namespace, a.aggregate_type, a.aggregate_id, a.position::text AS position, COALESCE(f.seq, 0)::bigint AS seq
-FROM (SELECT w.namespace, w.aggregate_type, w.aggregate_id, min(w.position)::pg_lsn AS position FROM onceward.dead_letters w
+FROM (SELECT w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.min(w.position)::pg_lsn AS position FROM onceward.dead_letters w
   WHERE w.slot = @slot AND w.state = 'open' AND w.holds GROUP BY 1, 2, 3) a
-CROSS JOIN LATERAL (SELECT min(d.seq)::bigint AS seq FROM onceward.dead_letters d
+CROSS JOIN LATERAL (SELECT pg_catalog.min(d.seq)::bigint AS seq FROM onceward.dead_letters d
   WHERE d.slot = @slot AND d.state = 'open' AND d.holds AND d.position = a.position
-    AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+    AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id) f;
 
 -- name: OldestHolding :one
 -- OldestHolding returns the oldest letter that holds an aggregate. No row: it is not parked.
 SELECT d.position::text AS position, d.seq FROM onceward.dead_letters d
 WHERE d.slot = @slot AND d.state = 'open' AND d.holds
-  AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
-    = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+  AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+    = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
   AND d.namespace = @namespace AND d.aggregate_type = @aggregate_type AND d.aggregate_id = @aggregate_id
 ORDER BY d.position, d.seq LIMIT 1;
 
 -- name: NewestLetter :one
 -- NewestLetter returns the position of the newest letter, 0/0 without any.
-SELECT COALESCE(max(position), '0/0')::text AS position FROM onceward.dead_letters WHERE slot = @slot;
+SELECT COALESCE(pg_catalog.max(position), '0/0')::text AS position FROM onceward.dead_letters WHERE slot = @slot;
 
 -- name: LettersFrom :many
 -- LettersFrom lists letters at a position and after it.
@@ -89,10 +89,10 @@ UPDATE onceward.control_results SET letters = @letters, note = @note WHERE slot 
 -- ReleaseAggregate releases all letters of an aggregate that committed before the control.
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = @at, retry_index = n.rank - 1, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
-FROM (SELECT w.letter_id, row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
+FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
   WHERE w.slot = @slot AND w.state = 'open' AND w.position < @at
-    AND hashtextextended(w.aggregate_id, hashtextextended(w.aggregate_type, hashtextextended(w.namespace, 0)))
-      = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+    AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
     AND w.namespace = @namespace AND w.aggregate_type = @aggregate_type AND w.aggregate_id = @aggregate_id) n
 WHERE d.slot = @slot AND d.letter_id = n.letter_id;
 
@@ -102,8 +102,8 @@ UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = @at, retry_index = 0, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
 WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND d.position < @at
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
-    AND hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
-      = hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
+    AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
     AND o.namespace = d.namespace AND o.aggregate_type = d.aggregate_type AND o.aggregate_id = d.aggregate_id
     AND (o.position, o.seq) < (d.position, d.seq)))
 RETURNING namespace, aggregate_type, aggregate_id;
@@ -115,8 +115,8 @@ WITH claimed AS (
   WHERE c.slot = @slot AND c.control_id = @control_id AND c.state = 'open' AND c.retry_index IS NOT NULL
 ), blocker AS (
   SELECT o.position, o.seq FROM (SELECT DISTINCT namespace, aggregate_type, aggregate_id FROM claimed) a
-  JOIN onceward.dead_letters o ON hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+  JOIN onceward.dead_letters o ON pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND o.namespace = a.namespace AND o.aggregate_type = a.aggregate_type AND o.aggregate_id = a.aggregate_id
   WHERE o.slot = @slot AND o.state = 'open' AND o.holds AND (o.control_id IS DISTINCT FROM @control_id OR o.retry_index IS NULL)
   ORDER BY o.position, o.seq LIMIT 1
@@ -137,7 +137,7 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'open' AND retry_ind
 SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
   p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
 FROM (
-  SELECT w.*, sum(COALESCE(octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(octet_length(w.payload), 0) - 512 AS before
+  SELECT w.*, pg_catalog.sum(COALESCE(pg_catalog.octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(pg_catalog.octet_length(w.payload), 0) - 512 AS before
   FROM (SELECT d.* FROM onceward.dead_letters d
     WHERE d.slot = @slot AND d.control_id = @control_id AND d.state = 'retrying' AND d.retry_index >= @from_index::bigint
     ORDER BY d.retry_index LIMIT @row_limit::int) w
@@ -147,7 +147,7 @@ WHERE p.before < @byte_limit::bigint ORDER BY p.retry_index;
 -- name: FailLetter :execrows
 -- FailLetter opens a released letter again, because it could not be published.
 UPDATE onceward.dead_letters
-SET state = 'open', retry_position = NULL, retry_index = NULL, attempts = attempts + 1, last_at = clock_timestamp(), error_class = @error_class, error = @error
+SET state = 'open', retry_position = NULL, retry_index = NULL, attempts = attempts + 1, last_at = pg_catalog.clock_timestamp(), error_class = @error_class, error = @error
 WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND state = 'retrying';
 
 -- name: FailRest :execrows
@@ -159,17 +159,17 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry
 -- DiscardAggregate ends all letters of an aggregate that committed before the control, without publishing them.
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
-  last_at = clock_timestamp()
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND state = 'open' AND position < @at
-  AND hashtextextended(aggregate_id, hashtextextended(aggregate_type, hashtextextended(namespace, 0)))
-    = hashtextextended(@aggregate_id::text, hashtextextended(@aggregate_type::text, hashtextextended(@namespace::text, 0)))
+  AND pg_catalog.hashtextextended(aggregate_id, pg_catalog.hashtextextended(aggregate_type, pg_catalog.hashtextextended(namespace, 0::bigint)))
+    = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
   AND namespace = @namespace AND aggregate_type = @aggregate_type AND aggregate_id = @aggregate_id;
 
 -- name: DiscardLetter :many
 -- DiscardLetter ends one letter without publishing it.
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
-  last_at = clock_timestamp()
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND letter_id = @letter_id AND state = 'open' AND position < @at
 RETURNING namespace, aggregate_type, aggregate_id;
 
@@ -181,7 +181,7 @@ SET original_payload = CASE WHEN edited_at IS NULL THEN payload ELSE original_pa
   payload = CASE WHEN @payload_null::boolean THEN NULL ELSE COALESCE(sqlc.narg(payload)::bytea, payload) END,
   headers = COALESCE(sqlc.narg(headers)::jsonb, headers),
   retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
-  edited_at = clock_timestamp(), edited_by = @decided_by, edited_why = @decided_why
+  edited_at = pg_catalog.clock_timestamp(), edited_by = @decided_by, edited_why = @decided_why
 WHERE slot = @slot AND letter_id = @letter_id AND state = 'open' AND position < @at;
 
 -- name: WhyIdle :one

@@ -13,7 +13,7 @@ import (
 )
 
 const countLetters = `-- name: CountLetters :one
-UPDATE onceward.relay_state SET dead_letters = dead_letters + $1::bigint, skip = array_remove(skip, $2::uuid)
+UPDATE onceward.relay_state SET dead_letters = dead_letters + $1::bigint, skip = pg_catalog.array_remove(skip, $2::uuid)
 WHERE slot = $3 RETURNING dead_letters
 `
 
@@ -34,10 +34,10 @@ func (q *Queries) CountLetters(ctx context.Context, arg CountLettersParams) (int
 const discardAggregate = `-- name: DiscardAggregate :execrows
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = $1, decided_by = $2, decided_why = $3,
-  last_at = clock_timestamp()
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = $4 AND state = 'open' AND position < $5
-  AND hashtextextended(aggregate_id, hashtextextended(aggregate_type, hashtextextended(namespace, 0)))
-    = hashtextextended($6::text, hashtextextended($7::text, hashtextextended($8::text, 0)))
+  AND pg_catalog.hashtextextended(aggregate_id, pg_catalog.hashtextextended(aggregate_type, pg_catalog.hashtextextended(namespace, 0::bigint)))
+    = pg_catalog.hashtextextended($6::text, pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, 0::bigint)))
   AND namespace = $8 AND aggregate_type = $7 AND aggregate_id = $6
 `
 
@@ -73,7 +73,7 @@ func (q *Queries) DiscardAggregate(ctx context.Context, arg DiscardAggregatePara
 const discardLetter = `-- name: DiscardLetter :many
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = $1, decided_by = $2, decided_why = $3,
-  last_at = clock_timestamp()
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = $4 AND letter_id = $5 AND state = 'open' AND position < $6
 RETURNING namespace, aggregate_type, aggregate_id
 `
@@ -128,7 +128,7 @@ SET original_payload = CASE WHEN edited_at IS NULL THEN payload ELSE original_pa
   payload = CASE WHEN $1::boolean THEN NULL ELSE COALESCE($2::bytea, payload) END,
   headers = COALESCE($3::jsonb, headers),
   retry_position = NULL, retry_index = NULL, control_id = $4, decided_by = $5, decided_why = $6,
-  edited_at = clock_timestamp(), edited_by = $5, edited_why = $6
+  edited_at = pg_catalog.clock_timestamp(), edited_by = $5, edited_why = $6
 WHERE slot = $7 AND letter_id = $8 AND state = 'open' AND position < $9
 `
 
@@ -165,7 +165,7 @@ func (q *Queries) EditLetter(ctx context.Context, arg EditLetterParams) (int64, 
 
 const failLetter = `-- name: FailLetter :execrows
 UPDATE onceward.dead_letters
-SET state = 'open', retry_position = NULL, retry_index = NULL, attempts = attempts + 1, last_at = clock_timestamp(), error_class = $1, error = $2
+SET state = 'open', retry_position = NULL, retry_index = NULL, attempts = attempts + 1, last_at = pg_catalog.clock_timestamp(), error_class = $1, error = $2
 WHERE slot = $3 AND letter_id = $4 AND control_id = $5 AND state = 'retrying'
 `
 
@@ -327,7 +327,7 @@ func (q *Queries) LockEpoch(ctx context.Context, arg LockEpochParams) (int64, er
 }
 
 const newestLetter = `-- name: NewestLetter :one
-SELECT COALESCE(max(position), '0/0')::text AS position FROM onceward.dead_letters WHERE slot = $1
+SELECT COALESCE(pg_catalog.max(position), '0/0')::text AS position FROM onceward.dead_letters WHERE slot = $1
 `
 
 // NewestLetter returns the position of the newest letter, 0/0 without any.
@@ -341,8 +341,8 @@ func (q *Queries) NewestLetter(ctx context.Context, slot string) (string, error)
 const oldestHolding = `-- name: OldestHolding :one
 SELECT d.position::text AS position, d.seq FROM onceward.dead_letters d
 WHERE d.slot = $1 AND d.state = 'open' AND d.holds
-  AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
-    = hashtextextended($2::text, hashtextextended($3::text, hashtextextended($4::text, 0)))
+  AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+    = pg_catalog.hashtextextended($2::text, pg_catalog.hashtextextended($3::text, pg_catalog.hashtextextended($4::text, 0::bigint)))
   AND d.namespace = $4 AND d.aggregate_type = $3 AND d.aggregate_id = $2
 ORDER BY d.position, d.seq LIMIT 1
 `
@@ -374,12 +374,12 @@ func (q *Queries) OldestHolding(ctx context.Context, arg OldestHoldingParams) (O
 
 const parkedSet = `-- name: ParkedSet :many
 SELECT a.namespace, a.aggregate_type, a.aggregate_id, a.position::text AS position, COALESCE(f.seq, 0)::bigint AS seq
-FROM (SELECT w.namespace, w.aggregate_type, w.aggregate_id, min(w.position)::pg_lsn AS position FROM onceward.dead_letters w
+FROM (SELECT w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.min(w.position)::pg_lsn AS position FROM onceward.dead_letters w
   WHERE w.slot = $1 AND w.state = 'open' AND w.holds GROUP BY 1, 2, 3) a
-CROSS JOIN LATERAL (SELECT min(d.seq)::bigint AS seq FROM onceward.dead_letters d
+CROSS JOIN LATERAL (SELECT pg_catalog.min(d.seq)::bigint AS seq FROM onceward.dead_letters d
   WHERE d.slot = $1 AND d.state = 'open' AND d.holds AND d.position = a.position
-    AND hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+    AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id) f
 `
 
@@ -445,7 +445,7 @@ const readRelease = `-- name: ReadRelease :many
 SELECT p.letter_id, p.namespace, p.aggregate_type, p.aggregate_id, p.event_type, p.payload, p.content_type, p.headers, p.traceparent, p.created_at, p.tx_id, p.seq,
   p.position::text AS position, p.attempts, p.holds, p.replay_of, p.replay_mode, p.replay_group, p.topic, p.retry_index
 FROM (
-  SELECT w.slot, w.letter_id, w.namespace, w.aggregate_type, w.aggregate_id, w.event_type, w.payload, w.content_type, w.headers, w.traceparent, w.created_at, w.tx_id, w.seq, w.position, w.error_class, w.error, w.attempts, w.first_at, w.last_at, w.state, w.retry_position, w.control_id, w.decided_by, w.decided_why, w.holds, w.replay_of, w.replay_mode, w.replay_group, w.topic, w.retry_index, w.original_payload, w.original_headers, w.edited_at, w.edited_by, w.edited_why, sum(COALESCE(octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(octet_length(w.payload), 0) - 512 AS before
+  SELECT w.slot, w.letter_id, w.namespace, w.aggregate_type, w.aggregate_id, w.event_type, w.payload, w.content_type, w.headers, w.traceparent, w.created_at, w.tx_id, w.seq, w.position, w.error_class, w.error, w.attempts, w.first_at, w.last_at, w.state, w.retry_position, w.control_id, w.decided_by, w.decided_why, w.holds, w.replay_of, w.replay_mode, w.replay_group, w.topic, w.retry_index, w.original_payload, w.original_headers, w.edited_at, w.edited_by, w.edited_why, pg_catalog.sum(COALESCE(pg_catalog.octet_length(w.payload), 0) + 512) OVER (ORDER BY w.retry_index) - COALESCE(pg_catalog.octet_length(w.payload), 0) - 512 AS before
   FROM (SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at, d.tx_id, d.seq, d.position, d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.retry_position, d.control_id, d.decided_by, d.decided_why, d.holds, d.replay_of, d.replay_mode, d.replay_group, d.topic, d.retry_index, d.original_payload, d.original_headers, d.edited_at, d.edited_by, d.edited_why FROM onceward.dead_letters d
     WHERE d.slot = $1 AND d.control_id = $2 AND d.state = 'retrying' AND d.retry_index >= $3::bigint
     ORDER BY d.retry_index LIMIT $4::int) w
@@ -586,8 +586,8 @@ WITH claimed AS (
   WHERE c.slot = $2 AND c.control_id = $3 AND c.state = 'open' AND c.retry_index IS NOT NULL
 ), blocker AS (
   SELECT o.position, o.seq FROM (SELECT DISTINCT namespace, aggregate_type, aggregate_id FROM claimed) a
-  JOIN onceward.dead_letters o ON hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+  JOIN onceward.dead_letters o ON pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND o.namespace = a.namespace AND o.aggregate_type = a.aggregate_type AND o.aggregate_id = a.aggregate_id
   WHERE o.slot = $2 AND o.state = 'open' AND o.holds AND (o.control_id IS DISTINCT FROM $3 OR o.retry_index IS NULL)
   ORDER BY o.position, o.seq LIMIT 1
@@ -635,10 +635,10 @@ func (q *Queries) ReleaseAgain(ctx context.Context, arg ReleaseAgainParams) ([]R
 const releaseAggregate = `-- name: ReleaseAggregate :execrows
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = n.rank - 1, control_id = $2, decided_by = $3, decided_why = $4
-FROM (SELECT w.letter_id, row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
+FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
   WHERE w.slot = $5 AND w.state = 'open' AND w.position < $1
-    AND hashtextextended(w.aggregate_id, hashtextextended(w.aggregate_type, hashtextextended(w.namespace, 0)))
-      = hashtextextended($6::text, hashtextextended($7::text, hashtextextended($8::text, 0)))
+    AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended($6::text, pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, 0::bigint)))
     AND w.namespace = $8 AND w.aggregate_type = $7 AND w.aggregate_id = $6) n
 WHERE d.slot = $5 AND d.letter_id = n.letter_id
 `
@@ -677,8 +677,8 @@ UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = 0, control_id = $2, decided_by = $3, decided_why = $4
 WHERE d.slot = $5 AND d.letter_id = $6 AND d.state = 'open' AND d.position < $1
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
-    AND hashtextextended(o.aggregate_id, hashtextextended(o.aggregate_type, hashtextextended(o.namespace, 0)))
-      = hashtextextended(d.aggregate_id, hashtextextended(d.aggregate_type, hashtextextended(d.namespace, 0)))
+    AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
     AND o.namespace = d.namespace AND o.aggregate_type = d.aggregate_type AND o.aggregate_id = d.aggregate_id
     AND (o.position, o.seq) < (d.position, d.seq)))
 RETURNING namespace, aggregate_type, aggregate_id
@@ -741,7 +741,7 @@ func (q *Queries) ReopenLetters(ctx context.Context, slot string) (int64, error)
 }
 
 const settleLetters = `-- name: SettleLetters :execrows
-UPDATE onceward.dead_letters SET state = 'replayed', last_at = clock_timestamp()
+UPDATE onceward.dead_letters SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
 WHERE slot = $1 AND state = 'retrying' AND retry_index IS NOT NULL AND retry_position < $2
 `
 

@@ -14,7 +14,7 @@ WHERE o.tx_id >= COALESCE((SELECT pg_catalog.pg_snapshot_xmin(s.published_snapsh
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
   AND (@event_type::text = '' OR o.event_type = @event_type)
-  AND (@older_seconds::float8 = 0 OR date_part('epoch', now() - o.created_at) >= @older_seconds)
+  AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= @older_seconds)
 ORDER BY o.tx_id, o.seq LIMIT @row_limit::int;
 
 -- name: ListPublished :many

@@ -101,7 +101,7 @@ WHERE o.tx_id >= COALESCE((SELECT pg_catalog.pg_snapshot_xmin(s.published_snapsh
   AND ($2::text = '' OR o.aggregate_type = $2)
   AND ($3::text = '' OR o.aggregate_id = $3)
   AND ($4::text = '' OR o.event_type = $4)
-  AND ($5::float8 = 0 OR date_part('epoch', now() - o.created_at) >= $5)
+  AND ($5::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $5)
 ORDER BY o.tx_id, o.seq LIMIT $6::int
 `
 

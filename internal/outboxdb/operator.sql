@@ -3,9 +3,9 @@
 SELECT o.namespace, o.aggregate_type, o.event_type,
   (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
     WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state, count(*) AS events
+    ELSE 'pending' END)::text AS state, pg_catalog.count(*) AS events
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
   FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
@@ -20,7 +20,7 @@ GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
 -- EventsForReplay lists, in the order in which they were written, the published ones of those that CountForReplay counts.
 SELECT o.id, o.seq
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state <> 'replayed') AS dead
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state <> 'replayed') AS dead
   FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
@@ -40,7 +40,7 @@ SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq,
     WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
     ELSE 'pending' END)::text AS state
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
   FROM onceward.dead_letters d WHERE d.letter_id = ANY(@ids::uuid[]) GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq;
 
@@ -50,7 +50,7 @@ SELECT DISTINCT ON (d.seq, d.letter_id) d.letter_id, d.namespace, d.aggregate_ty
 FROM onceward.dead_letters d
 WHERE d.state = ANY(@states::text[])
   AND d.replay_of IS NULL
-  AND (cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
+  AND (pg_catalog.cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
   AND (@namespace::text = '' OR d.namespace = @namespace)
   AND (@aggregate_type::text = '' OR d.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR d.aggregate_id = @aggregate_id)
@@ -63,8 +63,8 @@ ORDER BY d.seq, d.letter_id LIMIT @row_limit::int;
 -- name: OvertakenEvents :many
 -- OvertakenEvents counts, by kind, those of the events of which it is not known that they are the newest of their aggregate: another was written later, or the row is gone (kind empty).
 SELECT COALESCE(o.namespace, '')::text AS namespace, COALESCE(o.aggregate_type, '')::text AS aggregate_type, COALESCE(o.event_type, '')::text AS event_type,
-  count(*) AS events, min(w.id::text)::text AS example
-FROM (SELECT unnest(@ids::uuid[]) AS id) w LEFT JOIN onceward.outbox o ON o.id = w.id
+  pg_catalog.count(*) AS events, pg_catalog.min(w.id::text)::text AS example
+FROM (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) w LEFT JOIN onceward.outbox o ON o.id = w.id
 WHERE o.id IS NULL OR EXISTS (SELECT FROM onceward.outbox n WHERE n.namespace = o.namespace AND n.aggregate_type = o.aggregate_type
     AND n.aggregate_id = o.aggregate_id AND n.seq > o.seq)
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
@@ -75,7 +75,7 @@ INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregat
   created_at, mode, replay_group, topic, reason)
 SELECT w.replay_id, w.id, e.namespace, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.traceparent,
   e.created_at, @mode, sqlc.narg(replay_group), sqlc.narg(topic), @reason
-FROM (SELECT unnest(@replay_ids::uuid[]) AS replay_id, unnest(@ids::uuid[]) AS id) w
+FROM (SELECT pg_catalog.unnest(@replay_ids::uuid[]) AS replay_id, pg_catalog.unnest(@ids::uuid[]) AS id) w
 CROSS JOIN LATERAL (
   SELECT v.* FROM (
     SELECT 0 AS rank, d.seq, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at
@@ -92,7 +92,7 @@ RETURNING replay_id;
 
 -- name: CountReplays :one
 -- CountReplays counts which of the orders are there, when the answer to an insert was lost.
-SELECT count(*) FROM onceward.replays WHERE replay_id = ANY(@replay_ids::uuid[]);
+SELECT pg_catalog.count(*) FROM onceward.replays WHERE replay_id = ANY(@replay_ids::uuid[]);
 
 -- name: LetterSlots :many
 -- LetterSlots lists the slots that ever had a letter or a relay.
@@ -104,7 +104,7 @@ SELECT d.slot, d.letter_id, d.replay_of, d.namespace, d.aggregate_type, d.aggreg
   d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at
 FROM onceward.dead_letters d
 WHERE d.state = ANY(@states::text[])
-  AND (cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
+  AND (pg_catalog.cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
   AND (@slot::text = '' OR d.slot = @slot)
   AND (@namespace::text = '' OR d.namespace = @namespace)
   AND (@aggregate_type::text = '' OR d.aggregate_type = @aggregate_type)
@@ -125,12 +125,12 @@ FROM onceward.dead_letters WHERE letter_id = @letter_id ORDER BY slot;
 -- name: ParkedAggregates :many
 -- ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter.
 SELECT a.slot, a.namespace, a.aggregate_type, a.aggregate_id, a.letters, a.since, d.letter_id AS first_letter, d.error_class, d.error
-FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, count(*) AS letters, min(w.first_at)::timestamptz AS since
-  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING bool_or(w.holds)
+FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.count(*) AS letters, pg_catalog.min(w.first_at)::timestamptz AS since
+  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING pg_catalog.bool_or(w.holds)
   ORDER BY 6, 1, 2, 3, 4 LIMIT @row_limit::int) a
 CROSS JOIN LATERAL (SELECT x.letter_id, x.error_class, x.error FROM onceward.dead_letters x
-  WHERE x.slot = a.slot AND hashtextextended(x.aggregate_id, hashtextextended(x.aggregate_type, hashtextextended(x.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+  WHERE x.slot = a.slot AND pg_catalog.hashtextextended(x.aggregate_id, pg_catalog.hashtextextended(x.aggregate_type, pg_catalog.hashtextextended(x.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND x.namespace = a.namespace AND x.aggregate_type = a.aggregate_type AND x.aggregate_id = a.aggregate_id
     AND x.state IN ('open', 'retrying') AND x.holds ORDER BY x.position, x.seq LIMIT 1) d
 ORDER BY a.since, a.slot, a.namespace, a.aggregate_type, a.aggregate_id;
@@ -161,24 +161,24 @@ UPDATE onceward.relay_state SET paused = @paused WHERE slot = @slot RETURNING re
 
 -- name: PauseRoutes :one
 -- PauseRoutes adds routes to those that rest.
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM unnest(paused_routes || @routes::text[]) AS t (r) ORDER BY r)
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM pg_catalog.unnest(paused_routes || @routes::text[]) AS t (r) ORDER BY r)
 WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
 
 -- name: ResumeRoutes :one
 -- ResumeRoutes takes routes out of those that rest.
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM unnest(paused_routes) AS t (r) WHERE r <> ALL(@routes::text[]) ORDER BY r)
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM pg_catalog.unnest(paused_routes) AS t (r) WHERE r <> ALL(@routes::text[]) ORDER BY r)
 WHERE slot = @slot RETURNING relay, slot, paused, paused_routes;
 
 -- name: Skip :one
 -- Skip tells the relay to end an event without publishing it, and forgets those that ended so.
-UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM unnest(s.skip || @ids::uuid[]) AS t (k)
+UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog.unnest(s.skip || @ids::uuid[]) AS t (k)
   WHERE k = ANY(@ids::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
 WHERE s.slot = @slot RETURNING s.relay, s.slot, s.skip;
 
 -- name: LettersOfAggregates :many
 -- LettersOfAggregates lists the letters that wait of the aggregates.
 SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts
-FROM (SELECT unnest(@namespaces::text[]) AS namespace, unnest(@aggregate_types::text[]) AS aggregate_type, unnest(@aggregate_ids::text[]) AS aggregate_id) a
+FROM (SELECT pg_catalog.unnest(@namespaces::text[]) AS namespace, pg_catalog.unnest(@aggregate_types::text[]) AS aggregate_type, pg_catalog.unnest(@aggregate_ids::text[]) AS aggregate_id) a
 JOIN onceward.dead_letters d ON d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id
 WHERE d.state IN ('open', 'retrying')
 ORDER BY d.position, d.seq, d.slot;

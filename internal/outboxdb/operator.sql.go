@@ -77,9 +77,9 @@ const countForReplay = `-- name: CountForReplay :many
 SELECT o.namespace, o.aggregate_type, o.event_type,
   (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
     WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state, count(*) AS events
+    ELSE 'pending' END)::text AS state, pg_catalog.count(*) AS events
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
   FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE ($1::text = '' OR o.namespace = $1)
   AND ($2::text = '' OR o.aggregate_type = $2)
@@ -145,7 +145,7 @@ func (q *Queries) CountForReplay(ctx context.Context, arg CountForReplayParams) 
 }
 
 const countReplays = `-- name: CountReplays :one
-SELECT count(*) FROM onceward.replays WHERE replay_id = ANY($1::uuid[])
+SELECT pg_catalog.count(*) FROM onceward.replays WHERE replay_id = ANY($1::uuid[])
 `
 
 // CountReplays counts which of the orders are there, when the answer to an insert was lost.
@@ -159,7 +159,7 @@ func (q *Queries) CountReplays(ctx context.Context, replayIds []uuid.UUID) (int6
 const eventsForReplay = `-- name: EventsForReplay :many
 SELECT o.id, o.seq
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state <> 'replayed') AS dead
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state <> 'replayed') AS dead
   FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE ($1::text = '' OR o.namespace = $1)
   AND ($2::text = '' OR o.aggregate_type = $2)
@@ -259,7 +259,7 @@ INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregat
   created_at, mode, replay_group, topic, reason)
 SELECT w.replay_id, w.id, e.namespace, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.traceparent,
   e.created_at, $1, $2, $3, $4
-FROM (SELECT unnest($5::uuid[]) AS replay_id, unnest($6::uuid[]) AS id) w
+FROM (SELECT pg_catalog.unnest($5::uuid[]) AS replay_id, pg_catalog.unnest($6::uuid[]) AS id) w
 CROSS JOIN LATERAL (
   SELECT v.rank, v.seq, v.namespace, v.aggregate_type, v.aggregate_id, v.event_type, v.payload, v.content_type, v.headers, v.traceparent, v.created_at FROM (
     SELECT 0 AS rank, d.seq, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at
@@ -324,7 +324,7 @@ SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq,
     WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
     ELSE 'pending' END)::text AS state
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, bool_or(d.state IN ('open', 'retrying')) AS waiting, bool_or(d.state = 'discarded') AS discarded
+LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
   FROM onceward.dead_letters d WHERE d.letter_id = ANY($1::uuid[]) GROUP BY d.letter_id) l ON l.letter_id = o.id
 WHERE o.id = ANY($1::uuid[]) ORDER BY o.seq
 `
@@ -396,7 +396,7 @@ SELECT DISTINCT ON (d.seq, d.letter_id) d.letter_id, d.namespace, d.aggregate_ty
 FROM onceward.dead_letters d
 WHERE d.state = ANY($1::text[])
   AND d.replay_of IS NULL
-  AND (cardinality($2::uuid[]) = 0 OR d.letter_id = ANY($2::uuid[]))
+  AND (pg_catalog.cardinality($2::uuid[]) = 0 OR d.letter_id = ANY($2::uuid[]))
   AND ($3::text = '' OR d.namespace = $3)
   AND ($4::text = '' OR d.aggregate_type = $4)
   AND ($5::text = '' OR d.aggregate_id = $5)
@@ -514,7 +514,7 @@ func (q *Queries) LettersNow(ctx context.Context, ids []uuid.UUID) ([]LettersNow
 
 const lettersOfAggregates = `-- name: LettersOfAggregates :many
 SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts
-FROM (SELECT unnest($1::text[]) AS namespace, unnest($2::text[]) AS aggregate_type, unnest($3::text[]) AS aggregate_id) a
+FROM (SELECT pg_catalog.unnest($1::text[]) AS namespace, pg_catalog.unnest($2::text[]) AS aggregate_type, pg_catalog.unnest($3::text[]) AS aggregate_id) a
 JOIN onceward.dead_letters d ON d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id
 WHERE d.state IN ('open', 'retrying')
 ORDER BY d.position, d.seq, d.slot
@@ -568,7 +568,7 @@ SELECT d.slot, d.letter_id, d.replay_of, d.namespace, d.aggregate_type, d.aggreg
   d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at
 FROM onceward.dead_letters d
 WHERE d.state = ANY($1::text[])
-  AND (cardinality($2::uuid[]) = 0 OR d.letter_id = ANY($2::uuid[]))
+  AND (pg_catalog.cardinality($2::uuid[]) = 0 OR d.letter_id = ANY($2::uuid[]))
   AND ($3::text = '' OR d.slot = $3)
   AND ($4::text = '' OR d.namespace = $4)
   AND ($5::text = '' OR d.aggregate_type = $5)
@@ -675,8 +675,8 @@ func (q *Queries) ListLetters(ctx context.Context, arg ListLettersParams) ([]Lis
 
 const overtakenEvents = `-- name: OvertakenEvents :many
 SELECT COALESCE(o.namespace, '')::text AS namespace, COALESCE(o.aggregate_type, '')::text AS aggregate_type, COALESCE(o.event_type, '')::text AS event_type,
-  count(*) AS events, min(w.id::text)::text AS example
-FROM (SELECT unnest($1::uuid[]) AS id) w LEFT JOIN onceward.outbox o ON o.id = w.id
+  pg_catalog.count(*) AS events, pg_catalog.min(w.id::text)::text AS example
+FROM (SELECT pg_catalog.unnest($1::uuid[]) AS id) w LEFT JOIN onceward.outbox o ON o.id = w.id
 WHERE o.id IS NULL OR EXISTS (SELECT FROM onceward.outbox n WHERE n.namespace = o.namespace AND n.aggregate_type = o.aggregate_type
     AND n.aggregate_id = o.aggregate_id AND n.seq > o.seq)
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
@@ -719,12 +719,12 @@ func (q *Queries) OvertakenEvents(ctx context.Context, ids []uuid.UUID) ([]Overt
 
 const parkedAggregates = `-- name: ParkedAggregates :many
 SELECT a.slot, a.namespace, a.aggregate_type, a.aggregate_id, a.letters, a.since, d.letter_id AS first_letter, d.error_class, d.error
-FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, count(*) AS letters, min(w.first_at)::timestamptz AS since
-  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING bool_or(w.holds)
+FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.count(*) AS letters, pg_catalog.min(w.first_at)::timestamptz AS since
+  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING pg_catalog.bool_or(w.holds)
   ORDER BY 6, 1, 2, 3, 4 LIMIT $1::int) a
 CROSS JOIN LATERAL (SELECT x.letter_id, x.error_class, x.error FROM onceward.dead_letters x
-  WHERE x.slot = a.slot AND hashtextextended(x.aggregate_id, hashtextextended(x.aggregate_type, hashtextextended(x.namespace, 0)))
-      = hashtextextended(a.aggregate_id, hashtextextended(a.aggregate_type, hashtextextended(a.namespace, 0)))
+  WHERE x.slot = a.slot AND pg_catalog.hashtextextended(x.aggregate_id, pg_catalog.hashtextextended(x.aggregate_type, pg_catalog.hashtextextended(x.namespace, 0::bigint)))
+      = pg_catalog.hashtextextended(a.aggregate_id, pg_catalog.hashtextextended(a.aggregate_type, pg_catalog.hashtextextended(a.namespace, 0::bigint)))
     AND x.namespace = a.namespace AND x.aggregate_type = a.aggregate_type AND x.aggregate_id = a.aggregate_id
     AND x.state IN ('open', 'retrying') AND x.holds ORDER BY x.position, x.seq LIMIT 1) d
 ORDER BY a.since, a.slot, a.namespace, a.aggregate_type, a.aggregate_id
@@ -803,7 +803,7 @@ func (q *Queries) Pause(ctx context.Context, arg PauseParams) (PauseRow, error) 
 }
 
 const pauseRoutes = `-- name: PauseRoutes :one
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM unnest(paused_routes || $1::text[]) AS t (r) ORDER BY r)
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT DISTINCT r FROM pg_catalog.unnest(paused_routes || $1::text[]) AS t (r) ORDER BY r)
 WHERE slot = $2 RETURNING relay, slot, paused, paused_routes
 `
 
@@ -962,7 +962,7 @@ func (q *Queries) ResultsOfControls(ctx context.Context, controlIds []uuid.UUID)
 }
 
 const resumeRoutes = `-- name: ResumeRoutes :one
-UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM unnest(paused_routes) AS t (r) WHERE r <> ALL($1::text[]) ORDER BY r)
+UPDATE onceward.relay_state SET paused_routes = ARRAY(SELECT r FROM pg_catalog.unnest(paused_routes) AS t (r) WHERE r <> ALL($1::text[]) ORDER BY r)
 WHERE slot = $2 RETURNING relay, slot, paused, paused_routes
 `
 
@@ -992,7 +992,7 @@ func (q *Queries) ResumeRoutes(ctx context.Context, arg ResumeRoutesParams) (Res
 }
 
 const skip = `-- name: Skip :one
-UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM unnest(s.skip || $1::uuid[]) AS t (k)
+UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog.unnest(s.skip || $1::uuid[]) AS t (k)
   WHERE k = ANY($1::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
 WHERE s.slot = $2 RETURNING s.relay, s.slot, s.skip
 `

@@ -11,14 +11,14 @@ ON CONFLICT DO NOTHING;
 -- name: BumpEpoch :one
 -- BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
 UPDATE onceward.relay_state
-SET epoch = epoch + 1, updated_at = clock_timestamp()
+SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot
 RETURNING *;
 
 -- name: SaveCheckpoint :one
 -- SaveCheckpoint moves the durable checkpoint. No row: the session was fenced, or the position would go backwards.
 UPDATE onceward.relay_state
-SET confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = clock_timestamp()
+SET confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch AND confirmed_lsn <= @confirmed_lsn
 RETURNING tick;
 
@@ -38,17 +38,17 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
-UPDATE onceward.relay_state SET publication_catalog = @publication_catalog, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET publication_catalog = @publication_catalog, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch;
 
 -- name: SavePublished :execrows
 -- SavePublished writes the published snapshot: every transaction visible in it has ended. 0 rows: the session was fenced, or a repair is under way.
-UPDATE onceward.relay_state SET published_snapshot = @snapshot, published_at = @taken_at, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET published_snapshot = @snapshot, published_at = @taken_at, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch AND repair_id IS NULL;
 
 -- name: SaveTimeline :execrows
 -- SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.
-UPDATE onceward.relay_state SET timeline = @timeline, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET timeline = @timeline, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch;
 
 -- name: SlotHealth :one
@@ -98,7 +98,7 @@ FROM onceward.replays WHERE id = @id ORDER BY seq;
 
 -- name: DeadLettersByState :many
 -- DeadLettersByState counts letters.
-SELECT slot, state, count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
+SELECT slot, state, pg_catalog.count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
 
 -- name: Slots :many
 -- Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.
@@ -112,6 +112,6 @@ ORDER BY s.slot_name;
 
 -- name: OutboxEstimate :one
 -- OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0.
-SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
+SELECT COALESCE(pg_catalog.sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'onceward.outbox'::regclass;

@@ -14,7 +14,7 @@ import (
 
 const bumpEpoch = `-- name: BumpEpoch :one
 UPDATE onceward.relay_state
-SET epoch = epoch + 1, updated_at = clock_timestamp()
+SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1
 RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, published_snapshot, published_at, repair_id, repair_from, repair_to, repair_cursor, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at
 `
@@ -113,7 +113,7 @@ func (q *Queries) DeadLettersByID(ctx context.Context, ids []uuid.UUID) ([]DeadL
 }
 
 const deadLettersByState = `-- name: DeadLettersByState :many
-SELECT slot, state, count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state
+SELECT slot, state, pg_catalog.count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state
 `
 
 type DeadLettersByStateRow struct {
@@ -242,7 +242,7 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 }
 
 const outboxEstimate = `-- name: OutboxEstimate :one
-SELECT COALESCE(sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
+SELECT COALESCE(pg_catalog.sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'onceward.outbox'::regclass
 `
@@ -395,7 +395,7 @@ func (q *Queries) ReplaysOfEvent(ctx context.Context, id uuid.UUID) ([]ReplaysOf
 
 const saveCheckpoint = `-- name: SaveCheckpoint :one
 UPDATE onceward.relay_state
-SET confirmed_lsn = $1, tick = tick + 1, updated_at = clock_timestamp()
+SET confirmed_lsn = $1, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $2 AND epoch = $3 AND confirmed_lsn <= $1
 RETURNING tick
 `
@@ -415,7 +415,7 @@ func (q *Queries) SaveCheckpoint(ctx context.Context, arg SaveCheckpointParams) 
 }
 
 const savePublicationCatalog = `-- name: SavePublicationCatalog :execrows
-UPDATE onceward.relay_state SET publication_catalog = $1, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET publication_catalog = $1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $2 AND epoch = $3
 `
 
@@ -435,7 +435,7 @@ func (q *Queries) SavePublicationCatalog(ctx context.Context, arg SavePublicatio
 }
 
 const savePublished = `-- name: SavePublished :execrows
-UPDATE onceward.relay_state SET published_snapshot = $1, published_at = $2, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET published_snapshot = $1, published_at = $2, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $3 AND epoch = $4 AND repair_id IS NULL
 `
 
@@ -461,7 +461,7 @@ func (q *Queries) SavePublished(ctx context.Context, arg SavePublishedParams) (i
 }
 
 const saveTimeline = `-- name: SaveTimeline :execrows
-UPDATE onceward.relay_state SET timeline = $1, updated_at = clock_timestamp()
+UPDATE onceward.relay_state SET timeline = $1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $2 AND epoch = $3
 `
 
