@@ -14,9 +14,9 @@ import (
 
 const countAttempt = `-- name: CountAttempt :one
 INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
-VALUES ($1, $2, $3, pg_catalog.clock_timestamp() + $4::interval)
+VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $4::interval)
 ON CONFLICT (event_id, consumer_group) DO UPDATE
-SET attempts = a.attempts + 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
+SET attempts = a.attempts OPERATOR(pg_catalog.+) 1, last_error = EXCLUDED.last_error, expires_at = EXCLUDED.expires_at
 RETURNING attempts
 `
 

@@ -14,7 +14,7 @@ import (
 
 const claimEvent = `-- name: ClaimEvent :execrows
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
-VALUES ($1, $2, $3, $4, $5, CAST($6::text AS "char"), $7)
+VALUES ($1, $2, $3, $4, $5, CAST($6::pg_catalog.text AS pg_catalog."char"), $7)
 ON CONFLICT DO NOTHING
 `
 
@@ -48,8 +48,8 @@ func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, 
 const claimEvents = `-- name: ClaimEvents :many
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, $1, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM (SELECT pg_catalog.unnest($2::uuid[]) AS event_id, pg_catalog.unnest($3::text[]) AS event_type,
-  pg_catalog.unnest($4::text[]) AS namespace, pg_catalog.unnest($5::bytea[]) AS fingerprint) t
+FROM (SELECT pg_catalog.unnest($2::pg_catalog.uuid[]) AS event_id, pg_catalog.unnest($3::pg_catalog.text[]) AS event_type,
+  pg_catalog.unnest($4::pg_catalog.text[]) AS namespace, pg_catalog.unnest($5::pg_catalog.bytea[]) AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
 RETURNING event_id
@@ -94,7 +94,7 @@ func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uui
 const completeClaim = `-- name: CompleteClaim :execrows
 UPDATE onceward.processed_events
 SET result = $1
-WHERE event_id = $2 AND consumer_group = $3
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3
 `
 
 type CompleteClaimParams struct {
@@ -115,7 +115,7 @@ func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (i
 const consumerTables = `-- name: ConsumerTables :one
 SELECT pg_catalog.count(*)
 FROM pg_catalog.pg_tables
-WHERE schemaname = 'onceward' AND tablename IN ('processed_events', 'consumer_dead_letters', 'dedup_horizon')
+WHERE schemaname OPERATOR(pg_catalog.=) 'onceward' AND tablename OPERATOR(pg_catalog.=) ANY('{processed_events,consumer_dead_letters,dedup_horizon}'::pg_catalog.name[])
 `
 
 // ConsumerTables counts the tables that the consumer's side cannot do without: 3 when it is installed, 2 in its first version.
@@ -127,7 +127,7 @@ func (q *Queries) ConsumerTables(ctx context.Context) (int64, error) {
 }
 
 const deleteClaim = `-- name: DeleteClaim :exec
-DELETE FROM onceward.processed_events WHERE event_id = $1 AND consumer_group = $2
+DELETE FROM onceward.processed_events WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
 `
 
 type DeleteClaimParams struct {
@@ -143,7 +143,7 @@ func (q *Queries) DeleteClaim(ctx context.Context, arg DeleteClaimParams) error 
 
 const deleteClaims = `-- name: DeleteClaims :exec
 DELETE FROM onceward.processed_events
-WHERE consumer_group = $1 AND event_id = ANY($2::uuid[])
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY($2::pg_catalog.uuid[])
 `
 
 type DeleteClaimsParams struct {
@@ -158,9 +158,9 @@ func (q *Queries) DeleteClaims(ctx context.Context, arg DeleteClaimsParams) erro
 }
 
 const findClaim = `-- name: FindClaim :one
-SELECT fingerprint, outcome::text AS outcome, result, processed_at
+SELECT fingerprint, outcome::pg_catalog.text AS outcome, result, processed_at
 FROM onceward.processed_events
-WHERE event_id = $1 AND consumer_group = $2
+WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
 `
 
 type FindClaimParams struct {
@@ -189,9 +189,9 @@ func (q *Queries) FindClaim(ctx context.Context, arg FindClaimParams) (FindClaim
 }
 
 const findClaims = `-- name: FindClaims :many
-SELECT event_id, fingerprint, outcome::text AS outcome, processed_at
+SELECT event_id, fingerprint, outcome::pg_catalog.text AS outcome, processed_at
 FROM onceward.processed_events
-WHERE consumer_group = $1 AND event_id = ANY($2::uuid[])
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY($2::pg_catalog.uuid[])
 `
 
 type FindClaimsParams struct {
@@ -234,7 +234,7 @@ func (q *Queries) FindClaims(ctx context.Context, arg FindClaimsParams) ([]FindC
 
 const markDead = `-- name: MarkDead :execrows
 UPDATE onceward.processed_events SET outcome = 'd'
-WHERE event_id = $1 AND consumer_group = $2
+WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
 `
 
 type MarkDeadParams struct {

@@ -15,13 +15,13 @@ import (
 
 const claimFence = `-- name: ClaimFence :one
 INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, event)
-VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp() + $5::interval, $6,
-  pg_catalog.clock_timestamp() + $7::interval, $8)
+VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $5::interval, $6,
+  pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $7::interval, $8)
 ON CONFLICT (event_id, consumer_group, name) DO UPDATE
-SET epoch = f.epoch + 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
+SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
   provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = EXCLUDED.event, stuck = NULL
-WHERE f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp() AND f.request_fingerprint = EXCLUDED.request_fingerprint
-RETURNING epoch, COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false)::boolean AS stale
+WHERE f.status OPERATOR(pg_catalog.=) 'PENDING' AND f.lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND f.request_fingerprint OPERATOR(pg_catalog.=) EXCLUDED.request_fingerprint
+RETURNING epoch, COALESCE(provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp(), false)::boolean AS stale
 `
 
 type ClaimFenceParams struct {
@@ -62,9 +62,9 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 
 const completeFence = `-- name: CompleteFence :execrows
 UPDATE onceward.fences
-SET status = 'COMPLETE', result = $1, completed_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $2::interval,
+SET status = 'COMPLETE', result = $1, completed_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $2::interval,
   event = NULL, stuck = NULL
-WHERE event_id = $3 AND consumer_group = $4 AND name = $5 AND epoch = $6 AND status = 'PENDING'
+WHERE event_id OPERATOR(pg_catalog.=) $3 AND consumer_group OPERATOR(pg_catalog.=) $4 AND name OPERATOR(pg_catalog.=) $5 AND epoch OPERATOR(pg_catalog.=) $6 AND status OPERATOR(pg_catalog.=) 'PENDING'
 `
 
 type CompleteFenceParams struct {
@@ -94,7 +94,7 @@ func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (i
 
 const findFence = `-- name: FindFence :one
 SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
-FROM onceward.fences WHERE event_id = $1 AND consumer_group = $2 AND name = $3
+FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3
 `
 
 type FindFenceParams struct {
@@ -132,10 +132,10 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 }
 
 const markFencesStuck = `-- name: MarkFencesStuck :execrows
-UPDATE onceward.fences SET stuck = $1::text
-WHERE event_id = $2 AND consumer_group = $3 AND ($4::text = '' OR name = $4::text)
-  AND status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() AND epoch <= $5
-  AND (NOT $6::boolean OR provider_key_until < pg_catalog.clock_timestamp())
+UPDATE onceward.fences SET stuck = $1::pg_catalog.text
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND ($4::pg_catalog.text OPERATOR(pg_catalog.=) '' OR name OPERATOR(pg_catalog.=) $4::pg_catalog.text)
+  AND status OPERATOR(pg_catalog.=) 'PENDING' AND lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND epoch OPERATOR(pg_catalog.<=) $5
+  AND (NOT $6::boolean OR provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())
 `
 
 type MarkFencesStuckParams struct {
@@ -166,7 +166,7 @@ func (q *Queries) MarkFencesStuck(ctx context.Context, arg MarkFencesStuckParams
 
 const releaseFence = `-- name: ReleaseFence :execrows
 UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp()
-WHERE event_id = $1 AND consumer_group = $2 AND name = $3 AND epoch = $4 AND status = 'PENDING'
+WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3 AND epoch OPERATOR(pg_catalog.=) $4 AND status OPERATOR(pg_catalog.=) 'PENDING'
 `
 
 type ReleaseFenceParams struct {
@@ -191,8 +191,8 @@ func (q *Queries) ReleaseFence(ctx context.Context, arg ReleaseFenceParams) (int
 }
 
 const renewFence = `-- name: RenewFence :execrows
-UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp() + $1::interval
-WHERE event_id = $2 AND consumer_group = $3 AND name = $4 AND epoch = $5 AND status = 'PENDING'
+UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND name OPERATOR(pg_catalog.=) $4 AND epoch OPERATOR(pg_catalog.=) $5 AND status OPERATOR(pg_catalog.=) 'PENDING'
 `
 
 type RenewFenceParams struct {
@@ -219,15 +219,15 @@ func (q *Queries) RenewFence(ctx context.Context, arg RenewFenceParams) (int64, 
 }
 
 const takeOrphanedFence = `-- name: TakeOrphanedFence :one
-UPDATE onceward.fences f SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp()
+UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp()
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
-  WHERE o.consumer_group = $1 AND o.status = 'PENDING' AND o.stuck IS NULL AND o.event ->> 'type' = ANY($2::text[])
-    AND o.lease_until < pg_catalog.clock_timestamp() - interval '1 minute' * (1 << LEAST(o.epoch - 1, 10)::integer)
+  WHERE o.consumer_group OPERATOR(pg_catalog.=) $1 AND o.status OPERATOR(pg_catalog.=) 'PENDING' AND o.stuck IS NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY($2::pg_catalog.text[])
+    AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(o.epoch OPERATOR(pg_catalog.-) 1, 10)::integer)))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
 ) orphan
-WHERE f.event_id = orphan.event_id AND f.consumer_group = orphan.consumer_group AND f.name = orphan.name
+WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name
 RETURNING f.event_id, f.name, f.epoch, f.event
 `
 

@@ -9,57 +9,58 @@ ON CONFLICT DO NOTHING;
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
 -- topic was deleted and created again, so that its offsets started anew.
-SELECT (record_key IS NOT DISTINCT FROM @record_key AND record_value IS NOT DISTINCT FROM @record_value
-  AND record_headers IS NOT DISTINCT FROM @record_headers)::boolean AS same
+SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+  AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+  AND COALESCE(record_headers OPERATOR(pg_catalog.=) @record_headers, record_headers IS NULL AND @record_headers IS NULL))::boolean AS same
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset;
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
 -- name: TakeRequestedLetter :one
 -- TakeRequestedLetter locks the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = @consumer_group AND state = 'requested'
-  AND (topic, kafka_partition, kafka_offset) > (@topic::text, @kafka_partition::integer, @kafka_offset::bigint)
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested'
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: RedriveLetter :execrows
 -- RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval
-WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset
-  AND state = 'requested' AND generation = @generation;
+SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: ReopenLetter :execrows
 -- ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = @error, attempts = attempts + sqlc.arg(tried)::integer
-WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset
-  AND state = 'requested' AND generation = @generation;
+SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: ReviveClaim :exec
 -- ReviveClaim takes back the claim of an event that was given up, so that its redrive can claim it.
 DELETE FROM onceward.processed_events
-WHERE consumer_group = @consumer_group AND event_id = @event_id AND outcome = 'd';
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) @event_id AND outcome OPERATOR(pg_catalog.=) 'd';
 
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || @consumer_group::text, 0::bigint));
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' OPERATOR(pg_catalog.||) @consumer_group::pg_catalog.text, 0::bigint));
 
 -- name: LettersToSend :many
 -- LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = @consumer_group AND sent_at IS NULL AND state IN ('open', 'requested')
-  AND (topic, kafka_partition, kafka_offset) > (@topic::text, @kafka_partition::integer, @kafka_offset::bigint)
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT @row_limit::integer;
 
 -- name: LettersSent :exec
 -- LettersSent remembers which letters Kafka has.
 WITH given AS (
-  SELECT pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
-WHERE l.consumer_group = @consumer_group AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset;
+WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;

@@ -61,10 +61,11 @@ func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterPara
 }
 
 const isDeadLetter = `-- name: IsDeadLetter :one
-SELECT (record_key IS NOT DISTINCT FROM $1 AND record_value IS NOT DISTINCT FROM $2
-  AND record_headers IS NOT DISTINCT FROM $3)::boolean AS same
+SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
+  AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
+  AND COALESCE(record_headers OPERATOR(pg_catalog.=) $3, record_headers IS NULL AND $3 IS NULL))::boolean AS same
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = $4 AND topic = $5 AND kafka_partition = $6 AND kafka_offset = $7
+WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
 `
 
 type IsDeadLetterParams struct {
@@ -96,11 +97,11 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 
 const lettersSent = `-- name: LettersSent :exec
 WITH given AS (
-  SELECT pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
-WHERE l.consumer_group = $1 AND l.topic = g.topic AND l.kafka_partition = g.kafka_partition AND l.kafka_offset = g.kafka_offset
+WHERE l.consumer_group OPERATOR(pg_catalog.=) $1 AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
 `
 
 type LettersSentParams struct {
@@ -124,8 +125,8 @@ func (q *Queries) LettersSent(ctx context.Context, arg LettersSentParams) error 
 const lettersToSend = `-- name: LettersToSend :many
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = $1 AND sent_at IS NULL AND state IN ('open', 'requested')
-  AND (topic, kafka_partition, kafka_offset) > ($2::text, $3::integer, $4::bigint)
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT $5::integer
 `
@@ -190,7 +191,7 @@ func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([
 }
 
 const lockLettersToSend = `-- name: LockLettersToSend :one
-SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' || $1::text, 0::bigint))
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' OPERATOR(pg_catalog.||) $1::pg_catalog.text, 0::bigint))
 `
 
 // LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
@@ -203,9 +204,9 @@ func (q *Queries) LockLettersToSend(ctx context.Context, consumerGroup string) (
 
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() + $1::interval
-WHERE consumer_group = $2 AND topic = $3 AND kafka_partition = $4 AND kafka_offset = $5
-  AND state = 'requested' AND generation = $6
+SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
+WHERE consumer_group OPERATOR(pg_catalog.=) $2 AND topic OPERATOR(pg_catalog.=) $3 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $6
 `
 
 type RedriveLetterParams struct {
@@ -235,9 +236,9 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 
 const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = $1, attempts = attempts + $2::integer
-WHERE consumer_group = $3 AND topic = $4 AND kafka_partition = $5 AND kafka_offset = $6
-  AND state = 'requested' AND generation = $7
+SET state = 'open', error = $1, attempts = attempts OPERATOR(pg_catalog.+) $2::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) $3 AND topic OPERATOR(pg_catalog.=) $4 AND kafka_partition OPERATOR(pg_catalog.=) $5 AND kafka_offset OPERATOR(pg_catalog.=) $6
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $7
 `
 
 type ReopenLetterParams struct {
@@ -269,7 +270,7 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 
 const reviveClaim = `-- name: ReviveClaim :exec
 DELETE FROM onceward.processed_events
-WHERE consumer_group = $1 AND event_id = $2 AND outcome = 'd'
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) $2 AND outcome OPERATOR(pg_catalog.=) 'd'
 `
 
 type ReviveClaimParams struct {
@@ -286,8 +287,8 @@ func (q *Queries) ReviveClaim(ctx context.Context, arg ReviveClaimParams) error 
 const takeRequestedLetter = `-- name: TakeRequestedLetter :one
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
 FROM onceward.consumer_dead_letters
-WHERE consumer_group = $1 AND state = 'requested'
-  AND (topic, kafka_partition, kafka_offset) > ($2::text, $3::integer, $4::bigint)
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested'
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED
 `

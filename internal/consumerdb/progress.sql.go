@@ -11,8 +11,8 @@ import (
 )
 
 const history = `-- name: History :one
-SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::text || '/' ||
-  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::text AS history
+SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::pg_catalog.text OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
+  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.text AS history
 `
 
 // History identifies the history that this database is on: its system identifier and its timeline. A failover to a
@@ -26,7 +26,7 @@ func (q *Queries) History(ctx context.Context) (string, error) {
 
 const progressOfGroup = `-- name: ProgressOfGroup :many
 SELECT topic, kafka_partition, low_offset, high_offset, finished_time
-FROM onceward.progress WHERE consumer_group = $1 ORDER BY topic, kafka_partition
+FROM onceward.progress WHERE consumer_group OPERATOR(pg_catalog.=) $1 ORDER BY topic, kafka_partition
 `
 
 type ProgressOfGroupRow struct {
@@ -66,10 +66,10 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 
 const saveProgress = `-- name: SaveProgress :exec
 INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
-SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(NULLIF(t.finished_time, 'epoch'::timestamptz),
-  CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group = $1) END)
-FROM (SELECT pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS low_offset,
-  pg_catalog.unnest($5::bigint[]) AS high_offset, pg_catalog.unnest($6::timestamptz[]) AS finished_time, pg_catalog.unnest($7::boolean[]) AS at_end) t
+SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
+  CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group OPERATOR(pg_catalog.=) $1) END)
+FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS low_offset,
+  pg_catalog.unnest($5::bigint[]) AS high_offset, pg_catalog.unnest($6::pg_catalog.timestamptz[]) AS finished_time, pg_catalog.unnest($7::boolean[]) AS at_end) t
 ORDER BY t.topic, t.kafka_partition
 ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),

@@ -14,37 +14,37 @@ INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, flo
 VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
 ON CONFLICT (consumer_group, class) DO UPDATE
 SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
-    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::timestamptz) END,
+    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::pg_catalog.timestamptz) END,
     raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
 RETURNING floor, keyed;
 
 -- name: FloorsOfGroup :many
 -- FloorsOfGroup reads the floors of a group's classes, and the time at which this transaction began.
-SELECT class, floor, retired_at, pg_catalog.now()::timestamptz AS tx_time
-FROM onceward.dedup_windows WHERE consumer_group = @consumer_group;
+SELECT class, floor, retired_at, pg_catalog.now()::pg_catalog.timestamptz AS tx_time
+FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group;
 
 -- name: AttachedDays :many
 -- AttachedDays lists the partitions of processed_events that take claims, by name.
-SELECT c.relname::text AS name
-FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'onceward.processed_events'::regclass AND NOT i.inhdetachpending;
+SELECT c.relname::pg_catalog.text AS name
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
+WHERE i.inhparent OPERATOR(pg_catalog.=) 'onceward.processed_events'::pg_catalog.regclass AND NOT i.inhdetachpending;
 
 -- name: HighMark :one
 -- HighMark reads the last offset of a topic partition that the group has finished.
 SELECT high_offset FROM onceward.progress
-WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition;
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition;
 
 -- name: DatabaseTime :one
 -- DatabaseTime is the database's clock.
-SELECT pg_catalog.clock_timestamp()::timestamptz AS at;
+SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS at;
 
 -- name: RecordRedeliveries :exec
 -- RecordRedeliveries adds to the histogram of how late duplicates come. The rows are written in their order, because two
 -- that write in opposite orders deadlock.
 INSERT INTO onceward.redeliveries AS r (consumer_group, event_type, age_log2, seen, oldest)
 SELECT @consumer_group, t.event_type, t.age_log2, t.seen, t.oldest
-FROM (SELECT pg_catalog.unnest(@event_types::text[]) AS event_type, pg_catalog.unnest(@ages_log2::smallint[]) AS age_log2,
+FROM (SELECT pg_catalog.unnest(@event_types::pg_catalog.text[]) AS event_type, pg_catalog.unnest(@ages_log2::smallint[]) AS age_log2,
   pg_catalog.unnest(@seen::bigint[]) AS seen, pg_catalog.unnest(@oldest::interval[]) AS oldest) t
 ORDER BY t.event_type, t.age_log2
 ON CONFLICT (consumer_group, event_type, age_log2) DO UPDATE
-SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp();
+SET seen = r.seen OPERATOR(pg_catalog.+) EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp();

@@ -13,9 +13,9 @@ import (
 )
 
 const attachedDays = `-- name: AttachedDays :many
-SELECT c.relname::text AS name
-FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'onceward.processed_events'::regclass AND NOT i.inhdetachpending
+SELECT c.relname::pg_catalog.text AS name
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
+WHERE i.inhparent OPERATOR(pg_catalog.=) 'onceward.processed_events'::pg_catalog.regclass AND NOT i.inhdetachpending
 `
 
 // AttachedDays lists the partitions of processed_events that take claims, by name.
@@ -40,7 +40,7 @@ func (q *Queries) AttachedDays(ctx context.Context) ([]string, error) {
 }
 
 const databaseTime = `-- name: DatabaseTime :one
-SELECT pg_catalog.clock_timestamp()::timestamptz AS at
+SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS at
 `
 
 // DatabaseTime is the database's clock.
@@ -52,8 +52,8 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 }
 
 const floorsOfGroup = `-- name: FloorsOfGroup :many
-SELECT class, floor, retired_at, pg_catalog.now()::timestamptz AS tx_time
-FROM onceward.dedup_windows WHERE consumer_group = $1
+SELECT class, floor, retired_at, pg_catalog.now()::pg_catalog.timestamptz AS tx_time
+FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) $1
 `
 
 type FloorsOfGroupRow struct {
@@ -91,7 +91,7 @@ func (q *Queries) FloorsOfGroup(ctx context.Context, consumerGroup string) ([]Fl
 
 const highMark = `-- name: HighMark :one
 SELECT high_offset FROM onceward.progress
-WHERE consumer_group = $1 AND topic = $2 AND kafka_partition = $3
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
 `
 
 type HighMarkParams struct {
@@ -133,11 +133,11 @@ func (q *Queries) LockWindows(ctx context.Context) error {
 const recordRedeliveries = `-- name: RecordRedeliveries :exec
 INSERT INTO onceward.redeliveries AS r (consumer_group, event_type, age_log2, seen, oldest)
 SELECT $1, t.event_type, t.age_log2, t.seen, t.oldest
-FROM (SELECT pg_catalog.unnest($2::text[]) AS event_type, pg_catalog.unnest($3::smallint[]) AS age_log2,
+FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS event_type, pg_catalog.unnest($3::smallint[]) AS age_log2,
   pg_catalog.unnest($4::bigint[]) AS seen, pg_catalog.unnest($5::interval[]) AS oldest) t
 ORDER BY t.event_type, t.age_log2
 ON CONFLICT (consumer_group, event_type, age_log2) DO UPDATE
-SET seen = r.seen + EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp()
+SET seen = r.seen OPERATOR(pg_catalog.+) EXCLUDED.seen, oldest = GREATEST(r.oldest, EXCLUDED.oldest), last_at = pg_catalog.clock_timestamp()
 `
 
 type RecordRedeliveriesParams struct {
@@ -166,7 +166,7 @@ INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, flo
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (consumer_group, class) DO UPDATE
 SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
-    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $8::timestamptz) END,
+    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $8::pg_catalog.timestamptz) END,
     raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
 RETURNING floor, keyed
 `
