@@ -20,7 +20,7 @@ type publicationState struct {
 func checkPublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var p publicationState
 	err := conn.QueryRow(ctx, `SELECT p.pubinsert, p.pubupdate OR p.pubdelete OR p.pubtruncate, p.pubviaroot, p.puballtables,
-		(SELECT count(*) FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
+		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
 		 AND r.prrelid IN ('onceward.outbox'::regclass, 'onceward.replays'::regclass, 'onceward.controls'::regclass)
 		 AND r.prqual IS NULL AND r.prattrs IS NULL)
 		FROM pg_catalog.pg_publication p WHERE p.pubname = $1`, cfg.Publication).Scan(&p.insert, &p.others, &p.viaRoot, &p.allTables, &p.covered)

@@ -24,6 +24,7 @@ func StartChecks() []StartCheck {
 		{"outbox table", checkTable},
 		{"outbox columns", checkColumns},
 		{"rights of the relay's role", checkRights},
+		{"row-level security", checkRowSecurity},
 		{"partition of today", checkPartitions},
 		{"publication", checkPublication},
 	}
@@ -60,10 +61,11 @@ const minServerVersion = 150000
 func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	var version int
 	var walLevel, encoding, role string
-	var replication, standby bool
-	err := conn.QueryRow(ctx, `SELECT current_setting('server_version_num')::int, current_setting('wal_level'),
-		current_setting('server_encoding'), rolname, rolreplication OR rolsuper, pg_catalog.pg_is_in_recovery()
-		FROM pg_catalog.pg_roles WHERE rolname = current_user`).Scan(&version, &walLevel, &encoding, &role, &replication, &standby)
+	var replication, standby, readOnly bool
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.current_setting('server_version_num')::int, pg_catalog.current_setting('wal_level'),
+		pg_catalog.current_setting('server_encoding'), rolname, rolreplication OR rolsuper, pg_catalog.pg_is_in_recovery(),
+		pg_catalog.current_setting('transaction_read_only') = 'on'
+		FROM pg_catalog.pg_roles WHERE rolname = current_user`).Scan(&version, &walLevel, &encoding, &role, &replication, &standby, &readOnly)
 	if err != nil {
 		return fmt.Errorf("read server settings: %w", err)
 	}
@@ -73,6 +75,8 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	case standby:
 		return &StartError{Code: CodeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
 			Cure: "put the primary into postgres.dsn, or target_session_attrs=read-write with all of them"}
+	case readOnly:
+		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":
 		return &StartError{Code: CodeWALLevel, What: fmt.Sprintf("wal_level is %s, logical decoding needs logical", walLevel),
 			Cure: "ALTER SYSTEM SET wal_level = 'logical'; and restart the server"}

@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
+
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // ErrSlotActive: another process streams from the slot; this one is a standby.
@@ -56,6 +58,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
+	pinned.Startup(conf.RuntimeParams)
 	conf.DialFunc = Dial
 	if cfg.configure != nil {
 		cfg.configure(conf)

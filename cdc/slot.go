@@ -21,7 +21,7 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	}
 	var plugin, walStatus string
 	var ours bool
-	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = current_database(), false), coalesce(wal_status, 'lost')
+	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, 'lost')
 		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return createSlot(ctx, conn, cfg, existed)
@@ -58,7 +58,7 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 			return nil // another relay of the same name was faster; START_REPLICATION arbitrates
 		case errors.As(err, &pg) && pg.Code == "53400":
 			return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
-				Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
+				Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_catalog.pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
 		}
 		return fmt.Errorf("create slot %s: %w", cfg.Slot, err)
 	}
@@ -75,7 +75,7 @@ func createSlotSQL(cfg Config, conn *pgx.Conn) string {
 }
 
 func dropSlot(slot string) string {
-	return fmt.Sprintf("SELECT pg_drop_replication_slot('%s');", slot)
+	return fmt.Sprintf("SELECT pg_catalog.pg_drop_replication_slot('%s');", slot)
 }
 
 // ServerMajor returns the server's major version, as it told it at login; 0 when

@@ -43,10 +43,12 @@ const (
 	CodeEncoding           = "ENCODING"
 	CodeRole               = "ROLE_WITHOUT_REPLICATION"
 	CodeStandby            = "SERVER_IS_STANDBY"
+	CodeReadOnly           = "READ_ONLY"
 	CodeTableMissing       = "TABLE_MISSING"
 	CodeTableUnlogged      = "TABLE_UNLOGGED"
 	CodeColumn             = "COLUMN"
 	CodeRights             = "RIGHTS"
+	CodeRowSecurity        = "ROW_SECURITY"
 	CodeNoPartition        = "NO_PARTITION"
 	CodeDefaultPartition   = "DEFAULT_PARTITION"
 	CodePublicationMissing = "PUBLICATION_MISSING"
@@ -72,7 +74,7 @@ func ExplainConnect(err error, user, database string) error {
 			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD …, or put the right one into postgres.dsn (it is read anew at every start)", user), Err: err}
 	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
 		return &StartError{Code: CodeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
-			Cure: fmt.Sprintf("add a line `hostssl %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_reload_conf();", database, user), Err: err}
+			Cure: fmt.Sprintf("add a line `hostssl %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", database, user), Err: err}
 	case pg.Code == "28000":
 		return &StartError{Code: CodeLogin, What: fmt.Sprintf("role %q may not log in", user),
 			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}
@@ -87,7 +89,7 @@ func ExplainConnect(err error, user, database string) error {
 			Cure: "put the address of PostgreSQL itself into postgres.dsn; the producers may keep the pooler", Err: err}
 	case pg.Code == "53300":
 		return &StartError{Code: CodeConnections, What: "the server has no connection or walsender left", Passing: true,
-			Cure: "end sessions that nobody needs (SELECT * FROM pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}
+			Cure: "end sessions that nobody needs (SELECT * FROM pg_catalog.pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // ErrNotNew: the group has run on this database. To lower its floor would take
@@ -59,7 +60,7 @@ type AdoptReport struct {
 // fences, and [ErrMaintained] while a session maintains partitions.
 func Adopt(ctx context.Context, conn *pgx.Conn, cfg AdoptConfig) (AdoptReport, error) {
 	report := AdoptReport{Floors: make(map[string]time.Time)}
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
 		a := adoption{tx: tx, q: consumerdb.New(tx), cfg: cfg, report: &report}
 		return a.run(ctx)
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
@@ -123,7 +124,7 @@ type auditCheck struct {
 // the others go on.
 func (a *audit) run(ctx context.Context, c auditCheck) error {
 	err := pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = %d", auditPatience.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, auditPatience.Milliseconds())); err != nil {
 			return err
 		}
 		return c.work(ctx, tx)

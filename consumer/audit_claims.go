@@ -148,7 +148,7 @@ func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	err := a.tails("twice", func(*partition.Leaf) bool { return true }, func(l *partition.Leaf) error {
 		rows, _ := tx.Query(ctx, "SELECT event_id, consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
-			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING count(*) > 1", a.cfg.Group) // ForEachRow returns its error
+			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING pg_catalog.count(*) > 1", a.cfg.Group) // ForEachRow returns its error
 		var id uuid.UUID
 		var group string
 		_, err := pgx.ForEachRow(rows, []any{&id, &group}, func() error {

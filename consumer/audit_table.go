@@ -122,7 +122,7 @@ const selectKeyless = `SELECT c.relname::text FROM pg_catalog.pg_inherits h
 JOIN pg_catalog.pg_class c ON c.oid = h.inhrelid
 WHERE h.inhparent = 'onceward.processed_events'::regclass AND NOT EXISTS (
   SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL
-    AND i.indnkeyatts = 2 AND 2 = (SELECT count(*) FROM pg_catalog.pg_attribute t
+    AND i.indnkeyatts = 2 AND 2 = (SELECT pg_catalog.count(*) FROM pg_catalog.pg_attribute t
       WHERE t.attrelid = c.oid AND t.attname IN ('event_id', 'consumer_group') AND t.attnum = ANY (i.indkey[0:1])))
 ORDER BY c.relname`
 
@@ -157,14 +157,14 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 			a.found(Finding{
 				Check: "floor", Group: w.ConsumerGroup, Subject: class, What: "it lies below the oldest partition, " + a.table.leaves[0].Name +
 					": events between are not judged as late, and their deliveries fail and are tried again",
-				Do: "attach again what somebody detached; for days that are lost, raise the floor: UPDATE onceward.dedup_windows SET floor = …, raised_at = clock_timestamp()",
+				Do: "attach again what somebody detached; for days that are lost, raise the floor: UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp()",
 			})
 		}
 		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
 			a.found(Finding{
 				Check: "horizon", Group: w.ConsumerGroup, Subject: class, What: "it lies below the horizon " + rfc(a.table.horizon) +
 					": claims from there on may have been dropped, and a replay taken for new",
-				Do: "UPDATE onceward.dedup_windows SET floor = …, raised_at = clock_timestamp() with the horizon; find out who lowered it",
+				Do: "UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp() with the horizon; find out who lowered it",
 			})
 		}
 	}

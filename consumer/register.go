@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -17,7 +18,7 @@ import (
 // The lock keeps it apart from the raising of floors and from the decision to
 // drop a partition: whichever comes second sees the first.
 func (p *Processor) register(ctx context.Context) error {
-	err := pgx.BeginFunc(ctx, p.db, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, p.db, pgx.TxOptions{BeginQuery: pinned.Begin}, func(tx pgx.Tx) error {
 		q := consumerdb.New(tx)
 		if err := q.LockWindows(ctx); err != nil {
 			return err

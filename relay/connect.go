@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -46,6 +47,7 @@ func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
 	}
 	conf.RuntimeParams["application_name"] = "onceward relay " + slot
 	conf.RuntimeParams["synchronous_commit"] = "on"
+	pinned.Startup(conf.RuntimeParams)
 	conf.DialFunc = cdc.Dial
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {

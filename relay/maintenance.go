@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/onceward/onceward/cdc"
 )
 
 // maintain keeps the partitions of the outbox while the relay runs, over a
@@ -40,6 +42,7 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 	if errors.Is(err, ErrMaintained) {
 		return nil // a standby, or cron, is at it
 	}
+	err = cdc.ExplainFiltered(err)
 	r.metrics.partitions(report)
 	for _, name := range report.Made {
 		r.log.InfoContext(ctx, "partition made", "partition", name)

@@ -144,7 +144,7 @@ func (r *Relay) publish(ctx context.Context) error {
 		r.setStateKeepingError(StateConnecting)
 		began := time.Now()
 		before := last.ended.order
-		err := r.session(ctx, silence, &last)
+		err := cdc.ExplainFiltered(r.session(ctx, silence, &last))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)

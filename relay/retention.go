@@ -209,7 +209,7 @@ func (m *maintenance) ask(ctx context.Context, leaves []LeafReport) error {
 		return nil
 	}
 	// Transactional, so that its commit flushes it at once.
-	if _, err := m.conn.Exec(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, $1, ''::text)", cdc.AskPrefix); err != nil {
+	if _, err := m.conn.Exec(ctx, "SELECT pg_catalog.pg_logical_emit_message(true, $1, ''::pg_catalog.text)", cdc.AskPrefix); err != nil {
 		return fmt.Errorf("ask for a published snapshot: %w", err)
 	}
 	return nil

@@ -5,25 +5,23 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
-)
 
-// querier is a connection or a transaction of pgx.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
+	"github.com/onceward/onceward/internal/pinned"
+)
 
 // selectGate asks each relay's published snapshot S about a closed leaf. What is
 // below xmin of S is visible in it, which lets the index on tx_id find the rest.
-const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = r.slot),
-  r.system_identifier = (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
+const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
+  r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
   r.published_snapshot IS NOT NULL,
-  COALESCE(pg_catalog.pg_visible_in_snapshot($1::text::xid8, r.published_snapshot), false),
-  EXISTS (SELECT FROM %s o WHERE o.tx_id >= pg_catalog.pg_snapshot_xmin(r.published_snapshot)
+  COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, r.published_snapshot), false),
+  EXISTS (SELECT FROM %s o WHERE o.tx_id OPERATOR(pg_catalog.>=) pg_catalog.pg_snapshot_xmin(r.published_snapshot)
     AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, r.published_snapshot))
 FROM onceward.relay_state r ORDER BY r.relay, r.slot`
 
-const countLetters = `SELECT count(*) FROM onceward.dead_letters WHERE state IN ('open', 'retrying') AND letter_id >= $1 AND letter_id < $2`
+const countLetters = `SELECT pg_catalog.count(*) FROM onceward.dead_letters 
+WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
+  AND letter_id OPERATOR(pg_catalog.>=) $1 AND letter_id OPERATOR(pg_catalog.<) $2`
 
 // verdict is one relay's word on a closed leaf.
 type verdict struct {
@@ -63,12 +61,16 @@ func (v verdict) missing() string {
 // The invariant: a leaf is dropped only if, for every row of relay_state, S was
 // taken after the commit that closed the leaf, and every row of the leaf is
 // visible in S. After that commit no row can be added, so that the second holds
-// for ever once it holds.
-func (m *maintenance) unpublished(ctx context.Context, q querier, l *leaf) ([]string, error) {
+// for ever once it holds. A row that the session may not see would count as
+// visible, so the transaction is pinned: a filter is an error.
+func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]string, error) {
 	if !l.closed || l.closedBy == 0 {
 		return []string{"it is open"}, nil
 	}
-	rows, err := q.Query(ctx, fmt.Sprintf(selectGate, m.source(l)), fmt.Sprint(l.closedBy))
+	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
+		return nil, fmt.Errorf("pin the transaction: %w", err)
+	}
+	rows, err := tx.Query(ctx, fmt.Sprintf(selectGate, m.source(l)), fmt.Sprint(l.closedBy))
 	if err != nil {
 		return nil, fmt.Errorf("compare with published snapshots: %w", err)
 	}
@@ -82,7 +84,7 @@ func (m *maintenance) unpublished(ctx context.Context, q querier, l *leaf) ([]st
 	// Letters are read after the snapshots: those that a snapshot knows of were
 	// committed before it was written.
 	var letters int64
-	if err := q.QueryRow(ctx, countLetters, l.Lower, l.Upper).Scan(&letters); err != nil {
+	if err := tx.QueryRow(ctx, countLetters, l.Lower, l.Upper).Scan(&letters); err != nil {
 		return nil, fmt.Errorf("count dead letters: %w", err)
 	}
 	return reasons(verdicts, letters), nil
@@ -94,7 +96,7 @@ func (m *maintenance) source(l *leaf) string {
 	if !m.cfg.DryRun {
 		return l.table()
 	}
-	return fmt.Sprintf("(SELECT tx_id FROM %s WHERE id >= '%s' AND id < '%s')", outboxTable, l.Lower, l.Upper)
+	return fmt.Sprintf("(SELECT tx_id FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)
 }
 
 func reasons(verdicts []verdict, letters int64) []string {

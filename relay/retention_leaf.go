@@ -31,10 +31,11 @@ func (l *leaf) report(state LeafState, why string, args ...any) LeafReport {
 }
 
 // selectClosings finds the trigger on leaves, attached or not.
-const selectClosings = `SELECT c.relname::text, t.tgenabled = 'A', COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
+const selectClosings = `SELECT c.relname::pg_catalog.text, t.tgenabled OPERATOR(pg_catalog.=) 'A', COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
 FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc
-WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r'`
+JOIN pg_catalog.pg_trigger t ON t.tgrelid OPERATOR(pg_catalog.=) c.oid AND t.tgname OPERATOR(pg_catalog.=) 'onceward_closed'
+  AND t.tgfoid OPERATOR(pg_catalog.=) 'onceward.refuse_insert'::pg_catalog.regproc
+WHERE c.relnamespace OPERATOR(pg_catalog.=) 'onceward'::pg_catalog.regnamespace AND c.relkind OPERATOR(pg_catalog.=) 'r'`
 
 // closing is what the trigger's comment says; the transaction is compared with
 // published snapshots.
@@ -125,7 +126,11 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 	if m.cfg.DryRun && (l.Pending || !l.Attached) {
 		return l.report(LeafDetaching, "closed; the next run goes on with it"), nil
 	}
-	reasons, err := m.unpublished(ctx, m.conn, l)
+	var reasons []string
+	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
+		reasons, err = m.unpublished(ctx, tx, l)
+		return err
+	})
 	if err != nil || len(reasons) > 0 {
 		return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
 	}
@@ -140,7 +145,7 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 func (m *maintenance) close(ctx context.Context, l *leaf) error {
 	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
 		var xid string
-		if err := tx.QueryRow(ctx, "SELECT pg_catalog.pg_current_xact_id()::text").Scan(&xid); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text").Scan(&xid); err != nil {
 			return err
 		}
 		for _, sql := range []string{

@@ -67,12 +67,12 @@ func auditAll(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	found, err := consumer.Audit(c.Context, pool, consumer.AuditConfig{Group: c.String("group")})
+	defer db.Close()
+	found, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Group: c.String("group")})
 	if err != nil && !errors.Is(err, consumer.ErrDefaultPartition) { // that one is among the findings
 		return explain(err, migrations.Consumer)
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
@@ -18,7 +17,7 @@ import (
 // topic keeps the last record of a key, so that a replay of an old event would
 // bring back an old state for good. A newer event that is committed between
 // this look and the replay is not seen.
-func (o *replayOrder) overtaking(ctx context.Context, pool *pgxpool.Pool, plan *replayPlan) ([]string, error) {
+func (o *replayOrder) overtaking(ctx context.Context, db *database, plan *replayPlan) ([]string, error) {
 	if o.unchecked {
 		return nil, nil
 	}
@@ -34,7 +33,7 @@ func (o *replayOrder) overtaking(ctx context.Context, pool *pgxpool.Pool, plan *
 	for i, v := range plan.events {
 		ids[i] = v.ID
 	}
-	rows, err := outboxdb.New(pool).OvertakenEvents(ctx, ids)
+	rows, err := outboxdb.New(db).OvertakenEvents(ctx, ids)
 	if err != nil {
 		return nil, explain(err, migrations.Outbox)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
@@ -54,7 +55,7 @@ func dsn(c *cli.Context, prefix string) (string, error) {
 
 // connect opens a pool to the database of --dsn, --dsn-file or the
 // environment. The caller closes it.
-func connect(c *cli.Context) (*pgxpool.Pool, error) {
+func connect(c *cli.Context) (*database, error) {
 	text, err := dsn(c, "")
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func verified(c *cli.Context, text string) error {
 		"(with sslrootcert) to the connection string or, on a network that you trust, give --insecure (or set %s=true)", insecureVariable)
 }
 
-func open(ctx context.Context, text string) (*pgxpool.Pool, error) {
+func open(ctx context.Context, text string) (*database, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil {
 		return nil, parseError(err)
@@ -100,7 +101,7 @@ func open(ctx context.Context, text string) (*pgxpool.Pool, error) {
 		pool.Close()
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	return pool, nil
+	return &database{pool}, nil
 }
 
 // parseError leaves pgx's words out: they repeat the connection string, and
@@ -120,6 +121,10 @@ func explain(err error, side migrations.Side) error {
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return err
+	}
+	var start *cdc.StartError
+	if filtered := cdc.ExplainFiltered(err); errors.As(filtered, &start) {
+		return filtered
 	}
 	switch pg.Code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name

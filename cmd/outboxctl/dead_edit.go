@@ -40,12 +40,12 @@ func deadEdit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	letters, err := selection{keys: []outbox.Key{key}}.find(c, pool)
+	defer db.Close()
+	letters, err := selection{keys: []outbox.Key{key}}.find(c, db)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
@@ -54,7 +54,7 @@ func deadEdit(c *cli.Context) error {
 		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
 	}
 	edited.control.Payload, edited.control.PayloadNull, edited.control.Headers = w.control.Payload, w.control.PayloadNull, w.control.Headers
-	return say(c, pool, fmt.Sprintf("change the dead letter %s", key), reason, []*word{edited})
+	return say(c, db, fmt.Sprintf("change the dead letter %s", key), reason, []*word{edited})
 }
 
 // readEdit reads the new content.

@@ -51,12 +51,12 @@ func deadList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	rows, err := outboxdb.New(pool).ListLetters(c.Context, filter)
+	defer db.Close()
+	rows, err := outboxdb.New(db).ListLetters(c.Context, filter)
 	if err != nil {
 		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Outbox))
 	}

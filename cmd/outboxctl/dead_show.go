@@ -55,12 +55,12 @@ func deadShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	q := outboxdb.New(pool)
+	defer db.Close()
+	q := outboxdb.New(db)
 	report := &deadShowReport{Key: key.String(), Letters: []wholeLetter{}, Words: []wordOf{}}
 	rows, err := q.ReadLetter(c.Context, key.UUID())
 	if err != nil {

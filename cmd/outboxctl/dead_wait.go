@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 )
@@ -103,8 +102,8 @@ func poll(ctx context.Context, limit time.Duration, look func() (pending bool, e
 
 // await looks at the letters until the relays have acted on all of them or the
 // time is over. The orders stand in any case.
-func await(ctx context.Context, pool *pgxpool.Pool, words []*word, limit time.Duration) (*wordReport, error) {
-	q := outboxdb.New(pool)
+func await(ctx context.Context, db *database, words []*word, limit time.Duration) (*wordReport, error) {
+	q := outboxdb.New(db)
 	var report *wordReport
 	var pending map[string]bool
 	err := poll(ctx, limit, func() (_ bool, err error) {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -42,16 +41,16 @@ func deadRetry(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	letters, err := s.find(c, pool)
+	defer db.Close()
+	letters, err := s.find(c, db)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
-	words, aggregates, err := retryWords(c.Context, outboxdb.New(pool), letters, c.Bool("only"))
+	words, aggregates, err := retryWords(c.Context, outboxdb.New(db), letters, c.Bool("only"))
 	if err != nil {
 		return fmt.Errorf("dead retry: %w", explain(err, migrations.Outbox))
 	}
@@ -59,7 +58,7 @@ func deadRetry(c *cli.Context) error {
 	if aggregates > 0 {
 		what += fmt.Sprintf(", all that wait of %d aggregates", aggregates)
 	}
-	return say(c, pool, what, reason, words)
+	return say(c, db, what, reason, words)
 }
 
 // retryWords makes one word for each aggregate, because its letters go out in
@@ -114,12 +113,12 @@ func deadDiscard(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	letters, err := s.find(c, pool)
+	defer db.Close()
+	letters, err := s.find(c, db)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
@@ -128,7 +127,7 @@ func deadDiscard(c *cli.Context) error {
 	for _, l := range letters {
 		words = addSingle(words, singles, actionDiscard, l)
 	}
-	return say(c, pool, fmt.Sprintf("give up %d dead letters for good", countLetters(words)), reason, words)
+	return say(c, db, fmt.Sprintf("give up %d dead letters for good", countLetters(words)), reason, words)
 }
 
 func countLetters(words []*word) (n int) {
@@ -161,8 +160,8 @@ func readWord(c *cli.Context) (s selection, reason string, err error) {
 
 // find returns the waiting letters that are meant. It answers itself, with none,
 // where there is nothing to do; a KEY without a waiting letter is wrong.
-func (s selection) find(c *cli.Context, pool *pgxpool.Pool) ([]deadReport, error) {
-	q := outboxdb.New(pool)
+func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
+	q := outboxdb.New(db)
 	rows, err := q.ListLetters(c.Context, s.letters(c))
 	if err != nil {
 		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Outbox))
@@ -196,16 +195,16 @@ func (s selection) find(c *cli.Context, pool *pgxpool.Pool) ([]deadReport, error
 const maxWordsAtOnce = 500
 
 // say asks, writes the words in small transactions, waits and answers.
-func say(c *cli.Context, pool *pgxpool.Pool, what, reason string, words []*word) error {
+func say(c *cli.Context, db *database, what, reason string, words []*word) error {
 	if err := confirm(c, what); err != nil {
 		return err
 	}
 	for at := 0; at < len(words); at += maxWordsAtOnce {
-		if err := writeWords(c.Context, pool, reason, words[at:min(at+maxWordsAtOnce, len(words))]); err != nil {
+		if err := writeWords(c.Context, db, reason, words[at:min(at+maxWordsAtOnce, len(words))]); err != nil {
 			return fmt.Errorf("%s: %w; the words before this were said: %d of %d", c.Command.HelpName, explainWrite(err), at, len(words))
 		}
 	}
-	report, err := await(c.Context, pool, words, c.Duration("wait"))
+	report, err := await(c.Context, db, words, c.Duration("wait"))
 	if err != nil {
 		return fmt.Errorf("the order is given; wait for the relay: %w", explain(err, migrations.Outbox))
 	}
@@ -216,8 +215,8 @@ func say(c *cli.Context, pool *pgxpool.Pool, what, reason string, words []*word)
 	return report.verdict()
 }
 
-func writeWords(ctx context.Context, pool *pgxpool.Pool, reason string, words []*word) error {
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return insertWords(ctx, outboxdb.New(tx), reason, words) })
+func writeWords(ctx context.Context, db *database, reason string, words []*word) error {
+	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return insertWords(ctx, outboxdb.New(tx), reason, words) })
 }
 
 func insertWords(ctx context.Context, q *outboxdb.Queries, reason string, words []*word) error {

@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -117,8 +116,8 @@ type refusedReport struct {
 
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the word about its being published belong together.
-func (r *showReport) readProducer(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+func (r *showReport) readProducer(ctx context.Context, db *database, key outbox.Key) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		if err := r.readRow(ctx, q, key); err != nil {
 			return err
@@ -198,8 +197,8 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key o
 
 // readConsumer reads what every group of a consumer's database did. A group
 // that was to reprocess a replay has claimed it under the replay's id.
-func (r *showReport) readConsumer(ctx context.Context, pool *pgxpool.Pool, key outbox.Key) error {
-	found, err := readProcessed(ctx, pool, key, "")
+func (r *showReport) readConsumer(ctx context.Context, db *database, key outbox.Key) error {
+	found, err := readProcessed(ctx, db, key, "")
 	if err != nil {
 		return err
 	}
@@ -207,7 +206,7 @@ func (r *showReport) readConsumer(ctx context.Context, pool *pgxpool.Pool, key o
 	for _, v := range r.Replays {
 		ids = append(ids, v.ID)
 	}
-	if err := found.readClaims(ctx, consumerdb.New(pool), ids, key, ""); err != nil {
+	if err := found.readClaims(ctx, consumerdb.New(db), ids, key, ""); err != nil {
 		return err
 	}
 	groups := []groupReport{}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -38,7 +37,7 @@ type settling struct {
 	key    outbox.Key
 	fence  fenceReport
 	reason string
-	pool   *pgxpool.Pool
+	db     *database
 }
 
 // settlement is what is to be done about a fence, and how it is asked for.
@@ -57,11 +56,11 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 	if s.reason, err = readReason(c); err != nil {
 		return err
 	}
-	if s.pool, err = connect(c); err != nil {
+	if s.db, err = connect(c); err != nil {
 		return err
 	}
-	defer s.pool.Close()
-	if s.fence, err = onePending(c, s.pool, key); err != nil {
+	defer s.db.Close()
+	if s.fence, err = onePending(c, s.db, key); err != nil {
 		return err
 	}
 	do, err := plan(c, s)
@@ -80,8 +79,8 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 }
 
 // onePending finds the PENDING fence that is meant.
-func onePending(c *cli.Context, pool *pgxpool.Pool, key outbox.Key) (f fenceReport, err error) {
-	all, err := fencesOf(c.Context, consumerdb.New(pool), key, c.String("group"), c.String("name"))
+func onePending(c *cli.Context, db *database, key outbox.Key) (f fenceReport, err error) {
+	all, err := fencesOf(c.Context, consumerdb.New(db), key, c.String("group"), c.String("name"))
 	if err != nil {
 		return f, fmt.Errorf("look for the fence: %w", explain(err, migrations.Consumer))
 	}
@@ -140,14 +139,14 @@ func planRelease(_ *cli.Context, s *settling) (settlement, error) {
 }
 
 func (s *settling) release(c *cli.Context) (*settledReport, error) {
-	n, err := consumerdb.New(s.pool).EndLease(c.Context, consumerdb.EndLeaseParams{
+	n, err := consumerdb.New(s.db).EndLease(c.Context, consumerdb.EndLeaseParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	return &settledReport{Did: "released", Notes: []string{"the next delivery, or the recovery job of the group, takes the fence over"}}, moved(n, err)
 }
 
 func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
-	n, err := consumerdb.New(s.pool).FenceNotMade(c.Context, consumerdb.FenceNotMadeParams{
+	n, err := consumerdb.New(s.db).FenceNotMade(c.Context, consumerdb.FenceNotMadeParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	return &settledReport{Did: "not-made", Notes: []string{"the next delivery, or the recovery job of the group, makes the effect"}}, moved(n, err)
@@ -179,7 +178,7 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 	if given := c.String("type"); given != "" && given != claim.eventType {
 		return claim, usage("--type %q: the event of the fence is of type %q", given, claim.eventType)
 	}
-	q := consumerdb.New(s.pool)
+	q := consumerdb.New(s.db)
 	rows, err := q.ListWindows(c.Context, s.fence.Group)
 	if err != nil {
 		return claim, fmt.Errorf("read the windows of group %s: %w", s.fence.Group, err)
@@ -215,7 +214,7 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 		result = []byte(c.String("result"))
 	}
 	keep := 2*claim.window + 24*time.Hour
-	row, err := consumerdb.New(s.pool).FenceMade(c.Context, consumerdb.FenceMadeParams{
+	row, err := consumerdb.New(s.db).FenceMade(c.Context, consumerdb.FenceMadeParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
 		Keep: pgtype.Interval{Microseconds: keep.Microseconds(), Valid: true}, EventType: claim.eventType, Namespace: s.key.Namespace(), Ids: claim.ids,
 		Target: targetOf(s.key, s.fence.Name), Reason: s.reason,

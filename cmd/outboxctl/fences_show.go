@@ -62,12 +62,12 @@ func fencesList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	rows, err := listFences(c, consumerdb.New(pool), filter)
+	defer db.Close()
+	rows, err := listFences(c, consumerdb.New(db), filter)
 	if err != nil {
 		return fmt.Errorf("list fences: %w", explain(err, migrations.Consumer))
 	}
@@ -125,12 +125,12 @@ func fencesShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	q, group := consumerdb.New(pool), c.String("group")
+	defer db.Close()
+	q, group := consumerdb.New(db), c.String("group")
 	report := &fencesReport{Key: key.String()}
 	if report.Fences, err = fencesOf(c.Context, q, key, group, ""); err == nil {
 		report.Past, err = actionsOn(c.Context, q, group, targetsOf(key, report.Fences))

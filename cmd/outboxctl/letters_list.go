@@ -25,12 +25,12 @@ func lettersList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	rows, err := consumerdb.New(pool).ListGroupLetters(c.Context, s.query(states, c.Int("limit")))
+	defer db.Close()
+	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(states, c.Int("limit")))
 	if err != nil {
 		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Consumer))
 	}

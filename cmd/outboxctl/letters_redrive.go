@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -41,22 +40,22 @@ func decide(c *cli.Context, d decision) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	letters, err := s.find(c, pool, d.states)
+	defer db.Close()
+	letters, err := s.find(c, db, d.states)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
 	if err := confirm(c, fmt.Sprintf("%s %s", d.verb, summary(letters))); err != nil {
 		return err
 	}
-	if err := d.writeAll(c, pool, letters, reason); err != nil {
+	if err := d.writeAll(c, db, letters, reason); err != nil {
 		return err
 	}
-	report, err := d.await(c.Context, pool, letters, c.Duration("wait"))
+	report, err := d.await(c.Context, db, letters, c.Duration("wait"))
 	if err != nil {
 		return fmt.Errorf("it is decided; wait for the group: %w", explain(err, migrations.Consumer))
 	}
@@ -67,12 +66,12 @@ func decide(c *cli.Context, d decision) error {
 	return report.verdict()
 }
 
-func (d decision) writeAll(c *cli.Context, pool *pgxpool.Pool, letters []groupLetter, reason string) error {
+func (d decision) writeAll(c *cli.Context, db *database, letters []groupLetter, reason string) error {
 	line := newProgress(c.App.ErrWriter, "decided", len(letters))
 	defer line.end()
 	for at := 0; at < len(letters); at += maxWordsAtOnce {
 		line.show(at)
-		if err := d.write(c.Context, consumerdb.New(pool), letters[at:min(at+maxWordsAtOnce, len(letters))], reason); err != nil {
+		if err := d.write(c.Context, consumerdb.New(db), letters[at:min(at+maxWordsAtOnce, len(letters))], reason); err != nil {
 			return fmt.Errorf("%s: %w; the letters before this were decided: %d of %d", c.Command.HelpName, explainOperator(err, migrations.Consumer), at, len(letters))
 		}
 	}
@@ -100,8 +99,8 @@ func readDecision(c *cli.Context) (s letterSelection, reason string, err error) 
 // find returns the letters that are meant and wait. It answers itself, with
 // none, where there is nothing to do; a PLACE or KEY without such a letter is
 // wrong.
-func (s letterSelection) find(c *cli.Context, pool *pgxpool.Pool, states []string) ([]groupLetter, error) {
-	rows, err := consumerdb.New(pool).ListGroupLetters(c.Context, s.query(states, maxListed))
+func (s letterSelection) find(c *cli.Context, db *database, states []string) ([]groupLetter, error) {
+	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(states, maxListed))
 	if err != nil {
 		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 	}

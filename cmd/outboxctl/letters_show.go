@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -52,13 +51,13 @@ func lettersShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	report := &groupLettersShown{Given: c.Args().First(), Letters: []wholeGroupLetter{}, Actions: []actionReport{}}
-	if err := report.read(c, pool, s); err != nil {
+	if err := report.read(c, db, s); err != nil {
 		return fmt.Errorf("dead show: %w", explain(err, migrations.Consumer))
 	}
 	if err := answer(c, report, report.print); err != nil {
@@ -70,8 +69,8 @@ func lettersShow(c *cli.Context) error {
 	return nil
 }
 
-func (r *groupLettersShown) read(c *cli.Context, pool *pgxpool.Pool, s letterSelection) error {
-	q := consumerdb.New(pool)
+func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection) error {
+	q := consumerdb.New(db)
 	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
 	if err != nil {
 		return err

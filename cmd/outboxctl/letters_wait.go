@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -78,9 +76,9 @@ func judgeDiscard(before groupLetter, found bool, is groupLetterNow) groupLetter
 
 // await looks at the letters until the groups have settled all of them or the
 // time is over. The decision stands in any case.
-func (d decision) await(ctx context.Context, pool *pgxpool.Pool, letters []groupLetter, limit time.Duration) (report *redriveReport, err error) {
+func (d decision) await(ctx context.Context, db *database, letters []groupLetter, limit time.Duration) (report *redriveReport, err error) {
 	err = poll(ctx, limit, func() (pending bool, err error) {
-		report, pending, err = d.look(ctx, consumerdb.New(pool), letters)
+		report, pending, err = d.look(ctx, consumerdb.New(db), letters)
 		return pending, err
 	})
 	return report, err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -81,13 +80,13 @@ func list(c *cli.Context) error {
 	if err := listArguments(c); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	report := &listReport{State: c.String("state"), Relays: []snapshotReport{}, Events: []eventReport{}}
-	if err := report.read(c.Context, pool, listFilter(c)); err != nil {
+	if err := report.read(c.Context, db, listFilter(c)); err != nil {
 		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
 	}
 	if err := answer(c, report, report.print); err != nil {
@@ -131,8 +130,8 @@ func listFilter(c *cli.Context) outboxdb.ListPendingParams {
 
 // read takes snapshots and events from one snapshot of the database: they belong
 // together.
-func (r *listReport) read(ctx context.Context, pool *pgxpool.Pool, filter outboxdb.ListPendingParams) error {
-	return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.ListPendingParams) error {
+	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		relays, err := q.Snapshots(ctx)
 		if err != nil {

@@ -75,12 +75,12 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 	if c.Command.Name == "down" && !c.Bool("yes") && !c.Bool("dry-run") {
 		return usage("migrate down removes every event, claim and dead letter of side %s; add --yes to do it, or --dry-run to see what it does", side)
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	m, err := migrations.New(migrations.Config{Pool: pool, Side: side, Relay: relay})
+	defer db.Close()
+	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: side, Relay: relay})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/migrations"
@@ -71,16 +71,16 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if err := checkPartitionsCall(c); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	sizes, err := leafSizes(c.Context, pool)
+	defer db.Close()
+	sizes, err := leafSizes(c.Context, db)
 	if err != nil {
 		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
 	}
-	done, failed := maintain(c.Context, pool, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun})
+	done, failed := maintain(c.Context, db, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun})
 	if errors.Is(failed, relay.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
@@ -113,9 +113,9 @@ func checkPartitionsCall(c *cli.Context) error {
 	return nil
 }
 
-func maintain(ctx context.Context, pool *pgxpool.Pool, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
-	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		report, err = relay.Maintain(ctx, conn.Conn(), cfg)
+func maintain(ctx context.Context, db *database, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
+	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+		report, err = relay.Maintain(ctx, conn, cfg)
 		return err
 	})
 	return report, err
@@ -123,8 +123,8 @@ func maintain(ctx context.Context, pool *pgxpool.Pool, cfg relay.RetentionConfig
 
 // leafSizes is what the catalog says of the partitions: rows at the last
 // ANALYZE, and bytes on disk with indexes and large values.
-func leafSizes(ctx context.Context, pool *pgxpool.Pool) (map[string][2]int64, error) {
-	rows, err := pool.Query(ctx, `SELECT c.relname::text, GREATEST(c.reltuples, 0)::bigint, pg_catalog.pg_total_relation_size(c.oid)
+func leafSizes(ctx context.Context, db *database) (map[string][2]int64, error) {
+	rows, err := db.Query(ctx, `SELECT c.relname::text, GREATEST(c.reltuples, 0)::bigint, pg_catalog.pg_total_relation_size(c.oid)
 FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
 	if err != nil {
 		return nil, err

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -58,12 +58,12 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if err := checkPartitionsCall(c); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	done, failed := maintainClaims(c.Context, pool, consumer.MaintainConfig{Ahead: c.Int("ahead"), DryRun: dryRun})
+	defer db.Close()
+	done, failed := maintainClaims(c.Context, db, consumer.MaintainConfig{Ahead: c.Int("ahead"), DryRun: dryRun})
 	if errors.Is(failed, consumer.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
@@ -71,7 +71,7 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if failed != nil && len(done.Leaves) == 0 && !errors.Is(failed, partition.ErrDefault) {
 		return failed
 	}
-	audit, err := consumer.Audit(c.Context, pool, consumer.AuditConfig{Catalog: true})
+	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
 	if errors.Is(err, consumer.ErrDefaultPartition) {
 		failed, err = nil, nil // the finding says it
 	}
@@ -88,9 +88,9 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	return nil
 }
 
-func maintainClaims(ctx context.Context, pool *pgxpool.Pool, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
-	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		report, err = consumer.Maintain(ctx, conn.Conn(), cfg)
+func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
+	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+		report, err = consumer.Maintain(ctx, conn, cfg)
 		return err
 	})
 	return report, err

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -61,16 +60,16 @@ func rest(c *cli.Context, paused bool) error {
 	if slices.Contains(routes, "") {
 		return usage("--route is empty; want a topic")
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	state, err := theRelay(c, pool)
+	defer db.Close()
+	state, err := theRelay(c, db)
 	if err != nil {
 		return err
 	}
-	report, err := setRest(c.Context, outboxdb.New(pool), state.Slot, paused, routes)
+	report, err := setRest(c.Context, outboxdb.New(db), state.Slot, paused, routes)
 	if err != nil {
 		return fmt.Errorf("%s relay %s: %w", c.Command.Name, state.Relay, explainWrite(err))
 	}
@@ -121,8 +120,8 @@ func relayArguments(c *cli.Context) error {
 }
 
 // theRelay finds the relay that is meant: the only one, or that of the flags.
-func theRelay(c *cli.Context, pool *pgxpool.Pool) (outboxdb.RelayState, error) {
-	states, err := outboxdb.New(pool).RelayStates(c.Context)
+func theRelay(c *cli.Context, db *database) (outboxdb.RelayState, error) {
+	states, err := outboxdb.New(db).RelayStates(c.Context)
 	if err != nil {
 		return outboxdb.RelayState{}, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
 	}

@@ -89,12 +89,12 @@ func processedShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	report, err := readProcessed(c.Context, pool, key, c.String("group"))
+	defer db.Close()
+	report, err := readProcessed(c.Context, db, key, c.String("group"))
 	if err != nil {
 		return fmt.Errorf("processed show %s: %w", key, explain(err, migrations.Consumer))
 	}
@@ -107,14 +107,14 @@ func processedShow(c *cli.Context) error {
 	return nil
 }
 
-// database is what reading needs of a connection, a pool or a transaction.
-type database interface {
+// reader is what reading needs of a connection, a pool or a transaction.
+type reader interface {
 	consumerdb.DBTX
 	partition.Querier
 }
 
 // readProcessed reads what one group, or all groups, have of an event.
-func readProcessed(ctx context.Context, db database, key outbox.Key, group string) (*processedReport, error) {
+func readProcessed(ctx context.Context, db reader, key outbox.Key, group string) (*processedReport, error) {
 	q := consumerdb.New(db)
 	r := &processedReport{
 		Key: key.String(), EventTime: key.Time(), Claims: []claimReport{}, Tries: []tryReport{}, Fences: []fenceReport{},
@@ -155,7 +155,7 @@ func readProcessed(ctx context.Context, db database, key outbox.Key, group strin
 
 // candidates are the ids under which the event can be claimed: its own, and
 // those of every arrival that has a partition, for the windows that groups have.
-func (r *processedReport) candidates(ctx context.Context, db database, id uuid.UUID, group string) ([]uuid.UUID, error) {
+func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUID, group string) ([]uuid.UUID, error) {
 	rows, err := consumerdb.New(db).ListWindows(ctx, group)
 	if err != nil {
 		return nil, err

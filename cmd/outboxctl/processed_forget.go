@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -30,12 +29,12 @@ func processedForget(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	found, err := readProcessed(c.Context, pool, key, group)
+	defer db.Close()
+	found, err := readProcessed(c.Context, db, key, group)
 	if err != nil {
 		return fmt.Errorf("processed forget %s: %w", key, explain(err, migrations.Consumer))
 	}
@@ -53,7 +52,7 @@ func processedForget(c *cli.Context) error {
 	if err := confirm(c, fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, key, first.Outcome, stamp(&first.ClaimedAt))); err != nil {
 		return err
 	}
-	if report.Forgotten, err = found.forget(c.Context, pool, key, group, reason); err != nil {
+	if report.Forgotten, err = found.forget(c.Context, db, key, group, reason); err != nil {
 		return fmt.Errorf("processed forget %s: %w", key, explainOperator(err, migrations.Consumer))
 	}
 	report.Notes = found.afterwards(group)
@@ -75,12 +74,12 @@ func readOneOfGroup(c *cli.Context) (key outbox.Key, group, reason string, err e
 
 // forget removes what was found; a fence that has begun since is respected by
 // the statement.
-func (r *processedReport) forget(ctx context.Context, pool *pgxpool.Pool, key outbox.Key, group, reason string) ([]uuid.UUID, error) {
+func (r *processedReport) forget(ctx context.Context, db *database, key outbox.Key, group, reason string) ([]uuid.UUID, error) {
 	ids := []uuid.UUID{key.UUID()}
 	for _, v := range r.Claims {
 		ids = append(ids, v.ID)
 	}
-	forgotten, err := consumerdb.New(pool).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
+	forgotten, err := consumerdb.New(db).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
 		ConsumerGroup: group, Ids: ids, EventID: key.UUID(), Target: key.String(), Reason: reason,
 	})
 	if err == nil && len(forgotten) == 0 {

@@ -99,18 +99,18 @@ func replay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	plan, err := order.plan(c.Context, pool)
+	defer db.Close()
+	plan, err := order.plan(c.Context, db)
 	if err != nil {
 		return fmt.Errorf("replay: %w", explain(err, migrations.Outbox))
 	}
 	report := plan.report
 	if len(report.Problems) == 0 && len(plan.events) > 0 {
-		if report.Problems, err = order.overtaking(c.Context, pool, plan); err != nil {
+		if report.Problems, err = order.overtaking(c.Context, db, plan); err != nil {
 			return fmt.Errorf("replay: %w", err)
 		}
 	}
@@ -126,7 +126,7 @@ func replay(c *cli.Context) error {
 	if err := confirm(c, report.question()); err != nil {
 		return err
 	}
-	failed := order.request(c, pool, plan)
+	failed := order.request(c, db, plan)
 	return errors.Join(failed, answer(c, report, report.print))
 }
 

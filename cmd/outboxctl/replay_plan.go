@@ -6,7 +6,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 )
@@ -28,7 +27,7 @@ const (
 )
 
 // plan finds and counts the events, in one snapshot of the database.
-func (o *replayOrder) plan(ctx context.Context, pool *pgxpool.Pool) (*replayPlan, error) {
+func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, error) {
 	p := &replayPlan{report: &replayResult{
 		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, LastSeq: o.after,
 		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
@@ -36,7 +35,7 @@ func (o *replayOrder) plan(ctx context.Context, pool *pgxpool.Pool) (*replayPlan
 	if o.group != "" {
 		p.report.Mode = modeReprocess
 	}
-	err := pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
 		q := outboxdb.New(tx)
 		if p.slots, err = q.LetterSlots(ctx); err != nil {
 			return err

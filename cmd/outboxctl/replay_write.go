@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -29,8 +28,8 @@ const (
 // request writes the orders, paced and in the order of the rows. The context's
 // end comes between two transactions, so that what was asked for is known; the
 // report says how far it came, also with an error.
-func (o *replayOrder) request(c *cli.Context, pool *pgxpool.Pool, plan *replayPlan) error {
-	w := replayWriter{pool: pool, order: o, plan: plan}
+func (o *replayOrder) request(c *cli.Context, db *database, plan *replayPlan) error {
+	w := replayWriter{db: db, order: o, plan: plan}
 	line := newProgress(c.App.ErrWriter, "asked for", len(plan.events))
 	defer line.end()
 	pace := pacer{rate: o.rate}
@@ -50,7 +49,7 @@ func (o *replayOrder) request(c *cli.Context, pool *pgxpool.Pool, plan *replayPl
 
 // replayWriter writes chunks of a plan.
 type replayWriter struct {
-	pool  *pgxpool.Pool
+	db    *database
 	order *replayOrder
 	plan  *replayPlan
 }
@@ -65,7 +64,7 @@ func (w *replayWriter) write(ctx context.Context, events []outboxdb.EventsForRep
 	if err != nil {
 		return err
 	}
-	q := outboxdb.New(w.pool)
+	q := outboxdb.New(w.db)
 	done, err := q.InsertReplays(ctx, p)
 	count := int64(len(done))
 	for try := 1; lost(err); try++ {

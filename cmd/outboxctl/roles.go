@@ -55,12 +55,12 @@ func migrateRoles(c *cli.Context) error {
 		report.Roles = append(report.Roles, roles.Name(role))
 	}
 	if report.Applied {
-		pool, err := connect(c)
+		db, err := connect(c)
 		if err != nil {
 			return err
 		}
-		defer pool.Close()
-		if err := roles.Apply(c.Context, pool); err != nil {
+		defer db.Close()
+		if err := roles.Apply(c.Context, db); err != nil {
 			return err
 		}
 	}

@@ -47,13 +47,13 @@ func show(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := where.connect(c)
+	db, err := where.connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	report := &showReport{Key: key.String(), EventTime: key.Time()}
-	if err := report.readProducer(c.Context, pool, key); err != nil {
+	if err := report.readProducer(c.Context, db, key); err != nil {
 		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
 	}
 	if consumerDSN != "" {

@@ -5,7 +5,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -49,16 +48,16 @@ func skip(c *cli.Context) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	state, err := theRelay(c, pool)
+	defer db.Close()
+	state, err := theRelay(c, db)
 	if err != nil {
 		return err
 	}
-	if err := skippable(c, pool, key.UUID(), key.Namespace()); err != nil {
+	if err := skippable(c, db, key.UUID(), key.Namespace()); err != nil {
 		return err
 	}
 	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
@@ -67,7 +66,7 @@ func skip(c *cli.Context) error {
 	id, namespace := key.UUID(), key.Namespace()
 	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id}}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
-	err = pgx.BeginFunc(c.Context, pool, func(tx pgx.Tx) error {
+	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
 		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
 			return err
 		}
@@ -82,8 +81,8 @@ func skip(c *cli.Context) error {
 }
 
 // skippable refuses a key that the relay cannot be halted at.
-func skippable(c *cli.Context, pool *pgxpool.Pool, id uuid.UUID, namespace string) error {
-	rows, err := outboxdb.New(pool).KeysForReplay(c.Context, []uuid.UUID{id})
+func skippable(c *cli.Context, db *database, id uuid.UUID, namespace string) error {
+	rows, err := outboxdb.New(db).KeysForReplay(c.Context, []uuid.UUID{id})
 	if err != nil {
 		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
 	}

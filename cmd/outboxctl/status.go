@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -109,12 +108,12 @@ func status(c *cli.Context) error {
 	if err := noArgument(c, ""); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	report, err := readStatus(c.Context, pool)
+	defer db.Close()
+	report, err := readStatus(c.Context, db)
 	if err != nil {
 		return fmt.Errorf("read status: %w", explain(err, migrations.Outbox))
 	}
@@ -127,9 +126,9 @@ func status(c *cli.Context) error {
 	return nil
 }
 
-func readStatus(ctx context.Context, pool *pgxpool.Pool) (*statusReport, error) {
-	r := &statusReport{Database: pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
-	q := outboxdb.New(pool)
+func readStatus(ctx context.Context, db *database) (*statusReport, error) {
+	r := &statusReport{Database: db.pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
+	q := outboxdb.New(db)
 	states, err := q.RelayStates(ctx)
 	if err != nil {
 		return nil, err
@@ -139,7 +138,7 @@ func readStatus(ctx context.Context, pool *pgxpool.Pool) (*statusReport, error) 
 		return nil, err
 	}
 	r.Relays = joinSlots(states, slots)
-	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
+	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: migrations.Outbox})
 	if err != nil {
 		return nil, err
 	}

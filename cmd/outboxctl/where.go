@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/outbox"
@@ -46,7 +45,7 @@ func clusterToAsk(c *cli.Context) (whereabouts, *relay.Config, error) {
 	return w, &cfg, nil
 }
 
-func (w whereabouts) connect(c *cli.Context) (*pgxpool.Pool, error) {
+func (w whereabouts) connect(c *cli.Context) (*database, error) {
 	if w.dsn == "" {
 		return connect(c)
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -28,14 +28,14 @@ func windowsAdopt(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	plan := cfg
 	plan.DryRun = true
-	planned, err := adopt(c.Context, pool, plan)
+	planned, err := adopt(c.Context, db, plan)
 	if err != nil {
 		return explainAdopt(err)
 	}
@@ -43,7 +43,7 @@ func windowsAdopt(c *cli.Context) error {
 	if err := confirm(c, fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it", cfg.Group, strings.Join(planned.Classes, ", "), from, len(planned.Made))); err != nil {
 		return err
 	}
-	done, err := adopt(c.Context, pool, cfg)
+	done, err := adopt(c.Context, db, cfg)
 	if err != nil {
 		return explainAdopt(err)
 	}
@@ -62,9 +62,9 @@ func windowsAdopt(c *cli.Context) error {
 	})
 }
 
-func adopt(ctx context.Context, pool *pgxpool.Pool, cfg consumer.AdoptConfig) (report consumer.AdoptReport, err error) {
-	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		report, err = consumer.Adopt(ctx, conn.Conn(), cfg)
+func adopt(ctx context.Context, db *database, cfg consumer.AdoptConfig) (report consumer.AdoptReport, err error) {
+	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+		report, err = consumer.Adopt(ctx, conn, cfg)
 		return err
 	})
 	return report, err

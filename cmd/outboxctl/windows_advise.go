@@ -49,12 +49,12 @@ func windowsAdvise(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	q, group := consumerdb.New(pool), c.String("group")
+	defer db.Close()
+	q, group := consumerdb.New(db), c.String("group")
 	windows, err := q.ListWindows(c.Context, group)
 	if err != nil {
 		return fmt.Errorf("windows advise: %w", explain(err, migrations.Consumer))

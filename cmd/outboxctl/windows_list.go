@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -46,12 +46,12 @@ func windowsList(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
-	report, err := readWindows(c.Context, pool, c.String("group"))
+	defer db.Close()
+	report, err := readWindows(c.Context, db, c.String("group"))
 	if err != nil {
 		return fmt.Errorf("windows list: %w", explain(err, migrations.Consumer))
 	}
@@ -67,8 +67,8 @@ func windowsList(c *cli.Context) error {
 }
 
 // readWindows asks retention what it would do, which needs no right but to read.
-func readWindows(ctx context.Context, pool *pgxpool.Pool, group string) (*windowsReport, error) {
-	q := consumerdb.New(pool)
+func readWindows(ctx context.Context, db *database, group string) (*windowsReport, error) {
+	q := consumerdb.New(db)
 	rows, err := q.ListWindows(ctx, group)
 	if err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func readWindows(ctx context.Context, pool *pgxpool.Pool, group string) (*window
 		return nil, err
 	}
 	var plan consumer.MaintainReport
-	err = pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) (err error) {
-		plan, err = consumer.Maintain(ctx, conn.Conn(), consumer.MaintainConfig{DryRun: true})
+	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+		plan, err = consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true})
 		return err
 	})
 	if err != nil {

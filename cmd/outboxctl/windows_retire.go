@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -21,15 +20,15 @@ func windowsRetire(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	if change.Topic != nil {
-		err = forgetTopic(c, pool, change)
+		err = forgetTopic(c, db, change)
 	} else {
-		err = retireClasses(c, pool, change)
+		err = retireClasses(c, db, change)
 	}
 	if err != nil {
 		return err
@@ -58,8 +57,8 @@ func readRetire(c *cli.Context) (*windowChange, error) {
 	return change, err
 }
 
-func retireClasses(c *cli.Context, pool *pgxpool.Pool, change *windowChange) error {
-	q := consumerdb.New(pool)
+func retireClasses(c *cli.Context, db *database, change *windowChange) error {
+	q := consumerdb.New(db)
 	if change.Class == "" {
 		if _, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group}); err != nil {
 			return err
@@ -80,8 +79,8 @@ func retireClasses(c *cli.Context, pool *pgxpool.Pool, change *windowChange) err
 	return nil
 }
 
-func forgetTopic(c *cli.Context, pool *pgxpool.Pool, change *windowChange) error {
-	q := consumerdb.New(pool)
+func forgetTopic(c *cli.Context, db *database, change *windowChange) error {
+	q := consumerdb.New(db)
 	last, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group, OneTopic: true, Topic: *change.Topic})
 	if err != nil {
 		return err

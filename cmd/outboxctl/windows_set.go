@@ -31,15 +31,15 @@ func windowsSet(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	pool, err := connect(c)
+	db, err := connect(c)
 	if err != nil {
 		return err
 	}
-	defer pool.Close()
+	defer db.Close()
 	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s", strings.Join(change.Changed, ", "), change.Class, change.Group)); err != nil {
 		return err
 	}
-	n, err := consumerdb.New(pool).SetWindow(c.Context, params)
+	n, err := consumerdb.New(db).SetWindow(c.Context, params)
 	if err == nil && n == 0 {
 		err = errNoClass
 	}

@@ -1,9 +1,9 @@
--- Retention: floors, gates, horizon and what expires row by row.
+-- Retention: floors, gates, horizon and what expires row by row. It runs on a connection of the caller, outside a transaction.
 
 -- name: Windows :many
 -- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) * 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
-  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class;
 
 -- name: SlowestMarks :many
@@ -16,13 +16,13 @@ ORDER BY consumer_group, finished_time NULLS FIRST, topic, kafka_partition;
 -- name: UnregisteredGroups :many
 -- UnregisteredGroups lists groups that make progress and have no window.
 SELECT DISTINCT p.consumer_group FROM onceward.progress p
-WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group = p.consumer_group)
+WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
 ORDER BY p.consumer_group;
 
 -- name: RaiseFloor :execrows
 -- RaiseFloor raises the floor of a class; it never lowers it.
 UPDATE onceward.dedup_windows SET floor = @floor, raised_at = pg_catalog.clock_timestamp()
-WHERE consumer_group = @consumer_group AND class = @class AND floor < @floor;
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND class OPERATOR(pg_catalog.=) @class AND floor OPERATOR(pg_catalog.<) @floor;
 
 -- name: RaiseHorizon :exec
 -- RaiseHorizon says that claims before the instant may be gone; it never takes it back.
@@ -31,46 +31,46 @@ ON CONFLICT (one) DO UPDATE SET dropped_before = GREATEST(h.dropped_before, EXCL
 
 -- name: PendingFences :one
 -- PendingFences counts effects that are not settled, of events in a range of ids.
-SELECT pg_catalog.count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= @lower AND event_id < @upper;
+SELECT pg_catalog.count(*) FROM onceward.fences WHERE status OPERATOR(pg_catalog.=) 'PENDING' AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
 
 -- name: WaitingLetters :one
 -- WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
 SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state IN ('open', 'requested') AND event_id >= @lower AND event_id < @upper;
+WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
 
 -- name: DeleteAttempts :execrows
 -- DeleteAttempts removes counters of failed tries that have expired. A row that a delivery has locked is left for later.
 WITH expired AS (
-  SELECT a.event_id, a.consumer_group FROM onceward.attempts a WHERE a.expires_at <= @at
+  SELECT a.event_id, a.consumer_group FROM onceward.attempts a WHERE a.expires_at OPERATOR(pg_catalog.<=) @at
   ORDER BY a.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
-DELETE FROM onceward.attempts a USING expired x WHERE (a.event_id, a.consumer_group) = (x.event_id, x.consumer_group);
+DELETE FROM onceward.attempts a USING expired x WHERE (a.event_id, a.consumer_group) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group);
 
 -- name: DeleteFences :execrows
 -- DeleteFences removes finished fences of a group that have expired and whose events lie below all its floors, so that no
 -- delivery of them is claimed again without being judged.
 WITH expired AS (
   SELECT f.event_id, f.consumer_group, f.name FROM onceward.fences f
-  WHERE f.status = 'COMPLETE' AND f.expires_at <= @at AND f.consumer_group = @consumer_group AND f.event_id < @below
+  WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE' AND f.expires_at OPERATOR(pg_catalog.<=) @at AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.event_id OPERATOR(pg_catalog.<) @below
   ORDER BY f.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
-DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) = (x.event_id, x.consumer_group, x.name);
+DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name);
 
 -- name: DeleteLetters :execrows
 -- DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead.
 WITH expired AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
-  WHERE l.state IN ('redriven', 'discarded') AND l.expires_at <= @at
+  WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) @at
     AND NOT EXISTS (SELECT FROM onceward.processed_events e
-      WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
+      WHERE e.event_id OPERATOR(pg_catalog.=) l.event_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
   ORDER BY l.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x
-WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (x.consumer_group, x.topic, x.kafka_partition, x.kafka_offset);
+WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (x.consumer_group, x.topic, x.kafka_partition, x.kafka_offset);
 
 -- name: OldestExpiries :one
 -- OldestExpiries reads, for each table whose rows expire, when the first of those that are there does; a time far ahead: none.
-SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
-  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
-  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
-    'epoch'::timestamptz + interval '200 years')::timestamptz AS letters;
+SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS attempts,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE'), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])),
+    'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS letters;

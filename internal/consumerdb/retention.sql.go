@@ -14,10 +14,10 @@ import (
 
 const deleteAttempts = `-- name: DeleteAttempts :execrows
 WITH expired AS (
-  SELECT a.event_id, a.consumer_group FROM onceward.attempts a WHERE a.expires_at <= $1
+  SELECT a.event_id, a.consumer_group FROM onceward.attempts a WHERE a.expires_at OPERATOR(pg_catalog.<=) $1
   ORDER BY a.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED
 )
-DELETE FROM onceward.attempts a USING expired x WHERE (a.event_id, a.consumer_group) = (x.event_id, x.consumer_group)
+DELETE FROM onceward.attempts a USING expired x WHERE (a.event_id, a.consumer_group) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group)
 `
 
 type DeleteAttemptsParams struct {
@@ -37,10 +37,10 @@ func (q *Queries) DeleteAttempts(ctx context.Context, arg DeleteAttemptsParams) 
 const deleteFences = `-- name: DeleteFences :execrows
 WITH expired AS (
   SELECT f.event_id, f.consumer_group, f.name FROM onceward.fences f
-  WHERE f.status = 'COMPLETE' AND f.expires_at <= $1 AND f.consumer_group = $2 AND f.event_id < $3
+  WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE' AND f.expires_at OPERATOR(pg_catalog.<=) $1 AND f.consumer_group OPERATOR(pg_catalog.=) $2 AND f.event_id OPERATOR(pg_catalog.<) $3
   ORDER BY f.expires_at LIMIT $4::int FOR UPDATE SKIP LOCKED
 )
-DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) = (x.event_id, x.consumer_group, x.name)
+DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name)
 `
 
 type DeleteFencesParams struct {
@@ -68,13 +68,13 @@ func (q *Queries) DeleteFences(ctx context.Context, arg DeleteFencesParams) (int
 const deleteLetters = `-- name: DeleteLetters :execrows
 WITH expired AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
-  WHERE l.state IN ('redriven', 'discarded') AND l.expires_at <= $1
+  WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) $1
     AND NOT EXISTS (SELECT FROM onceward.processed_events e
-      WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
+      WHERE e.event_id OPERATOR(pg_catalog.=) l.event_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
   ORDER BY l.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x
-WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (x.consumer_group, x.topic, x.kafka_partition, x.kafka_offset)
+WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (x.consumer_group, x.topic, x.kafka_partition, x.kafka_offset)
 `
 
 type DeleteLettersParams struct {
@@ -92,10 +92,10 @@ func (q *Queries) DeleteLetters(ctx context.Context, arg DeleteLettersParams) (i
 }
 
 const oldestExpiries = `-- name: OldestExpiries :one
-SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::timestamptz + interval '200 years')::timestamptz AS attempts,
-  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status = 'COMPLETE'), 'epoch'::timestamptz + interval '200 years')::timestamptz AS fences,
-  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state IN ('redriven', 'discarded')),
-    'epoch'::timestamptz + interval '200 years')::timestamptz AS letters
+SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS attempts,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE'), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])),
+    'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS letters
 `
 
 type OldestExpiriesRow struct {
@@ -113,7 +113,7 @@ func (q *Queries) OldestExpiries(ctx context.Context) (OldestExpiriesRow, error)
 }
 
 const pendingFences = `-- name: PendingFences :one
-SELECT pg_catalog.count(*) FROM onceward.fences WHERE status = 'PENDING' AND event_id >= $1 AND event_id < $2
+SELECT pg_catalog.count(*) FROM onceward.fences WHERE status OPERATOR(pg_catalog.=) 'PENDING' AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
 `
 
 type PendingFencesParams struct {
@@ -131,7 +131,7 @@ func (q *Queries) PendingFences(ctx context.Context, arg PendingFencesParams) (i
 
 const raiseFloor = `-- name: RaiseFloor :execrows
 UPDATE onceward.dedup_windows SET floor = $1, raised_at = pg_catalog.clock_timestamp()
-WHERE consumer_group = $2 AND class = $3 AND floor < $1
+WHERE consumer_group OPERATOR(pg_catalog.=) $2 AND class OPERATOR(pg_catalog.=) $3 AND floor OPERATOR(pg_catalog.<) $1
 `
 
 type RaiseFloorParams struct {
@@ -204,7 +204,7 @@ func (q *Queries) SlowestMarks(ctx context.Context) ([]SlowestMarksRow, error) {
 
 const unregisteredGroups = `-- name: UnregisteredGroups :many
 SELECT DISTINCT p.consumer_group FROM onceward.progress p
-WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group = p.consumer_group)
+WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
 ORDER BY p.consumer_group
 `
 
@@ -231,7 +231,7 @@ func (q *Queries) UnregisteredGroups(ctx context.Context) ([]string, error) {
 
 const waitingLetters = `-- name: WaitingLetters :one
 SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state IN ('open', 'requested') AND event_id >= $1 AND event_id < $2
+WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
 `
 
 type WaitingLettersParams struct {
@@ -249,8 +249,8 @@ func (q *Queries) WaitingLetters(ctx context.Context, arg WaitingLettersParams) 
 
 const windows = `-- name: Windows :many
 
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) * 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
-  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() - raised_at) * 1000000)::bigint AS settled_us
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class
 `
 
@@ -265,7 +265,7 @@ type WindowsRow struct {
 	SettledUs     int64
 }
 
-// Retention: floors, gates, horizon and what expires row by row.
+// Retention: floors, gates, horizon and what expires row by row. It runs on a connection of the caller, outside a transaction.
 // Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
 func (q *Queries) Windows(ctx context.Context) ([]WindowsRow, error) {
 	rows, err := q.db.Query(ctx, windows)

@@ -140,9 +140,9 @@ func attach(table, column string, p Partition) []string {
 	id := pgx.Identifier{column}.Sanitize()
 	check := pgx.Identifier{p.Name + "_range"}.Sanitize()
 	return []string{
-		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE INCLUDING COMPRESSION, CONSTRAINT %s CHECK (%s >= '%s' AND %s < '%s'))",
+		fmt.Sprintf("CREATE TABLE %s (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE INCLUDING COMPRESSION, CONSTRAINT %s CHECK (%s OPERATOR(pg_catalog.>=) '%s' AND %s OPERATOR(pg_catalog.<) '%s'))",
 			child, parent, check, id, p.Lower, id, p.Upper),
-		fmt.Sprintf("DO $onceward$ BEGIN EXECUTE (SELECT pg_catalog.format('ALTER TABLE %%s OWNER TO %%I', '%s', pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class WHERE oid = '%s'::regclass); END $onceward$",
+		fmt.Sprintf("DO $onceward$ BEGIN EXECUTE (SELECT pg_catalog.format('ALTER TABLE %%s OWNER TO %%I', '%s', pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) '%s'::pg_catalog.regclass); END $onceward$",
 			literal(child), literal(parent)),
 		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", parent, child, p.Lower, p.Upper),
 		fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s", child, check),

@@ -32,15 +32,16 @@ func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
 
 // selectLeaves finds what List finds, and the tables that have a partition's name
 // and are attached to nothing.
-const selectLeaves = `SELECT c.relname::text, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
+const selectLeaves = `SELECT c.relname::pg_catalog.text, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
   COALESCE(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ''), GREATEST(c.reltuples, 0)::bigint,
   COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
 FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN (pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid = i.inhparent AND p.relname = $2
-  JOIN pg_catalog.pg_namespace pn ON pn.oid = p.relnamespace AND pn.nspname = $1) ON i.inhrelid = c.oid
-WHERE i.inhrelid IS NOT NULL
-  OR n.nspname = $1 AND c.relkind = 'r' AND NOT c.relispartition AND c.relname ~ ('^' || $2 || '_[0-9]{8}$')
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+LEFT JOIN (pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent AND p.relname OPERATOR(pg_catalog.=) $2
+  JOIN pg_catalog.pg_namespace pn ON pn.oid OPERATOR(pg_catalog.=) p.relnamespace AND pn.nspname OPERATOR(pg_catalog.=) $1)
+  ON i.inhrelid OPERATOR(pg_catalog.=) c.oid
+WHERE i.inhrelid IS NOT NULL OR n.nspname OPERATOR(pg_catalog.=) $1 AND c.relkind OPERATOR(pg_catalog.=) 'r' AND NOT c.relispartition
+  AND c.relname OPERATOR(pg_catalog.~) pg_catalog.concat('^', $2, '_[0-9]{8}$')
 ORDER BY c.relname`
 
 // Leaves lists the partitions of "schema.table" and the tables beside it that
@@ -137,8 +138,9 @@ func TimedOut(err error) bool {
 // " (pid 7, 9)", or nothing when there is none or none can be seen. Without a mode
 // every lock counts. table is quoted for SQL.
 func Holders(ctx context.Context, conn *pgx.Conn, table, mode string) string {
-	const query = `SELECT string_agg(DISTINCT pid::text, ', ') FROM pg_catalog.pg_locks
-WHERE relation = $1::regclass AND granted AND ($2 = '' OR mode = $2) AND pid <> pg_catalog.pg_backend_pid()`
+	const query = `SELECT pg_catalog.string_agg(DISTINCT pid::pg_catalog.text, ', ') FROM pg_catalog.pg_locks
+WHERE relation OPERATOR(pg_catalog.=) $1::pg_catalog.regclass AND granted AND ($2 OPERATOR(pg_catalog.=) '' OR mode OPERATOR(pg_catalog.=) $2)
+  AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()`
 	var pids *string
 	if err := conn.QueryRow(ctx, query, table, mode).Scan(&pids); err != nil || pids == nil {
 		return ""

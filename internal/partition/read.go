@@ -16,12 +16,12 @@ type Querier interface {
 
 // A detached-pending partition is listed too: its rows and its range are still
 // there.
-const selectPartitions = `SELECT c.relname::text, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
+const selectPartitions = `SELECT c.relname::pg_catalog.text, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
 FROM pg_catalog.pg_inherits i
-JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
-JOIN pg_catalog.pg_namespace n ON n.oid = p.relnamespace
-WHERE n.nspname = $1 AND p.relname = $2
+JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
+JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.relnamespace
+WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND p.relname OPERATOR(pg_catalog.=) $2
 ORDER BY c.relname`
 
 // List returns the partitions of "schema.table" by name. It needs no right on

@@ -103,6 +103,7 @@ func verdictOf(name string, err error) Verdict {
 }
 
 func failure(name string, err error) Verdict {
+	err = cdc.ExplainFiltered(err)
 	v := Verdict{Name: name, Status: Failed, Detail: err.Error()}
 	var start *cdc.StartError
 	if errors.As(err, &start) {
@@ -142,7 +143,7 @@ func keepSize(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 		v.Cure = "ALTER SYSTEM SET max_slot_wal_keep_size = '…'; to what the disk can spare, and alert on the relay being away for less than that"
 	case timeout == 0:
 		v.Status, v.Detail = Warning, "wal_sender_timeout is off: after a lost network the slot stays taken until TCP gives up"
-		v.Cure = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();"
+		v.Cure = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_catalog.pg_reload_conf();"
 	default:
 		v.Detail = fmt.Sprintf("max_slot_wal_keep_size is %d MB", limit)
 	}
@@ -154,7 +155,7 @@ func clockSkew(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 	v := Verdict{Name: "clock", Status: OK}
 	var server time.Time
 	before := time.Now()
-	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&server); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&server); err != nil {
 		return failure(v.Name, err)
 	}
 	here := before.Add(time.Since(before) / 2)

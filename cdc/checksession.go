@@ -1,0 +1,89 @@
+package cdc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// readOnlyError says where default_transaction_read_only was switched on. It may
+// be a provider's answer to a full disk, which ends by itself: so it is tried again.
+func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
+	const setting = "default_transaction_read_only"
+	var source string
+	err := conn.QueryRow(ctx, `SELECT source FROM pg_catalog.pg_settings WHERE name = $1`, setting).Scan(&source)
+	if err != nil {
+		return fmt.Errorf("look up %s: %w", setting, err)
+	}
+	user, database := pgx.Identifier{role}.Sanitize(), pgx.Identifier{conn.Config().Database}.Sanitize()
+	where, cure := "", ""
+	switch source {
+	case "database":
+		where, cure = "for database "+database, fmt.Sprintf("ALTER DATABASE %s RESET %s;", database, setting)
+	case "user":
+		where, cure = "for role "+user, fmt.Sprintf("ALTER ROLE %s RESET %s;", user, setting)
+	case "database user":
+		where, cure = fmt.Sprintf("for role %s in database %s", user, database), fmt.Sprintf("ALTER ROLE %s IN DATABASE %s RESET %s;", user, database, setting)
+	case "client":
+		where, cure = "in the connection string", "take "+setting+" out of postgres.dsn or PGOPTIONS"
+	default:
+		where, cure = "for the whole server ("+source+")", fmt.Sprintf("ALTER SYSTEM SET %s = off; SELECT pg_catalog.pg_reload_conf();", setting)
+	}
+	return &StartError{Code: CodeReadOnly, What: fmt.Sprintf("%s is on %s, so no checkpoint can be written", setting, where), Cure: cure, Passing: true}
+}
+
+// checkRowSecurity refuses a table whose rows are filtered for the relay's role,
+// by whatever policy. Every session of ours has row_security = off, so that a statement
+// on such a table fails; this says so before the first.
+func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	var table, role string
+	err := conn.QueryRow(ctx, `SELECT c.relname::text, current_user::text FROM pg_catalog.pg_class c
+		WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relrowsecurity
+		AND pg_catalog.row_security_active(c.oid) ORDER BY c.relname = 'outbox' DESC, c.relname LIMIT 1`).Scan(&table, &role)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for row-level security: %w", err)
+	}
+	return rowSecurityError(table, role, nil)
+}
+
+// ExplainFiltered names what an operator can mend when a statement was refused because
+// row-level security would have hidden rows from it; every other error comes back
+// as it is.
+func ExplainFiltered(err error) error {
+	var pg *pgconn.PgError
+	// 42501, insufficient_privilege, has many causes, and the text is translated.
+	if !errors.As(err, &pg) || pg.Code != "42501" || pg.Routine != "check_enable_rls" {
+		return err
+	}
+	table := ""
+	if m := quoted.FindStringSubmatch(pg.Message); m != nil {
+		table = m[1]
+	}
+	return rowSecurityError(table, "", err)
+}
+
+// quoted finds the table in the server's text, whatever its language.
+var quoted = regexp.MustCompile(`[„"«»](\w+)[“"«»]`)
+
+func rowSecurityError(table, role string, err error) error {
+	name, who, alter := "a table of schema onceward", "the role of this session", "…"
+	if table != "" {
+		name = "onceward." + table
+	}
+	if role != "" {
+		alter = pgx.Identifier{role}.Sanitize()
+		who = "role " + alter
+	}
+	return &StartError{
+		Code: CodeRowSecurity, Err: err,
+		What: fmt.Sprintf("row-level security of %s would hide rows from %s, and what is not seen would count as published or as not there", name, who),
+		Cure: fmt.Sprintf("ALTER ROLE %s BYPASSRLS; or, if nobody needs the policies: ALTER TABLE %s DISABLE ROW LEVEL SECURITY;", alter, name),
+	}
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/pinned"
+)
+
+// database is the way of every command to PostgreSQL. A pooler may stand in it,
+// which refuses startup parameters that it does not know and gives the next
+// statement another server connection. So each statement is in a transaction, which
+// is pinned: one that is not in a transaction of its command gets one of its own.
+type database struct {
+	pool *pgxpool.Pool
+}
+
+// Close closes the connections.
+func (d *database) Close() { d.pool.Close() }
+
+// Begin begins a pinned transaction.
+func (d *database) Begin(ctx context.Context) (pgx.Tx, error) {
+	return d.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
+}
+
+// BeginTx begins a pinned transaction with options.
+func (d *database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := d.pool.BeginTx(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
+		return nil, errors.Join(fmt.Errorf("pin the transaction: %w", err), tx.Rollback(context.WithoutCancel(ctx)))
+	}
+	return tx, nil
+}
+
+// direct lends a connection for work that cannot be in one transaction, such as a
+// concurrent detach. Its statements name all that they call with the schema.
+func (d *database) direct(ctx context.Context, work func(*pgx.Conn) error) error {
+	return d.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return work(conn.Conn()) })
+}
+
+// Exec executes a statement in a transaction of its own.
+func (d *database) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+	err = pgx.BeginFunc(ctx, d, func(tx pgx.Tx) (err error) {
+		tag, err = tx.Exec(ctx, sql, args...)
+		return err
+	})
+	return tag, err
+}
+
+// Query queries in a transaction of its own, which ends with the rows: what it
+// changed counts when Err of the rows is nil.
+func (d *database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	tx, err := d.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, err := tx.Query(ctx, sql, args...)
+	end := ending(ctx, tx)
+	if err != nil {
+		return nil, end(err)
+	}
+	return &pinnedRows{Rows: rows, end: end}, nil
+}
+
+// QueryRow is [database.Query] for one row.
+func (d *database) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	rows, err := d.Query(ctx, sql, args...)
+	return pinnedRow{rows, err}
+}
+
+// SendBatch sends a batch in a transaction of its own, which ends with it.
+func (d *database) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+	tx, err := d.Begin(ctx)
+	if err != nil {
+		return failedBatch{err}
+	}
+	return &pinnedBatch{BatchResults: tx.SendBatch(ctx, batch), end: ending(ctx, tx)}
+}
+
+// ending commits a transaction, or undoes it after an error.
+func ending(ctx context.Context, tx pgx.Tx) func(error) error {
+	return func(err error) error {
+		if err == nil {
+			return tx.Commit(ctx)
+		}
+		return errors.Join(err, tx.Rollback(context.WithoutCancel(ctx)))
+	}
+}
+
+// pinnedRows end their transaction when they are closed, as they close themselves
+// after the last.
+type pinnedRows struct {
+	pgx.Rows
+	end   func(error) error
+	ended bool
+	err   error
+}
+
+// Next implements pgx.Rows.
+func (r *pinnedRows) Next() bool {
+	if r.Rows.Next() {
+		return true
+	}
+	r.Close()
+	return false
+}
+
+// Close implements pgx.Rows.
+func (r *pinnedRows) Close() {
+	r.Rows.Close()
+	if !r.ended {
+		r.ended, r.err = true, r.end(r.Rows.Err())
+	}
+}
+
+// Err implements pgx.Rows.
+func (r *pinnedRows) Err() error {
+	if r.ended {
+		return r.err
+	}
+	return r.Rows.Err()
+}
+
+// pinnedRow is the first of the rows.
+type pinnedRow struct {
+	rows pgx.Rows
+	err  error
+}
+
+// Scan implements pgx.Row.
+func (r pinnedRow) Scan(dest ...any) error {
+	if r.err != nil {
+		return r.err
+	}
+	defer r.rows.Close()
+	if !r.rows.Next() {
+		if err := r.rows.Err(); err != nil {
+			return err
+		}
+		return pgx.ErrNoRows
+	}
+	if err := r.rows.Scan(dest...); err != nil {
+		return err
+	}
+	r.rows.Close()
+	return r.rows.Err()
+}
+
+// pinnedBatch ends its transaction when it is closed.
+type pinnedBatch struct {
+	pgx.BatchResults
+	end func(error) error
+}
+
+// Close implements pgx.BatchResults.
+func (b *pinnedBatch) Close() error { return b.end(b.BatchResults.Close()) }
+
+// failedBatch is a batch that could not be sent.
+type failedBatch struct{ err error }
+
+func (b failedBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
+func (b failedBatch) Query() (pgx.Rows, error)         { return nil, b.err }
+func (b failedBatch) QueryRow() pgx.Row                { return pinnedRow{err: b.err} }
+func (b failedBatch) Close() error                     { return b.err }
+func (b failedBatch) Tx() pgx.Tx                       { return nil }
