@@ -139,7 +139,7 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, found.forgettable())
 		d.fence(key, "charge", "-1 minute", "1 day")
-		ids, err := found.forget(t.Context(), d.pool, key, "billing", "r")
+		ids, err := found.forget(t.Context(), &database{d.pool}, key, "billing", "r")
 		require.ErrorContains(t, err, "or a fence of it has begun")
 		require.Empty(t, ids)
 		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)
