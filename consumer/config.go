@@ -176,7 +176,8 @@ func (c Config) validate() error {
 func settings(lock, session time.Duration) string {
 	return fmt.Sprintf(`SET LOCAL lock_timeout = %d;
 SET LOCAL idle_in_transaction_session_timeout = %d;
-SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') IN ('off', 'local', 'remote_write')`,
+SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
+WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])`,
 		lock.Milliseconds(), session.Milliseconds())
 }
 

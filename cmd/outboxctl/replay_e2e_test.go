@@ -271,13 +271,13 @@ func TestReplayOutlivesItsConnection(t *testing.T) {
 		d.published()
 		exec(t, d.pool, `CREATE SEQUENCE tries; GRANT ALL ON SEQUENCE tries TO PUBLIC;
 			CREATE FUNCTION die() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-				IF nextval('tries') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF; RETURN NEW; END $$;
+				IF nextval('public.tries') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); PERFORM pg_sleep(10); END IF; RETURN NEW; END $$;
 			CREATE TRIGGER die BEFORE INSERT ON onceward.replays FOR EACH ROW EXECUTE FUNCTION die()`)
 		require.Contains(t, fine(t, "replay", key.String(), "--unchecked", "--yes", "--reason", "r"), "asked for the replay of 1 of 1 events")
 		require.Equal(t, texts(key), d.asked())
 		exec(t, d.pool, "DROP TRIGGER die ON onceward.replays")
 
-		w := replayWriter{pool: d.pool, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
+		w := replayWriter{db: &database{d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
 		p, err := w.params([]outboxdb.EventsForReplayRow{{ID: key.UUID()}})
 		require.NoError(t, err)
 		q := outboxdb.New(d.pool)

@@ -226,7 +226,7 @@ func (r *statusReport) problems() []string {
 	for _, relay := range r.Relays {
 		switch {
 		case relay.Relay == "":
-			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_drop_replication_slot('%s');",
+			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_catalog.pg_drop_replication_slot('%s');",
 				relay.Slot, size(relay.RetainedBytes), relay.Slot)
 		case !relay.SlotExists:
 			add("relay %s: its slot %s is gone; start the relay and read what it says", relay.Relay, relay.Slot)

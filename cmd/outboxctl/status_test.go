@@ -39,7 +39,7 @@ func TestProblems(t *testing.T) {
 		"nobody connected": {func(r *statusReport) { r.Relays[0].ActivePID = nil }, "nobody is connected to slot onceward_a"},
 		"lost":             {func(r *statusReport) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
 		"gone":             {func(r *statusReport) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
-		"orphan":           {func(r *statusReport) { r.Relays[0].Relay = "" }, "SELECT pg_drop_replication_slot('onceward_a');"},
+		"orphan":           {func(r *statusReport) { r.Relays[0].Relay = "" }, "SELECT pg_catalog.pg_drop_replication_slot('onceward_a');"},
 		"paused":           {func(r *statusReport) { r.Relays[0].Paused = true }, "relay a is paused; `outboxctl resume --relay a`"},
 		"paused route":     {func(r *statusReport) { r.Relays[0].PausedRoutes = []string{"t"} }, "route t is paused; `outboxctl resume --relay a --route t`"},
 		"told to skip":     {func(r *statusReport) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},

@@ -57,6 +57,15 @@ func Check(root string) ([]Violation, error) {
 			}
 		}
 	}
+	statements, err := Statements(root)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range statements {
+		for _, detail := range slices.Concat(callsQualified(s), operatorsQualified(s)) {
+			found = append(found, Violation{"sql", s.File, detail})
+		}
+	}
 	slices.SortFunc(found, func(a, b Violation) int {
 		return cmp.Or(strings.Compare(a.File, b.File), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Detail, b.Detail))
 	})
