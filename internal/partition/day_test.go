@@ -143,7 +143,7 @@ func TestSQLQuotesIdentifiers(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 5)
 	require.Equal(t, `LOCK TABLE ONLY "on""ce"."out box" IN SHARE UPDATE EXCLUSIVE MODE`, got[0])
-	require.Contains(t, got[1], `"i""d" >= '01a1fb67-1800-0000-0000-000000000000'`)
+	require.Contains(t, got[1], `"i""d" OPERATOR(pg_catalog.>=) '01a1fb67-1800-0000-0000-000000000000'`)
 	require.Contains(t, got[2], `'ALTER TABLE %s OWNER TO %I', '"on""ce"."out box_20261121"'`)
 	require.Contains(t, got[3], `ATTACH PARTITION "on""ce"."out box_20261121"`)
 

@@ -1,0 +1,273 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/process"
+	"github.com/onceward/onceward/outbox"
+)
+
+// TestHostileOverloads: the owner of a database, who is nobody else, makes in
+// schema public what looks more fitting than the functions, operators and types
+// that our SQL names. Everybody works on: producer, relay, operator, superuser,
+// maintainers, consumer. Nobody runs any of it, neither where public is behind
+// pg_catalog in the search_path, nor where the owner has put it before.
+func TestHostileOverloads(t *testing.T) {
+	names := namesOfOurs(t)
+	onVersions(t, func(t *testing.T, version string) {
+		for name, path := range map[string]string{"behind": "", "before": "public, pg_catalog"} {
+			t.Run(name, func(t *testing.T) {
+				h := newHostile(t, version)
+				h.install()
+				h.createTopic(nil)
+				h.execute(`CREATE TABLE public.effects (key text)`)
+				h.execute(`GRANT ALL ON public.effects TO PUBLIC`)
+				h.plant(names)
+				if path != "" {
+					_, err := h.conn.Exec(t.Context(), "ALTER DATABASE "+h.name+" SET search_path = "+path)
+					require.NoError(t, err)
+				}
+				h.work()
+				require.Empty(t, h.loot())
+				h.bites(path)
+			})
+		}
+	})
+}
+
+// work is the main job, with a letter and its retry, and what everybody does
+// about it.
+func (h *hostile) work() {
+	t := h.t
+	h.app = h.as(appLogin) // with the settings of the database
+	config := h.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")
+	relay := h.newRelay(config, "")
+	relay.start()
+	eventually(t, "the relay streams", time.Minute, func() bool { return relay.logs("slot taken") })
+	events := h.produce()
+	bad := h.bad()
+	h.ends(relay, events)
+	h.operate(config, h.dsn(operatorLogin), events[0].Key, bad, true)
+	h.operate(config, h.server.DSN(h.name), events[0].Key, bad, false)
+	h.ctl(h.dsn(maintainerLogin), "partitions", "maintain", "--keep", "3")
+	h.ctl(h.dsn(maintainerLogin), "partitions", "maintain", "--keep", "3")
+	h.consume(events)
+	relay.stop()
+	relay.inMode("exactly-once").start()
+	eventually(t, "the relay streams", time.Minute, func() bool { return relay.logs("exactly-once") })
+	h.ends(relay, h.produce())
+	relay.stop()
+}
+
+// produce writes events in each way that Go has, and again, as one that tries a
+// second time does.
+func (h *hostile) produce() []outbox.Event {
+	t := h.t
+	var events []outbox.Event
+	for i := range 4 {
+		key, err := outbox.NewKey(h.name)
+		require.NoError(t, err)
+		events = append(events, outbox.Event{
+			Key: key, AggregateType: "order", AggregateID: fmt.Sprint("a-", i), Type: "OrderChanged", Payload: []byte(`{}`), Headers: map[string]string{"a": "b"},
+		})
+	}
+	for _, want := range []outbox.Result{outbox.Enqueued, outbox.Duplicate} {
+		tx, err := h.app.Begin(t.Context())
+		require.NoError(t, err)
+		for _, ev := range events[:2] {
+			got, err := outbox.Enqueue(t.Context(), tx, ev)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+		}
+		many, err := outbox.EnqueueMany(t.Context(), tx, events[2:])
+		require.NoError(t, err)
+		require.Equal(t, []outbox.Result{want, want}, many)
+		require.NoError(t, tx.Commit(t.Context()))
+	}
+	return events
+}
+
+// bad writes an event that cannot be published.
+func (h *hostile) bad() outbox.Key {
+	h.t.Helper()
+	key, err := outbox.NewKey(h.name)
+	require.NoError(h.t, err)
+	_, err = h.app.Exec(h.t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
+		VALUES ($1, $2, 'order', 'bad', 'OrderChanged', '{}', '{"a": {"b": 1}}')`, key.UUID(), h.name)
+	require.NoError(h.t, err)
+	return key
+}
+
+// ends waits until a published snapshot covers the events.
+func (h *hostile) ends(relay *relayProcess, events []outbox.Event) {
+	h.t.Helper()
+	var ids []uuid.UUID
+	for _, ev := range events {
+		ids = append(ids, ev.Key.UUID())
+	}
+	eventually(h.t, "the events are published", time.Minute, func() bool {
+		select {
+		case <-relay.process.Done():
+			h.t.Fatal("the relay ended by itself")
+		default:
+		}
+		return scalar[bool](h.world, `SELECT bool_and(COALESCE(pg_visible_in_snapshot(o.tx_id, s.published_snapshot), false))
+			FROM onceward.outbox o, onceward.relay_state s WHERE o.id = ANY($1)`, ids)
+	})
+}
+
+// ctl runs outboxctl, which may find something wrong, but no error of the
+// database.
+func (h *hostile) ctl(dsn string, args ...string) string {
+	h.t.Helper()
+	out, err := process.Run(h.t.Context(), process.Spec{
+		Path: outboxctlBinary(h.t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	if err != nil {
+		require.ErrorContains(h.t, err, "exit status 3", "outboxctl %v: %s", args, out)
+	}
+	require.NotContains(h.t, out, "SQLSTATE", "outboxctl %v", args)
+	return out
+}
+
+// operate gives every command that reads, and those that order something.
+func (h *hostile) operate(config, dsn string, key, bad outbox.Key, first bool) {
+	t := h.t
+	eventually(t, "the letter is there", time.Minute, func() bool {
+		return scalar[int](h.world, `SELECT count(*) FROM onceward.dead_letters WHERE letter_id = $1 AND state = 'open'`, bad.UUID()) == 1
+	})
+	for _, args := range [][]string{
+		{"list", "--state", "pending"},
+		{"list", "--state", "published", "--type", "OrderChanged"},
+		{"list", "--state", "dead"},
+		{"show", key.String()},
+		{"show", bad.String(), "--consumer-dsn", dsn},
+		{"dead", "list"},
+		{"dead", "show", bad.String()},
+		{"partitions", "status"},
+		{"replay", key.String(), "--config", config, "--yes", "--reason", "r"},
+		{"replay", "--aggregate", "a-1", "--config", config, "--yes", "--reason", "r", "--dry-run"},
+		{"pause", "--route", h.topic()},
+		{"resume", "--route", h.topic()},
+		{"dead", "retry", bad.String(), "--yes", "--reason", "r"},
+		{"doctor", "--config", config},
+	} {
+		h.ctl(dsn, args...)
+	}
+	if !first {
+		h.ctl(dsn, "dead", "edit", bad.String(), "--headers", `{"a": "b"}`, "--yes", "--reason", "r")
+		h.ctl(dsn, "dead", "retry", "--all", "--yes", "--reason", "r")
+		require.Equal(t, "replayed", scalar[string](h.world, `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, bad.UUID()))
+	}
+}
+
+// consume applies the events, and what can happen to one.
+func (h *hostile) consume(events []outbox.Event) {
+	t := h.t
+	ctx := t.Context()
+	db := h.as(billingLogin)
+	p, err := consumer.New(ctx, consumer.Config{Group: "g", DB: db, Retry: consumer.Retry{MaxAttempts: 2}})
+	require.NoError(t, err)
+	router := consumer.NewRouter(p)
+	broken := true
+	router.Tx("OrderChanged", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+		if broken && string(ev.AggregateID) == "a-1" {
+			return errors.New("not yet")
+		}
+		_, err := tx.Exec(ctx, `INSERT INTO public.effects VALUES ($1)`, ev.Key.String())
+		return err
+	})
+	router.Func("Charge", func(ctx context.Context, ev consumer.Event) error {
+		_, err := consumer.Fence(ctx, p, ev, consumer.Effect[int]{Name: "charge", Do: func(context.Context, consumer.Call) (int, error) { return 1, nil }})
+		return err
+	})
+	router.Batch("Batched", consumer.BatchOptions{}, func(context.Context, pgx.Tx, consumer.Event) error { return nil })
+	var all []consumer.Event
+	for i, ev := range events {
+		all = append(all, consumer.Event{
+			Key: ev.Key, Type: []string{"OrderChanged", "OrderChanged", "Charge", "Batched"}[i], AggregateType: "order", AggregateID: []byte(ev.AggregateID),
+			Payload: ev.Payload, Source: consumer.Source{Topic: h.topic(), Offset: int64(i)},
+		})
+	}
+	for range 3 { // the second is a duplicate, or a letter
+		for _, ev := range all {
+			_, _ = router.Handle(ctx, ev) // the handler fails; what the server says is looked at below
+		}
+		router.HandleBatch(ctx, all[3:])
+	}
+	require.Equal(t, 3, scalar[int](h.world, `SELECT count(*) FROM onceward.processed_events WHERE outcome = 'p'`))
+	require.Equal(t, 1, scalar[int](h.world, `SELECT count(*) FROM onceward.consumer_dead_letters`))
+	h.lookAtConsumers(events[0].Key)
+	broken = false
+	_, err = router.Redrive(ctx, 10)
+	require.NoError(t, err)
+	require.Equal(t, "redriven", scalar[string](h.world, `SELECT state FROM onceward.consumer_dead_letters`))
+	_, err = router.RecoverFences(ctx, 10)
+	require.NoError(t, err)
+	progress, err := p.Progress(ctx)
+	require.NoError(t, err)
+	require.NoError(t, p.SaveProgress(ctx, progress.History, []consumer.Mark{{Topic: h.topic(), High: 3, FinishedTime: time.Now(), AtEnd: true}}))
+	_, err = router.SendLetters(ctx, func(_ context.Context, letters []consumer.Letter) ([]consumer.Letter, error) { return letters, nil })
+	require.NoError(t, err)
+	_, err = p.Audit(ctx)
+	require.NoError(t, err)
+	h.ctl(h.dsn(consumerMaintainerLogin), "partitions", "maintain", "--side", "consumer")
+	conn, err := h.as(consumerMaintainerLogin).Acquire(ctx) // without outboxctl, as a service may
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = consumer.Maintain(ctx, conn.Conn(), consumer.MaintainConfig{})
+	require.NoError(t, err)
+}
+
+// lookAtConsumers gives the commands of the consumer's side.
+func (h *hostile) lookAtConsumers(key outbox.Key) {
+	for _, dsn := range []string{h.dsn(operatorLogin), h.server.DSN(h.name)} {
+		for _, args := range [][]string{
+			{"dead", "list", "--side", "consumer"},
+			{"processed", "show", key.String()},
+			{"fences", "list"},
+			{"windows", "list"},
+			{"windows", "advise", "--group", "g"},
+			{"windows", "set", "--group", "g", "--class", "*", "--window", "200h", "--yes", "--reason", "r"},
+			{"partitions", "status", "--side", "consumer"},
+			{"audit"},
+			{"processed", "forget", key.String(), "--group", "none", "--yes", "--reason", "r"},
+			{"dead", "redrive", "--all", "--side", "consumer", "--yes", "--reason", "r", "--wait", "0"},
+		} {
+			h.ctl(dsn, args...)
+		}
+	}
+}
+
+// bites is the control: who calls without a schema steps into the traps.
+func (h *hostile) bites(path string) {
+	t := h.t
+	conn, err := pgx.Connect(t.Context(), h.dsn(appLogin))
+	require.NoError(t, err)
+	defer conn.Close(t.Context()) //nolint:errcheck // nothing was written
+	bait := map[string]string{
+		"SELECT hashtextextended('x', 0)":                            "hashtextextended(text, integer) as shop",
+		"SELECT FROM onceward.outbox WHERE namespace = 'x'::varchar": "text = character varying as shop",
+	}
+	if path != "" {
+		bait["SELECT clock_timestamp()"] = "clock_timestamp() as shop"
+		bait["SELECT FROM onceward.outbox WHERE namespace = 'x'"] = "text = text as shop"
+		bait["SELECT 'x'::text"] = "type text as shop"
+	}
+	for statement, trap := range bait {
+		_, err := conn.Exec(t.Context(), statement)
+		require.NoError(t, err)
+		require.Contains(t, h.loot(), trap, statement)
+	}
+}
