@@ -22,6 +22,7 @@ func TestExplainConnect(t *testing.T) {
 		{"42501", `must be superuser or replication role to start walsender`, CodeRole, false},              // 15
 		{"42501", `permission denied to start WAL sender`, CodeRole, false},                                 // 16 and newer
 		{"08P01", `unsupported startup parameter: replication`, CodePooler, false},                          // PgBouncer before 1.23
+		{"08P01", `unsupported startup parameter: search_path`, CodePooler, false},                          // on the ordinary connection
 		{"53300", `number of requested standby connections exceeds max_wal_senders`, CodeConnections, true}, // somebody will leave
 	} {
 		answer := &pgconn.PgError{Code: tc.sqlState, Message: tc.message}
@@ -35,5 +36,30 @@ func TestExplainConnect(t *testing.T) {
 	}
 	for _, other := range []error{io.EOF, &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}} {
 		require.Equal(t, other, ExplainConnect(other, "relay", "app"))
+	}
+}
+
+// TestExplainFiltered: the server's words in any language; what else has this
+// SQLSTATE is left alone.
+func TestExplainFiltered(t *testing.T) {
+	for _, message := range []string{
+		`query would be affected by row-level security policy for table "outbox"`,
+		`Anfrage würde von Policy für Sicherheit auf Zeilenebene für Tabelle »outbox« betroffen`,
+	} {
+		answer := &pgconn.PgError{Code: "42501", Message: message, Routine: "check_enable_rls"}
+		err := ExplainFiltered(answer)
+		var start *StartError
+		require.ErrorAs(t, err, &start)
+		require.Equal(t, CodeRowSecurity, start.Code)
+		require.False(t, start.Passing)
+		require.Contains(t, start.What, "onceward.outbox")
+		require.Contains(t, start.Cure, "BYPASSRLS")
+		require.ErrorIs(t, err, answer)
+	}
+	for _, other := range []error{
+		nil, io.EOF, &pgconn.PgError{Code: "42501", Message: `permission denied for table outbox`, Routine: "aclcheck_error"},
+		&pgconn.PgError{Code: "42501", Message: `new row violates row-level security policy for table "outbox"`, Routine: "ExecWithCheckOptions"},
+	} {
+		require.Equal(t, other, ExplainFiltered(other))
 	}
 }

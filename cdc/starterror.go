@@ -84,7 +84,7 @@ func ExplainConnect(err error, user, database string) error {
 	case pg.Code == "42501" && strings.Contains(pg.Message, "replication"), pg.Code == "42501" && strings.Contains(pg.Message, "WAL sender"):
 		return &StartError{Code: CodeRole, What: fmt.Sprintf("role %q has no REPLICATION", user),
 			Cure: fmt.Sprintf("ALTER ROLE %q REPLICATION;", user), Err: err}
-	case pg.Code == "08P01" && strings.Contains(pg.Message, "replication"):
+	case pg.Code == "08P01" && (strings.Contains(pg.Message, "replication") || strings.Contains(pg.Message, "startup parameter")):
 		return &StartError{Code: CodePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
 			Cure: "put the address of PostgreSQL itself into postgres.dsn; the producers may keep the pooler", Err: err}
 	case pg.Code == "53300":

@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -166,7 +168,9 @@ func (h *hostile) operate(config, dsn string, key, bad outbox.Key, first bool) {
 		h.ctl(dsn, args...)
 	}
 	if !first {
-		h.ctl(dsn, "dead", "edit", bad.String(), "--headers", `{"a": "b"}`, "--yes", "--reason", "r")
+		headers := filepath.Join(t.TempDir(), "headers.json")
+		require.NoError(t, os.WriteFile(headers, []byte(`{"a": "b"}`), 0o600))
+		h.ctl(dsn, "dead", "edit", bad.String(), "--headers-file", headers, "--yes", "--reason", "r")
 		h.ctl(dsn, "dead", "retry", "--all", "--yes", "--reason", "r")
 		require.Equal(t, "replayed", scalar[string](h.world, `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, bad.UUID()))
 	}
@@ -239,15 +243,15 @@ func (h *hostile) lookAtConsumers(key outbox.Key) {
 			{"fences", "list"},
 			{"windows", "list"},
 			{"windows", "advise", "--group", "g"},
-			{"windows", "set", "--group", "g", "--class", "*", "--window", "200h", "--yes", "--reason", "r"},
+			{"windows", "set", "g", "*", "--window", "200h", "--yes", "--reason", "r"},
 			{"partitions", "status", "--side", "consumer"},
 			{"audit"},
-			{"processed", "forget", key.String(), "--group", "none", "--yes", "--reason", "r"},
-			{"dead", "redrive", "--all", "--side", "consumer", "--yes", "--reason", "r", "--wait", "0"},
 		} {
 			h.ctl(dsn, args...)
 		}
 	}
+	h.ctl(h.dsn(operatorLogin), "processed", "forget", key.String(), "--group", "g", "--yes", "--reason", "r")
+	h.ctl(h.dsn(operatorLogin), "dead", "redrive", "--all", "--yes", "--reason", "r", "--wait", "0")
 }
 
 // bites is the control: who calls without a schema steps into the traps.

@@ -101,6 +101,11 @@ var startUpDefects = []startUpDefect{
 	{name: "rights revoked", code: "RIGHTS", spoil: sql(`REVOKE UPDATE ON onceward.relay_state FROM {role}`)},
 	{name: "rights on the results revoked", code: "RIGHTS", spoil: sql(`REVOKE INSERT ON onceward.control_results FROM {role}`)},
 	{name: "schema not usable", code: "RIGHTS", spoil: sql(`REVOKE USAGE ON SCHEMA onceward FROM {role}`)},
+	{name: "rows hidden", code: "ROW_SECURITY", spoil: sql(`ALTER TABLE onceward.outbox ENABLE ROW LEVEL SECURITY`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, `ALTER ROLE "`+d.role+`" BYPASSRLS;`)
+		require.Contains(t, printed, "ALTER TABLE onceward.outbox DISABLE ROW LEVEL SECURITY;")
+		d.sql(t, `ALTER ROLE {role} BYPASSRLS`)
+	}},
 	{name: "no partition", code: "NO_PARTITION", spoil: sql(`DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`), cure: runCommand},
 	{name: "default partition", code: "DEFAULT_PARTITION", spoil: sql(`CREATE TABLE onceward.rest PARTITION OF onceward.outbox DEFAULT`), cure: func(t *testing.T, d *defectiveStart, printed string) {
 		require.Contains(t, printed, "ALTER TABLE onceward.outbox DETACH PARTITION")
@@ -273,4 +278,23 @@ func TestServerSettings(t *testing.T) {
 			r.stop()
 		})
 	}
+}
+
+// TestAReadOnlyDatabaseIsNamed: a provider may switch it on while a disk is full,
+// so the relay says what it waits for, and goes on by itself.
+func TestAReadOnlyDatabaseIsNamed(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		w.install()
+		d := newDefectiveStart(t, w)
+		defer d.dropRole(t)
+		d.sql(t, `ALTER ROLE {role} IN DATABASE {relay} SET default_transaction_read_only = on`)
+		r := w.newRelay(d.config(t, ""), "")
+		r.start()
+		cure := fmt.Sprintf(`ALTER ROLE \"%s\" IN DATABASE \"%s\" RESET default_transaction_read_only;`, d.role, w.name)
+		eventually(t, "the relay says so", 30*time.Second, func() bool { return r.logs("READ_ONLY: ") && r.logs(cure) })
+		d.sql(t, strings.ReplaceAll(cure, `\`, ""))
+		eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+		r.stop()
+	})
 }

@@ -82,3 +82,36 @@ func TestPartitionsThatRunOutAreSeen(t *testing.T) {
 	require.Equal(t, check.Warning, v.Status, v.Detail)
 	require.Contains(t, v.Cure, "outboxctl")
 }
+
+// What the database has switched on shows before the relay is started, with the
+// statement that switches it off.
+func TestAReadOnlyDatabaseIsSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	database := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
+	_, err := pool.Exec(t.Context(), `ALTER DATABASE `+database+` SET default_transaction_read_only = on`)
+	require.NoError(t, err)
+	v := named(t, check.Run(t.Context(), cfg), "server version, wal_level, encoding, role")
+	require.Equal(t, check.Failed, v.Status)
+	require.Equal(t, "READ_ONLY", v.Code)
+	require.Equal(t, "ALTER DATABASE "+database+" RESET default_transaction_read_only;", v.Cure)
+	_, err = pool.Exec(t.Context(), v.Cure)
+	require.NoError(t, err)
+	require.NotEqual(t, check.Failed, check.Worst(check.Run(t.Context(), cfg)))
+}
+
+// The relay's sessions are pinned, whatever is set for the database.
+func TestTheRelaysSessionIsPinned(t *testing.T) {
+	pool, cfg := ready(t)
+	database := pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()
+	for _, setting := range []string{"search_path = public, pg_catalog", "row_security = on", "idle_session_timeout = '1s'"} {
+		_, err := pool.Exec(t.Context(), `ALTER DATABASE `+database+` SET `+setting)
+		require.NoError(t, err)
+	}
+	conn, err := relay.Connect(t.Context(), cfg.Postgres.DSN+"&options=-csearch_path%3Dpublic&search_path=public", "x")
+	require.NoError(t, err)
+	defer conn.Close(t.Context()) //nolint:errcheck // nothing was written
+	var path, security, idle string
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_setting('search_path'), current_setting('row_security'), current_setting('idle_session_timeout')`).
+		Scan(&path, &security, &idle))
+	require.Equal(t, []string{"pg_catalog, pg_temp", "off", "0"}, []string{path, security, idle})
+}
