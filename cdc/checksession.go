@@ -20,7 +20,7 @@ func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
 		return fmt.Errorf("look up %s: %w", setting, err)
 	}
 	user, database := pgx.Identifier{role}.Sanitize(), pgx.Identifier{conn.Config().Database}.Sanitize()
-	where, cure := "", ""
+	var where, cure string
 	switch source {
 	case "database":
 		where, cure = "for database "+database, fmt.Sprintf("ALTER DATABASE %s RESET %s;", database, setting)

@@ -259,7 +259,7 @@ func (h *hostile) bites(path string) {
 	t := h.t
 	conn, err := pgx.Connect(t.Context(), h.dsn(appLogin))
 	require.NoError(t, err)
-	defer conn.Close(t.Context()) //nolint:errcheck // nothing was written
+	defer conn.Close(t.Context())
 	bait := map[string]string{
 		"SELECT hashtextextended('x', 0)":                            "hashtextextended(text, integer) as shop",
 		"SELECT FROM onceward.outbox WHERE namespace = 'x'::varchar": "text = character varying as shop",

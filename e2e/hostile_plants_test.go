@@ -124,16 +124,16 @@ func (h *hostile) plant(o ours) {
 	t.Helper()
 	_, err := h.conn.Exec(t.Context(), trap)
 	require.NoError(t, err)
-	planted := map[string]int64{}
+	made := map[string]int64{}
 	for kind, statements := range map[string][]string{"functions": h.functions(o.functions), "operators": h.operators(o.operators), "types": domains(o.types)} {
 		var n int64
 		require.NoError(t, h.conn.QueryRow(t.Context(), "SELECT pg_temp.plant($1)", statements).Scan(&n))
-		planted[kind] = n
+		made[kind] = n
 	}
-	t.Log("planted", planted)
-	require.Greater(t, planted["functions"], int64(200))
-	require.Greater(t, planted["operators"], int64(500))
-	require.Greater(t, planted["types"], int64(5))
+	t.Log("planted", made)
+	require.Greater(t, made["functions"], int64(200))
+	require.Greater(t, made["operators"], int64(500))
+	require.Greater(t, made["types"], int64(5))
 	for _, must := range []string{"hashtextextended(text, integer)", "hashtextextended(text, bigint)", "unnest(uuid[])", "count()", "clock_timestamp()", "set_config(text, text, boolean)"} {
 		require.Equal(t, "public", scalar[string](h.world, `SELECT COALESCE((SELECT 'public' FROM pg_proc p WHERE p.pronamespace = 'public'::regnamespace
 			AND p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')' = replace($1, 'count()', 'count(*)')
@@ -161,16 +161,16 @@ func (h *hostile) functions(names []string) []string {
 		ARRAY(SELECT format_type(a.t, NULL) FROM unnest(p.proargtypes::oid[]) WITH ORDINALITY AS a (t, n) ORDER BY n)
 		FROM pg_proc p WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = ANY($1) AND p.prokind <> 'p'`, names)
 	require.NoError(h.t, err)
-	var name, kind, result string
-	var set bool
-	var args []string
+	var p planted
 	var out []string
-	_, err = pgx.ForEachRow(rows, []any{&name, &kind, &set, &result, &args}, func() error {
-		if name == "plant" || slices.Contains(args, "internal") || slices.Contains(args, "cstring") {
+	_, err = pgx.ForEachRow(rows, []any{&p.name, &p.kind, &p.set, &p.result, &p.args}, func() error {
+		if slices.Contains(p.args, "internal") || slices.Contains(p.args, "cstring") {
 			return nil
 		}
-		for _, overload := range overloads(args) {
-			out = append(out, plantFunction(name, kind, set, result, overload, len(out))...)
+		for _, overload := range overloads(p.args) {
+			other := p
+			other.args = overload
+			out = append(out, other.statements(len(out))...)
 		}
 		return nil
 	})
@@ -204,9 +204,17 @@ func overloads(args []string) [][]string {
 	return out
 }
 
-// plantFunction returns the statements for one overload. One that stands for an
-// aggregate is one.
-func plantFunction(name, kind string, set bool, result string, args []string, n int) []string {
+// planted is a function as pg_catalog has it, or with other arguments.
+type planted struct {
+	name, kind, result string
+	set                bool
+	args               []string
+}
+
+// statements returns what makes it; n is a number of its own. One that stands for
+// an aggregate is one.
+func (p planted) statements(n int) []string {
+	name, result, args := p.name, p.result, p.args
 	list := strings.Join(args, ", ")
 	what := strings.ReplaceAll(name+"("+list+")", "'", "")
 	if strings.HasPrefix(result, "any") && !strings.Contains(list, "any") {
@@ -215,7 +223,7 @@ func plantFunction(name, kind string, set bool, result string, args []string, n 
 	if result == "record" || result == "internal" {
 		result = "text"
 	}
-	if kind == "a" {
+	if p.kind == "a" {
 		step := fmt.Sprintf("public.step_%d", n)
 		state := strings.TrimPrefix(list, "\"any\"")
 		full := result
@@ -231,7 +239,7 @@ func plantFunction(name, kind string, set bool, result string, args []string, n 
 		}
 	}
 	returns, end := result, "RETURN NULL"
-	if set {
+	if p.set {
 		returns, end = "SETOF "+result, "RETURN"
 	}
 	return []string{fmt.Sprintf(`CREATE FUNCTION public.%s(%s) RETURNS %s LANGUAGE plpgsql IMMUTABLE AS $f$ BEGIN PERFORM public.trap('%s'); %s; END $f$`,

@@ -109,7 +109,7 @@ func TestTheRelaysSessionIsPinned(t *testing.T) {
 	}
 	conn, err := relay.Connect(t.Context(), cfg.Postgres.DSN+"&options=-csearch_path%3Dpublic&search_path=public", "x")
 	require.NoError(t, err)
-	defer conn.Close(t.Context()) //nolint:errcheck // nothing was written
+	defer conn.Close(t.Context())
 	var path, security, idle string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT current_setting('search_path'), current_setting('row_security'), current_setting('idle_session_timeout')`).
 		Scan(&path, &security, &idle))
