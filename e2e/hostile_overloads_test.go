@@ -40,6 +40,11 @@ func TestHostileOverloads(t *testing.T) {
 					_, err := h.conn.Exec(t.Context(), "ALTER DATABASE "+h.name+" SET search_path = "+path)
 					require.NoError(t, err)
 				}
+				defer func() {
+					if t.Failed() {
+						t.Log("loot:", h.loot())
+					}
+				}()
 				h.work()
 				require.Empty(t, h.loot())
 				h.bites(path)
