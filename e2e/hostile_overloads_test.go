@@ -204,10 +204,14 @@ func (h *hostile) consume(events []outbox.Event) {
 	router.Batch("Batched", consumer.BatchOptions{}, func(context.Context, pgx.Tx, consumer.Event) error { return nil })
 	var all []consumer.Event
 	for i, ev := range events {
-		all = append(all, consumer.Event{
-			Key: ev.Key, Type: []string{"OrderChanged", "OrderChanged", "Charge", "Batched"}[i], AggregateType: "order", AggregateID: []byte(ev.AggregateID),
-			Payload: ev.Payload, Source: consumer.Source{Topic: h.topic(), Offset: int64(i)},
-		})
+		record := []consumer.Header{
+			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderAggregateType, Value: []byte("order")},
+			{Name: outbox.HeaderEventType, Value: []byte([]string{"OrderChanged", "OrderChanged", "Charge", "Batched"}[i])},
+		}
+		read, err := consumer.EventFromRecord([]byte(ev.AggregateID), ev.Payload, record)
+		require.NoError(t, err)
+		read.Source = consumer.Source{Topic: h.topic(), Offset: int64(i)}
+		all = append(all, read)
 	}
 	for range 3 { // the second is a duplicate, or a letter
 		for _, ev := range all {
@@ -219,7 +223,15 @@ func (h *hostile) consume(events []outbox.Event) {
 	require.Equal(t, 1, scalar[int](h.world, `SELECT count(*) FROM onceward.consumer_dead_letters`))
 	h.lookAtConsumers(events[0].Key)
 	broken = false
-	_, err = router.Redrive(ctx, 10)
+	h.settle(p, router)
+}
+
+// settle is what a member of the group does beside its messages, and the group's
+// maintainer.
+func (h *hostile) settle(p *consumer.Processor, router *consumer.Router) {
+	t := h.t
+	ctx := t.Context()
+	_, err := router.Redrive(ctx, 10)
 	require.NoError(t, err)
 	require.Equal(t, "redriven", scalar[string](h.world, `SELECT state FROM onceward.consumer_dead_letters`))
 	_, err = router.RecoverFences(ctx, 10)
