@@ -24,7 +24,9 @@ import (
 // schema public what looks more fitting than the functions, operators and types
 // that our SQL names. Everybody works on: producer, relay, operator, superuser,
 // maintainers, consumer. Nobody runs any of it, neither where public is behind
-// pg_catalog in the search_path, nor where the owner has put it before.
+// pg_catalog in the search_path, nor where the owner has put it before. The traps
+// are laid after `migrate up`: what the migrator sends is not looked at here, and
+// neither is `outboxctl status`, which asks it for the schema's version.
 func TestHostileOverloads(t *testing.T) {
 	names := namesOfOurs(t)
 	onVersions(t, func(t *testing.T, version string) {

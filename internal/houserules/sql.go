@@ -23,7 +23,8 @@ type Statement struct {
 }
 
 // Statements returns the SQL below root: that of the query files, and the string
-// literals of Go that hold some, but those of tests and of the servers for them.
+// literals of Go that hold some, but those of migrations, of tests and of the
+// servers for them.
 func Statements(root string) ([]Statement, error) {
 	files, err := readTree(root)
 	if err != nil {
