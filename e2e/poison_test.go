@@ -24,7 +24,7 @@ func modesAndVersions() [][2]string {
 }
 
 // TestPoisonHoldsItsAggregate: events that can never be published (too large,
-// headers that are none, a topic that cannot be) become dead letters with those
+// headers that are reserved, a topic that cannot be) become dead letters with those
 // of their aggregate that follow; ten thousand others pass. What is released
 // while the relay lags keeps the aggregate's order. A relay that is killed at each
 // step publishes nothing twice and writes no letter twice.
@@ -61,7 +61,7 @@ func (r *replays) raw(aggregateType, aggregate, headers string) string {
 func (r *replays) othersPass() {
 	t := r.t
 	const others = 10_000
-	large, odd, nowhere := r.poison("large"), r.raw("order", "odd", `{"a": {"b": 1}}`), r.raw("no topic!", "nowhere", `{}`)
+	large, odd, nowhere := r.poison("large"), r.raw("order", "odd", `{"position": "forged"}`), r.raw("no topic!", "nowhere", `{}`)
 	behindLarge, behindOdd := r.small("large"), r.small("odd")
 	require.NoError(t, bulk(t.Context(), r.world, 0, others, 10))
 	free := r.small("free")

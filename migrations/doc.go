@@ -12,14 +12,19 @@
 //
 // # What Up does, in this order
 //
-//  1. makes the schema onceward when it is missing;
+//  1. refuses what in schema onceward leans on a function that is neither
+//     PostgreSQL's nor Onceward's ([ErrHostileDependency]) and that 3 does not mend;
+//     makes the schema when it is missing;
 //  2. runs the versioned migrations, each in one transaction;
-//  3. makes the daily partitions from 7 days back to 14 days ahead (UTC), but
+//  3. makes anew what of ours leans on such a function, and looks again; has
+//     PostgreSQL validate the rules of the outbox, where older rows keep them
+//     ([Result].NotValid names the others);
+//  4. makes the daily partitions from 7 days back to 14 days ahead (UTC), but
 //     none below the oldest there is: a range that retention dropped never
 //     comes back;
-//  4. on the outbox side, with a relay's name: makes the publication
+//  5. on the outbox side, with a relay's name: makes the publication
 //     onceward_<relay>;
-//  5. after a migration, where the schema belongs to the owner of [Roles]: gives
+//  6. after a migration, where the schema belongs to the owner of [Roles]: gives
 //     the roles their rights on what is new.
 //
 // What is made belongs to the owner of the schema where Up runs as a member of
@@ -34,6 +39,13 @@
 // Up and Down hold one advisory lock of the database, in a session of their
 // own, from the first look to the last statement. A second run waits for the
 // first, at most [Config.LockTimeout], and then finds nothing left to do.
+//
+// What changes onceward.outbox itself gives way to a transaction that holds its
+// lock for more than two seconds, because every writer waits behind it, and is
+// tried again, for at most [Config.LockTimeout].
+//
+// Names in the sessions of Up and Down lead to PostgreSQL's own functions and
+// operators, whatever search_path the role or the database has set.
 //
 // # What each failure does
 //

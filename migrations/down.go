@@ -72,7 +72,7 @@ func (m *Migrator) downSQL(ctx context.Context) ([]string, error) {
 	} else if ours {
 		out = append(out, "-- only when nothing else is left in it\nDROP SCHEMA "+schemaName)
 	}
-	return m.roleSQL(ctx, out)
+	return m.sessionSQL(ctx, out)
 }
 
 // removable returns the publications that go and those that stay with the

@@ -9,7 +9,7 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-//go:embed outbox/*.sql consumer/*.sql
+//go:embed outbox/*.sql consumer/*.sql rebuild/*.sql
 var files embed.FS
 
 // Side is one of the two databases of Onceward.

@@ -18,6 +18,9 @@ var (
 	ErrOlderSchema = errors.New("schema is older than this binary needs")
 	// ErrPublication: a publication of the right name has other content.
 	ErrPublication = errors.New("publication is not what the relay needs")
+	// ErrHostileDependency: something in schema onceward leans on a function that is
+	// neither PostgreSQL's nor Onceward's.
+	ErrHostileDependency = errors.New("schema onceward leans on foreign functions")
 	// ErrSlotExists: a relay's replication slot still exists.
 	ErrSlotExists = errors.New("a relay's slot still exists")
 	// ErrLocked: another migration held the lock for too long.
@@ -38,7 +41,9 @@ type Config struct {
 	// Pool reaches the database as the owner of the schema or a member of it
 	// ([RoleMaintainer]); a member becomes the owner, in sessions of its own.
 	// Required. One session is taken out of it per Up or Down to hold the lock.
-	// PgBouncer in transaction mode cannot hold it; connect directly.
+	// PgBouncer in transaction mode cannot hold it; connect directly. The sessions
+	// that do the work are the Migrator's own, with the pool's settings and a
+	// search_path that ends at PostgreSQL's own schema.
 	Pool *pgxpool.Pool
 	// Side is what to install. Required.
 	Side Side
@@ -106,6 +111,7 @@ type Result struct {
 	Publication string   // made
 	Dropped     []string // by Down, besides the tables: publications, the schema
 	Kept        []string // by Down, with the reason
+	NotValid    []string // rules of onceward.outbox that older rows break; they hold for new ones
 }
 
 // Up installs the side or brings it up to date. It may be repeated at any time
@@ -114,11 +120,9 @@ type Result struct {
 // of this database runs.
 func (m *Migrator) Up(ctx context.Context) (Result, error) {
 	var res Result
-	err := m.locked(ctx, func(ctx context.Context) error {
-		return m.asOwner(ctx, func(m *Migrator) (err error) {
-			res, err = m.up(ctx)
-			return err
-		})
+	err := m.working(ctx, func(ctx context.Context, m *Migrator) (err error) {
+		res, err = m.up(ctx)
+		return err
 	})
 	if err != nil {
 		return res, fmt.Errorf("migrate up, side %s: %w", m.cfg.Side, err)
@@ -131,11 +135,9 @@ func (m *Migrator) Up(ctx context.Context) (Result, error) {
 // of this database runs.
 func (m *Migrator) Down(ctx context.Context) (Result, error) {
 	var res Result
-	err := m.locked(ctx, func(ctx context.Context) error {
-		return m.asOwner(ctx, func(m *Migrator) (err error) {
-			res, err = m.down(ctx)
-			return err
-		})
+	err := m.working(ctx, func(ctx context.Context, m *Migrator) (err error) {
+		res, err = m.down(ctx)
+		return err
 	})
 	if err != nil {
 		return res, fmt.Errorf("migrate down, side %s: %w", m.cfg.Side, err)
@@ -146,7 +148,11 @@ func (m *Migrator) Down(ctx context.Context) (Result, error) {
 // UpSQL returns the statements that [Migrator.Up] would run now, without
 // running any. Lines that start with -- say what goose does by itself.
 func (m *Migrator) UpSQL(ctx context.Context) ([]string, error) {
-	out, err := m.upSQL(ctx)
+	var out []string
+	err := m.pinned(ctx, func(m *Migrator) (err error) {
+		out, err = m.upSQL(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("plan migrate up, side %s: %w", m.cfg.Side, err)
 	}
@@ -156,7 +162,11 @@ func (m *Migrator) UpSQL(ctx context.Context) ([]string, error) {
 // DownSQL returns the statements that [Migrator.Down] would run now, without
 // running any.
 func (m *Migrator) DownSQL(ctx context.Context) ([]string, error) {
-	out, err := m.downSQL(ctx)
+	var out []string
+	err := m.pinned(ctx, func(m *Migrator) (err error) {
+		out, err = m.downSQL(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("plan migrate down, side %s: %w", m.cfg.Side, err)
 	}
@@ -165,7 +175,11 @@ func (m *Migrator) DownSQL(ctx context.Context) ([]string, error) {
 
 // Status reads what is installed. It changes nothing and waits for no lock.
 func (m *Migrator) Status(ctx context.Context) (Status, error) {
-	st, err := m.status(ctx)
+	var st Status
+	err := m.pinned(ctx, func(m *Migrator) (err error) {
+		st, err = m.status(ctx)
+		return err
+	})
 	if err != nil {
 		return Status{}, fmt.Errorf("migrate status, side %s: %w", m.cfg.Side, err)
 	}

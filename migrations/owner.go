@@ -22,16 +22,36 @@ func (m *Migrator) asOwner(ctx context.Context, work func(*Migrator) error) erro
 	if owner == "" {
 		return work(m)
 	}
+	return m.with(ctx, "role", owner, work)
+}
+
+// pinned runs work with a Migrator in whose sessions names lead to PostgreSQL's
+// own functions and operators, whatever the role or the database has set.
+func (m *Migrator) pinned(ctx context.Context, work func(*Migrator) error) error {
+	return m.with(ctx, "search_path", searchPath, work)
+}
+
+// with runs work with a Migrator whose sessions begin with one more setting.
+func (m *Migrator) with(ctx context.Context, setting, value string, work func(*Migrator) error) error {
 	conf := m.cfg.Pool.Config()
-	conf.ConnConfig.RuntimeParams["role"] = owner
+	conf.ConnConfig.RuntimeParams[setting] = value
 	pool, err := pgxpool.NewWithConfig(ctx, conf)
 	if err != nil {
-		return fmt.Errorf("connect as %s: %w", owner, err)
+		return fmt.Errorf("connect with %s = %s: %w", setting, value, err)
 	}
 	defer pool.Close()
 	as := *m
 	as.cfg.Pool = pool
 	return work(&as)
+}
+
+// working is how Up and Down run: pinned, under the migration lock, as the owner.
+func (m *Migrator) working(ctx context.Context, work func(context.Context, *Migrator) error) error {
+	return m.pinned(ctx, func(m *Migrator) error {
+		return m.locked(ctx, func(ctx context.Context) error {
+			return m.asOwner(ctx, func(m *Migrator) error { return work(ctx, m) })
+		})
+	})
 }
 
 // otherOwner returns the schema's owner when it is another role that the session
@@ -50,13 +70,17 @@ WHERE nspname = $1 AND pg_catalog.pg_get_userbyid(nspowner) <> CURRENT_USER AND 
 	return owner, nil
 }
 
-// roleSQL puts in front of a plan that the session becomes the owner, if it would.
-func (m *Migrator) roleSQL(ctx context.Context, plan []string) ([]string, error) {
+// sessionSQL puts in front of a plan what the sessions of Up and Down begin with.
+func (m *Migrator) sessionSQL(ctx context.Context, plan []string) ([]string, error) {
 	owner, err := m.otherOwner(ctx)
-	if err != nil || owner == "" || len(plan) == 0 {
+	if err != nil || len(plan) == 0 {
 		return plan, err
 	}
-	return append([]string{"SET ROLE " + pgx.Identifier{owner}.Sanitize()}, plan...), nil
+	first := []string{pinPath}
+	if owner != "" {
+		first = append(first, "SET ROLE "+pgx.Identifier{owner}.Sanitize())
+	}
+	return append(first, plan...), nil
 }
 
 // rightsSQL returns the statements that give the roles their rights on what a
@@ -83,7 +107,7 @@ func (m *Migrator) rightsSQL(ctx context.Context) ([]string, error) {
 		names = append(names, roles.Name(role))
 	}
 	var found int
-	if err := m.cfg.Pool.QueryRow(ctx, "SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY($1)", names).Scan(&found); err != nil {
+	if err := m.cfg.Pool.QueryRow(ctx, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_roles WHERE rolname = ANY($1)", names).Scan(&found); err != nil {
 		return nil, fmt.Errorf("look up roles: %w", err)
 	}
 	if found < len(names) {

@@ -83,10 +83,12 @@ func (r Roles) maintainer() Role {
 	return RoleMaintainer
 }
 
-// SQL returns the statements that [Roles.Apply] runs, in order. They look at
-// what there is when they run, so that they may be repeated, before the first
-// [Migrator.Up] and after any. It is pure.
-func (r Roles) SQL() []string {
+// SQL returns the statements that [Roles.Apply] runs, in order, for a session of
+// their own. They look at what there is when they run, so that they may be
+// repeated, before the first [Migrator.Up] and after any. It is pure.
+func (r Roles) SQL() []string { return append([]string{pinPath}, r.statements()...) }
+
+func (r Roles) statements() []string {
 	var out []string
 	for _, role := range r.All() {
 		out = append(out, r.create(role))
@@ -111,7 +113,7 @@ func (r Roles) Apply(ctx context.Context, conn interface {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 			return fmt.Errorf("take the migration lock: %w", err)
 		}
-		for _, sql := range r.SQL() {
+		for _, sql := range append([]string{"SET LOCAL search_path = " + searchPath}, r.statements()...) {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}

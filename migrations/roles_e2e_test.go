@@ -194,7 +194,7 @@ func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	require.NoError(t, err)
 	plan, err := m.DownSQL(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, "SET ROLE "+pgx.Identifier{producer.Name(migrations.RoleOwner)}.Sanitize(), plan[0])
+	require.Equal(t, []string{"SET search_path = pg_catalog, pg_temp", "SET ROLE " + pgx.Identifier{producer.Name(migrations.RoleOwner)}.Sanitize()}, plan[:2])
 	plan, err = m.UpSQL(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, plan, "nothing to do is nothing, not a SET ROLE")

@@ -21,6 +21,9 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	res.To = res.From
+	if err := m.refuseForeign(ctx); err != nil {
+		return res, err
+	}
 	statements, err := m.schemaSQL(ctx)
 	if err != nil {
 		return res, err
@@ -29,9 +32,17 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 		return res, fmt.Errorf("make schema %s: %w", schemaName, explain(err))
 	}
 	if res.To, err = m.goose(ctx, func(ctx context.Context, p *goose.Provider) error {
-		_, err := p.Up(ctx)
-		return err
+		return m.patient(ctx, func() error {
+			_, err := p.Up(ctx)
+			return err
+		})
 	}); err != nil {
+		return res, err
+	}
+	if err := m.rebuild(ctx); err != nil {
+		return res, err
+	}
+	if res.NotValid, err = m.validate(ctx); err != nil {
 		return res, err
 	}
 	if res.Partitions, err = m.makePartitions(ctx); err != nil {
@@ -60,6 +71,11 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	rules, err := m.rulesSQL(ctx, version)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, rules...)
 	table, column := m.cfg.Side.partitioned()
 	existing, err := partition.List(ctx, m.cfg.Pool, table)
 	if err != nil {
@@ -89,7 +105,7 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 		}
 		out = append(out, rights...)
 	}
-	return m.roleSQL(ctx, out)
+	return m.sessionSQL(ctx, out)
 }
 
 // versionedSQL returns what is missing of the schema and of the migrations.
@@ -186,7 +202,7 @@ func (m *Migrator) days(ctx context.Context, existing []partition.Partition) (pa
 		return span, err
 	}
 	var horizon *time.Time
-	if err := m.cfg.Pool.QueryRow(ctx, "SELECT max(dropped_before) FROM "+laterTables[0]).Scan(&horizon); err != nil {
+	if err := m.cfg.Pool.QueryRow(ctx, "SELECT pg_catalog.max(dropped_before) FROM "+laterTables[0]).Scan(&horizon); err != nil {
 		return span, fmt.Errorf("read the horizon: %w", err)
 	}
 	if horizon != nil && horizon.After(span.First) {

@@ -50,7 +50,7 @@ func versions(ctx context.Context, q Querier, side Side) (version, latest int64,
 	if !exists {
 		return 0, latest, nil
 	}
-	err = q.QueryRow(ctx, "SELECT COALESCE(max(version_id), 0) FROM "+table+" WHERE is_applied").Scan(&version)
+	err = q.QueryRow(ctx, "SELECT COALESCE(pg_catalog.max(version_id), 0) FROM "+table+" WHERE is_applied").Scan(&version)
 	if err != nil {
 		return 0, 0, fmt.Errorf("read %s: %w", table, err)
 	}

@@ -160,21 +160,24 @@ func TestTheFunctionReadsTheBadVectors(t *testing.T) {
 func TestTheFunctionNamesTheField(t *testing.T) {
 	pool := installed(t)
 	for want, change := range map[string]func(*outbox.Event){
-		"aggregate_type: empty":         func(e *outbox.Event) { e.AggregateType = "" },
-		"aggregate_type: longer":        func(e *outbox.Event) { e.AggregateType = strings.Repeat("a", 256) },
-		"aggregate_id: empty":           func(e *outbox.Event) { e.AggregateID = "" },
-		"aggregate_id: longer":          func(e *outbox.Event) { e.AggregateID = strings.Repeat("a", 4097) },
-		"event_type: empty":             func(e *outbox.Event) { e.Type = "" },
-		"event_type: longer":            func(e *outbox.Event) { e.Type = strings.Repeat("a", 256) },
-		"content_type: longer":          func(e *outbox.Event) { e.ContentType = strings.Repeat("a", 256) },
-		"traceparent: not a W3C":        func(e *outbox.Event) { e.Traceparent = "00-zz" },
-		"traceparent: not":              func(e *outbox.Event) { e.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x" },
-		"traceparent":                   func(e *outbox.Event) { e.Traceparent = "00-00000000000000000000000000000000-00f067aa0ba902b7-01" },
-		`headers["id"]: reserved`:       func(e *outbox.Event) { e.Headers = map[string]string{"id": "x"} },
-		`headers["position"]: reserved`: func(e *outbox.Event) { e.Headers = map[string]string{"a": "x", "position": "x"} },
-		`headers["ce_id"]: reserved`:    func(e *outbox.Event) { e.Headers = map[string]string{"ce_id": "x"} },
-		`headers[""]: a name`:           func(e *outbox.Event) { e.Headers = map[string]string{"": "x"} },
-		"headers: more than 64 KiB":     func(e *outbox.Event) { e.Headers = map[string]string{"a": strings.Repeat("v", 64<<10)} },
+		"aggregate_type: empty":                            func(e *outbox.Event) { e.AggregateType = "" },
+		"aggregate_type: longer":                           func(e *outbox.Event) { e.AggregateType = strings.Repeat("a", 256) },
+		"aggregate_id: empty":                              func(e *outbox.Event) { e.AggregateID = "" },
+		"aggregate_id: longer":                             func(e *outbox.Event) { e.AggregateID = strings.Repeat("a", 4097) },
+		"event_type: empty":                                func(e *outbox.Event) { e.Type = "" },
+		"event_type: longer":                               func(e *outbox.Event) { e.Type = strings.Repeat("a", 256) },
+		"content_type: longer":                             func(e *outbox.Event) { e.ContentType = strings.Repeat("a", 256) },
+		"event_type, content_type or traceparent: holds a": func(e *outbox.Event) { e.Type = "T\r\nX-Admin: true" },
+		"content_type or traceparent: holds a control":     func(e *outbox.Event) { e.ContentType = "text/\x7f" },
+		"traceparent: holds a control":                     func(e *outbox.Event) { e.Traceparent = "cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-\n" },
+		"traceparent: not a W3C":                           func(e *outbox.Event) { e.Traceparent = "00-zz" },
+		"traceparent: not":                                 func(e *outbox.Event) { e.Traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-x" },
+		"traceparent":                                      func(e *outbox.Event) { e.Traceparent = "00-00000000000000000000000000000000-00f067aa0ba902b7-01" },
+		`headers["id"]: reserved`:                          func(e *outbox.Event) { e.Headers = map[string]string{"id": "x"} },
+		`headers["position"]: reserved`:                    func(e *outbox.Event) { e.Headers = map[string]string{"a": "x", "position": "x"} },
+		`headers["ce_id"]: reserved`:                       func(e *outbox.Event) { e.Headers = map[string]string{"ce_id": "x"} },
+		`headers[""]: a name`:                              func(e *outbox.Event) { e.Headers = map[string]string{"": "x"} },
+		"headers: more than 64 KiB":                        func(e *outbox.Event) { e.Headers = map[string]string{"a": strings.Repeat("v", 64<<10)} },
 	} {
 		ev := newEvent(t)
 		change(&ev)
@@ -187,7 +190,7 @@ func TestTheFunctionNamesTheField(t *testing.T) {
 		requireState(t, err, "OW003", want)
 	}
 	_, err := pool.Exec(t.Context(), `SELECT onceward.enqueue($1, 'order', '1', 'OrderPaid', $2)`, newEvent(t).Key.String(), make([]byte, outbox.MaxPayload+1))
-	requireState(t, err, "OW003", "payload: longer than 64 MiB")
+	requireState(t, err, "OW003", "payload: longer than 63 MiB")
 }
 
 // Reserved names are one list, in Go and in SQL.

@@ -21,7 +21,7 @@ func editFlags() []cli.Flag {
 
 // Limits of what Enqueue takes; an edited event keeps to them.
 const (
-	maxPayload    = 64 << 20
+	maxPayload    = outbox.MaxPayload
 	maxHeaders    = 64 << 10
 	maxHeaderName = 255
 )

@@ -96,6 +96,7 @@ type migrateReport struct {
 	Publication string   `json:"publication_made,omitempty"`
 	Dropped     []string `json:"dropped,omitempty"`
 	Kept        []string `json:"kept,omitempty"`
+	NotValid    []string `json:"rules_not_valid,omitempty"`
 }
 
 func migrateUp(c *cli.Context, m *migrations.Migrator) error {
@@ -119,6 +120,9 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 		}
 		if res.Publication != "" {
 			p.line("made publication %s", res.Publication)
+		}
+		for _, rule := range res.NotValid {
+			p.line("older rows break the rule %s of onceward.outbox; it holds for what is written from now on, and each migrate up looks again", rule)
 		}
 		if report.Side == string(migrations.Outbox) && c.String("relay") == "" {
 			p.line("no publication was asked for; run it with --relay NAME before that relay starts for the first time")
@@ -149,7 +153,7 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 func newMigrateReport(c *cli.Context, res migrations.Result) migrateReport {
 	return migrateReport{
 		Side: c.String("side"), From: res.From, To: res.To, Partitions: notNil(res.Partitions),
-		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept,
+		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept, NotValid: res.NotValid,
 	}
 }
 

@@ -9,7 +9,7 @@ CREATE TABLE onceward.processed_events (
   fingerprint    bytea  NOT NULL,            -- 16 bytes of SHA-256 over namespace, type, aggregate, payload
   outcome        "char" NOT NULL CHECK (outcome IN ('p', 'd')), -- processed, dead
   result         jsonb,                      -- what the handler returned, for duplicates to return again
-  processed_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  processed_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   PRIMARY KEY (event_id, consumer_group)
 ) PARTITION BY RANGE (event_id);
 COMMENT ON TABLE onceward.processed_events IS 'One row per event and group that was applied. There is no DEFAULT partition, ever: it would take a replay for new.';
@@ -26,7 +26,7 @@ CREATE TABLE onceward.fences (
   request_fingerprint bytea NOT NULL,
   provider_key_until  timestamptz,           -- a PENDING fence past this is never driven blindly
   result         jsonb,
-  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+  created_at     timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   completed_at   timestamptz,
   expires_at     timestamptz,
   PRIMARY KEY (event_id, consumer_group, name)
@@ -54,7 +54,7 @@ CREATE TABLE onceward.progress (
   low_offset      bigint  NOT NULL,          -- the first offset the group ever saw
   high_offset     bigint  NOT NULL,          -- the last one it finished
   finished_time   timestamptz,               -- highest event time finished
-  updated_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  updated_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   PRIMARY KEY (consumer_group, topic, kafka_partition)
 );
 
@@ -67,7 +67,7 @@ CREATE TABLE onceward.dedup_windows (
   late            text     NOT NULL DEFAULT 'process' CHECK (late IN ('process', 'dead-letter')),
   replay          text     NOT NULL DEFAULT 'dead-letter' CHECK (replay IN ('dead-letter', 'park', 'process')),
   keyed           text     NOT NULL DEFAULT 'event-time' CHECK (keyed IN ('event-time', 'arrival')),
-  registered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  registered_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   retired_at      timestamptz,
   PRIMARY KEY (consumer_group, class)
 );
@@ -89,7 +89,7 @@ CREATE TABLE onceward.consumer_dead_letters (
   attempts        integer NOT NULL DEFAULT 0,
   state           text    NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'redriven', 'discarded')),
   generation      integer NOT NULL DEFAULT 0,
-  created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  created_at      timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   decided_at      timestamptz,
   decided_by      text,
   decided_why     text,

@@ -9,7 +9,7 @@ ALTER TABLE onceward.fences ADD COLUMN stuck text;
 
 -- When the floor was changed last: partitions go only when every process has had time to see it, and the audit tells by
 -- it which claims below the floor were made when they should not have been.
-ALTER TABLE onceward.dedup_windows ADD COLUMN raised_at timestamptz NOT NULL DEFAULT clock_timestamp();
+ALTER TABLE onceward.dedup_windows ADD COLUMN raised_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp();
 
 -- A letter whose redrive was asked for waits for a member of its group.
 ALTER TABLE onceward.consumer_dead_letters DROP CONSTRAINT consumer_dead_letters_state_check;
@@ -37,14 +37,14 @@ CREATE TABLE onceward.redeliveries (
   age_log2       smallint NOT NULL,          -- ages of 2^n to 2^(n+1) seconds; 0 holds the younger ones too
   seen           bigint   NOT NULL,
   oldest         interval NOT NULL,
-  last_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  last_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   PRIMARY KEY (consumer_group, event_type, age_log2)
 );
 
 -- What operators did on this side, and why.
 CREATE TABLE onceward.consumer_actions (
   id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  at             timestamptz NOT NULL DEFAULT clock_timestamp(),
+  at             timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   by_role        text NOT NULL DEFAULT session_user,
   action         text NOT NULL,              -- the command, e.g. dead redrive
   consumer_group text NOT NULL,

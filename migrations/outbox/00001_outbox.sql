@@ -11,8 +11,8 @@ CREATE TABLE onceward.outbox (
   content_type   text   NOT NULL DEFAULT 'application/json',
   headers        jsonb,                      -- user's headers, string to string
   traceparent    text,                       -- W3C, from the writing request
-  created_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
-  tx_id          xid8   NOT NULL DEFAULT pg_current_xact_id(),
+  created_at     timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+  tx_id          xid8   NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
   seq            bigint GENERATED ALWAYS AS IDENTITY,
   PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
@@ -32,14 +32,14 @@ CREATE TABLE onceward.replays (
   headers        jsonb,
   traceparent    text,
   created_at     timestamptz NOT NULL,       -- of the original row
-  tx_id          xid8   NOT NULL DEFAULT pg_current_xact_id(),
+  tx_id          xid8   NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
   seq            bigint GENERATED ALWAYS AS IDENTITY,
   mode           text   NOT NULL DEFAULT 'redeliver' CHECK (mode IN ('redeliver', 'reprocess')),
   replay_group   text   CHECK ((mode = 'reprocess') = (replay_group IS NOT NULL)),
   topic          text,                       -- NULL: where the event's route leads
   reason         text   NOT NULL,
   requested_by   text   NOT NULL DEFAULT session_user,
-  requested_at   timestamptz NOT NULL DEFAULT clock_timestamp()
+  requested_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 CREATE INDEX replays_id ON onceward.replays (id);
 CREATE INDEX replays_tx_id ON onceward.replays (tx_id);
@@ -54,11 +54,11 @@ CREATE TABLE onceward.controls (
   letter_id      uuid,                       -- one dead letter
   payload        bytea,                      -- edit: what replaces the letter's
   headers        jsonb,
-  tx_id          xid8   NOT NULL DEFAULT pg_current_xact_id(),
+  tx_id          xid8   NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
   seq            bigint GENERATED ALWAYS AS IDENTITY,
   reason         text   NOT NULL,
   requested_by   text   NOT NULL DEFAULT session_user,
-  requested_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  requested_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   CHECK ((letter_id IS NOT NULL) <> (aggregate_id IS NOT NULL))
 );
 CREATE INDEX controls_tx_id ON onceward.controls (tx_id);
@@ -87,7 +87,7 @@ CREATE TABLE onceward.relay_state (
   paused_routes       text[]  NOT NULL DEFAULT '{}',
   skip                uuid[]  NOT NULL DEFAULT '{}',
   schema_version      integer NOT NULL DEFAULT 1,
-  updated_at          timestamptz NOT NULL DEFAULT clock_timestamp()
+  updated_at          timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp()
 );
 
 -- Events that could not be published, whole, with the reason. The relay is the only writer.
@@ -109,8 +109,8 @@ CREATE TABLE onceward.dead_letters (
   error_class    text   NOT NULL,
   error          text   NOT NULL,
   attempts       integer NOT NULL DEFAULT 1,
-  first_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-  last_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  first_at       timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+  last_at        timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   state          text   NOT NULL DEFAULT 'open' CHECK (state IN ('open', 'retrying', 'replayed', 'discarded')),
   retry_position pg_lsn,                     -- of the control that released it
   control_id     uuid,                       -- the last word that acted on it

@@ -19,7 +19,7 @@ DO $$
 DECLARE closed regclass;
 BEGIN
   FOR closed IN SELECT tgrelid FROM pg_catalog.pg_trigger WHERE tgfoid = 'onceward.refuse_insert'::regproc LOOP
-    EXECUTE format('DROP TRIGGER onceward_closed ON %s', closed);
+    EXECUTE pg_catalog.format('DROP TRIGGER onceward_closed ON %s', closed);
   END LOOP;
 END
 $$;

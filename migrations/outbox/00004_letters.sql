@@ -23,7 +23,8 @@ COMMENT ON COLUMN onceward.dead_letters.retry_position IS 'Start of the commit r
 -- for a letter.
 DROP INDEX onceward.dead_letters_aggregate;
 CREATE INDEX dead_letters_waiting ON onceward.dead_letters (slot,
-    hashtextextended(aggregate_id, hashtextextended(aggregate_type, hashtextextended(namespace, 0))), position, seq)
+    pg_catalog.hashtextextended(aggregate_id, pg_catalog.hashtextextended(aggregate_type, pg_catalog.hashtextextended(namespace, 0::bigint))),
+    position, seq)
   WHERE state IN ('open', 'retrying');
 CREATE INDEX dead_letters_released ON onceward.dead_letters (slot, control_id, retry_index)
   WHERE state IN ('open', 'retrying') AND retry_index IS NOT NULL;
@@ -43,7 +44,7 @@ CREATE TABLE onceward.control_results (
   action     text        NOT NULL,
   letters    bigint      NOT NULL,           -- on which it acted
   note       text        NOT NULL,           -- why it did nothing; else empty
-  acted_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+  acted_at   timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
   PRIMARY KEY (slot, control_id)
 );
 

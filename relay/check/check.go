@@ -86,6 +86,7 @@ func postgres(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) []Verdict 
 	for _, c := range cdc.StartChecks() {
 		all = append(all, verdictOf(c.Name, c.Run(ctx, conn, source)))
 	}
+	all = append(all, dependencies(ctx, conn))
 	if Worst(all) == Failed {
 		return append(all, Verdict{Name: "replication slot", Status: Skipped, Detail: "the checks before it failed"})
 	}

@@ -115,3 +115,32 @@ func TestTheRelaysSessionIsPinned(t *testing.T) {
 		Scan(&path, &security, &idle))
 	require.Equal(t, []string{"pg_catalog, pg_temp", "off", "0"}, []string{path, security, idle})
 }
+
+// What runs somebody else's code inside of ours fails the check, by name, with our
+// command where that mends it.
+func TestForeignFunctionsAreSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	require.Equal(t, check.OK, named(t, check.Run(t.Context(), cfg), "foreign functions").Status)
+	exec := func(sql string) {
+		_, err := pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(`CREATE FUNCTION public.pg_current_xact_id() RETURNS xid8 LANGUAGE sql AS $$ SELECT '3'::xid8 $$;
+		ALTER TABLE onceward.outbox ALTER tx_id SET DEFAULT public.pg_current_xact_id()`)
+	v := named(t, check.Run(t.Context(), cfg), "foreign functions")
+	require.Equal(t, []any{check.Failed, "HOSTILE_DEPENDENCY"}, []any{v.Status, v.Code})
+	require.Contains(t, v.Detail, "default value for onceward.outbox.tx_id leans on function public.pg_current_xact_id()")
+	require.Contains(t, v.Detail, "and 18 more", "each partition has the default too")
+	require.Contains(t, v.Cure, "outboxctl migrate up")
+	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Outbox})
+	require.NoError(t, err)
+	_, err = m.Up(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, check.OK, named(t, check.Run(t.Context(), cfg), "foreign functions").Status, "the cure works")
+
+	exec(`CREATE FUNCTION public.seen() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+		CREATE TRIGGER seen BEFORE INSERT ON onceward.replays FOR EACH ROW EXECUTE FUNCTION public.seen()`)
+	v = named(t, check.Run(t.Context(), cfg), "foreign functions")
+	require.Equal(t, check.Failed, v.Status)
+	require.Contains(t, v.Cure, "drop trigger seen on onceward.replays")
+}

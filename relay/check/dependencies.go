@@ -1,0 +1,21 @@
+package check
+
+import (
+	"context"
+
+	"github.com/onceward/onceward/internal/dependency"
+)
+
+// dependencies finds what runs somebody else's code whenever a relay, a producer
+// or an operator touches our tables.
+func dependencies(ctx context.Context, conn dependency.Querier) Verdict {
+	v := Verdict{Name: "foreign functions", Status: OK}
+	found, err := dependency.Foreign(ctx, conn)
+	switch {
+	case err != nil:
+		return failure(v.Name, err)
+	case len(found) > 0:
+		v.Status, v.Code, v.Detail, v.Cure = Failed, dependency.Code, dependency.List(found), dependency.Cure(found)
+	}
+	return v
+}
