@@ -327,7 +327,7 @@ func TestUpGivesWayToWriters(t *testing.T) {
 	require.NoError(t, err)
 	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	defer tx.Rollback(t.Context()) //nolint:errcheck // rolled back below, where it counts
+	defer tx.Rollback(t.Context())
 	_, err = tx.Exec(t.Context(), insertRow, outbox.FirstID(time.Now()))
 	require.NoError(t, err)
 	hasty := migrator(t, pool, migrations.Outbox, func(c *migrations.Config) { c.LockTimeout = time.Millisecond })
@@ -335,8 +335,9 @@ func TestUpGivesWayToWriters(t *testing.T) {
 	require.ErrorContains(t, err, "a transaction has held its lock for more than 1ms: end it")
 
 	done := make(chan error, 1)
+	patient := migrator(t, pool, migrations.Outbox)
 	go func() {
-		_, err := migrator(t, pool, migrations.Outbox).Up(t.Context())
+		_, err := patient.Up(t.Context())
 		done <- err
 	}()
 	require.Eventually(t, func() bool {

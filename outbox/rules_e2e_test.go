@@ -3,7 +3,6 @@
 package outbox_test
 
 import (
-	"context"
 	"database/sql"
 	"fmt"
 	"strings"
@@ -144,7 +143,7 @@ func TestAForeignCheckIsAnInvalidEvent(t *testing.T) {
 			want = outbox.ErrOutOfWindow
 		}
 		for name, write := range waysIn(t, pool, db) {
-			err := write(t.Context(), ev)
+			err := write(ev)
 			require.ErrorIs(t, err, want, "%s, %d days ago", name, days)
 			require.ErrorContains(t, err, ev.Key.String(), name)
 			if want == outbox.ErrEvent {
@@ -165,24 +164,24 @@ func TestAForeignCheckIsAnInvalidEvent(t *testing.T) {
 	require.NoError(t, err, "others pass")
 }
 
-func waysIn(t *testing.T, pool *pgxpool.Pool, db *sql.DB) map[string]func(context.Context, outbox.Event) error {
-	return map[string]func(context.Context, outbox.Event) error{
-		"Enqueue": func(_ context.Context, ev outbox.Event) error { _, err := enqueue(t, pool, ev); return err },
-		"EnqueueMany": func(_ context.Context, ev outbox.Event) error {
+func waysIn(t *testing.T, pool *pgxpool.Pool, db *sql.DB) map[string]func(outbox.Event) error {
+	return map[string]func(outbox.Event) error{
+		"Enqueue": func(ev outbox.Event) error { _, err := enqueue(t, pool, ev); return err },
+		"EnqueueMany": func(ev outbox.Event) error {
 			_, err := enqueueMany(t, pool, []outbox.Event{newEvent(t), ev})
 			return err
 		},
-		"EnqueueSQL": func(ctx context.Context, ev outbox.Event) error {
-			tx, err := db.BeginTx(ctx, nil)
+		"EnqueueSQL": func(ev outbox.Event) error {
+			tx, err := db.BeginTx(t.Context(), nil)
 			require.NoError(t, err)
-			defer tx.Rollback() //nolint:errcheck // it is aborted
-			_, err = outbox.EnqueueSQL(ctx, tx, ev)
+			defer tx.Rollback()
+			_, err = outbox.EnqueueSQL(t.Context(), tx, ev)
 			return err
 		},
-		"QueueEnqueue": func(ctx context.Context, ev outbox.Event) error {
+		"QueueEnqueue": func(ev outbox.Event) error {
 			batch := &pgx.Batch{}
 			require.NoError(t, outbox.QueueEnqueue(batch, ev, nil))
-			return pool.SendBatch(ctx, batch).Close()
+			return pool.SendBatch(t.Context(), batch).Close()
 		},
 	}
 }

@@ -294,7 +294,7 @@ func durableCommits(b *letterbox) {
 	require.Equal(t, "10s", idle)
 }
 
-// A relay of this release runs on the schema before, until it needs a letter.
+// A relay of this release runs on the schema before letters, until it needs one.
 func schemaBefore(b *letterbox) {
 	t := b.t
 	file, err := os.ReadFile("../migrations/outbox/00004_letters.sql")
@@ -305,7 +305,7 @@ func schemaBefore(b *letterbox) {
 	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), b.owner), "the rights of this release fit it too")
-	require.NoError(t, migrations.Check(t.Context(), b.owner, migrations.Outbox))
+	require.ErrorIs(t, migrations.Check(t.Context(), b.owner, migrations.Outbox), migrations.ErrOlderSchema, "outboxctl does not")
 	b.conn = dial(t, b.as("onceward_relay"))
 	b.reopen(0)
 	require.False(t, b.has(1))
