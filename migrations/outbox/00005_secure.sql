@@ -6,7 +6,7 @@
 -- Behind one who waits for this lock all writers wait: give way soon. migrate up tries again.
 SET LOCAL lock_timeout = '2s';
 
--- They are read anew for each statement, so they are short: a bracket costs a third
+-- Each statement plans the CHECKs anew, so they are short: a bracket costs a third
 -- of translate, and a bounded repetition thirty times as much. NOT VALID: the rows
 -- that are there are looked at by migrate up afterwards, which holds no writer back.
 ALTER TABLE onceward.outbox
