@@ -149,7 +149,7 @@ func explain(failure *sarama.ProducerError, s *settings) error {
 	case tooLarge && (!r.alone() || !r.topic.proven()), class == ClassRecord && !r.alone():
 		return &NarrowError{Topic: topic, Err: err}
 	case tooLarge, class == ClassRecord:
-		return &RefusedError{Topic: topic, ID: r.id, Err: err}
+		return &RefusedError{Topic: topic, ID: r.id, Err: fmt.Errorf("record %s, alone in its batch: %w", r.id, err)}
 	case class == ClassRoute:
 		return &LostRouteError{Route: topic, Err: err}
 	}

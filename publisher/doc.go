@@ -66,11 +66,12 @@
 //
 //   - Brokers unreachable, leader moving, too few replicas: sarama retries the
 //     same batch for about 2.7 hours; Publish blocks once MaxInFlightBytes wait.
-//   - A topic that is missing or forbidden, or a record beyond its limit:
-//     [RouteError] from Publish, before anything is handed over and without
-//     waiting for the network. Call again later; the topic is looked up in the
-//     background, at most once a second.
-//   - A topic whose limit is below a batch of ours: its records go one by one.
+//   - A topic that is missing or forbidden: [RouteError] from Publish, before
+//     anything is handed over and without waiting for the network. Call again
+//     later; the topic is looked up in the background, at most once a second.
+//   - A topic whose limit is below a batch of ours: its records go one by one. A
+//     record beyond the limit is a [RecordError], once the limit was asked for
+//     again, which Publish waits for, at most once a second.
 //   - A topic that vanishes, or may no longer be written, with events in flight:
 //     the publisher fails with a [LostRouteError].
 //   - A batch that a broker refuses for its size or one of its records: the

@@ -123,10 +123,11 @@ func (e *NarrowError) Error() string { return e.Err.Error() }
 func (e *NarrowError) Unwrap() error { return e.Err }
 
 // RefusedError says that a broker refused a record that was alone in its batch,
-// as it will every time. The next publisher must not be given it.
+// as it will while neither the record nor the topic's settings change. The next
+// publisher must not be given it.
 type RefusedError struct {
 	Topic string
-	ID    uuid.UUID // of the row
+	ID    uuid.UUID // of the row, or of the replay
 	Err   error
 }
 

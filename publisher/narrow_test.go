@@ -77,29 +77,37 @@ func TestNarrowTopicGetsRecordsOneByOne(t *testing.T) {
 	}
 }
 
-// A record that fits the relay's limit and not the topic's holds the route
-// until the limit is raised; one beyond the relay's is a poison record.
-func TestRecordBeyondTheTopicsLimitHoldsTheRoute(t *testing.T) {
+// A record that fits the relay's limit and not the topic's is a poison record, as
+// one beyond the relay's is; those that fit go on. A limit that was raised is
+// seen before another record is refused for it.
+func TestRecordBeyondTheTopicsLimitIsPoison(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
 		c.setLimit("shop.order", 50_000)
 		p, acks := start(t, cfg)
 		large := event(1, "a", strings.Repeat("x", 60_000))
 		publishNumbered(t, p, "a", 0, 0)
 		err := p.Publish(t.Context(), large)
-		var route *publisher.RouteError
-		require.ErrorAs(t, err, &route)
-		require.Equal(t, "shop.order", route.Route)
-		require.Contains(t, route.Reason, "at most 50000 bytes")
-		require.Contains(t, route.Cure, "--add-config max.message.bytes=1000000")
-		require.ErrorIs(t, p.Publish(t.Context(), event(2, "a", strings.Repeat("x", 1_000_000))), publisher.ErrRecord)
+		var record *publisher.RecordError
+		require.ErrorAs(t, err, &record)
+		require.Equal(t, "size", record.Field)
+		require.Less(t, record.Limit, 50_000)
+		require.Contains(t, record.Detail, "at most 50000 bytes")
+		require.Contains(t, record.Detail, "--add-config max.message.bytes=1000000")
+		publishNumbered(t, p, "a", 2, 2)
+		require.ErrorIs(t, p.Publish(t.Context(), event(3, "a", strings.Repeat("x", 1_000_000))), publisher.ErrRecord)
 
 		c.setLimit("shop.order", 1_048_588)
 		time.Sleep(time.Second)
-		require.ErrorIs(t, p.Publish(t.Context(), large), publisher.ErrRoute, "looked up again, but not waited for")
-		synctest.Wait()
 		require.NoError(t, p.Publish(t.Context(), large))
 		require.NoError(t, p.Flush(t.Context()))
-		require.Equal(t, []uint64{0, 1}, acks.all())
+		require.Equal(t, []uint64{0, 2, 1}, acks.all())
+
+		c.setLimit("shop.order", 50_000)
+		time.Sleep(publisher.DefaultTopicRefresh)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		c.Close()
+		require.ErrorIs(t, p.Publish(t.Context(), large), publisher.ErrRoute, "nobody says whether the limit still holds")
 		require.NoError(t, p.Err())
 	}, kfake.SeedTopics(1, "shop.order"))
 }

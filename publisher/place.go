@@ -49,11 +49,14 @@ func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
 	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
 		return nil, err
 	}
+	if state, err = p.fit(ctx, r, t, state); err != nil {
+		return nil, err
+	}
 	r.topic = t
 	r.message.Topic = t.name
 	r.message.Partition = Partition(r.key, t.partitions)
 	if t.lanes != nil {
-		return r, p.enterLane(ctx, r, state)
+		return r, p.enterLane(ctx, r)
 	}
 	return r, nil
 }
@@ -187,19 +190,33 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return t.inFlight.Load() == 0 })
 }
 
-// enterLane waits until the record's partition has nothing in flight, so that
-// it gets a batch of its own.
-func (p *placer) enterLane(ctx context.Context, r *record, state *topicState) error {
-	if size := r.size(); state.limit > 0 && size > batchLimit(state.limit) {
-		if state.stale() {
-			p.watcher.nudge(r.topic)
+// fit refuses a record that is beyond its topic's limit. That limit may have been
+// raised just now: an old figure is asked for again before it decides, and while
+// nobody answers the route waits.
+func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState) (*topicState, error) {
+	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
+	if !beyond() {
+		return state, nil
+	}
+	if state.stale() {
+		if _, err := p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
+			return nil, err
 		}
-		return &RouteError{
-			Route: r.topic.name, Topic: r.topic.name,
-			Reason: fmt.Sprintf("takes records of at most %d bytes (max.message.bytes), and the next one has %d with key and headers", state.limit, size),
-			Cure:   narrowCure(p.settings, r.topic.name),
+		var err error
+		if state, err = p.prepare(ctx, t); err != nil || !beyond() {
+			return state, err
 		}
 	}
+	reason := fmt.Sprintf("takes records of at most %d bytes (max.message.bytes), and this one has %d with key and headers", state.limit, r.size())
+	if state.stale() {
+		return nil, &RouteError{Route: t.name, Topic: t.name, Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer"}
+	}
+	return nil, &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
+}
+
+// enterLane waits until the record's partition has nothing in flight, so that
+// it gets a batch of its own.
+func (p *placer) enterLane(ctx context.Context, r *record) error {
 	lane := &r.topic.lanes[r.message.Partition]
 	r.lane = lane
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return lane.Load() == 0 })

@@ -54,7 +54,7 @@ const (
 type record struct {
 	message sarama.ProducerMessage
 	tag     uint64
-	id      uuid.UUID // of the row
+	id      uuid.UUID // of the row, or of the replay
 	topic   *topic
 	lane    *atomic.Int64 // of the topic's partition, when no batch is shared
 	cost    int64         // bytes of memory it accounts for while in flight
@@ -96,6 +96,9 @@ func newRecord(ev Event, style string) (*record, error) {
 	r := &record{tag: ev.Tag, id: row.ID, key: row.AggregateID, value: row.Payload}
 	if r.key == nil {
 		r.key = []byte{} // the empty key is a key; nil would have no order
+	}
+	if ev.Replay != nil {
+		r.id = ev.Replay.ID
 	}
 	r.message.Metadata = r
 	r.message.Key = (*keyOf)(r)

@@ -28,8 +28,9 @@ type Config struct {
 	Log     LogConfig    `koanf:"log"`
 	// CheckpointInterval is the time between two checkpoints. Default 1s.
 	CheckpointInterval time.Duration `koanf:"checkpoint_interval"`
-	// MaxParkedAggregates is how many aggregates may wait behind a dead letter of
-	// theirs; the event that would park one more halts the relay. Default 1000.
+	// MaxParkedAggregates is how many aggregates of one type in one namespace may
+	// wait behind a dead letter of theirs; the event that would park one more
+	// waits, with all that type's events behind it. Default 1000.
 	MaxParkedAggregates int `koanf:"max_parked_aggregates"`
 	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
 	StopGrace time.Duration `koanf:"stop_grace"`
@@ -103,8 +104,9 @@ type KafkaConfig struct {
 	Transaction TransactionConfig `koanf:"transaction"`
 	// Compression is none, gzip, snappy, lz4 or zstd. Default lz4.
 	Compression string `koanf:"compression"`
-	// MaxMessageBytes bounds a record. Default 1000000. A topic whose
-	// max.message.bytes is below it holds its route.
+	// MaxMessageBytes bounds a record. Default 1000000. The records of a topic
+	// whose max.message.bytes is below it go one by one, which is slow; one beyond
+	// that limit is a dead letter.
 	MaxMessageBytes Bytes `koanf:"max_message_bytes"`
 }
 

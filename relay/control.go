@@ -13,6 +13,24 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
+// laneOf returns the lane of a letter: that of the aggregate's events, or of the
+// topic that a replay names.
+func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
+	if l.absent {
+		return lane{}, nil
+	}
+	row, err := l.queries.LetterLane(ctx, outboxdb.LetterLaneParams{Slot: l.slot, LetterID: id})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return lane{}, nil
+	case err != nil:
+		return lane{}, fmt.Errorf("look for letter %s of slot %s: %w", id, l.slot, err)
+	case row.Topic != "":
+		return lane{topic: row.Topic}, nil
+	}
+	return lane{namespace: row.Namespace, aggregateType: row.AggregateType}, nil
+}
+
 // act obeys an operator's word that was read from the stream at a position, on
 // letters of transactions that committed before it, and records what it did. It
 // returns what is to be published now, nil when nothing is.
@@ -204,6 +222,8 @@ func (w *word) why(ctx context.Context) (string, error) {
 		return "there is no such letter", nil
 	case err != nil:
 		return "", err
+	case row.State == letterRetrying:
+		return "the letter is retrying: where its route holds it up, `outboxctl skip` gives it up", nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case !row.Below:
@@ -246,8 +266,8 @@ func (h *hold) apply(l *letters) {
 	switch {
 	case h == nil:
 	case h.parked:
-		l.oldest[h.of] = h.holder
+		l.oldest.set(h.of, h.holder)
 	default:
-		delete(l.oldest, h.of)
+		l.oldest.free(h.of)
 	}
 }

@@ -19,6 +19,8 @@ func TestControls(t *testing.T) {
 		"retry of one letter":                       retryLetter,
 		"a retry that fails again":                  retryFails,
 		"a retry that is taken back":                takenBack,
+		"a letter of a held retry is given up":      skipReleased,
+		"what a retry of one letter waits behind":   laneOfLetter,
 		"read again, a word does nothing new":       readAgain,
 		"read again behind an older letter":         readAgainBehind,
 		"discard":                                   discardLetters,
@@ -98,6 +100,40 @@ func retryFails(b *letterbox) {
 	require.Equal(t, "1=replayed 2=open 3=open 4=open 5=open", b.states())
 	_, out := b.say(13, cdc.ActionRetry, "A")
 	require.Equal(t, []int{2, 3, 4}, out)
+}
+
+// A letter whose retry is under way, or held, is given up by the word that is
+// state, and stays so when the control is read again. Those behind it go on.
+func skipReleased(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "A"))
+	r, err := b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11))
+	require.NoError(t, err)
+	page, err := r.next(t.Context())
+	require.NoError(t, err)
+	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", page[0].id)
+	before := b.text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", boxSlot)
+	require.NoError(t, r.skip(t.Context(), page[0]))
+	require.Equal(t, "1=discarded 2=retrying", b.states())
+	require.Equal(t, "an operator relay_state.skip {}", b.text("SELECT concat_ws(' ', decided_by, decided_why, skip) FROM onceward.dead_letters d JOIN onceward.relay_state USING (slot) WHERE letter_id = $1", idOf(1)))
+	require.NotEqual(t, before, b.text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", boxSlot), "a checkpoint says that it was written")
+	require.ErrorContains(t, r.skip(t.Context(), page[0]), "has not released it, or it has ended")
+	_, out := b.say(12, cdc.ActionDiscard, 2)
+	require.Empty(t, out)
+	require.Contains(t, b.note(12), "`outboxctl skip` gives it up")
+	b.reopen(0)
+	_, out = b.say(11, cdc.ActionRetry, "A")
+	require.Equal(t, []int{2}, out)
+}
+
+func laneOfLetter(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "A", replayOf(1)), deadEvent(3, "A", replayOf(1), func(c *casualty) { c.replay.Topic = "again" }))
+	for n, want := range map[int]lane{1: {namespace: "orders", aggregateType: "order"}, 3: {topic: "again"}, 4: {}} {
+		of, err := b.laneOf(t.Context(), idOf(n))
+		require.NoError(t, err)
+		require.Equal(t, want, of, n)
+	}
 }
 
 func takenBack(b *letterbox) {
@@ -242,7 +278,7 @@ func editLetter(b *letterbox) {
 	require.Nil(t, page[1].row.Payload, "a tombstone")
 	require.JSONEq(t, `{"a": "b"}`, string(page[1].row.Headers))
 	edit(15, 1, func(c *cdc.Control) { c.Payload = []byte("too late") })
-	require.Equal(t, "0 the letter is retrying", b.note(15))
+	require.Contains(t, b.note(15), "0 the letter is retrying: ")
 	require.Equal(t, "alice|reason 12", b.text("SELECT edited_by || '|' || edited_why FROM onceward.dead_letters WHERE letter_id = $1", idOf(1)), "the retry does not hide the edit")
 }
 

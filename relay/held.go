@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/onceward/onceward/cdc"
 )
 
@@ -21,11 +23,15 @@ type step struct {
 	size int    // of the item in memory, in bytes
 
 	release *retry // of a control that has acted
+	letter  lane   // of a retry of one letter: what that letter waits behind
 }
 
-// lane returns the step's. A word about a letter alone has none: it acts at once.
+// lane returns the step's. An edit or a discard of one letter has none: it acts
+// at once, whatever is held.
 func (s *step) lane() lane {
 	switch it := s.it; {
+	case it.Kind == cdc.KindControl && it.Control.LetterID != uuid.Nil:
+		return s.letter
 	case it.Kind == cdc.KindControl:
 		return lane{namespace: it.Control.Namespace, aggregateType: it.Control.AggregateType}
 	case it.Kind == cdc.KindReplay && it.Replay.Topic != "":

@@ -50,6 +50,11 @@ func (c *casualty) parks() bool {
 	return c.holds && c.replay == nil && c.row.AggregateType != "" && len(c.row.AggregateID) > 0
 }
 
+// size is what it costs in memory, in bytes.
+func (c *casualty) size() int {
+	return 512 + len(c.row.Payload) + len(c.row.Headers) + len(c.row.AggregateID) + len(c.cause)
+}
+
 // insert is the letter as the table has it.
 func (c *casualty) insert(slot, state string) outboxdb.InsertLetterParams {
 	r := c.row
@@ -101,6 +106,9 @@ func newLetter(r *outboxdb.ReadReleaseRow) (*letter, error) {
 	l.bad = unfit(l.row)
 	return l, nil
 }
+
+// key is how an operator names it.
+func (l *letter) key() string { return l.row.Namespace + ":" + l.id.String() }
 
 // unfit says what a row that was bad in the log still lacks.
 func unfit(r *outbox.Row) error {

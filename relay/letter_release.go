@@ -2,10 +2,12 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 )
@@ -84,4 +86,34 @@ func (r *release) fail(ctx context.Context, failed *letter, class, cause string)
 	l.written = written
 	now.apply(l)
 	return nil
+}
+
+// skip discards a letter that was released, as an operator said in a word that
+// is state, and forgets the word. What stands behind it goes on.
+func (r *release) skip(ctx context.Context, given *letter) error {
+	l := r.letters
+	var written int64
+	err := l.write(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) error {
+		by, why := "an operator", "relay_state.skip"
+		who, err := q.WhoSkipped(ctx, &given.id)
+		switch {
+		case err == nil:
+			by, why = who.RequestedBy, who.Reason
+		case !errors.Is(err, pgx.ErrNoRows):
+			return err
+		}
+		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.slot, LetterID: given.id, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
+		switch {
+		case err != nil:
+			return err
+		case n == 0:
+			return fmt.Errorf("control %s has not released it, or it has ended", r.control)
+		}
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: 1, Skipped: &given.id})
+		return err
+	})
+	if err == nil {
+		l.written = written
+	}
+	return err
 }

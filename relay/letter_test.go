@@ -73,9 +73,3 @@ func TestWordsSkip(t *testing.T) {
 	require.True(t, words{skip: []uuid.UUID{uuid.New(), id}}.skips(id))
 	require.False(t, words{}.skips(id))
 }
-
-func TestTooManyParkedSaysWhatToDo(t *testing.T) {
-	err := &TooManyParkedError{Limit: 3, Key: "orders:x", Cause: "too large"}
-	require.EqualError(t, err, "event orders:x cannot be published (too large), and 3 aggregates are parked already, which is the limit (max_parked_aggregates): "+
-		"find what they have in common (`outboxctl dead list`) and mend it; then raise the limit, or skip this event, so that the retries and discards in the stream are reached")
-}

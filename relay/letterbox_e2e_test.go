@@ -165,6 +165,16 @@ func replayOf(n int) func(*casualty) {
 	}
 }
 
+// park admits the letters as the pump does, and writes them.
+func (b *letterbox) park(ctx context.Context, cs ...casualty) error {
+	for i := range cs {
+		if full := b.admit(&cs[i]); full != nil {
+			return full
+		}
+	}
+	return b.letters.park(ctx, cs...)
+}
+
 func (b *letterbox) parks(cs ...casualty) {
 	b.t.Helper()
 	require.NoError(b.t, b.park(b.t.Context(), cs...))

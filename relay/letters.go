@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
 )
 
 // CodeLettersSchema: the schema is of the release before, which knew no letters.
@@ -21,6 +22,7 @@ const CodeLettersSchema = "LETTERS_SCHEMA"
 // States of a letter, as the table has them.
 const (
 	letterOpen      = "open"
+	letterRetrying  = "retrying"
 	letterDiscarded = "discarded"
 )
 
@@ -56,9 +58,9 @@ type letters struct {
 	absent     bool // the schema of the release before
 
 	beyond    *endedLetters
-	oldest    map[aggregate]holder // the parked aggregates
-	unsettled []pglogrepl.LSN      // of controls whose letters are retrying, ascending
-	written   int64                // the counter of relay_state, see count
+	oldest    parkedSet
+	unsettled []pglogrepl.LSN // of controls whose letters are retrying, ascending
+	written   int64           // the counter of relay_state, see count
 }
 
 // holder is where the oldest letter stands that holds an aggregate.
@@ -78,7 +80,7 @@ type lettersConfig struct {
 	// checkpoint is where the session starts: every transaction with a commit end
 	// at or before it has ended and is not read again. Controls after it are.
 	checkpoint pglogrepl.LSN
-	maxParked  int // aggregates
+	maxParked  int // aggregates of one kind
 }
 
 // openLetters settles what the last session left, and loads the parked set. The
@@ -87,7 +89,7 @@ type lettersConfig struct {
 func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*letters, error) {
 	l := &letters{
 		conn: conn, queries: outboxdb.New(conn), slot: cfg.slot, epoch: cfg.epoch, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint,
-		oldest: make(map[aggregate]holder),
+		oldest: newParkedSet(),
 	}
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '10s'"); err != nil {
 		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
@@ -141,7 +143,7 @@ func (l *letters) loadParked(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l.oldest[aggregate{r.Namespace, r.AggregateType, r.AggregateID}] = holder{commit, r.Seq}
+		l.oldest.set(aggregate{r.Namespace, r.AggregateType, r.AggregateID}, holder{commit, r.Seq})
 	}
 	return nil
 }
@@ -157,39 +159,35 @@ func (l *letters) ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN)
 // parked reports whether an event must follow its aggregate into letters. One
 // that committed before the oldest letter is not held: it comes first anyway.
 func (l *letters) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
-	if len(l.oldest) == 0 {
+	if len(l.oldest.oldest) == 0 {
 		return false
 	}
-	h, ok := l.oldest[aggregateOf(row)]
+	h, ok := l.oldest.oldest[aggregateOf(row)]
 	return ok && h.before(commit, row.Seq)
 }
 
 // parkedCount is how many aggregates are parked.
-func (l *letters) parkedCount() int { return len(l.oldest) }
+func (l *letters) parkedCount() int { return len(l.oldest.oldest) }
 
-// TooManyParkedError: one more aggregate than may be parked at a time met an
-// event that cannot be published. Nothing was written.
-type TooManyParkedError struct {
-	Limit int
-	Key   string // of the event
-	Cause string // why it cannot be published
-}
-
-// Error implements error.
-func (e *TooManyParkedError) Error() string {
-	return fmt.Sprintf("event %s cannot be published (%s), and %d aggregates are parked already, which is the limit (max_parked_aggregates): "+
-		"find what they have in common (`outboxctl dead list`) and mend it; then raise the limit, or skip this event, so that the retries and discards in the stream are reached",
-		e.Key, e.Cause, e.Limit)
+// admit parks the aggregate of an event whose letter is about to be written, so
+// that the next event of it follows. Each kind of aggregate has its own limit:
+// what one producer does wrong holds up its own events only. After an error of
+// park nothing here counts any more.
+func (l *letters) admit(dead *casualty) *publisher.RouteError {
+	if !dead.parks() {
+		return nil
+	}
+	a := aggregateOf(dead.row)
+	if _, parked := l.oldest.oldest[a]; !parked && l.oldest.of(a) >= l.maxParked {
+		return overLimit(a, l.maxParked, dead)
+	}
+	l.oldest.hold(a, holder{dead.commit, dead.row.Seq})
+	return nil
 }
 
 // park writes letters, all or none, durably; the events have ended when it
-// returns. An event that has a letter already keeps that one. Where an
-// aggregate would be parked that is one too many, it returns a
-// [*TooManyParkedError].
+// returns. An event that has a letter already keeps that one.
 func (l *letters) park(ctx context.Context, dead ...casualty) error {
-	if over := l.tooMany(dead); over != nil {
-		return over
-	}
 	return l.bury(ctx, letterOpen, nil, dead)
 }
 
@@ -218,71 +216,43 @@ func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLet
 	return nil
 }
 
-func (l *letters) tooMany(dead []casualty) error {
-	fresh := make(map[aggregate]bool)
-	for i := range dead {
-		if !dead[i].parks() {
-			continue
-		}
-		a := aggregateOf(dead[i].row)
-		if _, parked := l.oldest[a]; !parked {
-			fresh[a] = true
-		}
-		if len(fresh) > 0 && len(l.oldest)+len(fresh) > l.maxParked {
-			return &TooManyParkedError{Limit: l.maxParked, Key: dead[i].row.Namespace + ":" + dead[i].id().String(), Cause: dead[i].cause}
-		}
-	}
-	return nil
-}
-
 // bury writes letters in a state.
 func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, dead []casualty) error {
 	var written int64
-	var fresh []*casualty
 	err := l.write(ctx, "write letters", func(q *outboxdb.Queries) (err error) {
+		fresh := 0
 		for chunk := range chunks(dead) {
 			added, err := l.insert(ctx, q, state, chunk)
 			if err != nil {
 				return err
 			}
-			fresh = append(fresh, added...)
+			fresh += added
 		}
-		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(len(fresh)), Skipped: skipped})
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(fresh), Skipped: skipped})
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	l.written = written
-	for _, c := range fresh {
-		if c.parks() && state == letterOpen {
-			l.hold(aggregateOf(c.row), holder{c.commit, c.row.Seq})
-		}
-	}
 	return nil
 }
 
-func (l *letters) hold(a aggregate, h holder) {
-	if known, ok := l.oldest[a]; !ok || h.before(known.commit, known.seq) {
-		l.oldest[a] = h
-	}
-}
-
-// insert returns those that had no letter.
-func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string, dead []casualty) (added []*casualty, failed error) {
+// insert returns how many had no letter.
+func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string, dead []casualty) (added int, failed error) {
 	rows := make([]outboxdb.InsertLetterParams, len(dead))
 	for i := range dead {
 		rows[i] = dead[i].insert(l.slot, state)
 		if state == letterDiscarded {
 			if err := decide(ctx, q, &rows[i]); err != nil {
-				return nil, err
+				return 0, err
 			}
 		}
 	}
-	q.InsertLetter(ctx, rows).QueryRow(func(i int, _ uuid.UUID, err error) {
+	q.InsertLetter(ctx, rows).QueryRow(func(_ int, _ uuid.UUID, err error) {
 		switch {
 		case err == nil:
-			added = append(added, &dead[i])
+			added++
 		case !errors.Is(err, pgx.ErrNoRows) && failed == nil:
 			failed = err
 		}
@@ -296,8 +266,7 @@ func chunks(dead []casualty) func(yield func([]casualty) bool) {
 		for len(dead) > 0 {
 			n, size := 0, 0
 			for n < len(dead) && (n == 0 || size < letterBatch) {
-				r := dead[n].row
-				size += 512 + len(r.Payload) + len(r.Headers) + len(r.AggregateID) + len(dead[n].cause)
+				size += dead[n].size()
 				n++
 			}
 			if !yield(dead[:n]) {

@@ -160,16 +160,19 @@ func tooManyParked(b *letterbox) {
 	b.maxParked = 2
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
 	before := b.everything()
-	err := b.park(t.Context(), deadEvent(3, "A"), deadEvent(4, "C"))
-	var over *TooManyParkedError
-	require.ErrorAs(t, err, &over)
-	require.Equal(t, 2, over.Limit)
-	require.Equal(t, "orders:"+idOf(4).String(), over.Key)
-	require.Equal(t, before, b.everything(), "all or none")
+	full := "2 aggregates of orders/order are parked already"
+	err := b.park(t.Context(), deadEvent(4, "C"))
+	require.ErrorContains(t, err, full)
+	require.ErrorContains(t, err, "orders:"+idOf(4).String())
+	require.Equal(t, before, b.everything())
 	b.parks(deadEvent(3, "A"), deadEvent(4, "C", holdsNothing), deadEvent(5, "C", replayOf(60)))
 	_, _ = b.say(6, cdc.ActionDiscard, "A")
 	b.parks(deadEvent(7, "C"))
-	require.ErrorAs(t, b.park(t.Context(), deadEvent(8, "D"), deadEvent(9, "E")), &over)
+	require.ErrorContains(t, b.park(t.Context(), deadEvent(8, "D")), full)
+	b.parks(deadEvent(9, "E", func(c *casualty) { c.row.AggregateType = "user" }))
+	b.reopen(0)
+	b.maxParked = 2
+	require.ErrorContains(t, b.park(t.Context(), deadEvent(10, "D")), full, "the next session knows it")
 }
 
 // Windows move along, a transaction that is larger than one is looked up, and
@@ -235,10 +238,11 @@ func fencedLetters(b *letterbox) {
 	b.reopen(0)
 	before := b.everything()
 	for what, write := range map[string]func() error{
-		"park":   func() error { return zombie.park(t.Context(), deadEvent(7, "C")) },
-		"skip":   func() error { return zombie.skip(t.Context(), deadEvent(7, "C")) },
-		"settle": func() error { return zombie.settle(t.Context(), lsnOf(100)) },
-		"fail":   func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
+		"park":    func() error { return zombie.park(t.Context(), deadEvent(7, "C")) },
+		"skip":    func() error { return zombie.skip(t.Context(), deadEvent(7, "C")) },
+		"settle":  func() error { return zombie.settle(t.Context(), lsnOf(100)) },
+		"fail":    func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
+		"give up": func() error { return r.skip(t.Context(), released[0]) },
 		"retry": func() error {
 			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8))
 			return err

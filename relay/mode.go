@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/onceward/onceward/publisher"
@@ -64,7 +65,7 @@ func (m *idempotent) flush(ctx context.Context) error             { return m.sin
 
 func (m *idempotent) released(ctx context.Context, s *step) error {
 	if err := m.sink.Flush(ctx); err != nil {
-		return err
+		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
 	}
 	return m.end(s.tag)
 }

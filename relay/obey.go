@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
@@ -15,6 +16,8 @@ import (
 type pages interface {
 	next(ctx context.Context) ([]*letter, error)
 	fail(ctx context.Context, failed *letter, class, cause string) error
+	// skip gives one of them up, because an operator said so.
+	skip(ctx context.Context, l *letter) error
 }
 
 // ownMorgue is [letters] as a morgue.
@@ -69,6 +72,16 @@ func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	return m.letters.settle(ctx, checkpoint)
 }
 
+// findLane looks up what a retry of one letter waits behind: whatever later
+// event of the letter's aggregate comes, comes after it.
+func (p *pipeline) findLane(ctx context.Context, s *step) (err error) {
+	if err = p.bury(ctx); err != nil { // the letter may be among them
+		return err
+	}
+	s.letter, err = p.morgue.laneOf(ctx, s.it.Control.LetterID)
+	return err
+}
+
 // retry is what a control has released, while it is published.
 type retry struct {
 	pages pages
@@ -89,7 +102,7 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 		l := r.page[0]
 		at := s.at
 		at.letter = l.index
-		if !p.began.ended(at, s.lane()) {
+		if !p.out(s, at) {
 			if err := p.letter(ctx, s, l); err != nil {
 				return err
 			}
@@ -105,9 +118,21 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 	return nil
 }
 
-// letter publishes one letter, or opens it again.
+// out reports whether a letter was out when the session began. Retries of one
+// letter once had a lane of their own, as a checkpoint of an older relay may say.
+func (p *pipeline) out(s *step, at place) bool {
+	return p.began.ended(at, s.lane()) && (s.it.Control.LetterID == uuid.Nil || p.began.ended(at, lane{}))
+}
+
+// letter publishes one letter, or opens it again, or gives it up.
 func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
+	if p.word().skips(l.id) {
+		return p.skipLetter(ctx, s, l)
+	}
 	err := l.bad
+	if why, ok := p.refused[l.id]; ok { // the broker did, in the session before
+		err = errors.New(why)
+	}
 	if err == nil {
 		it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
 		released := step{it: &it, at: place{commit: l.commit}, tag: noTag}
@@ -127,6 +152,8 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 	if err := s.release.pages.fail(ctx, l, classRecord, err.Error()); err != nil {
 		return err
 	}
+	delete(p.refused, l.id) // the letter says it now; the next retry asks the broker again
+	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.key(), "control", s.it.Control.ID, "error", err)
 	p.metrics.parkedNow(p.morgue.parkedCount())
 	if l.holds { // the others that hold are behind it again
 		rest := make([]*letter, 0, len(s.release.page))
@@ -137,5 +164,15 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 		}
 		s.release.page = rest
 	}
+	return nil
+}
+
+// skipLetter gives up a letter whose retry is under way, or held.
+func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letter) error {
+	if err := s.release.pages.skip(ctx, l); err != nil {
+		return err
+	}
+	delete(p.refused, l.id)
+	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.key(), "control", s.it.Control.ID)
 	return nil
 }

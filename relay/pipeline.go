@@ -38,7 +38,7 @@ type pipeline struct {
 	morgue  morgue
 	rows    rows
 	routing *routing
-	refused map[uuid.UUID]string    // events that a broker has refused, and why
+	refused map[uuid.UUID]string    // what a broker has refused, and why; forgotten once a letter says so
 	durable func() pglogrepl.LSN    // the last checkpoint
 	tell    func(State, error)      // what the health pages show
 	holding func(map[string]string) // likewise: why, by route
@@ -49,8 +49,9 @@ type pipeline struct {
 	next  place   // everything before it was dealt with
 	lanes *lanes
 
-	following []casualty // letters to be written
-	followed  []uint64   // their tags
+	following  []casualty // letters to be written
+	followed   []unwritten
+	followSize int // of them in memory, in bytes
 
 	steps    []step // of the batch in hand
 	commit   uint64 // start of the commit whose text is position
@@ -190,6 +191,11 @@ func (p *pipeline) hadEnded(s *step) bool {
 
 // deal publishes a step, or lets it wait with its lane.
 func (p *pipeline) deal(ctx context.Context, s *step) error {
+	if c := s.it.Control; c != nil && c.LetterID != uuid.Nil && c.Action == cdc.ActionRetry {
+		if err := p.findLane(ctx, s); err != nil {
+			return err
+		}
+	}
 	if s.it.Kind != cdc.KindControl {
 		dead, err := p.morgue.ended(ctx, s.id(), s.at.commit)
 		if err != nil {
@@ -230,7 +236,7 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 	case s.it.Bad != nil:
 		return p.poison(ctx, s, classBadRow, s.it.Bad)
 	}
-	if why, ok := p.refused[s.it.Row.ID]; ok {
+	if why, ok := p.refused[s.id()]; ok {
 		return p.poison(ctx, s, classRecord, errors.New(why))
 	}
 	ev := p.event(s)

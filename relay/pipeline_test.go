@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"math"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -102,6 +103,10 @@ type fakeMorgue struct {
 	skipped []uuid.UUID
 	limit   int // of parked aggregates; 0: none
 	acted   func(*cdc.Control) pages
+
+	admitted []casualty         // and not written yet
+	parks    int                // calls of park
+	lanes    map[uuid.UUID]lane // of letters that only a control knows
 }
 
 func (m *fakeMorgue) ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (bool, error) {
@@ -114,12 +119,13 @@ func (m *fakeMorgue) ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (bo
 func (m *fakeMorgue) parked(row *outbox.Row, _ pglogrepl.LSN) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	holds := func(dead casualty) bool { return dead.parks() && aggregateOf(dead.row) == aggregateOf(row) }
 	for _, dead := range m.letters {
-		if dead.parks() && aggregateOf(dead.row) == aggregateOf(row) {
+		if holds(dead) {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(m.admitted, holds)
 }
 
 func (m *fakeMorgue) parkedCount() int {
@@ -132,13 +138,25 @@ func (m *fakeMorgue) parkedCount() int {
 	return len(seen)
 }
 
+func (m *fakeMorgue) admit(dead *casualty) *publisher.RouteError {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !dead.parks() {
+		return nil
+	}
+	if m.limit > 0 && m.parkedCount() >= m.limit {
+		return overLimit(aggregateOf(dead.row), m.limit, dead)
+	}
+	m.admitted = append(m.admitted, *dead)
+	return nil
+}
+
 func (m *fakeMorgue) park(_ context.Context, dead ...casualty) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.parks++
+	m.admitted = nil
 	for _, d := range dead {
-		if m.limit > 0 && d.class != classFollows && m.parkedCount() >= m.limit {
-			return &TooManyParkedError{Limit: m.limit}
-		}
 		m.letters[d.id()] = d
 		m.order = append(m.order, d.id())
 	}
@@ -159,6 +177,8 @@ func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl
 	}
 	return m.acted(c), nil
 }
+
+func (m *fakeMorgue) laneOf(_ context.Context, id uuid.UUID) (lane, error) { return m.lanes[id], nil }
 
 func (m *fakeMorgue) settle(context.Context, pglogrepl.LSN) error { return nil }
 

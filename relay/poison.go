@@ -2,7 +2,6 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
 )
 
 // morgue keeps what cannot be published. [letters] is the one, over the pump's
@@ -19,73 +19,93 @@ type morgue interface {
 	ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
 	parked(row *outbox.Row, commit pglogrepl.LSN) bool
 	parkedCount() int
+	// admit parks an event's aggregate, if that is what its letter does; the
+	// letter itself is written later, by park. It refuses one aggregate too many.
+	admit(dead *casualty) *publisher.RouteError
 	park(ctx context.Context, dead ...casualty) error
 	skip(ctx context.Context, dead casualty) error
+	// laneOf returns what a retry of one letter waits behind; zero without such
+	// a letter.
+	laneOf(ctx context.Context, id uuid.UUID) (lane, error)
 	// act returns nil when nothing is to be published.
 	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
 	settle(ctx context.Context, checkpoint pglogrepl.LSN) error
 }
 
-// followers is how many events of parked aggregates go to the database at once.
+// followers is how many letters go to the database at once.
 const followers = 256
 
-// follow puts an event behind the letters of its aggregate. It is written with
-// others, at the latest before anything else is settled.
+// unwritten is an event that has ended but for its letter.
+type unwritten struct {
+	tag uint64
+	key string // of a poison event; empty: it follows its aggregate
+}
+
+// follow puts an event behind the letters of its aggregate.
 func (p *pipeline) follow(ctx context.Context, s *step) error {
-	p.following = append(p.following, casualty{
+	return p.write(ctx, casualty{
 		row: s.it.Row, commit: s.at.commit, class: classFollows, cause: "an older letter holds its aggregate", holds: true,
-	})
-	p.followed = append(p.followed, s.tag)
-	if len(p.following) < followers {
+	}, unwritten{tag: s.tag})
+}
+
+// write has a letter written, together with others, at the latest before
+// anything else is settled.
+func (p *pipeline) write(ctx context.Context, dead casualty, u unwritten) error {
+	p.following = append(p.following, dead)
+	p.followed = append(p.followed, u)
+	p.followSize += dead.size()
+	if len(p.following) < followers && p.followSize < letterBatch {
 		return nil
 	}
 	return p.bury(ctx)
 }
 
-// bury writes the letters of the events that follow their aggregates.
+// bury writes the letters that are not written yet, in one transaction of the
+// database.
 func (p *pipeline) bury(ctx context.Context) error {
 	if len(p.following) == 0 {
 		return nil
 	}
+	crash(crashBeforeLetter)
 	if err := p.morgue.park(ctx, p.following...); err != nil {
 		return err
 	}
-	for _, tag := range p.followed {
-		if err := p.end(tag); err != nil {
+	crash(crashAfterLetter)
+	for i, u := range p.followed {
+		dead := &p.following[i]
+		if u.key != "" {
+			p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", u.key, "position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
+		}
+		delete(p.refused, dead.id()) // the letter says it now
+		if err := p.end(u.tag); err != nil {
 			return err
 		}
 	}
 	p.metrics.parked(len(p.following), p.morgue.parkedCount())
 	clear(p.following)
-	p.following, p.followed = p.following[:0], p.followed[:0]
+	clear(p.followed)
+	p.following, p.followed, p.followSize = p.following[:0], p.followed[:0], 0
 	return nil
 }
 
 // poison deals with an event that can never become a record, as the policy of
-// its route says. A replay gets its letter and holds nothing.
+// its route says. A replay gets its letter and holds nothing. Where its kind has
+// parked as many aggregates as it may, the event waits, and its lane with it.
 func (p *pipeline) poison(ctx context.Context, s *step, class string, cause error) error {
-	if err := p.bury(ctx); err != nil {
-		return err
-	}
 	policy := p.routing.policy(s.it.Row)
 	if s.it.Replay == nil && policy == PoisonHalt {
+		if err := p.bury(ctx); err != nil {
+			return err
+		}
 		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt: mend the cause and start the relay again, or `outboxctl skip` it", explain(s, cause)))
 	}
-	crash(crashBeforeLetter)
-	err := p.morgue.park(ctx, casualty{
+	dead := casualty{
 		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
-	})
-	var many *TooManyParkedError
-	if errors.As(err, &many) {
-		return p.halt(ctx, s, many)
 	}
-	if err != nil {
-		return err
+	if full := p.morgue.admit(&dead); full != nil {
+		return full
 	}
-	crash(crashAfterLetter)
-	p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", keyOf(s.it), "position", s.at.commit.String(), "policy", policy, "error", cause)
-	p.metrics.parked(1, p.morgue.parkedCount())
-	return p.end(s.tag)
+	return p.write(ctx, dead, unwritten{tag: s.tag, key: keyOf(s.it)})
 }
 
 // skip ends an event because an operator said so.
@@ -93,9 +113,11 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
 	if err := p.bury(ctx); err != nil {
 		return err
 	}
-	if err := p.morgue.skip(ctx, casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}); err != nil {
+	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}
+	if err := p.morgue.skip(ctx, dead); err != nil {
 		return err
 	}
+	delete(p.refused, dead.id())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
 	p.metrics.skipped(skippedByWord, 1)
 	return p.end(s.tag)

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -104,7 +103,6 @@ func TestAReplayIsPublishedAsOne(t *testing.T) {
 func TestHaltWaitsForTheWordSkip(t *testing.T) {
 	for name, halt := range map[string]func(*pipeline){
 		"policy halt":              func(p *pipeline) { withPolicy(p, PoisonHalt) },
-		"too many aggregates":      func(p *pipeline) { p.morgue.(*fakeMorgue).limit = 1 },
 		"halted by another's word": func(p *pipeline) { withPolicy(p, PoisonHalt) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,10 +112,6 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				p := testPipeline(sink)
 				halt(p)
 				morgue := p.morgue.(*fakeMorgue)
-				if morgue.limit > 0 {
-					other := of("other")
-					morgue.letters[other.Row.ID] = casualty{row: &outbox.Row{ID: other.Row.ID, Namespace: "x", AggregateType: "x", AggregateID: []byte("x")}, holds: true}
-				}
 				var state atomic.Value
 				p.tell = func(s State, err error) { state.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
@@ -177,8 +171,9 @@ func TestAPausedRouteIsHeld(t *testing.T) {
 
 // fakeRelease gives letters one page each.
 type fakeRelease struct {
-	left   []*letter
-	failed []uuid.UUID
+	left            []*letter
+	failed, skipped []uuid.UUID
+	why             []string
 }
 
 func (r *fakeRelease) next(context.Context) ([]*letter, error) {
@@ -190,8 +185,14 @@ func (r *fakeRelease) next(context.Context) ([]*letter, error) {
 	return page, nil
 }
 
-func (r *fakeRelease) fail(_ context.Context, l *letter, _, _ string) error {
+func (r *fakeRelease) fail(_ context.Context, l *letter, _, cause string) error {
+	r.why = append(r.why, cause)
 	r.failed = append(r.failed, l.id)
+	return nil
+}
+
+func (r *fakeRelease) skip(_ context.Context, l *letter) error {
+	r.skipped = append(r.skipped, l.id)
 	return nil
 }
 
@@ -291,6 +292,7 @@ func TestARefusedEventIsPoisonInTheNextSession(t *testing.T) {
 	p := testPipeline(sink)
 	p.refused = last.refused
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
+	require.NoError(t, p.turn(t.Context(), true))
 	require.Empty(t, sink.tags())
 	require.Contains(t, p.morgue.(*fakeMorgue).letters[it.Row.ID].cause, "too large for the broker")
 }
@@ -369,7 +371,7 @@ func TestCountersReconcile(t *testing.T) {
 		}
 		batch = append(batch, it)
 	}
-	batch = append(batch, cdc.Item{Kind: cdc.KindControl, Commit: 1 << 40, Control: &cdc.Control{Action: cdc.ActionDiscard}})
+	batch = append(batch, cdc.Item{Kind: cdc.KindControl, Commit: 1 << 40, Control: &cdc.Control{ID: uuid.New(), Action: cdc.ActionDiscard}})
 	g.missing["c"] = true
 	sum := func() int {
 		total := valueOf(p.metrics.publishedTotal) + valueOf(p.metrics.parkedTotal) + valueOf(p.metrics.rewoundTotal)

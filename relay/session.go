@@ -52,22 +52,27 @@ type owned struct {
 	ended    horizon
 
 	narrow  []string             // topics that refused a batch
-	refused map[uuid.UUID]string // events that a broker refuses, and why
+	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
 
-// learn takes from an error what the next session is to know.
-func (o *owned) learn(err error) {
+// learn takes from an error what the next session is to know, and reports
+// whether it is news.
+func (o *owned) learn(err error) (news bool) {
 	var narrow *publisher.NarrowError
 	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
-		o.narrow = append(o.narrow, narrow.Topic)
+		o.narrow, news = append(o.narrow, narrow.Topic), true
 	}
 	var refused *publisher.RefusedError
 	if errors.As(err, &refused) {
 		if o.refused == nil {
 			o.refused = make(map[uuid.UUID]string)
 		}
+		if _, known := o.refused[refused.ID]; !known {
+			news = true
+		}
 		o.refused[refused.ID] = refused.Error()
 	}
+	return news
 }
 
 // prepare checks the server and makes the slot when it may. The first start

@@ -39,6 +39,8 @@ type ground struct {
 	missing map[string]bool    // aggregate types without a topic
 	poison  map[uuid.UUID]bool // events that can be no record
 	dead    []*graveyard       // letters, in the order of their writing
+
+	admitted []casualty // letters that the session has not written yet
 }
 
 // graveyard is one letter.
@@ -128,7 +130,14 @@ func (m graves) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(m.g.admitted, func(d casualty) bool { return aggregateOf(d.row) == aggregateOf(row) })
+}
+
+func (m graves) admit(dead *casualty) *publisher.RouteError {
+	if dead.parks() {
+		m.g.admitted = append(m.g.admitted, *dead)
+	}
+	return nil
 }
 
 func (m graves) parkedCount() int { return 0 }
@@ -136,6 +145,7 @@ func (m graves) parkedCount() int { return 0 }
 func (m graves) park(_ context.Context, dead ...casualty) error {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()
+	m.g.admitted = nil
 	for _, c := range dead {
 		if m.find(c.id()) == nil {
 			m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterOpen})
@@ -148,6 +158,8 @@ func (m graves) skip(_ context.Context, c casualty) error {
 	m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterDiscarded})
 	return nil
 }
+
+func (m graves) laneOf(context.Context, uuid.UUID) (lane, error) { return lane{}, nil }
 
 func (m graves) settle(context.Context, pglogrepl.LSN) error { return nil }
 
@@ -196,6 +208,10 @@ func (p *gravePages) next(context.Context) ([]*letter, error) {
 	return page, nil
 }
 
+func (p *gravePages) skip(context.Context, *letter) error {
+	return errors.New("no letter is given up here")
+}
+
 func (p *gravePages) fail(context.Context, *letter, string, string) error {
 	return errors.New("no letter fails here")
 }
@@ -210,6 +226,7 @@ func (g *ground) mayCrash(where string) error {
 // session is a new one, from the checkpoint.
 func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSource) {
 	g.epoch++
+	g.admitted = nil
 	c := checkpoint{horizon: horizon{order: 100}}
 	if g.saved.Meta != "" {
 		var err error

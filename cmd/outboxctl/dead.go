@@ -54,9 +54,10 @@ func deadRetryCommand() *cli.Command {
 	return &cli.Command{
 		Name: "retry", Usage: "publish letters, together with what waits behind them", ArgsUsage: "[KEY…]",
 		Description: "KEYs and filters pick aggregates: all waiting letters of each go out, in their order, and then the\n" +
-			"aggregate's events are published as before. What is still wrong becomes a letter again.",
+			"aggregate's events are published as before. What is still wrong becomes a letter again. A letter that holds\n" +
+			"no aggregate (policy park, a replay's) goes out alone; no letter goes out before an older one that does.",
 		Flags: writeFlags(migrations.Outbox, append([]cli.Flag{
-			&cli.BoolFlag{Name: "only", Usage: "exactly these letters, even where others of the aggregate come before them"}, classFlag(), waitFlag(10 * time.Second), allFlag(),
+			&cli.BoolFlag{Name: "only", Hidden: true}, classFlag(), waitFlag(10 * time.Second), allFlag(),
 		}, selectionFlags("parked")...)...),
 		Action: bySide(deadRetry, nil),
 	}

@@ -37,6 +37,10 @@ type word struct {
 }
 
 func deadRetry(c *cli.Context) error {
+	if c.Bool("only") {
+		return usage("dead retry: there is no --only any more: a letter out of its aggregate's order would reach consumers before older events. " +
+			"Without it, KEY publishes all that waits of its aggregate, oldest first; `outboxctl dead discard` gives up those before it that are not wanted")
+	}
 	s, reason, err := readWord(c)
 	if err != nil {
 		return err
@@ -50,7 +54,7 @@ func deadRetry(c *cli.Context) error {
 	if err != nil || len(letters) == 0 {
 		return err
 	}
-	words, aggregates, err := retryWords(c.Context, outboxdb.New(db), letters, c.Bool("only"))
+	words, aggregates, err := retryWords(c.Context, outboxdb.New(db), letters)
 	if err != nil {
 		return fmt.Errorf("dead retry: %w", explain(err, migrations.Outbox))
 	}
@@ -62,14 +66,14 @@ func deadRetry(c *cli.Context) error {
 }
 
 // retryWords makes one word for each aggregate, because its letters go out in
-// their order or not at all; and one for each letter where only these are meant
-// or where there is no order: a replay is outside of it.
-func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport, only bool) (words []*word, aggregates int, err error) {
+// their order or not at all; and one for each letter that is outside of that
+// order: of a replay, or of an event whose route goes on without it.
+func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport) (words []*word, aggregates int, err error) {
 	singles := make(map[uuid.UUID]*word)
 	whole := make(map[aggregateRef]*word)
 	var all outboxdb.LettersOfAggregatesParams
 	for _, l := range letters {
-		if only || l.ReplayOf != "" {
+		if l.ReplayOf != "" || !l.Holds {
 			words = addSingle(words, singles, actionRetry, l)
 			continue
 		}

@@ -19,7 +19,8 @@ func skipCommand() *cli.Command {
 		Description: "A route with `poison: halt` stops the relay at an event that can never be published; its log and /readyz\n" +
 			"name the key. A halted relay does not read the stream, so that orders about dead letters do not reach it.\n" +
 			"Skipped, the event becomes a discarded dead letter with your reason: `outboxctl replay --dead` can bring it\n" +
-			"back. A relay that is not halted leaves the event out as well, when it comes to it.",
+			"back. A relay that is not halted leaves the event out as well, when it comes to it; so does one that waits\n" +
+			"for the event's route, or for the route of a dead letter that was told to retry.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
 		Action: skip,
 	}
@@ -57,7 +58,7 @@ func skip(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := skippable(c, db, key.UUID(), key.Namespace()); err != nil {
+	if err := skippable(c, db, state.Slot, key.UUID(), key.Namespace()); err != nil {
 		return err
 	}
 	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
@@ -80,9 +81,23 @@ func skip(c *cli.Context) error {
 	return answer(c, report, report.print)
 }
 
-// skippable refuses a key that the relay cannot be halted at.
-func skippable(c *cli.Context, db *database, id uuid.UUID, namespace string) error {
-	rows, err := outboxdb.New(db).KeysForReplay(c.Context, []uuid.UUID{id})
+// skippable refuses a key that the relay cannot be held up by.
+func skippable(c *cli.Context, db *database, slot string, id uuid.UUID, namespace string) error {
+	q := outboxdb.New(db)
+	letters, err := q.LettersNow(c.Context, []uuid.UUID{id})
+	if err != nil {
+		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+	}
+	for _, l := range letters {
+		switch {
+		case l.Slot != slot:
+		case l.State == letterRetrying:
+			return nil // its retry is held, or under way
+		case l.State == letterOpen:
+			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", keyText(namespace, id))
+		}
+	}
+	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{id})
 	if err != nil {
 		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
 	}
@@ -94,8 +109,6 @@ func skippable(c *cli.Context, db *database, id uuid.UUID, namespace string) err
 		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, keyText(v.Namespace, id))
 	case v.State == statePublished:
 		return fmt.Errorf("%s was published; no relay halts at it", keyText(namespace, id))
-	case v.State == stateDead:
-		return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", keyText(namespace, id))
 	}
 	return nil
 }

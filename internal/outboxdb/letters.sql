@@ -155,6 +155,16 @@ WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND s
 UPDATE onceward.dead_letters SET state = 'open', retry_position = NULL, retry_index = NULL
 WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry_index > @failed_index::bigint AND holds;
 
+-- name: SkipReleased :execrows
+-- SkipReleased gives up a letter whose retry is under way.
+UPDATE onceward.dead_letters
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = @decided_by, decided_why = @decided_why, last_at = clock_timestamp()
+WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND state = 'retrying';
+
+-- name: LetterLane :one
+-- LetterLane reads what a retry of one letter has to wait behind. No row: there is no such letter.
+SELECT namespace, aggregate_type, COALESCE(topic, '')::text AS topic FROM onceward.dead_letters WHERE slot = @slot AND letter_id = @letter_id;
+
 -- name: DiscardAggregate :execrows
 -- DiscardAggregate ends all letters of an aggregate that committed before the control, without publishing them.
 UPDATE onceward.dead_letters

@@ -248,6 +248,29 @@ func (q *Queries) HasLetter(ctx context.Context, arg HasLetterParams) (bool, err
 	return found, err
 }
 
+const letterLane = `-- name: LetterLane :one
+SELECT namespace, aggregate_type, COALESCE(topic, '')::text AS topic FROM onceward.dead_letters WHERE slot = $1 AND letter_id = $2
+`
+
+type LetterLaneParams struct {
+	Slot     string
+	LetterID uuid.UUID
+}
+
+type LetterLaneRow struct {
+	Namespace     string
+	AggregateType string
+	Topic         string
+}
+
+// LetterLane reads what a retry of one letter has to wait behind. No row: there is no such letter.
+func (q *Queries) LetterLane(ctx context.Context, arg LetterLaneParams) (LetterLaneRow, error) {
+	row := q.db.QueryRow(ctx, letterLane, arg.Slot, arg.LetterID)
+	var i LetterLaneRow
+	err := row.Scan(&i.Namespace, &i.AggregateType, &i.Topic)
+	return i, err
+}
+
 const lettersFrom = `-- name: LettersFrom :many
 SELECT d.letter_id, d.position::text AS position FROM onceward.dead_letters d
 WHERE d.slot = $1 AND d.position >= $2
@@ -753,6 +776,35 @@ type SettleLettersParams struct {
 // SettleLetters ends the retries whose control the checkpoint has passed.
 func (q *Queries) SettleLetters(ctx context.Context, arg SettleLettersParams) (int64, error) {
 	result, err := q.db.Exec(ctx, settleLetters, arg.Slot, arg.Checkpoint)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const skipReleased = `-- name: SkipReleased :execrows
+UPDATE onceward.dead_letters
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = $1, decided_why = $2, last_at = clock_timestamp()
+WHERE slot = $3 AND letter_id = $4 AND control_id = $5 AND state = 'retrying'
+`
+
+type SkipReleasedParams struct {
+	DecidedBy  *string
+	DecidedWhy *string
+	Slot       string
+	LetterID   uuid.UUID
+	ControlID  *uuid.UUID
+}
+
+// SkipReleased gives up a letter whose retry is under way.
+func (q *Queries) SkipReleased(ctx context.Context, arg SkipReleasedParams) (int64, error) {
+	result, err := q.db.Exec(ctx, skipReleased,
+		arg.DecidedBy,
+		arg.DecidedWhy,
+		arg.Slot,
+		arg.LetterID,
+		arg.ControlID,
+	)
 	if err != nil {
 		return 0, err
 	}

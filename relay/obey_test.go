@@ -1,0 +1,199 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/publisher"
+)
+
+// A letter that the broker refuses, which is known only when the session has
+// ended with it: the next session opens it again, and the one after that, with
+// another retry, asks the broker again.
+func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
+	x, other := letterOf(0, true), of("b")
+	var last owned
+	var log strings.Builder
+	session := func(control cdc.Item) (*fakeSink, *fakeRelease) {
+		sink := newFakeSink()
+		p := testPipeline(sink)
+		p.log = slog.New(slog.NewTextHandler(&log, nil))
+		p.mode = &idempotent{books: p.books, sink: flushed{}}
+		p.refused = last.refused
+		released := &fakeRelease{left: []*letter{x}}
+		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+		other.Commit = 300
+		require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
+		return sink, released
+	}
+	first, _ := retryOf()
+	sink, released := session(first)
+	require.Len(t, sink.got, 2)
+	require.Empty(t, released.failed)
+	require.True(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("MESSAGE_TOO_LARGE")}), "this is news: no reason to wait")
+	require.False(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("MESSAGE_TOO_LARGE")}))
+
+	sink, released = session(first)
+	require.Equal(t, []uuid.UUID{x.id}, released.failed)
+	require.Equal(t, []string{"MESSAGE_TOO_LARGE"}, released.why)
+	require.Len(t, sink.got, 1, "the other event goes on")
+	require.Empty(t, last.refused, "the letter says it now")
+	require.Contains(t, log.String(), x.key())
+	require.Contains(t, log.String(), first.Control.ID.String())
+
+	again, _ := retryOf()
+	sink, released = session(again)
+	require.Len(t, sink.got, 2, "the next retry asks the broker")
+	require.Empty(t, released.failed)
+}
+
+// A letter is written of a refused event once, and then nothing remembers it:
+// after its retry, a replay of it and the event itself are as any other.
+func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
+	x := of("a")
+	refused := map[uuid.UUID]string{x.Row.ID: "MESSAGE_TOO_LARGE"}
+	replay := cdc.Item{Kind: cdc.KindReplay, Commit: 200, Row: x.Row, Replay: &cdc.Replay{ID: uuid.New(), Topic: "other", Mode: cdc.ModeRedeliver}}
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	p.refused = refused
+	require.NoError(t, p.take(t.Context(), []cdc.Item{replay}))
+	require.Len(t, sink.got, 1, "a replay of the event, while the event itself has no letter yet")
+	require.NoError(t, p.take(t.Context(), []cdc.Item{x}))
+	require.NoError(t, p.turn(t.Context(), true))
+	require.Len(t, p.morgue.(*fakeMorgue).letters, 1)
+	require.Empty(t, refused)
+
+	refused[replay.Replay.ID] = "MESSAGE_TOO_LARGE, of the replay itself"
+	p = testPipeline(newFakeSink())
+	p.refused = refused
+	require.NoError(t, p.take(t.Context(), []cdc.Item{replay}))
+	require.NoError(t, p.turn(t.Context(), true))
+	require.Contains(t, p.morgue.(*fakeMorgue).letters, replay.Replay.ID)
+	require.Empty(t, refused)
+}
+
+// acknowledging is a sink that counts what was waited for.
+type acknowledging struct {
+	flushes int
+	err     error
+}
+
+func (f *acknowledging) Flush(context.Context) error {
+	f.flushes++
+	return f.err
+}
+
+// The letters of a retry have no tags: their control ends when Kafka has
+// acknowledged them, no earlier, or a crash behind the checkpoint loses them.
+func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	kafka := &acknowledging{err: errors.New("the leader is away")}
+	p.mode = &idempotent{books: p.books, sink: kafka}
+	control, released := retryOf(letterOf(0, true))
+	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	err := p.take(t.Context(), []cdc.Item{control, commitAt(300)})
+	require.ErrorContains(t, err, "the leader is away")
+	require.ErrorContains(t, err, control.Control.ID.String())
+	require.Equal(t, 1, kafka.flushes)
+	require.Len(t, sink.got, 1, "handed over")
+	require.NoError(t, p.read([]cdc.Item{commitAt(300)}))
+	require.EqualValues(t, 100, position(t, p), "and not ended")
+}
+
+// The word skip reaches a letter whose retry is held.
+func TestSkipReachesALetterOfAHeldRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		sink.refuse = func(publisher.Event) error {
+			return &publisher.RouteError{Route: "t", Topic: "t", Reason: "does not exist"}
+		}
+		p := testPipeline(sink)
+		p.mode = &idempotent{books: p.books, sink: flushed{}}
+		control, released := retryOf(letterOf(0, true))
+		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+		x := released.left[0].id
+		pumping(t, p, [][]cdc.Item{{control, commitAt(300)}}, func() {
+			pass(time.Minute)
+			require.Empty(t, released.skipped)
+			p.hear(words{skip: []uuid.UUID{x}})
+			pass(2 * holdMax)
+			require.Equal(t, []uuid.UUID{x}, released.skipped)
+			require.EqualValues(t, 308, position(t, p))
+		})
+	})
+}
+
+// aboutOne is a word about one letter.
+func aboutOne(action string, l *letter, commit uint64) cdc.Item {
+	return cdc.Item{Kind: cdc.KindControl, Commit: lsn(commit), Control: &cdc.Control{ID: uuid.New(), Action: action, LetterID: l.id}}
+}
+
+// A retry of one letter, as older tools wrote it, waits with the lane of the
+// letter's aggregate: no later event of it passes. What is said of another
+// letter meanwhile acts at once.
+func TestSingleWordKeepsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x, unrelated := letterOf(0, true), letterOf(0, true)
+		sink := newFakeSink()
+		paused := true
+		sink.refuse = func(ev publisher.Event) error {
+			if paused && ev.Row.AggregateType == "order" {
+				return &publisher.RouteError{Route: "t", Topic: "t", Reason: "is paused"}
+			}
+			return nil
+		}
+		p := testPipeline(sink)
+		p.mode = &idempotent{books: p.books, sink: flushed{}}
+		m := p.morgue.(*fakeMorgue)
+		m.lanes = map[uuid.UUID]lane{x.id: {namespace: "shop", aggregateType: "order"}, unrelated.id: {namespace: "shop", aggregateType: "user"}}
+		acted := map[string]int{}
+		m.acted = func(c *cdc.Control) pages {
+			acted[c.Action]++
+			if c.Action != cdc.ActionRetry {
+				return nil
+			}
+			return &fakeRelease{left: []*letter{x}}
+		}
+		later := of("a")
+		later.Commit = 400
+		source := &trickle{every: time.Minute, batches: [][]cdc.Item{
+			{aboutOne(cdc.ActionRetry, x, 300), commitAt(300)}, {later, commitAt(400)},
+			{aboutOne(cdc.ActionDiscard, unrelated, 500), aboutOne(cdc.ActionEdit, unrelated, 500), commitAt(500)},
+		}}
+		running(t, p, source, func() {
+			pass(4 * time.Minute)
+			require.Empty(t, sink.got)
+			require.Equal(t, map[string]int{cdc.ActionRetry: 1, cdc.ActionDiscard: 1, cdc.ActionEdit: 1}, acted)
+			paused = false
+			pass(2 * holdMax)
+			require.Len(t, sink.got, 2)
+			require.Equal(t, x.id, sink.got[0].Row.ID, "the letter comes first")
+		})
+	})
+}
+
+// A checkpoint of an older relay holds retries of one letter in a lane of their
+// own: the letter is not taken for published.
+func TestARetryThatAnOlderRelayHeldGoesOut(t *testing.T) {
+	x := letterOf(0, true)
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	at := place{commit: 300}
+	p.began = horizon{order: 100, upto: place{commit: 400}, held: map[lane]place{{}: at}}
+	p.mode = &idempotent{books: p.books, sink: flushed{}}
+	m := p.morgue.(*fakeMorgue)
+	m.lanes = map[uuid.UUID]lane{x.id: {namespace: "shop", aggregateType: "order"}}
+	m.acted = func(*cdc.Control) pages { return &fakeRelease{left: []*letter{x}} }
+	require.NoError(t, p.take(t.Context(), []cdc.Item{aboutOne(cdc.ActionRetry, x, 300), commitAt(300)}))
+	require.Len(t, sink.got, 1)
+}
