@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -187,26 +188,32 @@ func (b *brokers) configs(names []string, settings ...string) (map[string]map[st
 	return configs, errors.Join(err, denied)
 }
 
-// create makes a topic, through the controller of the cluster that was described.
-// A topic that exists already is fine: another relay was faster.
-func (b *brokers) create(name string, cluster *sarama.MetadataResponse, detail *sarama.TopicDetail) error {
+// create makes topics with one request to the controller, and returns why those
+// were not made that were not, as the controller says; an error where it says
+// nothing.
+func (b *brokers) create(details map[string]*sarama.TopicDetail) (map[string]error, error) {
+	cluster, err := b.describe(slices.Collect(maps.Keys(details))[:1]) // for its controller; without a name it would be all topics
+	if err != nil {
+		return nil, err
+	}
 	i := slices.IndexFunc(cluster.Brokers, func(broker *sarama.Broker) bool { return broker.ID() == cluster.ControllerID })
 	if i < 0 {
-		return errors.New("the cluster has no controller at the moment")
+		return nil, errors.New("the cluster has no controller at the moment")
 	}
 	conn := sarama.NewBroker(cluster.Brokers[i].Addr())
 	if err := conn.Open(b.config); err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
-	details := map[string]*sarama.TopicDetail{name: detail}
 	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	failure := response.TopicErrors[name]
-	if failure == nil || failure.Err == sarama.ErrNoError || failure.Err == sarama.ErrTopicAlreadyExists {
-		return nil
+	failures := make(map[string]error)
+	for name, failure := range response.TopicErrors {
+		if failure.Err != sarama.ErrNoError {
+			failures[name] = failure
+		}
 	}
-	return failure
+	return failures, nil
 }

@@ -45,7 +45,7 @@ func checkCheckpoint(b *brokers, w *wire, s *settings, topic string) error {
 		metadata := find(response, topic)
 		missing := metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) || len(metadata.Partitions) == 0
 		if missing && s.Topics.Create && !created {
-			if err := createCheckpoint(b, s, response, topic); err != nil {
+			if err := createCheckpoint(b, s, topic); err != nil {
 				return err
 			}
 			created = true
@@ -112,12 +112,15 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 }
 
 // createCheckpoint makes the topic, replicated as the others that are made.
-func createCheckpoint(b *brokers, s *settings, cluster *sarama.MetadataResponse, topic string) error {
+func createCheckpoint(b *brokers, s *settings, topic string) error {
 	compact := "compact"
-	err := b.create(topic, cluster, &sarama.TopicDetail{
+	failures, err := b.create(map[string]*sarama.TopicDetail{topic: {
 		NumPartitions: checkpointWidth, ReplicationFactor: s.Topics.ReplicationFactor,
 		ConfigEntries: map[string]*string{policyName: &compact},
-	})
+	}})
+	if err = errors.Join(err, failures[topic]); errors.Is(err, sarama.ErrTopicAlreadyExists) {
+		return nil // another relay was faster
+	}
 	if err != nil {
 		return fmt.Errorf("create checkpoint topic %q: %w; create it by hand, or grant CREATE", topic, err)
 	}

@@ -59,8 +59,14 @@ var kinds = []kind{
 	},
 	{
 		ClassRecord,
-		[]error{sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp, sarama.ErrUnsupportedForMessageFormat},
-		"the broker's validation refused a record; see the topic's settings (cleanup.policy, message.timestamp.*) and the broker's log",
+		[]error{sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat},
+		"the broker's validation refused a record; see the topic's settings (cleanup.policy) and the broker's log",
+	},
+	{
+		ClassRoute, // the relay stamps all records by its own clock
+		[]error{sarama.ErrInvalidTimestamp},
+		"this relay's clock and the broker's differ by more than message.timestamp.after.max.ms and message.timestamp.before.max.ms of the topic allow; " +
+			"compare `date -u` on both machines, and set the clock that is wrong",
 	},
 	{
 		ClassRelay,

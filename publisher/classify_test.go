@@ -32,9 +32,9 @@ func TestClasses(t *testing.T) {
 		},
 		publisher.ClassRoute: {
 			sarama.ErrUnknownTopicOrPartition, sarama.ErrInvalidTopic, sarama.ErrInvalidPartition, sarama.ErrTopicAuthorizationFailed,
-			sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge,
+			sarama.ErrMessageSizeTooLarge, sarama.ErrMessageSetSizeTooLarge, sarama.ErrInvalidTimestamp,
 		},
-		publisher.ClassRecord: {sarama.ErrInvalidRecord, sarama.ErrInvalidTimestamp, sarama.ErrUnsupportedForMessageFormat},
+		publisher.ClassRecord: {sarama.ErrInvalidRecord, sarama.ErrUnsupportedForMessageFormat},
 		publisher.ClassRelay: {
 			sarama.ErrClusterAuthorizationFailed, sarama.ErrTransactionalIDAuthorizationFailed, sarama.ErrGroupAuthorizationFailed,
 			sarama.ErrSASLAuthenticationFailed, sarama.ErrUnsupportedSASLMechanism, sarama.ErrIllegalSASLState, sarama.ErrSecurityDisabled,
@@ -69,7 +69,7 @@ func TestProducerErrorsSayWhatToDo(t *testing.T) {
 		{sarama.ErrProducerFenced, "a new producer cures it"},
 		{sarama.ErrNotEnoughReplicas, "in-sync replicas"},
 		{sarama.ErrConcurrentTransactions, "the transaction before has not ended"},
-		{sarama.ErrInvalidTimestamp, "message.timestamp"},
+		{sarama.ErrInvalidTimestamp, "this relay's clock and the broker's differ by more than message.timestamp"},
 		{sarama.ErrClusterAuthorizationFailed, "IDEMPOTENT_WRITE"},
 		{io.EOF, "unexpected"},
 	} {
@@ -90,17 +90,18 @@ func TestFailuresNameWhatTheNextPublisherMustKnow(t *testing.T) {
 		failure publisher.Failure
 		want    any
 	}{
-		"batch too large":                    {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge}, new(*publisher.NarrowError)},
-		"alone, limit lowered just now":      {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true, Limit: 500_000}, new(*publisher.NarrowError)},
-		"alone, limit read and distrusted":   {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true, Limit: 500_000, Distrusted: true}, new(*publisher.RefusedError)},
-		"alone, limit unreadable":            {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true}, new(*publisher.RefusedError)},
-		"batch with a record it refuses":     {publisher.Failure{Err: sarama.ErrInvalidRecord}, new(*publisher.NarrowError)},
-		"the record that it refuses":         {publisher.Failure{Err: sarama.ErrInvalidRecord, Alone: true, Limit: 500_000}, new(*publisher.RefusedError)},
-		"right taken away":                   {publisher.Failure{Err: sarama.ErrTopicAuthorizationFailed}, new(*publisher.LostRouteError)},
-		"topic deleted, records alone":       {publisher.Failure{Err: sarama.ErrUnknownTopicOrPartition, Alone: true}, new(*publisher.LostRouteError)},
-		"segment smaller than a batch":       {publisher.Failure{Err: sarama.ErrMessageSetSizeTooLarge}, new(*publisher.NarrowError)},
-		"the producer, which has no subject": {publisher.Failure{Err: sarama.ErrOutOfOrderSequenceNumber}, nil},
-		"the cluster, which has none either": {publisher.Failure{Err: sarama.ErrKafkaStorageError}, nil},
+		"batch too large":                      {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge}, new(*publisher.NarrowError)},
+		"alone, limit lowered just now":        {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true, Limit: 500_000}, new(*publisher.NarrowError)},
+		"alone, limit read and distrusted":     {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true, Limit: 500_000, Distrusted: true}, new(*publisher.RefusedError)},
+		"alone, limit unreadable":              {publisher.Failure{Err: sarama.ErrMessageSizeTooLarge, Alone: true}, new(*publisher.RefusedError)},
+		"batch with a record it refuses":       {publisher.Failure{Err: sarama.ErrInvalidRecord}, new(*publisher.NarrowError)},
+		"the record that it refuses":           {publisher.Failure{Err: sarama.ErrInvalidRecord, Alone: true, Limit: 500_000}, new(*publisher.RefusedError)},
+		"a clock that is wrong, records alone": {publisher.Failure{Err: sarama.ErrInvalidTimestamp, Alone: true}, new(*publisher.LostRouteError)},
+		"right taken away":                     {publisher.Failure{Err: sarama.ErrTopicAuthorizationFailed}, new(*publisher.LostRouteError)},
+		"topic deleted, records alone":         {publisher.Failure{Err: sarama.ErrUnknownTopicOrPartition, Alone: true}, new(*publisher.LostRouteError)},
+		"segment smaller than a batch":         {publisher.Failure{Err: sarama.ErrMessageSetSizeTooLarge}, new(*publisher.NarrowError)},
+		"the producer, which has no subject":   {publisher.Failure{Err: sarama.ErrOutOfOrderSequenceNumber}, nil},
+		"the cluster, which has none either":   {publisher.Failure{Err: sarama.ErrKafkaStorageError}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.failure.ID = id

@@ -21,6 +21,7 @@ const (
 	DefaultTopicRefresh      = time.Minute
 	DefaultReplicationFactor = 3
 	DefaultPartitions        = 12
+	DefaultMaxCreated        = 1000
 )
 
 // SASL mechanisms.
@@ -76,8 +77,12 @@ type Config struct {
 	// PartitionChange says what to do once a topic has another partition
 	// count: go-on drains what is in flight, announces the change and places
 	// keys by the new count, across which a key has no order; halt makes
-	// Publish return a [*PartitionError]. Default go-on.
+	// Publish return a [*PartitionError]. What was before is in Memory. Default
+	// go-on.
 	PartitionChange string
+	// Memory is what the process knows from the publishers before this one.
+	// Default: nothing.
+	Memory *Memory
 	// HeaderStyle is onceward, cloudevents or debezium; see the contract.
 	// Default onceward.
 	HeaderStyle string
@@ -112,7 +117,7 @@ type SASL struct {
 // Topics bounds what rows may do by naming a topic.
 type Topics struct {
 	// Allow lists globs (* and ?) of topics that may be written. Empty allows
-	// all. Topics that begin with __ are never allowed.
+	// all. Topics that begin with __ are never allowed, nor is the checkpoint's.
 	Allow []string
 	// Create makes a missing topic instead of refusing the route.
 	Create bool
@@ -120,6 +125,9 @@ type Topics struct {
 	Partitions int32
 	// ReplicationFactor of a created topic. Default 3.
 	ReplicationFactor int16
+	// MaxCreated bounds how many topics are made, as far as [Config].Memory
+	// reaches. Default 1000.
+	MaxCreated int
 }
 
 // configError names the field and the value that was refused.
@@ -145,7 +153,7 @@ func (c Config) resolve() (*settings, error) {
 		}
 	}
 	var err error
-	s.router, err = newRouter(s.Routes, s.Topics.Allow)
+	s.router, err = newRouter(s.Routes, s.Topics.Allow, DefaultCheckpointTopic)
 	return s, err
 }
 
@@ -160,6 +168,10 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.PartitionChange, PartitionsGoOn)
 	setDefault(&c.Topics.Partitions, DefaultPartitions)
 	setDefault(&c.Topics.ReplicationFactor, DefaultReplicationFactor)
+	setDefault(&c.Topics.MaxCreated, DefaultMaxCreated)
+	if c.Memory == nil {
+		c.Memory = new(Memory)
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -264,6 +276,9 @@ func (s *settings) resolveTopics() error {
 	}
 	if s.Topics.Partitions < 1 {
 		return configError("Topics.Partitions", s.Topics.Partitions, "want at least 1")
+	}
+	if s.Topics.MaxCreated < 1 {
+		return configError("Topics.MaxCreated", s.Topics.MaxCreated, "want at least 1")
 	}
 	if s.Topics.ReplicationFactor < 1 {
 		return configError("Topics.ReplicationFactor", s.Topics.ReplicationFactor, "want at least 1")

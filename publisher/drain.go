@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"errors"
 	"runtime"
 
 	"github.com/IBM/sarama"
@@ -97,6 +98,9 @@ func (d *drain) fail(failure *sarama.ProducerError) bool {
 	case <-p.quit:
 		p.cut() // given up by Close, which is no failure
 	default:
+		if errors.Is(failure.Err, sarama.ErrInvalidTimestamp) {
+			p.settings.Memory.refuseClock(failure.Msg.Topic)
+		}
 		err := explain(failure, p.settings)
 		if p.transactional {
 			err = asFenced(err, failure.Err)

@@ -32,6 +32,8 @@ type RouteError struct {
 	Topic  string // empty when no route matched
 	Reason string // what was found
 	Cure   string // what to do next
+	// Passing: it ends by itself within moments, and there is nothing to do.
+	Passing bool
 }
 
 // Error implements error.

@@ -53,7 +53,7 @@ func Resolve(cfg Config) (Config, error) {
 
 // TopicOf returns the topic that routes give to a row.
 func TopicOf(routes []Route, allow []string, row *outbox.Row) (string, error) {
-	r, err := newRouter(routes, allow)
+	r, err := newRouter(routes, allow, DefaultCheckpointTopic)
 	if err != nil {
 		return "", err
 	}

@@ -92,7 +92,8 @@ func TestMissingTopicIsCreatedWhenAsked(t *testing.T) {
 	cfg := c.config()
 	cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: 2}
 	p, acks := start(t, cfg)
-	publishNumbered(t, p, "a", 1, 3)
+	once(t, p, event(1, "a", "1"))
+	publishNumbered(t, p, "a", 2, 3)
 	require.NoError(t, p.Flush(within(t)))
 	require.Len(t, acks.all(), 3)
 	require.Len(t, c.PartitionInfos("shop.order"), 4)
@@ -121,9 +122,7 @@ func TestTopicThatCannotBeCreatedSaysWhy(t *testing.T) {
 			cfg.SASL, cfg.Insecure = publisher.SASL{Mechanism: "PLAIN", Username: "relay", Password: "secret"}, true
 			cfg.Topics = publisher.Topics{Create: true, Partitions: 4, ReplicationFactor: c.replicas}
 			p, _ := start(t, cfg)
-			err := p.Publish(within(t), event(1, "a", "1"))
-			var route *publisher.RouteError
-			require.ErrorAs(t, err, &route)
+			route := settled(t, p, event(1, "a", "1"))
 			require.Equal(t, "shop.order", route.Route)
 			require.Contains(t, route.Reason, c.reason)
 			require.Contains(t, route.Cure, c.cure)

@@ -114,7 +114,7 @@ func (p *placer) topicOf(name string) *topic {
 	}
 	t := p.watcher.find(name)
 	if t == nil {
-		t = &topic{name: name}
+		t = &topic{name: name, partitions: p.settings.Memory.count(name)}
 	}
 	p.topics[name] = t
 	return t
@@ -130,6 +130,9 @@ func (p *placer) prepare(ctx context.Context, t *topic) (*topicState, error) {
 		if state, err = p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
 			return nil, err
 		}
+	}
+	if why := p.settings.Memory.clock(t.name); why != nil {
+		return nil, why
 	}
 	if state.refused != nil {
 		if state.stale() {
@@ -163,6 +166,7 @@ func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
 			"topic", t.name, "from", t.partitions, "to", to)
 	}
 	t.partitions = to
+	p.settings.Memory.placeBy(t.name, to)
 	if t.lanes != nil {
 		t.lanes = make([]atomic.Int64, to)
 	}

@@ -127,7 +127,7 @@ func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publis
 	p.watcher = &watcher{
 		settings: s, wire: w, brokers: b, client: client,
 		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		fail: p.fail, usable: make(map[string]*topic), refreshing: make(map[string]bool), narrow: named(s.Narrow),
+		fail: p.fail, usable: make(map[string]*topic), refreshing: make(map[string]bool), narrow: named(s.Narrow), creator: newCreator(),
 	}
 	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	return p, nil

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -29,8 +30,9 @@ type origin struct {
 
 // router decides on the topic. It is immutable and pure.
 type router struct {
-	routes []compiledRoute
-	allow  []string
+	routes   []compiledRoute
+	allow    []string
+	reserved []string // of the checkpoint
 	// byEventType: some route looks at the event type, so that a decision
 	// holds for one event type only.
 	byEventType bool
@@ -55,11 +57,11 @@ var variables = map[string]func(origin) string{
 	"event_type":     func(o origin) string { return o.eventType },
 }
 
-func newRouter(routes []Route, allow []string) (*router, error) {
+func newRouter(routes []Route, allow []string, reserved ...string) (*router, error) {
 	if len(routes) == 0 {
 		return nil, configError("Routes", "[]", `no event could be published; add one, e.g. Topic "{namespace}.{aggregate_type}"`)
 	}
-	r := &router{allow: allow}
+	r := &router{allow: allow, reserved: reserved}
 	for i, route := range routes {
 		field := fmt.Sprintf("Routes[%d].Topic", i)
 		t, err := parseTemplate(route.Topic)
@@ -96,6 +98,9 @@ func (r *router) topic(o origin) (string, error) {
 func (r *router) permit(topic string) (string, error) {
 	if reason := invalidTopic(topic); reason != "" {
 		return "", &RecordError{Field: "topic", Detail: fmt.Sprintf("%q %s", clip(topic), reason)}
+	}
+	if slices.Contains(r.reserved, topic) {
+		return "", &RecordError{Field: "topic", Detail: fmt.Sprintf("%q keeps the checkpoint of exactly-once mode and is never written", topic)}
 	}
 	if len(r.allow) == 0 {
 		return topic, nil

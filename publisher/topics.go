@@ -40,6 +40,7 @@ type watcher struct {
 	mu     sync.Mutex
 	usable map[string]*topic // found usable once; bounded by the cluster, not by rows
 
+	creator    creator
 	refreshing map[string]bool
 	narrow     map[string]bool // topics to write record by record: Config.Narrow
 	warned     bool            // that a limit could not be read
@@ -66,6 +67,8 @@ func (w *watcher) run() {
 				w.unanswered(q.topic, err)
 			}
 			close(q.answered)
+		case refused := <-w.creator.made:
+			w.endRound(refused)
 		case t := <-w.refreshed:
 			delete(w.refreshing, t.name)
 			_ = w.check(t) // a failure leaves the old state until the next look
@@ -177,78 +180,40 @@ func (w *watcher) checkStalled() {
 		return // the brokers are away: sarama waits for them, and so do we
 	}
 	for _, t := range waiting {
-		if refused := t.state.Load().refused; refused != nil && t.inFlight.Load() > 0 {
+		if refused := t.state.Load().refused; refused != nil && !refused.Passing && t.inFlight.Load() > 0 {
 			w.fail(lostRoute(t.name, refused))
 			return
 		}
 	}
 }
 
-// check looks topics up and stores what was found. The error is that of the
-// network; what the cluster refuses is part of the state.
+// check looks topics up and stores what was found, and has missing ones made
+// when it may. The error is that of the network; what the cluster refuses is part
+// of the state.
 func (w *watcher) check(topics ...*topic) error {
 	if len(topics) == 0 {
 		return nil
 	}
-	found, uncreated, err := w.describe(topics)
-	if err != nil {
-		return err
-	}
-	limits := w.limits(found)
-	for _, t := range topics {
-		if refused := uncreated[t.name]; refused != nil {
-			w.store(t, topicState{refused: refused})
-			continue
-		}
-		w.store(t, judge(t.name, found[t.name], limits[t.name], w.settings))
-	}
-	return nil
-}
-
-// describe returns the metadata of those topics that the cluster knows by name,
-// after creating the missing ones when it may, and why it could not.
-func (w *watcher) describe(topics []*topic) (found map[string]*sarama.TopicMetadata, refused map[string]*RouteError, err error) {
 	names := make([]string, len(topics))
 	for i, t := range topics {
 		names[i] = t.name
 	}
-	created := make(map[string]bool)
-	refused = make(map[string]*RouteError)
-	for try := 0; ; try++ {
-		response, err := w.brokers.describe(names)
-		if err != nil {
-			return nil, nil, err
-		}
-		found = make(map[string]*sarama.TopicMetadata, len(response.Topics))
-		missing := 0
-		for _, metadata := range response.Topics {
-			found[metadata.Name] = metadata
-			name := metadata.Name
-			if !w.settings.Topics.Create || refused[name] != nil || !errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
-				continue
-			}
-			if !created[name] { // else the broker that was asked does not know it yet
-				created[name] = true
-				if err := w.create(name, response); err != nil {
-					refused[name] = uncreated(name, err, w.settings)
-					continue
-				}
-			}
-			missing++
-		}
-		if missing == 0 || try == createTries || !w.wire.pause(createPause) {
-			return found, refused, nil
-		}
-	}
-}
-
-func (w *watcher) create(name string, cluster *sarama.MetadataResponse) error {
-	topics := w.settings.Topics
-	detail := &sarama.TopicDetail{NumPartitions: topics.Partitions, ReplicationFactor: topics.ReplicationFactor}
-	if err := w.brokers.create(name, cluster, detail); err != nil {
+	response, err := w.brokers.describe(names)
+	if err != nil {
 		return err
 	}
-	w.settings.Logger.Info("created topic", "topic", name, "partitions", topics.Partitions, "replication_factor", topics.ReplicationFactor)
+	found := make(map[string]*sarama.TopicMetadata, len(response.Topics))
+	for _, metadata := range response.Topics {
+		found[metadata.Name] = metadata
+	}
+	limits := w.limits(found)
+	for _, t := range topics {
+		if metadata := found[t.name]; w.settings.Topics.Create && metadata != nil && errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
+			w.store(t, topicState{refused: w.want(t)})
+			continue
+		}
+		w.store(t, judge(t.name, found[t.name], limits[t.name], w.settings))
+	}
 	return nil
 }
 
@@ -295,8 +260,8 @@ func (w *watcher) store(t *topic, state topicState) {
 		state.distrusted = w.narrow[t.name]
 		state.narrow = state.narrow || state.distrusted
 	}
-	if old != nil && old.partitions > state.partitions && t.inFlight.Load() > 0 {
-		w.fail(w.shrunk(t.name, old.partitions, state.partitions))
+	if placed := w.settings.Memory.count(t.name); placed > state.partitions && t.inFlight.Load() > 0 {
+		w.fail(w.shrunk(t.name, placed, state.partitions))
 		return
 	}
 	if old != nil && old.partitions > 0 && old.partitions < state.partitions && !w.clientKnows(t, state.partitions) {

@@ -124,6 +124,9 @@ func NewTransactional(ctx context.Context, cfg Config, tx TransactionConfig) (*T
 	if tx, err = tx.resolve(); err != nil {
 		return nil, err
 	}
+	if s.router, err = newRouter(s.Routes, s.Topics.Allow, DefaultCheckpointTopic, tx.Topic); err != nil {
+		return nil, err
+	}
 	w := newWire(s.Dial)
 	disarm := context.AfterFunc(ctx, w.cut)
 	t := &Transactional{settings: s, config: tx, born: time.Now()}

@@ -179,6 +179,9 @@ type TopicsConfig struct {
 	Partitions int `koanf:"partitions"`
 	// ReplicationFactor of a created topic. Default 3.
 	ReplicationFactor int `koanf:"replication_factor"`
+	// MaxCreated bounds how many topics a process makes, since rows name them; the
+	// events of one more wait. Default 1000.
+	MaxCreated int `koanf:"max_created"`
 	// PartitionChange says what to do when a topic gets another number of
 	// partitions, across which a key has no order: go-on (drain, say so, place
 	// keys by the new number) or halt. Default go-on.
@@ -230,7 +233,7 @@ func Default() Config {
 			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
 		},
 		Headers:             "onceward",
-		Topics:              TopicsConfig{Partitions: 12, ReplicationFactor: 3, PartitionChange: "go-on"},
+		Topics:              TopicsConfig{Partitions: 12, ReplicationFactor: 3, MaxCreated: 1000, PartitionChange: "go-on"},
 		Queue:               QueueConfig{Bytes: 16 << 20},
 		Admin:               AdminConfig{Listen: "127.0.0.1:8088"},
 		Log:                 LogConfig{Format: "json", Level: "info"},
@@ -311,6 +314,9 @@ func (c *Config) validateBounds() error {
 	}
 	if err := c.Kafka.Transaction.validate(); err != nil {
 		return err
+	}
+	if c.Topics.MaxCreated < 1 {
+		return &FieldError{"topics.max_created", fmt.Sprintf("%d: want at least 1; topics.create: false makes none", c.Topics.MaxCreated)}
 	}
 	if c.MaxParkedAggregates < 0 {
 		return &FieldError{"max_parked_aggregates", fmt.Sprintf("%d: want 0 or more", c.MaxParkedAggregates)}

@@ -127,6 +127,10 @@ func (p *pipeline) refuse(ctx context.Context, w *waiting, first *step, why *pub
 	}
 	w.route, w.why = why.Route, why.Error()
 	p.show()
+	if why.Passing {
+		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.of.String())
+		return
+	}
 	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
 		"first", first.name(), "position", first.at.commit.String())
 }

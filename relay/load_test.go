@@ -41,7 +41,7 @@ admin: {listen: "off"}
 	require.NoError(t, err)
 	require.EqualValues(t, 32<<20, cfg.Queue.Bytes)
 	require.Equal(t, 250*time.Millisecond, cfg.CheckpointInterval)
-	require.Equal(t, TopicsConfig{Allow: []string{"shop.*"}, Create: true, Partitions: 3, ReplicationFactor: 3, PartitionChange: "go-on"}, cfg.Topics)
+	require.Equal(t, TopicsConfig{Allow: []string{"shop.*"}, Create: true, Partitions: 3, ReplicationFactor: 3, MaxCreated: 1000, PartitionChange: "go-on"}, cfg.Topics)
 	require.Equal(t, "off", cfg.Admin.Listen)
 }
 

@@ -197,3 +197,41 @@ func TestARetryThatAnOlderRelayHeldGoesOut(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{aboutOne(cdc.ActionRetry, x, 300), commitAt(300)}))
 	require.Len(t, sink.got, 1)
 }
+
+// A session that ends with news, or that got further in whatever mode, is no
+// reason to wait for long.
+func TestWhatCountsAsTheFirstFailure(t *testing.T) {
+	o := owned{reached: 200}
+	require.False(t, o.first(200, false, time.Second))
+	require.True(t, o.first(199, false, time.Second), "it got further")
+	require.True(t, o.first(200, true, time.Second), "the next one knows better")
+	require.True(t, o.first(200, false, time.Minute), "it lasted")
+}
+
+// What a session leaves says how far it has come, in exactly-once mode too.
+func TestASessionInExactlyOnceModeLeavesHowFarItCame(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	require.NoError(t, p.take(t.Context(), single(200)))
+	require.NoError(t, p.flush(t.Context()))
+	var last owned
+	last.keep(m, p.metrics)
+	require.EqualValues(t, 208, last.reached)
+}
+
+// A retry whose topic has another partition count halts as an event does.
+func TestARetryHaltsAtAPartitionChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		sink.refuse = func(publisher.Event) error { return &publisher.PartitionError{Topic: "t", From: 3, To: 6} }
+		p := testPipeline(sink)
+		control, released := retryOf(letterOf(0, true))
+		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+		var state State
+		p.tell = func(s State, _ error) { state = s }
+		pumping(t, p, [][]cdc.Item{{control}}, func() {
+			pass(time.Hour)
+			require.Equal(t, StateHalted, state)
+		})
+	})
+}

@@ -73,7 +73,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
-	sink.Narrow = last.narrow
+	sink.Narrow, sink.Memory = last.narrow, last.memory
 	kept, tx, err := s.recall(ctx, sink, row)
 	if err != nil {
 		return err

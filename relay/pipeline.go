@@ -226,7 +226,11 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 // called with the step again.
 func (p *pipeline) deliver(ctx context.Context, s *step) error {
 	if s.it.Kind == cdc.KindControl {
-		return p.obey(ctx, s)
+		err := p.obey(ctx, s)
+		if errors.Is(err, publisher.ErrPartitions) {
+			return p.stand(ctx, err)
+		}
+		return err
 	}
 	switch word := p.word(); {
 	case len(word.skip) > 0 && word.skips(s.id()):

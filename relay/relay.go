@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/publisher"
 )
 
 // State of a relay, as the health pages and metrics show it.
@@ -138,19 +139,18 @@ func (r *Relay) Run(ctx context.Context) error {
 // publish runs one session after the other.
 func (r *Relay) publish(ctx context.Context) error {
 	wait, silence := backoffMin, silenceFactor
-	var last owned
+	last := owned{memory: new(publisher.Memory)}
 	var rivals rivalry
 	for {
 		r.setStateKeepingError(StateConnecting)
 		began := time.Now()
-		before := last.ended.order
+		before := last.reached
 		err := cdc.ExplainFiltered(r.session(ctx, silence, &last))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)
 		}
-		last.learn(err)
-		if last.ended.order > before || time.Since(began) > steadySession {
+		if last.first(before, last.learn(err), time.Since(began)) {
 			wait = backoffMin
 			if !errors.Is(err, cdc.ErrSilent) {
 				// A server that is mute while it decodes may have sent something

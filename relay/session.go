@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
@@ -50,7 +51,9 @@ type owned struct {
 	tick     int64
 	letters  int64
 	ended    horizon
+	reached  pglogrepl.LSN // how far the last session had ended everything
 
+	memory  *publisher.Memory    // of the publishers
 	narrow  []string             // topics that refused a batch
 	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
@@ -73,6 +76,22 @@ func (o *owned) learn(err error) (news bool) {
 		o.refused[refused.ID] = refused.Error()
 	}
 	return news
+}
+
+// keep notes how far a session has come, and counts what it leaves to be read
+// again.
+func (o *owned) keep(m mode, metrics *Metrics) {
+	if now, err := m.status(); err == nil {
+		metrics.rewound(now.owing)
+		o.reached = now.position
+	}
+}
+
+// first reports whether the end of a session counts as the first of its kind, so
+// that the next one follows at once: it got further, it lasted, or the next one
+// will do otherwise what ended it.
+func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) bool {
+	return o.reached > before || news || lasted > steadySession
 }
 
 // prepare checks the server and makes the slot when it may. The first start
@@ -145,9 +164,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
-	if now, err := s.mode.status(); err == nil {
-		s.metrics.rewound(now.owing)
-	}
+	last.keep(s.mode, s.metrics)
 	s.pipeline.holding(nil)
 	s.metrics.holding(nil)
 	last.ended = horizon{}
