@@ -25,7 +25,6 @@ type drain struct {
 
 func (d *drain) run() {
 	d.tags = make([]uint64, 0, ackBatch)
-	permits := d.publisher.wire.permits
 	for d.successes != nil || d.errors != nil {
 		select {
 		case message, open := <-d.successes:
@@ -41,10 +40,8 @@ func (d *drain) run() {
 				d.errors = nil
 				continue
 			}
-			if d.fail(failure) {
-				permits = nil // no write may begin from here on
-			}
-		case permits <- struct{}{}:
+			d.fail(failure)
+		case d.publisher.wire.permits <- struct{}{}:
 		}
 	}
 }
@@ -86,13 +83,13 @@ func (d *drain) report() {
 	d.tags, d.bytes = d.tags[:0], 0
 }
 
-// fail ends the publisher, or what is left of it while it closes, and reports
-// whether the gate must shut.
-func (d *drain) fail(failure *sarama.ProducerError) bool {
+// fail ends the publisher, or what is left of it while it closes. Either cuts the
+// wire before the next permit is given.
+func (d *drain) fail(failure *sarama.ProducerError) {
 	p := d.publisher
 	if resend := p.settings.faults.resend; resend != nil {
 		go resend(p, failure)
-		return false
+		return
 	}
 	select {
 	case <-p.quit:
@@ -110,5 +107,4 @@ func (d *drain) fail(failure *sarama.ProducerError) bool {
 	r := recordOf(failure.Msg)
 	r.end()
 	p.inflight.done(1, r.cost)
-	return true
 }

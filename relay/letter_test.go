@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -72,4 +73,12 @@ func TestWordsSkip(t *testing.T) {
 	id := uuid.New()
 	require.True(t, words{skip: []uuid.UUID{uuid.New(), id}}.skips(id))
 	require.False(t, words{}.skips(id))
+}
+
+func TestAControlIsSettledOnlyWhenItIsPassed(t *testing.T) {
+	controls := []pglogrepl.LSN{100, 200, 300}
+	for checkpoint, want := range map[pglogrepl.LSN]int{0: 0, 100: 0, 101: 1, 200: 1, 201: 2, 300: 2, 301: 3, 900: 3} {
+		require.Equal(t, want, passed(controls, checkpoint), "checkpoint %d", checkpoint)
+	}
+	require.Zero(t, passed(nil, 500))
 }

@@ -281,7 +281,7 @@ func chunks(dead []casualty) func(yield func([]casualty) bool) {
 // durable where it counts: what controls before it released was replayed. It
 // asks the database only when there is any.
 func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
-	n, _ := slices.BinarySearch(l.unsettled, checkpoint)
+	n := passed(l.unsettled, checkpoint)
 	if n == 0 {
 		return nil
 	}
@@ -294,6 +294,13 @@ func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	}
 	l.unsettled = slices.Delete(l.unsettled, 0, n)
 	return nil
+}
+
+// passed is how many of the positions, ascending starts of commit records, a
+// checkpoint has passed. It is the end of a record: equal means not passed.
+func passed(controls []pglogrepl.LSN, checkpoint pglogrepl.LSN) int {
+	n, _ := slices.BinarySearch(controls, checkpoint)
+	return n
 }
 
 // count raises the counter that a checkpoint carries. Everything counts that a

@@ -132,6 +132,23 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 	}
 }
 
+// While the relay is halted, letters that were on their way are written.
+func TestAHaltWritesTheLettersBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, behind, bad := of("a"), of("a"), typed(200, "user")
+		sink := poisonous(map[uuid.UUID]bool{first.Row.ID: true, bad.Row.ID: true})
+		p := testPipeline(sink)
+		p.routing = newRouting(&Config{Routes: []RouteConfig{{Poison: PoisonHalt}, {}}}, publisher.Config{Routes: []publisher.Route{
+			{Match: publisher.Match{AggregateType: "user"}, Topic: "t"}, {Topic: "t"},
+		}})
+		morgue := p.morgue.(*fakeMorgue)
+		pumping(t, p, [][]cdc.Item{{first, behind, bad}}, func() {
+			pass(time.Hour)
+			require.Equal(t, []uuid.UUID{first.Row.ID, behind.Row.ID}, morgue.order)
+		})
+	})
+}
+
 func TestPauseAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newFakeSink()
