@@ -81,7 +81,7 @@ var kinds = []kind{
 	{
 		ClassRelay,
 		[]error{sarama.ErrUnsupportedVersion, sarama.ErrUnsupportedCompressionType, sarama.ErrInvalidTransactionTimeout, sarama.ErrInvalidRequest},
-		"the brokers do not understand this; see kafka.version, kafka.compression and the brokers' transaction.max.timeout.ms",
+		"the brokers do not understand this: they must be 2.8 or newer; see kafka.compression, and kafka.transaction.timeout beside the brokers' transaction.max.timeout.ms",
 	},
 	{
 		ClassProducer,

@@ -94,8 +94,9 @@
 // config.go says what can be set; route.go, record.go, style.go, headers.go,
 // partition.go, judge.go and classify.go are pure; sarama.go is the only file
 // that builds a sarama.Config; wire.go owns the connections, brokers.go and
-// topics.go the look-ups, place.go and topic.go what an event waits for,
-// producer.go, drain.go and inflight.go its way; transaction.go, transaction_end.go
-// and transaction_errors.go are exactly-once mode, and coordinator.go,
-// checkpoint.go and offsets.go its start.
+// topics.go the look-ups, creator.go makes topics, memory.go is what outlives a
+// publisher, place.go and topic.go what an event waits for, producer.go, drain.go
+// and inflight.go its way; transaction.go, transaction_end.go and
+// transaction_errors.go are exactly-once mode, and coordinator.go, checkpoint.go
+// and offsets.go its start.
 package publisher

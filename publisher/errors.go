@@ -86,7 +86,7 @@ type PartitionError struct {
 // Error implements error.
 func (e *PartitionError) Error() string {
 	return fmt.Sprintf("partition count of topic %q changed from %d to %d: keys move to other partitions, where consumers may read them before what is left in the old ones; "+
-		"wait until every consumer group has read the topic to its end, then start the relay again, or set partition_change: go-on", e.Topic, e.From, e.To)
+		"wait until every consumer group has read the topic to its end, then start the relay again, or set topics.partition_change: go-on", e.Topic, e.From, e.To)
 }
 
 // Is reports whether target is [ErrPartitions].

@@ -49,7 +49,7 @@ func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
 	if err := r.checkSize(p.settings.MaxMessageBytes); err != nil {
 		return nil, err
 	}
-	if state, err = p.fit(ctx, r, t, state); err != nil {
+	if err := p.fit(ctx, r, t, state); err != nil {
 		return nil, err
 	}
 	r.topic = t
@@ -197,25 +197,28 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 // fit refuses a record that is beyond its topic's limit. That limit may have been
 // raised just now: an old figure is asked for again before it decides, and while
 // nobody answers the route waits.
-func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState) (*topicState, error) {
+func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState) error {
 	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
 	if !beyond() {
-		return state, nil
+		return nil
 	}
 	if state.stale() {
 		if _, err := p.watcher.ask(ctx, t, p.failed, p.quit); err != nil {
-			return nil, err
+			return err
 		}
 		var err error
 		if state, err = p.prepare(ctx, t); err != nil || !beyond() {
-			return state, err
+			return err
 		}
 	}
 	reason := fmt.Sprintf("takes records of at most %d bytes (max.message.bytes), and this one has %d with key and headers", state.limit, r.size())
 	if state.stale() {
-		return nil, &RouteError{Route: t.name, Topic: t.name, Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer"}
+		return &RouteError{
+			Route: t.name, Topic: t.name,
+			Reason: reason + "; whether that limit still holds could not be asked", Cure: "it is asked again by itself once the brokers answer",
+		}
 	}
-	return nil, &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
+	return &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
 }
 
 // enterLane waits until the record's partition has nothing in flight, so that

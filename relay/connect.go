@@ -62,7 +62,10 @@ func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
 		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,
 		HeaderStyle: c.Headers, PartitionChange: c.Topics.PartitionChange,
-		Topics: publisher.Topics{Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions), ReplicationFactor: int16(c.Topics.ReplicationFactor), MaxCreated: c.Topics.MaxCreated},
+		Topics: publisher.Topics{
+			Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions),
+			ReplicationFactor: int16(c.Topics.ReplicationFactor), MaxCreated: c.Topics.MaxCreated,
+		},
 	}
 	for _, r := range c.Routes {
 		p.Routes = append(p.Routes, publisher.Route{

@@ -31,12 +31,12 @@
 //	   └──┴── backoff <───┘   a connection broke; tried again, with jitter
 //
 // A relay is halted in one of two ways. Where an operator's word is awaited (a
-// poison event whose route says halt, too many parked aggregates) it keeps its
-// slot and polls for the word. An error that trying again cannot mend ends
-// [Relay.Run]. The slot's position moves in neither.
+// poison event whose route says halt) it keeps its slot and polls for the word.
+// An error that trying again cannot mend ends [Relay.Run]. The slot's position
+// moves in neither.
 //
 // A route that is missing, forbidden or paused is no state: its lane is held, and
-// the others go on. A lane is all aggregates of one type, so that an aggregate's
+// the others go on. So is a type of aggregate of which too many are parked. A lane is all aggregates of one type, so that an aggregate's
 // events stay in order wherever its route leads. What is held is in memory, in
 // order, up to half of queue.bytes; beyond that everything waits.
 //
@@ -61,8 +61,8 @@
 //   - A control acts again until its transaction has ended, because the letters it
 //     released were opened when the session began; those that are out already are
 //     counted by their index and left out.
-//   - Letters of events that follow a parked aggregate are written together, but
-//     always before a place behind them is committed.
+//   - Letters are written together, but always before a place behind them is
+//     committed. Their aggregates are parked in memory at once.
 //   - The tick in relay_state is durable before the checkpoint that carries it: a
 //     database that was put back shows a lower one.
 package relay

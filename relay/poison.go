@@ -74,7 +74,8 @@ func (p *pipeline) bury(ctx context.Context) error {
 	for i, u := range p.followed {
 		dead := &p.following[i]
 		if u.key != "" {
-			p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", u.key, "position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
+			p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", u.key,
+				"position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
 		}
 		delete(p.refused, dead.id()) // the letter says it now
 		if err := p.end(u.tag); err != nil {
