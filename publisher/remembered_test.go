@@ -3,6 +3,7 @@ package publisher_test
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,7 @@ func TestATopicThatRefusesTheClockRests(t *testing.T) {
 		require.Contains(t, route.Cure, "date -u")
 		require.NoError(t, p.Publish(t.Context(), typed(1, "other")))
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		require.NoError(t, p.Publish(t.Context(), event(0, "a", "0")))
 		require.NoError(t, p.Flush(t.Context()))
 		require.Equal(t, []uint64{1, 0}, acks.all())

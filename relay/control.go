@@ -72,7 +72,7 @@ func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogre
 	if n := len(l.unsettled); n == 0 || l.unsettled[n-1] < at {
 		l.unsettled = append(l.unsettled, at)
 	}
-	return &release{letters: l, control: c.ID}, nil
+	return &release{letters: l, control: c.ID, repeat: w.repeat}, nil
 }
 
 // word is a control while it acts, inside its transaction.
@@ -86,6 +86,7 @@ type word struct {
 	writes   int // for the counter
 	released int64
 	touched  *hold
+	repeat   bool // it has acted before
 }
 
 func (w *word) obey(ctx context.Context) error {
@@ -96,6 +97,7 @@ func (w *word) obey(ctx context.Context) error {
 		return err
 	}
 	if fresh == 0 {
+		w.repeat = true
 		return w.again(ctx)
 	}
 	w.writes = 1

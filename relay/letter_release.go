@@ -26,8 +26,11 @@ const (
 type release struct {
 	letters *letters
 	control uuid.UUID
+	repeat  bool  // the control had acted before
 	from    int64 // index of the first letter of the next page
 }
+
+func (r *release) again() bool { return r.repeat }
 
 // next returns the next page, none after the last. Its letters are in memory
 // only as long as the caller keeps them.

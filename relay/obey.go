@@ -15,6 +15,8 @@ import (
 // the ones.
 type pages interface {
 	next(ctx context.Context) ([]*letter, error)
+	// again: the control had acted in an earlier session.
+	again() bool
 	fail(ctx context.Context, failed *letter, class, cause string) error
 	// skip gives one of them up, because an operator said so.
 	skip(ctx context.Context, l *letter) error
@@ -130,8 +132,10 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 		return p.skipLetter(ctx, s, l)
 	}
 	err := l.bad
-	if why, ok := p.refused[l.id]; ok { // the broker did, in the session before
+	if why, ok := p.refused[l.id]; ok && s.release.pages.again() { // the broker did, in the session before
 		err = errors.New(why)
+	} else if ok {
+		delete(p.refused, l.id) // of another retry: its letter says so already
 	}
 	if err == nil {
 		it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}

@@ -23,13 +23,15 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	x, other := letterOf(0, true), of("b")
 	var last owned
 	var log strings.Builder
+	acted := map[uuid.UUID]bool{}
 	session := func(control cdc.Item) (*fakeSink, *fakeRelease) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
 		p.log = slog.New(slog.NewTextHandler(&log, nil))
 		p.mode = &idempotent{books: p.books, sink: flushed{}}
 		p.refused = last.refused
-		released := &fakeRelease{left: []*letter{x}}
+		released := &fakeRelease{left: []*letter{x}, repeat: acted[control.Control.ID]}
+		acted[control.Control.ID] = true
 		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
 		other.Commit = 300
 		require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
@@ -54,6 +56,13 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	sink, released = session(again)
 	require.Len(t, sink.got, 2, "the next retry asks the broker")
 	require.Empty(t, released.failed)
+
+	last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("of a retry before, written down by a session that did not know")})
+	again, _ = retryOf()
+	sink, released = session(again)
+	require.Len(t, sink.got, 2)
+	require.Empty(t, released.failed)
+	require.Empty(t, last.refused)
 }
 
 // A letter is written of a refused event once, and then nothing remembers it:

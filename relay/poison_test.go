@@ -191,6 +191,7 @@ type fakeRelease struct {
 	left            []*letter
 	failed, skipped []uuid.UUID
 	why             []string
+	repeat          bool
 }
 
 func (r *fakeRelease) next(context.Context) ([]*letter, error) {
@@ -207,6 +208,8 @@ func (r *fakeRelease) fail(_ context.Context, l *letter, _, cause string) error 
 	r.failed = append(r.failed, l.id)
 	return nil
 }
+
+func (r *fakeRelease) again() bool { return r.repeat }
 
 func (r *fakeRelease) skip(_ context.Context, l *letter) error {
 	r.skipped = append(r.skipped, l.id)

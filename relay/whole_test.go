@@ -38,6 +38,9 @@ type ground struct {
 
 	missing map[string]bool    // aggregate types without a topic
 	poison  map[uuid.UUID]bool // events that can be no record
+	refuse  map[uuid.UUID]int  // events that the broker refuses so many times more, once they are sent
+	last    owned              // what the process remembers
+	acted   map[uuid.UUID]bool // controls
 	dead    []*graveyard       // letters, in the order of their writing
 
 	admitted []casualty // letters that the session has not written yet
@@ -51,7 +54,7 @@ type graveyard struct {
 	index   uint32
 }
 
-var errCrash = errors.New("crash")
+var errCrash, errRefused = errors.New("crash"), errors.New("refused")
 
 // fakeLedger is a transactional producer over the ground.
 type fakeLedger struct {
@@ -75,6 +78,12 @@ func (l *fakeLedger) Publish(_ context.Context, ev publisher.Event) error {
 }
 
 func (l *fakeLedger) Commit(_ context.Context, pos publisher.Position) error {
+	for _, id := range l.open {
+		if l.g.refuse[id] > 0 {
+			l.g.refuse[id]--
+			return &publisher.RefusedError{Topic: "t", ID: id, Err: errRefused}
+		}
+	}
 	fate := 9
 	if l.g.draw != nil {
 		fate = rapid.IntRange(0, 9).Draw(l.g.draw, "fate of the commit")
@@ -163,14 +172,32 @@ func (m graves) laneOf(context.Context, uuid.UUID) (lane, error) { return lane{}
 
 func (m graves) settle(context.Context, pglogrepl.LSN) error { return nil }
 
-func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN) (pages, error) {
-	var released []*graveyard
+// again is what a control that has acted released then, but for what stands
+// behind an older letter by now: that is given up.
+func (m graves) again(c *cdc.Control) (released []*graveyard) {
 	for _, d := range m.g.dead {
-		if d.control == c.ID {
-			released = append(released, d) // it has acted before
+		if d.control != c.ID {
+			continue
 		}
+		if slices.ContainsFunc(m.g.dead, func(o *graveyard) bool {
+			return o.state == letterOpen && o.control != c.ID && aggregateOf(o.row) == aggregateOf(d.row) && (holder{o.commit, o.row.Seq}).before(d.commit, d.row.Seq)
+		}) {
+			defer func() { d.control = uuid.Nil }()
+			continue
+		}
+		released = append(released, d)
 	}
-	if len(released) == 0 {
+	slices.SortFunc(released, func(a, b *graveyard) int { return int(a.index) - int(b.index) })
+	return released
+}
+
+func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN) (pages, error) {
+	released, repeat := m.again(c), m.g.acted[c.ID]
+	if !repeat {
+		if m.g.acted == nil {
+			m.g.acted = make(map[uuid.UUID]bool)
+		}
+		m.g.acted[c.ID] = true
 		for _, d := range m.g.dead {
 			if d.state == letterOpen && d.commit < at && bytes.Equal(d.row.AggregateID, c.AggregateID) {
 				released = append(released, d)
@@ -184,7 +211,7 @@ func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN
 		}
 	}
 	for _, d := range released {
-		d.state = "retrying"
+		d.state = letterRetrying
 		delete(m.g.poison, d.row.ID)
 	}
 	if err := m.g.mayCrash("after retrying"); err != nil {
@@ -193,10 +220,15 @@ func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN
 	if len(released) == 0 {
 		return nil, nil
 	}
-	return &gravePages{released}, nil
+	return &gravePages{left: slices.Clone(released), all: released, repeat: repeat}, nil
 }
 
-type gravePages struct{ left []*graveyard }
+type gravePages struct {
+	left, all []*graveyard
+	repeat    bool
+}
+
+func (p *gravePages) again() bool { return p.repeat }
 
 func (p *gravePages) next(context.Context) ([]*letter, error) {
 	n := min(2, len(p.left))
@@ -212,8 +244,14 @@ func (p *gravePages) skip(context.Context, *letter) error {
 	return errors.New("no letter is given up here")
 }
 
-func (p *gravePages) fail(context.Context, *letter, string, string) error {
-	return errors.New("no letter fails here")
+func (p *gravePages) fail(_ context.Context, failed *letter, _, _ string) error {
+	for _, d := range p.all {
+		if d.state == letterRetrying && (d.id() == failed.id || d.index > failed.index) {
+			d.state, d.control = letterOpen, uuid.Nil
+		}
+	}
+	p.left = nil
+	return nil
 }
 
 func (g *ground) mayCrash(where string) error {
@@ -235,7 +273,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 		require.LessOrEqual(t, c.tick, g.tick, "the tick was durable before the checkpoint")
 	}
 	for _, d := range g.dead { // what takeBack does
-		if d.state == "retrying" {
+		if d.state == letterRetrying {
 			d.state = letterOpen
 			for _, it := range g.stream {
 				if it.Control != nil && it.Control.ID == d.control && it.Commit < c.order {
@@ -256,6 +294,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	p.sink, p.mode, p.morgue = l, m, graves{g}
 	p.routing = newRouting(&Config{}, publisher.Config{})
 	p.durable = func() pglogrepl.LSN { return m.known.position }
+	p.refused = g.last.refused
 	source := &fakeSource{}
 	for _, it := range g.stream {
 		if it.Commit >= c.order {
@@ -275,16 +314,15 @@ func (g *ground) write(t *rapid.T) pglogrepl.LSN {
 		seq++
 		it.Row.Seq = seq
 		it.Row.AggregateID = []byte(it.Row.AggregateType + string(rune('0'+rapid.IntRange(0, 2).Draw(t, "aggregate"))))
-		if rapid.IntRange(0, 9).Draw(t, "poison") == 0 {
+		switch rapid.IntRange(0, 12).Draw(t, "poison") {
+		case 0:
 			g.poison[it.Row.ID] = true
+			poisoned[string(it.Row.AggregateID)] = true
+		case 1:
+			g.refuse[it.Row.ID] = rapid.IntRange(1, 3).Draw(t, "refusals")
 			poisoned[string(it.Row.AggregateID)] = true
 		}
 		return it
-	}
-	retry := func(commit uint64, id string) cdc.Item {
-		return cdc.Item{Kind: cdc.KindControl, Commit: lsn(commit), Control: &cdc.Control{
-			ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: id[:1], AggregateID: []byte(id),
-		}}
 	}
 	for range rapid.IntRange(1, 10).Draw(t, "transactions") {
 		commit := end + rapid.Uint64Range(0, 2).Draw(t, "gap")
@@ -293,19 +331,40 @@ func (g *ground) write(t *rapid.T) pglogrepl.LSN {
 		}
 		if len(poisoned) > 0 && rapid.IntRange(0, 3).Draw(t, "retried") == 0 {
 			for _, id := range sortedKeys(poisoned) {
-				g.stream = append(g.stream, retry(commit, id))
+				g.stream = append(g.stream, retryAll(commit, id))
 			}
 		}
 		end = commit + 8
 		g.stream = append(g.stream, cdc.Item{Kind: cdc.KindCommit, Commit: lsn(commit), End: lsn(end), CommitTime: time.Now()})
 	}
 	// A last retry in a transaction of its own reaches all that was parked.
-	commit := end
-	for _, id := range sortedKeys(poisoned) {
-		g.stream = append(g.stream, retry(commit, id))
+	return g.retry(lsn(end), sortedKeys(poisoned))
+}
+
+func retryAll(commit uint64, id string) cdc.Item {
+	return cdc.Item{Kind: cdc.KindControl, Commit: lsn(commit), Control: &cdc.Control{
+		ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: id[:1], AggregateID: []byte(id),
+	}}
+}
+
+// retry adds a transaction that retries aggregates, and returns its end.
+func (g *ground) retry(commit pglogrepl.LSN, aggregates []string) pglogrepl.LSN {
+	for _, id := range aggregates {
+		g.stream = append(g.stream, retryAll(uint64(commit), id))
 	}
-	g.stream = append(g.stream, cdc.Item{Kind: cdc.KindCommit, Commit: lsn(commit), End: lsn(commit + 8), CommitTime: time.Now()})
-	return lsn(commit + 8)
+	g.stream = append(g.stream, cdc.Item{Kind: cdc.KindCommit, Commit: commit, End: commit + 8, CommitTime: time.Now()})
+	return commit + 8
+}
+
+// aggregates are those of all events.
+func (g *ground) aggregates() []string {
+	seen := map[string]bool{}
+	for _, it := range g.stream {
+		if it.Row != nil {
+			seen[string(it.Row.AggregateID)] = true
+		}
+	}
+	return sortedKeys(seen)
 }
 
 func sortedKeys(m map[string]bool) []string {
@@ -350,23 +409,28 @@ func (g *ground) play(t *rapid.T, p *pipeline, source *fakeSource) error {
 // untimed hides the deadline of a test, which is of another time.
 type untimed struct{ testing.TB }
 
-// Whatever crashes, whenever: the tick, the letter, the retry, the commit with a
+// Whatever the broker refuses, once, or again at a retry, and whatever crashes,
+// whenever: the tick, the letter, the retry, the commit with a
 // known or an unknown outcome, between any two items; whatever topic is missing
 // meanwhile: each event is visible once, those of an aggregate in order, and no
 // letter is left.
 func TestExactlyOnceWhateverCrashes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rapid.Check(untimed{t}, func(t *rapid.T) {
-			g := &ground{draw: t, missing: map[string]bool{}, poison: map[uuid.UUID]bool{}}
+			g := &ground{draw: t, missing: map[string]bool{}, poison: map[uuid.UUID]bool{}, refuse: map[uuid.UUID]int{}}
 			end := g.write(t)
 			crashes := 0
 			for range rapid.IntRange(0, 6).Draw(t, "sessions") {
 				p, _, source := g.session(t)
 				if err := g.play(t, p, source); err != nil {
-					require.ErrorIs(t, err, errCrash)
+					var refused *publisher.RefusedError
+					require.True(t, errors.Is(err, errCrash) || errors.As(err, &refused), "%v", err)
+					g.last.learn(err)
 					crashes++
 				}
 			}
+			clear(g.refuse)
+			end = g.retry(end, g.aggregates())
 			g.draw = nil // nothing fails any more
 			clear(g.missing)
 			p, m, source := g.session(t)
