@@ -88,6 +88,13 @@ func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Contains(t, p.morgue.(*fakeMorgue).letters, replay.Replay.ID)
 	require.Empty(t, refused)
+
+	refused[x.Row.ID] = "MESSAGE_TOO_LARGE" // its letter was written, and the session that did so did not learn of that
+	p = testPipeline(newFakeSink())
+	p.refused = refused
+	p.morgue.(*fakeMorgue).letters[x.Row.ID] = casualty{row: x.Row}
+	require.NoError(t, p.take(t.Context(), []cdc.Item{x}))
+	require.Empty(t, refused)
 }
 
 // acknowledging is a sink that counts what was waited for.
