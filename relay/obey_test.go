@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,9 +162,10 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, unrelated := letterOf(0, true), letterOf(0, true)
 		sink := newFakeSink()
-		paused := true
+		var paused atomic.Bool
+		paused.Store(true)
 		sink.refuse = func(ev publisher.Event) error {
-			if paused && ev.Row.AggregateType == "order" {
+			if paused.Load() && ev.Row.AggregateType == "order" {
 				return &publisher.RouteError{Route: "t", Topic: "t", Reason: "is paused"}
 			}
 			return nil
@@ -190,7 +192,7 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			pass(4 * time.Minute)
 			require.Empty(t, sink.got)
 			require.Equal(t, map[string]int{cdc.ActionRetry: 1, cdc.ActionDiscard: 1, cdc.ActionEdit: 1}, acted)
-			paused = false
+			paused.Store(false)
 			pass(2 * holdMax)
 			require.Len(t, sink.got, 2)
 			require.Equal(t, x.id, sink.got[0].Row.ID, "the letter comes first")
@@ -243,11 +245,11 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		p := testPipeline(sink)
 		control, released := retryOf(letterOf(0, true))
 		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
-		var state State
-		p.tell = func(s State, _ error) { state = s }
+		var state atomic.Value
+		p.tell = func(s State, _ error) { state.Store(s) }
 		pumping(t, p, [][]cdc.Item{{control}}, func() {
 			pass(time.Hour)
-			require.Equal(t, StateHalted, state)
+			require.Equal(t, StateHalted, state.Load())
 		})
 	})
 }
