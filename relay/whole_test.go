@@ -175,6 +175,7 @@ func (m graves) settle(context.Context, pglogrepl.LSN) error { return nil }
 // again is what a control that has acted released then, but for what stands
 // behind an older letter by now: that is given up.
 func (m graves) again(c *cdc.Control) (released []*graveyard) {
+	var givenUp []*graveyard
 	for _, d := range m.g.dead {
 		if d.control != c.ID {
 			continue
@@ -182,10 +183,13 @@ func (m graves) again(c *cdc.Control) (released []*graveyard) {
 		if slices.ContainsFunc(m.g.dead, func(o *graveyard) bool {
 			return o.state == letterOpen && o.control != c.ID && aggregateOf(o.row) == aggregateOf(d.row) && (holder{o.commit, o.row.Seq}).before(d.commit, d.row.Seq)
 		}) {
-			defer func() { d.control = uuid.Nil }()
+			givenUp = append(givenUp, d)
 			continue
 		}
 		released = append(released, d)
+	}
+	for _, d := range givenUp {
+		d.control = uuid.Nil
 	}
 	slices.SortFunc(released, func(a, b *graveyard) int { return int(a.index) - int(b.index) })
 	return released
