@@ -203,7 +203,6 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 		}
 		if dead {
 			p.metrics.skipped(skippedByLetter, 1)
-			delete(p.refused, s.id()) // the letter says it
 			return p.end(s.tag)
 		}
 	}
