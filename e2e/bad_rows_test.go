@@ -18,7 +18,7 @@ func TestBadRowsOfOneProducer(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])
 			r.makeTopic(r.name+".other", nil)
 			r.relay.stop()
-			r.relay.env = append(r.relay.env, "ONCEWARD_MAX_PARKED_AGGREGATES=100")
+			r.relay.env = append(r.relay.env, "ONCEWARD_MAX_PARKED_AGGREGATES=100", "ONCEWARD_KAFKA_MAX_MESSAGE_BYTES=10000")
 			r.relay.start()
 			open := func() int {
 				return scalar[int](r.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'open'`)
@@ -26,7 +26,7 @@ func TestBadRowsOfOneProducer(t *testing.T) {
 			began := time.Now()
 			const rows = 250
 			r.execute(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers)
-				SELECT ('01a20000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, $1, 'other', 'bad-' || i, 'OrderChanged', '{}', '[]' FROM generate_series(1, $2::int) i`, r.name, rows)
+				SELECT ('01a20000-0000-7000-8000-' || lpad(i::text, 12, '0'))::uuid, $1, 'other', 'bad-' || i, 'OrderChanged', convert_to(repeat('x', 20000), 'UTF8'), '{}' FROM generate_series(1, $2::int) i`, r.name, rows)
 			r.arrives(r.topic(), r.small("free"))
 			t.Logf("%s: an event of another type arrives %s after %d bad rows", c[0], time.Since(began), rows)
 			r.letters(100)

@@ -158,7 +158,8 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry
 -- name: SkipReleased :execrows
 -- SkipReleased gives up a letter whose retry is under way.
 UPDATE onceward.dead_letters
-SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = @decided_by, decided_why = @decided_why, last_at = clock_timestamp()
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = @decided_by, decided_why = @decided_why,
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND state = 'retrying';
 
 -- name: LetterLane :one

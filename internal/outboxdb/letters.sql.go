@@ -784,7 +784,8 @@ func (q *Queries) SettleLetters(ctx context.Context, arg SettleLettersParams) (i
 
 const skipReleased = `-- name: SkipReleased :execrows
 UPDATE onceward.dead_letters
-SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = $1, decided_why = $2, last_at = clock_timestamp()
+SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = $1, decided_why = $2,
+  last_at = pg_catalog.clock_timestamp()
 WHERE slot = $3 AND letter_id = $4 AND control_id = $5 AND state = 'retrying'
 `
 
