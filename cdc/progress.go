@@ -27,6 +27,7 @@ type Progress struct {
 	low      uint64        // every tag below it has ended
 	ended    []uint64      // ring of bits for the tags low … next-1
 	commits  ring[boundary]
+	open     time.Time // commit time of the transaction that is being read; zero between two
 	marks    ring[mark]
 	marked   uint64 // id of the last mark that was reached
 }
@@ -50,6 +51,10 @@ func NewProgress(position pglogrepl.LSN) *Progress {
 	return &Progress{position: position, ended: make([]uint64, 16)}
 }
 
+// Open records that the items read from now on are of a transaction that was
+// committed at that time, until the next Commit.
+func (p *Progress) Open(at time.Time) { p.open = at }
+
 // Read records that the next event was read, and returns its tag.
 func (p *Progress) Read() uint64 {
 	tag := p.next
@@ -65,6 +70,7 @@ func (p *Progress) Read() uint64 {
 // of the log between two transactions, are recorded in the same way, the latter
 // with a zero time.
 func (p *Progress) Commit(end pglogrepl.LSN, at time.Time) error {
+	p.open = time.Time{}
 	last := p.position
 	if n := p.commits.len(); n > 0 {
 		last = p.commits.at(n - 1).end
@@ -133,11 +139,12 @@ func (p *Progress) Reached() time.Time { return p.reached }
 // the log not counted.
 func (p *Progress) Transactions() uint64 { return p.count }
 
-// Oldest returns the commit time of the oldest transaction that was read whole
-// and has not ended; zero when there is none.
+// Oldest returns the commit time of the oldest transaction that was read, whole
+// or in part, and has not ended; zero when there is none. One that was read in
+// part has not ended whatever became of its items.
 func (p *Progress) Oldest() time.Time {
 	if p.commits.len() == 0 {
-		return time.Time{}
+		return p.open
 	}
 	return p.commits.at(0).at
 }

@@ -119,6 +119,28 @@ func TestProgressReachesAMarkerAfterEverythingBeforeIt(t *testing.T) {
 	require.EqualValues(t, 2, p.Events())
 }
 
+// A transaction is behind from its first item on: one that is half read is not
+// invisible until its commit comes.
+func TestProgressKnowsTheTransactionThatIsHalfRead(t *testing.T) {
+	p := NewProgress(1)
+	first, second := time.Unix(100, 0), time.Unix(200, 0)
+	p.Open(first)
+	a := p.Read()
+	require.Equal(t, first, p.Oldest())
+	require.NoError(t, p.End(a))
+	require.Equal(t, first, p.Oldest(), "more of it may come")
+	b := p.Read()
+	require.NoError(t, p.Commit(10, first))
+	p.Open(second)
+	c := p.Read()
+	require.Equal(t, first, p.Oldest(), "the oldest is the one that counts")
+	require.NoError(t, p.End(b))
+	require.Equal(t, second, p.Oldest())
+	require.NoError(t, p.End(c))
+	require.NoError(t, p.Commit(20, second))
+	require.Zero(t, p.Oldest())
+}
+
 func TestProgressKeepsAMillionInFlight(t *testing.T) {
 	p := NewProgress(1)
 	const n = 1_000_000

@@ -34,6 +34,7 @@ type Reader struct {
 	queue   *queue
 
 	confirmed atomic.Uint64 // what the server may forget
+	reading   atomic.Int64  // when the open transaction was committed, in Unix microseconds; 0 between two
 	stream    stream        // of the goroutine in Run
 	heard     time.Time     // when the server sent last; likewise
 }
@@ -141,6 +142,16 @@ func (r *Reader) Next(ctx context.Context, used []Item) ([]Item, error) {
 
 // QueueBytes returns how many bytes were read and not yet published.
 func (r *Reader) QueueBytes() int { return r.queue.held() }
+
+// Reading returns the commit time of the transaction that is being read; zero
+// between two. One row may take minutes to come.
+func (r *Reader) Reading() time.Time {
+	us := r.reading.Load()
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
 
 // Run reads until ctx ends, which is no error, or the session breaks. The
 // connection stays open after it: [Reader.Close] sends the last position.
@@ -270,6 +281,7 @@ func (r *Reader) copyData(ctx context.Context, data []byte) error {
 			return &DecodeError{fmt.Errorf("XLogData of %d bytes, want more than %d", len(data), header)}
 		}
 		it, ok, err := r.stream.change(data[header], data[header+1:])
+		r.reading.Store(r.stream.reading())
 		if err != nil || !ok {
 			return err
 		}

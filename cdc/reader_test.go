@@ -217,3 +217,25 @@ func TestQueueAcceptsOneHugeItemAlone(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	require.Zero(t, q.held())
 }
+
+// A transaction is behind while its first row, which may be huge, is on its way.
+func TestReaderKnowsTheTransactionThatItReads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, nil)
+		defer r.stop(t)
+		require.Zero(t, r.Reading())
+		r.server.stream(wal(relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(0x1000, 7))...)
+		synctest.Wait()
+		require.Equal(t, serverTime(0).Local(), r.Reading(), "no row of it has come")
+		r.server.stream(wal(insertMessage(outboxOID, outboxColumns(), newTestRow(testID, 7, "x")), commitMessage(0x1000, 0x1008))...)
+		synctest.Wait()
+		require.Zero(t, r.Reading())
+	})
+}
+
+func TestStreamReadsNothingOfATransactionThatHasEnded(t *testing.T) {
+	s := stream{skip: 0x2008}
+	_, _, err := s.change(msgBegin, beginMessage(0x2000, 8)[1:])
+	require.NoError(t, err)
+	require.Zero(t, s.reading())
+}

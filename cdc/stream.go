@@ -113,6 +113,15 @@ func (s *stream) commitTx(data []byte) (Item, bool, error) {
 	return Item{Kind: KindCommit, Commit: c.commitLSN, End: c.endLSN, CommitTime: serverTime(c.time)}, true, nil
 }
 
+// reading returns when the open transaction was committed, in Unix microseconds;
+// 0 between two, and in one that makes no items.
+func (s *stream) reading() int64 {
+	if !s.open || s.skipped {
+		return 0
+	}
+	return s.begin.time + postgresEpoch
+}
+
 func (s *stream) relation(data []byte) error {
 	rel, err := decodeRelation(data)
 	if err != nil {

@@ -55,6 +55,14 @@ func (b *books) look() status {
 	}
 }
 
+// earlier returns the first of two times, where zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // end records that one step has ended.
 func (b *books) end(tag uint64) error {
 	b.mu.Lock()

@@ -48,6 +48,7 @@ func (s *session) round(session, whole context.Context) error {
 	if err != nil {
 		return err
 	}
+	now.oldest = earlier(now.oldest, s.reader.Reading())
 	s.metrics.observe(now, pglogrepl.LSN(s.durable.Load()), s.reader.QueueBytes())
 	word, err := s.state.pollWords(ctx)
 	if err != nil {

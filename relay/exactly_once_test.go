@@ -201,7 +201,7 @@ func TestOutlastGivesACommitItsGrace(t *testing.T) {
 	})
 }
 
-// valueOf reads a counter.
+// valueOf reads a counter or a gauge.
 func valueOf(c prometheus.Collector) int {
 	r := prometheus.NewRegistry()
 	r.MustRegister(c)
@@ -209,5 +209,6 @@ func valueOf(c prometheus.Collector) int {
 	if err != nil {
 		panic(err)
 	}
-	return int(families[0].Metric[0].GetCounter().GetValue())
+	m := families[0].Metric[0]
+	return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 }

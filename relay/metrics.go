@@ -47,7 +47,7 @@ func newMetrics(relay string) *Metrics {
 			Namespace: "onceward", Name: "publish_delay_seconds", Help: "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.",
 			ConstLabels: labels, Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300},
 		}),
-		lagSeconds:   gauge("lag_seconds", "Age of the oldest transaction that was read and is not acknowledged; 0 when there is none."),
+		lagSeconds:   gauge("lag_seconds", "Age of the oldest transaction that was read, whole or in part, and has not ended; 0 when there is none."),
 		inFlight:     gauge("events_in_flight", "Events read since the first that is not acknowledged."),
 		queueBytes:   gauge("queue_bytes", "Bytes read from the log and not handed to the producer."),
 		confirmed:    gauge("confirmed_position_bytes", "The durable checkpoint, as bytes of log."),

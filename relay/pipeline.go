@@ -165,6 +165,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		if p.hadEnded(&s) {
 			continue
 		}
+		p.progress.Open(it.CommitTime)
 		s.tag = p.progress.Read()
 		p.steps = append(p.steps, s)
 		if defect == defectConfirmEarly {
