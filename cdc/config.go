@@ -41,6 +41,9 @@ type Config struct {
 	// counts as dead. A server can be busy and mute for minutes: the caller
 	// doubles it after each session without progress. 0 means never.
 	SilenceLimit time.Duration
+	// Creating is called before the slot is made, which may take as long as the
+	// oldest open transaction lives. May be nil.
+	Creating func()
 	// Logger, slog.Default when nil. Payloads are never logged.
 	Logger *slog.Logger
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"net"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // peerTimeout is how long an unanswered connection may live: a peer that
@@ -11,6 +13,19 @@ import (
 // unacknowledged bytes. A server that is busy and mute answers at the TCP level,
 // and lives.
 const peerTimeout = 30 * time.Second
+
+// ConnectTimeout is how long a connect may take, login included, when the DSN has
+// no connect_timeout.
+const ConnectTimeout = 10 * time.Second
+
+// Bound makes a configuration's connections by [Dial], and bounds how long a
+// connect may take.
+func Bound(conf *pgconn.Config) {
+	conf.DialFunc = Dial
+	if conf.ConnectTimeout == 0 {
+		conf.ConnectTimeout = ConnectTimeout
+	}
+}
 
 // Dial connects with TCP keepalive and, on Linux, TCP_USER_TIMEOUT set, so that a
 // dead peer is found although nothing is read from it for minutes. It fits

@@ -60,7 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	conf.RuntimeParams["client_encoding"] = "UTF8"
 	conf.RuntimeParams["application_name"] = "onceward relay " + cfg.Slot
 	pinned.Startup(conf.RuntimeParams)
-	conf.DialFunc = Dial
+	Bound(conf)
 	if cfg.configure != nil {
 		cfg.configure(conf)
 	}

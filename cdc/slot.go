@@ -51,6 +51,9 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 			Cure: create + " (or slot.create: auto)"}
 	}
 	cfg.Logger.InfoContext(ctx, "creating the replication slot; this waits for transactions that are open now", "slot", cfg.Slot)
+	if cfg.Creating != nil {
+		cfg.Creating()
+	}
 	if _, err := conn.Exec(ctx, create); err != nil {
 		var pg *pgconn.PgError
 		switch {

@@ -80,3 +80,29 @@ func TestBurstLeavesNoLog(t *testing.T) {
 		})
 	}
 }
+
+// TestIdleOutboxWritesNothing: with nobody writing, neither a relay nor its
+// standby writes anything. Under archive_timeout each write, however small, would
+// cost a whole segment.
+func TestIdleOutboxWritesNothing(t *testing.T) {
+	w := ownWorld(t, versions[1], map[string]string{"archive_timeout": "2s"})
+	r := streaming(t, w, "checkpoint_interval: 100ms")
+	caughtUp(t, w, r)
+	standby := staying(w)
+	standby.start()
+	eventually(t, "both have said how they are", 30*time.Second, func() bool {
+		return scalar[string](w, `SELECT coalesce(string_agg(state, ' ' ORDER BY state), '') FROM onceward.relay_health`) == "standby streaming"
+	})
+	segment := func() string { return scalar[string](w, `SELECT pg_walfile_name(pg_current_wal_insert_lsn())`) }
+	// The checkpoints that follow a burst, ours and the server's, pass first.
+	var last string
+	var since time.Time
+	eventually(t, "no segment begins for 25 seconds", 2*time.Minute, func() bool {
+		if now := segment(); now != last {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > 25*time.Second
+	})
+	r.stop()
+	standby.stop()
+}

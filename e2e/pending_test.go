@@ -14,6 +14,7 @@ import (
 
 	"github.com/IBM/sarama"
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
@@ -196,4 +197,46 @@ func (a *answers) stale(s pendingSample, i int, there func(uuid.UUID) bool) {
 			a.lies = append(a.lies, fmt.Sprintf("sample %d: outboxctl called %s pending", i, id))
 		}
 	}
+}
+
+// TestRowOfASlowCommitIsNotPendingForEver: a commit waits for its synchronous
+// standby after it was published. Once it returns, its row is not called pending
+// any longer, though no other event comes.
+func TestRowOfASlowCommitIsNotPendingForEver(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := ownWorld(t, version, nil)
+		r := streaming(t, w, "checkpoint_interval: 100ms")
+		caughtUp(t, w, r)
+		pending := func() int {
+			return scalar[int](w, `SELECT count(*) FROM onceward.outbox o, onceward.relay_state s WHERE NOT coalesce(pg_visible_in_snapshot(o.tx_id, s.published_snapshot), false)`)
+		}
+		eventually(t, "all is published", 30*time.Second, func() bool { return pending() == 0 })
+		conn, err := pgx.Connect(t.Context(), w.server.DSN("postgres"))
+		require.NoError(t, err)
+		defer conn.Close(context.WithoutCancel(t.Context()))
+		run := func(sql string) {
+			_, err := conn.Exec(t.Context(), sql)
+			require.NoError(t, err, sql)
+		}
+		run("SET synchronous_commit = local")
+		run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+		run("SELECT pg_reload_conf()")
+		eventually(t, "commits wait", 10*time.Second, func() bool {
+			return scalar[string](w, `SELECT current_setting('synchronous_standby_names')`) == "nobody"
+		})
+		before := len(w.records())
+		written := make(chan error, 1)
+		go func() { written <- one(t.Context(), w) }()
+		eventually(t, "published while its commit waits", 30*time.Second, func() bool { return len(w.records()) == before+1 })
+		eventually(t, "its commit waits", 30*time.Second, func() bool {
+			return scalar[int](w, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) > 0
+		})
+		run("ALTER SYSTEM RESET synchronous_standby_names")
+		run("SELECT pg_reload_conf()")
+		require.NoError(t, <-written)
+		require.Equal(t, 1, scalar[int](w, `SELECT count(*) - $1 FROM onceward.outbox`, before))
+		eventually(t, "its row is published too", 10*time.Second, func() bool { return pending() == 0 })
+		r.stop()
+		verifyAll(t, w, nil)
+	})
 }

@@ -25,6 +25,9 @@ type relayProcess struct {
 	process *process.Process
 }
 
+// exitOnHalt makes the relay end when only an operator can mend what is wrong.
+const exitOnHalt = "ONCEWARD_EXIT_ON_HALT=true"
+
 // defective is the build tag of a relay with defects that a test can inject.
 const defective = "onceward_defects"
 
@@ -33,10 +36,13 @@ const defective = "onceward_defects"
 func (w *world) newRelay(config, defect string) *relayProcess {
 	w.t.Helper()
 	r := &relayProcess{w: w, config: config, logFile: filepath.Join(w.t.TempDir(), "relay.log")}
+	// What a test has broken on purpose ends the relay, so that it can wait for
+	// that; the tests of a relay that stays take this away.
+	r.env = []string{exitOnHalt}
 	if defect == "" {
 		r.binary = relayBinary(w.t, "")
 	} else {
-		r.binary, r.env = relayBinary(w.t, defective), []string{"DEFECT=" + defect}
+		r.binary, r.env = relayBinary(w.t, defective), append(r.env, "DEFECT="+defect)
 	}
 	w.t.Cleanup(func() {
 		if r.process != nil {

@@ -24,6 +24,9 @@ const (
 // resultsTable came with version 4 of the outbox's schema.
 const resultsTable = "onceward.control_results"
 
+// healthTable came with version 6 of the outbox's schema.
+const healthTable = "onceward.relay_health"
+
 // laterTables came with version 2 of the consumer's schema.
 var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
 
@@ -67,7 +70,7 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.functions()}
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.functions()}
 }
 
 // results are the rights on what schema version 4 brings, which the schema of
@@ -79,6 +82,16 @@ func (r Roles) results() string {
   GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT INSERT (payload_null) ON onceward.controls TO %[4]s;`,
 		literal(resultsTable), resultsTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
+}
+
+// health are the rights on what schema version 6 brings: a relay writes how it
+// does, and removes what processes that are gone have left.
+func (r Roles) health() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s;
+  GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
+		literal(healthTable), healthTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
 }
 
 // windows are the rights on the consumer's side that came with its version 2.

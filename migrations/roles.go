@@ -205,7 +205,7 @@ func (r Roles) adopt() string {
 	var roots []string
 	known := append(r.tables(), r.side.versionTable())
 	if r.side == Outbox {
-		known = append(known, resultsTable)
+		known = append(known, resultsTable, healthTable)
 	} else {
 		known = append(known, laterTables...)
 	}

@@ -129,6 +129,8 @@ func relayMay(t *testing.T, pool *pgxpool.Pool) {
 		"INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication) VALUES ('s', 'r', 'd', '1', 1, '0/1', 'p')",
 		"UPDATE onceward.relay_state SET tick = 1", "UPDATE onceward.dead_letters SET state = 'open'",
 		"INSERT INTO onceward.control_results (slot, control_id, position, action, letters, note) VALUES ('s', gen_random_uuid(), '0/1', 'retry', 1, '')",
+		"INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits) VALUES ('s', 'p', 'r', 'x', now(), '', '', '[]')",
+		"UPDATE onceward.relay_health SET state = 'y'", "DELETE FROM onceward.relay_health",
 		"SELECT pg_logical_emit_message(false, 'onceward', 'x')", "SELECT * FROM pg_stat_replication",
 	} {
 		exec(t, pool, sql)
@@ -147,12 +149,14 @@ func operatorMay(t *testing.T, pool *pgxpool.Pool) {
 		"UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = '{}'",
 		"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r')",
 		"INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES (gen_random_uuid(), 'edit', gen_random_uuid(), true, 'r')",
-		"SELECT * FROM onceward.control_results",
+		"SELECT * FROM onceward.control_results", "SELECT * FROM onceward.relay_health",
 		"INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), gen_random_uuid(), 'n', 't', 'a', 'e', now(), 'r')",
 	} {
 		exec(t, pool, sql)
 	}
 	refused(t, pool, "UPDATE onceward.control_results SET note = 'x'")
+	refused(t, pool, "UPDATE onceward.relay_health SET state = 'x'")
+	refused(t, pool, "DELETE FROM onceward.relay_health")
 	refused(t, pool, "UPDATE onceward.relay_state SET confirmed_lsn = '0/2'")
 	refused(t, pool, "INSERT INTO onceward.controls (control_id, action, letter_id, reason, requested_by) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r', 'somebody else')")
 	refused(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason, tx_id) VALUES (gen_random_uuid(), gen_random_uuid(), 'n', 't', 'a', 'e', now(), 'r', '5')")

@@ -20,8 +20,9 @@ import (
 //     for an operator's word is alive: a restart would lose nothing, and mend
 //     nothing
 //   - /readyz: 200 while it streams, or stands by for the holder of the slot;
-//     503 with the state and the reason otherwise. Routes that are held are
-//     named, each with the reason; the others go on
+//     503 with the state and the reason otherwise. What waits is listed: for
+//     what, since when, why. A relay that streams and waits is ready: to take
+//     it away, or to start another one, would mend nothing
 //   - /metrics: Prometheus text
 //
 // It needs no login and shows no event, so listen on loopback or put a proxy in
@@ -43,10 +44,13 @@ func (r *Relay) Handler() http.Handler {
 
 // page is the body of both pages.
 type page struct {
-	Relay string            `json:"relay"`
-	State State             `json:"state"`
-	Error string            `json:"error,omitempty"`
-	Held  map[string]string `json:"held,omitempty"` // why, by route
+	Relay   string            `json:"relay"`
+	State   State             `json:"state"`
+	Since   time.Time         `json:"since"`
+	Code    string            `json:"code,omitempty"`
+	Error   string            `json:"error,omitempty"`
+	Waiting []Wait            `json:"waiting,omitempty"`
+	Held    map[string]string `json:"held,omitempty"` // why, by route
 }
 
 func (r *Relay) answer(w http.ResponseWriter, ok bool) {
@@ -54,9 +58,15 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 	if !ok {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
-	body := page{Relay: r.cfg.Name, State: r.State(), Error: r.LastError()}
-	if held := r.held.Load(); held != nil {
-		body.Held = *held
+	h := r.Health()
+	body := page{Relay: r.cfg.Name, State: h.State, Since: h.Since.UTC(), Code: h.Code, Error: h.Error, Waiting: h.Waiting}
+	for _, wait := range h.Waiting {
+		if wait.For == WaitRoute {
+			if body.Held == nil {
+				body.Held = make(map[string]string)
+			}
+			body.Held[wait.What] = wait.Detail
+		}
 	}
 	_ = json.NewEncoder(w).Encode(body) // the client went away
 }

@@ -64,13 +64,15 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		require.Contains(t, body, tc.readyBodyShould)
 	}
 	r.setState(StateStreaming, nil)
-	r.setHeld(map[string]string{"shop.order": "topic does not exist"})
+	r.setHeld(map[string]heldRoute{"shop.order": {"topic does not exist", 2}})
 	code, body := get(t, h, "/readyz")
 	require.Equal(t, 200, code, "the other routes go on")
 	require.Contains(t, body, `"held":{"shop.order":"topic does not exist"}`)
+	require.Regexp(t, `"waiting":\[{"for":"route","what":"shop.order","since":"[^"]+","detail":"topic does not exist","events":2}\]`, body)
 	r.setHeld(nil)
 	_, body = get(t, h, "/readyz")
 	require.NotContains(t, body, "held")
+	require.NotContains(t, body, "waiting")
 	r.over.Store(true)
 	code, _ = get(t, h, "/healthz")
 	require.Equal(t, 503, code, "Run has returned an error")
@@ -81,8 +83,9 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 	r.metrics.read(3)
 	r.metrics.published(2, serverNow())
 	r.metrics.observe(status{position: 0x20, oldest: serverNow(), inFlight: 1}, 0x10, 77)
-	r.metrics.holding(map[string]int{"shop.order": 3})
+	r.metrics.holding(map[string]heldRoute{"shop.order": {"missing", 3}})
 	r.metrics.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
+	r.metrics.waits([]Wait{{For: WaitKafka}})
 	r.setState(StateStreaming, nil)
 	_, body := get(t, r.Handler(), "/metrics")
 	for _, want := range []string{
@@ -99,11 +102,17 @@ func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
 		`onceward_oldest_transaction_seconds{relay="orders"} 3`,
 		`onceward_state{relay="orders",state="streaming"} 1`,
 		`onceward_state{relay="orders",state="halted"} 0`,
+		`onceward_waiting{for="kafka",relay="orders"} 1`,
+		`onceward_waiting{for="standby",relay="orders"} 0`,
 		`onceward_publish_delay_seconds_count{relay="orders"} 1`,
 		`onceward_lag_seconds{relay="orders"}`,
 	} {
 		require.Contains(t, body, want)
 	}
+	require.NotContains(t, body, "onceward_partitions_ahead_days", "a relay that maintains nothing does not know")
+	r.metrics.partitions(RetentionReport{Ahead: 14})
+	_, body = get(t, r.Handler(), "/metrics")
+	require.Contains(t, body, `onceward_partitions_ahead_days{relay="orders"} 14`)
 }
 
 func TestServeAdminStopsWithItsContext(t *testing.T) {

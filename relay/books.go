@@ -21,6 +21,7 @@ type books struct {
 	progress *cdc.Progress
 	owing    uint64 // read and not ended
 	asked    bool   // somebody asked for a published snapshot
+	unseen   unseen // read since it was asked last
 	err      error  // a tag that the sink reported twice
 }
 

@@ -73,6 +73,7 @@ func (s *session) round(session, whole context.Context) error {
 // not, and before the checkpoint: a server that lost its publication may send
 // nothing and say nothing, and looks idle.
 func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
+	read := s.pipeline.takeUnseen() // before the snapshot, which may see none of them
 	taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
@@ -80,6 +81,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	if err := s.samePublication(taken.PublicationCatalog); err != nil {
 		return err
 	}
+	s.snapshots.sees(taken.Snapshot, read)
 	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
 		return nil
 	}

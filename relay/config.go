@@ -32,6 +32,11 @@ type Config struct {
 	// wait behind a dead letter of theirs; the event that would park one more
 	// waits, with all that type's events behind it. Default 1000.
 	MaxParkedAggregates int `koanf:"max_parked_aggregates"`
+	// ExitOnHalt ends the process, with exit code 1, when only an operator can
+	// mend what is wrong. By default it stays, gives the slot back, shows what is
+	// wrong on /readyz and in `outboxctl status`, and goes on by itself once it is
+	// mended. Default false.
+	ExitOnHalt bool `koanf:"exit_on_halt"`
 	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
 	StopGrace time.Duration `koanf:"stop_grace"`
 }

@@ -48,7 +48,7 @@ func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
 	conf.RuntimeParams["application_name"] = "onceward relay " + slot
 	conf.RuntimeParams["synchronous_commit"] = "on"
 	pinned.Startup(conf.RuntimeParams)
-	conf.DialFunc = cdc.Dial
+	cdc.Bound(&conf.Config)
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, conf.User, conf.Database))

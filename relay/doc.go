@@ -26,14 +26,26 @@
 //	   │  │         v  │  │
 //	   │  │  paused, halted
 //	   │  │               │
-//	   │  ├─> standby ────┤   the slot has another holder; tried again every second
+//	   │  ├─> standby ────┤   the slot has another holder; looked at every second
+//	   │  ├─> halted ─────┤   an operator is needed; tried again every few seconds
 //	   │  │               │
 //	   └──┴── backoff <───┘   a connection broke; tried again, with jitter
 //
 // A relay is halted in one of two ways. Where an operator's word is awaited (a
 // poison event whose route says halt) it keeps its slot and polls for the word.
-// An error that trying again cannot mend ends [Relay.Run]. The slot's position
-// moves in neither.
+// An error that trying again cannot mend gives the slot back, and the start is
+// tried again until it is mended; or it ends [Relay.Run], with
+// [Config].ExitOnHalt. The slot's position moves in neither.
+//
+// # What waits says so
+//
+// One state of health is computed in one place ([Health]) and shown by the log
+// (after 10 seconds, 1, 5 and 30 minutes, then every 30, and when it is over), by
+// /readyz, by onceward_waiting and by the process's row of onceward.relay_health,
+// from which outboxctl status has it. That row is written when something changes:
+// an idle relay writes nothing, because under archive_timeout each write costs a
+// segment of log. Every step of a session's start has a deadline but those that
+// wait for transactions of others.
 //
 // A route that is missing, forbidden or paused is no state: its lane is held, and
 // the others go on. So is a type of aggregate of which too many are parked. A lane is all aggregates of one type, so that an aggregate's

@@ -137,15 +137,10 @@ func (p *pipeline) refuse(ctx context.Context, w *waiting, first *step, why *pub
 
 // show puts what is held into the metrics and the health pages.
 func (p *pipeline) show() {
-	var why map[string]string
-	events := make(map[string]int, len(p.lanes.all))
+	held := make(map[string]heldRoute, len(p.lanes.all))
 	for _, w := range p.lanes.all {
-		events[w.route] += len(w.steps)
-		if why == nil {
-			why = make(map[string]string, len(p.lanes.all))
-		}
-		why[w.route] = w.why
+		held[w.route] = heldRoute{why: w.why, events: held[w.route].events + len(w.steps)}
 	}
-	p.metrics.holding(events)
-	p.holding(why)
+	p.metrics.holding(held)
+	p.holding(held)
 }

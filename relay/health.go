@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // healthInterval is the time between two looks at what the slot keeps.
@@ -33,21 +35,24 @@ func (s *session) look(ctx context.Context) error {
 		return fmt.Errorf("look at slot %s: %w", s.state.slot, err)
 	}
 	s.metrics.slot(now)
-	if time.Since(s.health.warnedAt) < repeatWarning {
-		return nil
-	}
-	var message string
-	switch {
-	case now.WalStatus == "unreserved" || now.WalStatus == "lost":
-		message = "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size"
-	case now.PinnedBytes >= pinnedBytes && now.OldestTransaction != "":
-		message = "an open transaction pins log that the relay does not need; end it, or find out why it is open"
-	default:
+	s.report(WaitTransaction, pinning(now, time.Now())...)
+	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(s.health.warnedAt) < repeatWarning {
 		return nil
 	}
 	s.health.warnedAt = time.Now()
-	s.log.WarnContext(ctx, message, "slot", s.state.slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
-		"pinned_bytes", now.PinnedBytes, "safe_bytes", now.SafeBytes, "oldest_transaction", now.OldestTransaction,
-		"open_for", time.Duration(now.OldestSeconds*float64(time.Second)).Round(time.Second))
+	s.log.WarnContext(ctx, "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size",
+		"slot", s.state.slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
+		"pinned_bytes", now.PinnedBytes, "safe_bytes", now.SafeBytes)
 	return nil
+}
+
+// pinning returns the transaction that pins log which the relay does not need.
+func pinning(slot outboxdb.SlotHealthRow, now time.Time) []Wait {
+	if slot.PinnedBytes < pinnedBytes || slot.OldestTransaction == "" {
+		return nil
+	}
+	return []Wait{{
+		What: slot.OldestTransaction, Since: now.Add(-time.Duration(slot.OldestSeconds * float64(time.Second))),
+		Detail: "log is kept that the relay does not need, because a transaction is open that may still write",
+	}}
 }

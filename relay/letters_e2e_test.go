@@ -305,7 +305,7 @@ func schemaBefore(b *letterbox) {
 	require.NoError(t, err)
 	_, down, ok := strings.Cut(string(file), "-- +goose Down")
 	require.True(t, ok)
-	b.exec("SET ROLE onceward_owner; " + down + "; DELETE FROM onceward.outbox_migrations WHERE version_id >= 4; RESET ROLE")
+	b.exec("SET ROLE onceward_owner; DROP TABLE onceward.relay_health; " + down + "; DELETE FROM onceward.outbox_migrations WHERE version_id >= 4; RESET ROLE")
 	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), b.owner), "the rights of this release fit it too")

@@ -18,7 +18,7 @@ func (r *Relay) maintain(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if err := r.maintainOnce(ctx); err != nil && ctx.Err() == nil {
-			r.log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", r.cfg.Outbox.Partitions.Every)
+			r.log.ErrorContext(ctx, "partitions could not be maintained; it is tried again", "error", err, "in", r.cfg.Outbox.Partitions.Every.String())
 		}
 		select {
 		case <-tick.C:

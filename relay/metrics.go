@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -26,7 +27,9 @@ type Metrics struct {
 	oldest                  prometheus.Gauge
 	walStatus, leaves       *prometheus.GaugeVec
 	held, heldEvents        *prometheus.GaugeVec
-	ahead                   prometheus.Gauge
+	waiting                 *prometheus.GaugeVec
+	logDropped              prometheus.Counter
+	ahead                   *prometheus.GaugeVec
 }
 
 func newMetrics(relay string) *Metrics {
@@ -42,6 +45,7 @@ func newMetrics(relay string) *Metrics {
 		publishedTotal:  counter("events_published_total", "Events acknowledged by all in-sync replicas."),
 		endMetrics:      newEndMetrics(labels, counter, gauge),
 		sessions:        counter("sessions_total", "Sessions that took the slot."),
+		logDropped:      counter("log_lines_dropped_total", "Log lines that were dropped because nobody read the log."),
 		checkpointTotal: counter("checkpoints_total", "Checkpoints written."),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "onceward", Name: "publish_delay_seconds", Help: "From commit to acknowledgement, sampled at every acknowledgement; two machines' clocks.",
@@ -57,7 +61,10 @@ func newMetrics(relay string) *Metrics {
 		slotLag:      gauge("slot_lag_bytes", "Log behind which the slot is confirmed."),
 		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
 		oldest:       gauge("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it."),
-		ahead:        gauge("partitions_ahead_days", "Days after today that have a partition, as the last maintenance of this relay left it."),
+		ahead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "partitions_ahead_days", Help: "Days after today that have a partition, as the last maintenance of this relay left it. No series: it does none.",
+			ConstLabels: labels,
+		}, nil),
 		leaves: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "partitions", Help: "Partitions of the outbox by state.", ConstLabels: labels,
 		}, []string{"state"}),
@@ -71,6 +78,9 @@ func newMetrics(relay string) *Metrics {
 		heldEvents: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "held_events", Help: "Events in memory that wait for this topic.", ConstLabels: labels,
 		}, []string{"route"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "onceward", Name: "waiting", Help: "1 while the relay waits for this; /readyz says since when and why.", ConstLabels: labels,
+		}, []string{"for"}),
 		stateGauge: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "state", Help: "1 for the state that the relay is in.", ConstLabels: labels,
 		}, []string{"state"}),
@@ -80,7 +90,7 @@ func newMetrics(relay string) *Metrics {
 func (m *Metrics) collectors() []prometheus.Collector {
 	return append(m.endMetrics.collectors(), []prometheus.Collector{
 		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
-		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.heldEvents, m.snapshotTime, m.stateGauge,
+		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.heldEvents, m.waiting, m.logDropped, m.snapshotTime, m.stateGauge,
 		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus, m.ahead, m.leaves,
 	}...)
 }
@@ -129,7 +139,7 @@ func (m *Metrics) slot(now outboxdb.SlotHealthRow) {
 
 // partitions shows what maintenance left.
 func (m *Metrics) partitions(report RetentionReport) {
-	m.ahead.Set(float64(report.Ahead))
+	m.ahead.WithLabelValues().Set(float64(report.Ahead))
 	m.leaves.Reset()
 	for _, l := range report.Leaves {
 		m.leaves.WithLabelValues(string(l.State)).Inc()
@@ -141,12 +151,12 @@ func (m *Metrics) snapshotPublished(at time.Time) {
 }
 
 // holding shows how many events wait, by route.
-func (m *Metrics) holding(events map[string]int) {
+func (m *Metrics) holding(routes map[string]heldRoute) {
 	m.held.Reset()
 	m.heldEvents.Reset()
-	for route, n := range events {
+	for route, h := range routes {
 		m.held.WithLabelValues(route).Set(1)
-		m.heldEvents.WithLabelValues(route).Set(float64(n))
+		m.heldEvents.WithLabelValues(route).Set(float64(h.events))
 	}
 }
 
@@ -161,6 +171,20 @@ func (m *Metrics) observe(now status, durable pglogrepl.LSN, queue int) {
 	m.confirmed.Set(float64(durable))
 	m.ended.Set(float64(now.position))
 }
+
+// waits shows what the relay waits for.
+func (m *Metrics) waits(waiting []Wait) {
+	for _, kind := range Waits {
+		v := 0.0
+		if slices.ContainsFunc(waiting, func(w Wait) bool { return w.For == kind }) {
+			v = 1
+		}
+		m.waiting.WithLabelValues(kind).Set(v)
+	}
+}
+
+// LogDropped counts a line of the log that was dropped.
+func (m *Metrics) LogDropped() { m.logDropped.Inc() }
 
 func (m *Metrics) checkpointed() { m.checkpointTotal.Inc() }
 

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
@@ -17,18 +18,26 @@ import (
 // slot is the arbiter, so the epoch, the state and the producer come after
 // START_REPLICATION, and the checkpoint after the producer, which has ended by
 // then whatever an older one had begun.
-func (r *Relay) openSession(ctx context.Context, silence int, last *owned) (_ *session, err error) {
+func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *session, err error) {
 	cfg := &r.cfg
+	last.took = false
 	dsn, err := cfg.DSN()
 	if err != nil {
 		return nil, err
 	}
+	ctx, o := newOpening(ctx, t.limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
+	defer func() { err = o.done(ctx, err) }()
+	o.step("connect to PostgreSQL")
 	conn, err := Connect(ctx, dsn, cfg.SlotName())
 	if err != nil {
 		return nil, err
 	}
-	s := &session{cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots()}
+	s := &session{
+		cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report,
+		watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+	}
 	defer func() {
+		last.took = s.state.epoch > 0
 		if err != nil {
 			err = errors.Join(err, s.discard(ctx))
 			if s.state.epoch == last.epoch+1 {
@@ -39,11 +48,19 @@ func (r *Relay) openSession(ctx context.Context, silence int, last *owned) (_ *s
 	source := cdc.Config{
 		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
 		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: r.log,
+		Creating: func() {
+			o.unbounded(WaitSlot, "the replication slot "+cfg.SlotName()+" is being made, which waits for transactions that are open now")
+		},
 	}
+	o.step("check the server, the tables and the publication")
 	if err = s.prepare(ctx, source); err != nil {
 		return nil, err
 	}
-	if err = s.pace(ctx, &source, silence); err != nil {
+	o.step("take slot " + cfg.SlotName())
+	if err = s.state.slotFree(ctx); err != nil {
+		return nil, err
+	}
+	if err = s.pace(ctx, &source, t.silence); err != nil {
 		return nil, err
 	}
 	if s.reader, err = cdc.Open(ctx, source); err != nil {
@@ -54,15 +71,18 @@ func (r *Relay) openSession(ctx context.Context, silence int, last *owned) (_ *s
 	}
 	s.pipeline.tell = r.setState
 	s.pipeline.holding = r.setHeld
+	r.watched.Store(s.watched)
 	return s, nil
 }
 
 // own is everything that comes after the slot is held.
 func (s *session) own(ctx context.Context, dsn string, last *owned) error {
+	s.opening.step("raise the epoch of slot " + s.cfg.SlotName())
 	slotPosition, row, err := s.takeOver(ctx)
 	if err != nil {
 		return err
 	}
+	s.opening.step("connect to PostgreSQL for letters")
 	conn, err := Connect(ctx, dsn, s.cfg.SlotName())
 	if err != nil {
 		return err
@@ -74,18 +94,22 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	sink.Narrow, sink.Memory = last.narrow, last.memory
+	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	kept, tx, err := s.recall(ctx, sink, row)
 	if err != nil {
 		return err
 	}
+	s.opening.step("compare the checkpoint with the server")
 	if err := s.bind(ctx, row, kept, slotPosition, last); err != nil {
 		return err
 	}
 	s.tick.Store(max(kept.tick, row.Tick))
+	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	if tx, err = s.change(ctx, row.Mode, &kept, tx); err != nil {
 		return err
 	}
 	start := s.start(kept, row, last)
+	s.opening.step("open the dead letters")
 	// What began before the start is not read again: a release among it that
 	// has ended must not be opened.
 	s.letters, err = openLetters(ctx, conn, lettersConfig{
@@ -94,6 +118,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
+	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
 		return err
 	}
@@ -106,6 +131,11 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.order.String(), "start", start.order.String())
 	s.reader.Resume(start.order, kept.order)
 	return nil
+}
+
+// kafkaStep says what a step that needs Kafka waits for; it has limits of its own.
+func (s *session) kafkaStep() string {
+	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", s.cfg.Kafka.Brokers)
 }
 
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
@@ -138,28 +168,35 @@ func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) h
 func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start horizon, last *owned) error {
 	b := newBooks(start.order, s.snapshots.nonce, s.metrics)
 	p := newPipeline(start, int(s.cfg.Queue.Bytes)/2, b, s.log)
-	p.routing, p.morgue, p.rows = newRouting(s.cfg, sink), ownMorgue{s.letters}, outboxRows{s.pumps}
+	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
+	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}
+	watch := s.watched.sink
+	s.watched.topic = newRouting(s.cfg, sink).topicOf
 	p.durable = func() pglogrepl.LSN { return pglogrepl.LSN(s.durable.Load()) }
 	p.refused = last.refused
 	s.metrics.parkedNow(s.letters.parkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
 	} else {
-		published, err := publisher.New(ctx, sink, b.acknowledged)
+		published, err := publisher.New(ctx, sink, func(tags []uint64) {
+			b.acknowledged(tags)
+			watch.ended(tags...)
+		})
 		if err != nil {
 			return err
 		}
-		s.sink, s.mode = published, &idempotent{books: b, sink: published}
+		s.sink, s.mode = published, &idempotent{books: b, sink: watchedFlush{published, watch}}
 	}
-	p.sink, p.mode = s.sink, s.mode
+	p.sink, p.mode = watchedSink{s.sink, watch}, s.mode
 	s.pipeline = p
 	return nil
 }
 
 func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional) *exactlyOnce {
 	conf := s.cfg.Kafka.Transaction
+	s.watched.patience += conf.Interval
 	m := &exactlyOnce{
-		books: b, tx: tx, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), horizon: p.horizon, committed: time.Now(),
+		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), horizon: p.horizon, committed: time.Now(),
 		bound:   checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
 		letters: func() int64 { return s.letters.written },
 		tick: func(ctx context.Context) (int64, error) {

@@ -38,10 +38,10 @@ type pipeline struct {
 	morgue  morgue
 	rows    rows
 	routing *routing
-	refused map[uuid.UUID]string    // what a broker has refused, and why; forgotten once a letter says so
-	durable func() pglogrepl.LSN    // the last checkpoint
-	tell    func(State, error)      // what the health pages show
-	holding func(map[string]string) // likewise: why, by route
+	refused map[uuid.UUID]string       // what a broker has refused, and why; forgotten once a letter says so
+	durable func() pglogrepl.LSN       // the last checkpoint
+	tell    func(State, error)         // what the health pages show
+	holding func(map[string]heldRoute) // likewise, by route
 	log     *slog.Logger
 
 	began horizon // what had ended when the session began
@@ -65,7 +65,7 @@ type pipeline struct {
 func newPipeline(began horizon, held int, b *books, log *slog.Logger) *pipeline {
 	p := &pipeline{books: b, began: began, lanes: newLanes(held), log: log, heard: make(chan struct{}, 1)}
 	p.words.Store(&words{})
-	p.tell, p.holding = func(State, error) {}, func(map[string]string) {}
+	p.tell, p.holding = func(State, error) {}, func(map[string]heldRoute) {}
 	return p
 }
 
@@ -160,6 +160,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		if it.Commit != p.at.commit {
 			p.at = place{commit: it.Commit}
 		}
+		p.unseen.add(it)
 		s := step{it: it, at: p.at}
 		p.at.ordinal++
 		if p.hadEnded(&s) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -37,15 +36,10 @@ type Relay struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *Metrics
-	now     atomic.Pointer[condition]
-	held    atomic.Pointer[map[string]string] // why, by route; nil: nothing is
-	over    atomic.Bool                       // Run has returned an error
-}
-
-// condition is what the health pages show.
-type condition struct {
-	state State
-	err   string // what ended the last session
+	vitals  *vitals
+	lookout *lookout
+	watched atomic.Pointer[watched] // of the session that runs; nil: none does
+	over    atomic.Bool             // Run has returned an error
 }
 
 // New validates the configuration, and reads the secrets' files once to see that
@@ -73,8 +67,11 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 	if err := sink.Validate(); err != nil {
 		return nil, err
 	}
-	r := &Relay{cfg: cfg, log: log.With("relay", cfg.Name), metrics: newMetrics(cfg.Name)}
+	log = log.With("relay", cfg.Name)
+	r := &Relay{cfg: cfg, log: log, metrics: newMetrics(cfg.Name), vitals: newVitals(time.Now())}
+	r.lookout = newLookout(&r.cfg, log)
 	r.setState(StateConnecting, nil)
+	r.metrics.waits(nil)
 	return r, nil
 }
 
@@ -82,35 +79,30 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 func (r *Relay) Metrics() *Metrics { return r.metrics }
 
 // State returns the present state.
-func (r *Relay) State() State { return r.now.Load().state }
+func (r *Relay) State() State { return r.Health().State }
 
 // LastError returns the text of what ended the last session, or nothing while
 // it streams.
-func (r *Relay) LastError() string { return r.now.Load().err }
+func (r *Relay) LastError() string { return r.Health().Error }
 
+// Health returns how the relay does now, and what it waits for.
+func (r *Relay) Health() Health { return r.vitals.health(time.Now()) }
+
+// setState moves to a state. A standby and a relay that is halted stay what they
+// are while the next session is opened.
 func (r *Relay) setState(s State, err error) {
-	next := &condition{state: s}
-	if err != nil {
-		next.err = err.Error()
-	}
-	r.now.Store(next)
-	r.metrics.state(s)
-}
-
-// setHeld shows which routes are held, and why.
-func (r *Relay) setHeld(why map[string]string) {
-	if len(why) == 0 {
-		r.held.Store(nil)
-		return
-	}
-	r.held.Store(&why)
+	r.vitals.enter(s, err, time.Now())
+	r.metrics.state(r.State())
 }
 
 // Bounds of the waits between sessions.
 const (
 	backoffMin    = 100 * time.Millisecond
 	backoffMax    = 10 * time.Second
-	standbyWait   = time.Second
+	standbyWait   = time.Second // between two looks whether the slot is free
+	haltedWait    = 5 * time.Second
+	haltedMax     = 30 * time.Second // where a try takes the slot
+	rivalWait     = 5 * time.Minute  // a try fences the rival
 	steadySession = 30 * time.Second // after it, a failure counts as the first
 	silenceFactor = 2                // × wal_sender_timeout; doubled by each silent session
 	silenceMax    = time.Hour
@@ -119,69 +111,56 @@ const (
 )
 
 // Run publishes until ctx ends; then it flushes, writes a last checkpoint, gives
-// the slot back and returns nil. It rides through restarts and outages of
-// PostgreSQL and Kafka, and waits as a standby while another process holds the
-// slot. It returns the error that trying again cannot mend; nothing is lost by
-// it, and the slot's position has not moved past anything unpublished.
+// the slot back and returns nil, or the error of that. It rides through restarts
+// and outages of PostgreSQL and Kafka, and waits as a standby while another
+// process holds the slot.
+//
+// What trying again cannot mend halts it: it gives the slot back, says what is
+// wrong and which command mends it, and looks every few seconds whether that was
+// done. With [Config].ExitOnHalt it returns that error instead. Nothing is lost
+// by it, and the slot's position has not moved past anything unpublished.
 func (r *Relay) Run(ctx context.Context) error {
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx)) // a graceful stop may take its time
+	var done sync.WaitGroup
+	done.Go(func() { r.watch(beside) })
+	done.Go(func() { r.lookout.run(beside, r.vitals.health) })
+	maintenance, stopMaintenance := context.WithCancel(ctx)
+	defer stopMaintenance()
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
-		maintenance, stop := context.WithCancel(ctx)
-		var done sync.WaitGroup
 		done.Go(func() { r.maintain(maintenance) })
-		defer done.Wait()
-		defer stop()
 	}
-	err := r.publish(ctx)
+	err := r.publish(ctx, newTries())
+	stopMaintenance()
 	r.over.Store(err != nil)
+	stop()
+	done.Wait()
+	r.lookout.close(ctx, r.Health())
 	return err
 }
 
 // publish runs one session after the other.
-func (r *Relay) publish(ctx context.Context) error {
-	wait, silence := backoffMin, silenceFactor
+func (r *Relay) publish(ctx context.Context, t *tries) error {
 	last := owned{memory: new(publisher.Memory)}
-	var rivals rivalry
 	for {
-		r.setStateKeepingError(StateConnecting)
+		r.setState(StateConnecting, nil)
 		began := time.Now()
 		before := last.reached
-		err := cdc.ExplainFiltered(r.session(ctx, silence, &last))
+		err := cdc.ExplainFiltered(r.session(ctx, t, &last))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)
 		}
-		if last.first(before, last.learn(err), time.Since(began)) {
-			wait = backoffMin
-			if !errors.Is(err, cdc.ErrSilent) {
-				// A server that is mute while it decodes may have sent something
-				// before: it is given more time from session to session.
-				silence = silenceFactor
-			}
-		}
-		if rival := rivals.count(err, began, time.Now()); rival != nil {
+		steady := last.first(before, last.learn(err), time.Since(began))
+		if rival := t.rivals.count(err, began, time.Now()); rival != nil {
 			err = rival
 		}
-		pause := wait
-		switch {
-		case errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, ErrFenced):
-			if r.State() != StateStandby {
-				r.log.InfoContext(ctx, "standby: another process holds the slot", "detail", err)
-			}
-			r.setState(StateStandby, nil)
-			pause = standbyWait
-		case permanent(err):
-			r.setState(StateHalted, err)
+		t.ended(err, steady)
+		pause, err := r.between(ctx, t, &last, err)
+		if err != nil {
 			return err
-		default:
-			r.setState(StateBackoff, err)
-			r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", wait)
-			wait = min(2*wait, backoffMax)
-			if errors.Is(err, cdc.ErrSilent) {
-				silence = min(2*silence, maxSilenceFactor)
-			}
 		}
 		select {
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // G404: jitter needs no secrecy
+		case <-time.After(pause):
 		case <-ctx.Done():
 			r.setState(StateStopped, nil)
 			return nil
@@ -189,24 +168,70 @@ func (r *Relay) publish(ctx context.Context) error {
 	}
 }
 
-// setStateKeepingError moves from backoff or standby to connecting without
-// hiding why, and leaves standby as it is: a standby that looks whether the
-// slot is free is still one.
-func (r *Relay) setStateKeepingError(s State) {
-	if r.State() == StateStandby {
-		return
+// between says what the relay is until the next session, and how long that is to
+// wait. The error ends the relay.
+func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (pause time.Duration, fatal error) {
+	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, ErrFenced) {
+		if r.State() != StateStandby {
+			r.log.InfoContext(ctx, "standby: another process holds the slot", "detail", err)
+		}
+		r.setState(StateStandby, nil)
+		pause = jitter(backoffMin)
+		if errors.Is(err, ErrFenced) {
+			pause = jitter(standbyWait)
+		}
+		if err = r.standBy(ctx); err == nil || ctx.Err() != nil {
+			return pause, nil //nolint:nilerr // the relay is to stop, or the slot is free
+		}
 	}
-	r.now.Store(&condition{state: s, err: r.LastError()})
-	r.metrics.state(s)
+	if permanent(err) {
+		return r.halt(ctx, t, last, err)
+	}
+	r.setState(StateBackoff, err)
+	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.wait.String())
+	return jitter(t.again(err)), nil
 }
 
-func (r *Relay) session(ctx context.Context, silence int, last *owned) error {
-	s, err := r.openSession(ctx, silence, last)
+// halt says that an operator is needed, and how long to wait before the next look
+// whether what was wrong is mended.
+func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (time.Duration, error) {
+	known := r.State() == StateHalted && r.LastError() == err.Error()
+	r.setState(StateHalted, err)
+	if r.cfg.ExitOnHalt {
+		r.log.ErrorContext(ctx, "halted: an operator is needed; the relay ends, as exit_on_halt wants it", "code", codeOf(err), "error", err)
+		return 0, err
+	}
+	if !known {
+		r.log.ErrorContext(ctx, "halted: an operator is needed; the slot is given back, and the relay goes on by itself once it is mended", "code", codeOf(err), "error", err)
+	}
+	return jitter(t.halted(err, last.took)), nil
+}
+
+// standBy waits until nobody holds the slot. It looks by the one connection that
+// is kept; the server logs nothing of it. The error says that it cannot look.
+func (r *Relay) standBy(ctx context.Context) error {
+	for pause := backoffMin; ; pause = min(2*pause, standbyWait) {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		free, err := r.lookout.free(ctx)
+		if free || err != nil {
+			return err
+		}
+	}
+}
+
+func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
+	s, err := r.openSession(ctx, t, last)
 	if err != nil {
 		return err
 	}
+	t.opened()
 	r.metrics.sessions.Inc()
 	r.setState(StateStreaming, nil)
+	defer r.unwatch()
 	return s.run(ctx, last)
 }
 

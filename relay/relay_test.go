@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -135,11 +136,51 @@ func TestRunTriesAgainAndStops(t *testing.T) {
 }
 
 func TestRunReturnsWhatAnOperatorMustMend(t *testing.T) {
-	r := testRelay(t, nil)
+	r := testRelay(t, func(c *Config) { c.ExitOnHalt = true })
 	r.cfg.Postgres = PostgresConfig{DSN: "host=db sslmode=prefer"}
 	err := r.Run(t.Context())
 	var field *FieldError
 	require.ErrorAs(t, err, &field)
 	require.Equal(t, StateHalted, r.State())
 	require.Equal(t, err.Error(), r.LastError())
+}
+
+// A standby that cannot look any more whether the slot is free would never take
+// over: it is not ready.
+func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
+	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
+	_, err := r.between(t.Context(), newTries(), &owned{}, fmt.Errorf("%w: by PID 7", cdc.ErrSlotActive))
+	require.NoError(t, err)
+	require.Equal(t, StateBackoff, r.State())
+	require.Contains(t, r.LastError(), "connect to PostgreSQL")
+	code, _ := get(t, r.Handler(), "/readyz")
+	require.Equal(t, 503, code)
+}
+
+// Run does not return what an operator can mend, unless it is told to: it goes on
+// trying, and says so once.
+func TestAHaltedRelayGoesOnTrying(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "dsn")
+		require.NoError(t, os.WriteFile(file, []byte("host=db sslmode=disable"), 0o600))
+		r := testRelay(t, func(c *Config) { c.Postgres.DSN, c.Postgres.DSNFile = "", file })
+		require.NoError(t, os.WriteFile(file, []byte("host=127.0.0.1 port=1 sslmode=prefer"), 0o600))
+		r.cfg.Postgres.Insecure = false
+		var log strings.Builder
+		r.log = slog.New(slog.NewTextHandler(&log, nil))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		<-time.After(time.Minute)
+		h := r.Health()
+		require.Equal(t, StateHalted, h.State)
+		require.Equal(t, "CONFIG", h.Code)
+		require.Greater(t, time.Since(h.Since), 59*time.Second, "halted all the time")
+		require.NoError(t, os.WriteFile(file, []byte("host=127.0.0.1 port=1 user=u sslmode=verify-full"), 0o600))
+		<-time.After(10 * time.Second)
+		require.Equal(t, StateBackoff, r.State(), "it sees by itself that it was mended")
+		cancel()
+		require.NoError(t, <-ended)
+		require.Equal(t, 1, strings.Count(log.String(), "halted: an operator is needed;"))
+	})
 }

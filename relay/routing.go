@@ -52,11 +52,15 @@ func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteErr
 }
 
 func (r *routing) topic(row *outbox.Row) string {
-	key := [3]string{row.Namespace, row.AggregateType, row.Type}
+	return r.topicOf(row.Namespace, row.AggregateType, row.Type)
+}
+
+func (r *routing) topicOf(namespace, aggregateType, eventType string) string {
+	key := [3]string{namespace, aggregateType, eventType}
 	if topic, ok := r.topics[key]; ok {
 		return topic
 	}
-	topic, err := r.config.TopicOf(row.Namespace, row.AggregateType, row.Type)
+	topic, err := r.config.TopicOf(namespace, aggregateType, eventType)
 	if err != nil {
 		topic = ""
 		var route *publisher.RouteError

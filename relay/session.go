@@ -39,6 +39,9 @@ type session struct {
 	snapshots         *snapshots
 	health            health
 	catalog           string // of the publication, as it must stay
+	opening           *opening
+	watched           *watched
+	report            func(kind string, waits ...Wait)
 }
 
 // owned is what a process remembers of its sessions, so that the next one does
@@ -54,6 +57,7 @@ type owned struct {
 	reached  pglogrepl.LSN // how far the last session had ended everything
 
 	memory  *publisher.Memory    // of the publishers
+	took    bool                 // the last session had the slot
 	narrow  []string             // topics that refused a batch
 	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
@@ -165,7 +169,6 @@ func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
 	last.keep(s.mode, s.metrics)
-	s.pipeline.holding(nil)
 	s.metrics.holding(nil)
 	last.ended = horizon{}
 	if ended, err := s.mode.ended(s.pipeline); err == nil {

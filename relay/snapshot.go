@@ -23,6 +23,8 @@ type snapshots struct {
 	events  uint64  // read when the last snapshot was taken
 	pending []taken // oldest first
 	asked   bool    // the next tick takes one in any case
+	began   bool
+	unseen  []uint64 // transactions that were read and that no snapshot has seen yet
 }
 
 // taken is a snapshot whose marker is on its way.
@@ -46,10 +48,26 @@ func newSnapshots() *snapshots {
 }
 
 // due reports whether a snapshot should be taken now: something was read since
-// the last one, or somebody asked.
+// the last one, or it sees what the last one did not see though it was read, or
+// somebody asked.
 func (s *snapshots) due(events uint64, asked bool) bool {
 	s.asked = s.asked || asked
 	return (s.asked || events != s.events) && len(s.pending) < maxPending
+}
+
+// sees is told of every snapshot, taken or not, with the transactions that were
+// read before it since the last one. One that sees something for the first time
+// is due. At the start of a session nobody knows what was read before: all that
+// is open may have been.
+func (s *snapshots) sees(snapshot string, read []uint64) {
+	if !s.began {
+		s.began = true
+		read = append(read, openAt(snapshot)...)
+	}
+	before := len(s.unseen)
+	s.unseen = left(s.unseen, snapshot)
+	s.asked = s.asked || len(s.unseen) < before
+	s.unseen = left(append(s.unseen, read...), snapshot)
 }
 
 // next returns the marker for a snapshot that is about to be taken, with events

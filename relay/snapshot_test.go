@@ -1,7 +1,10 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,4 +105,107 @@ func TestAPublishedSnapshotCoversOnlyWhatHasEnded(t *testing.T) {
 			}
 		}
 	})
+}
+
+// server is a model of a database whose commits can be read before they are
+// visible.
+type server struct {
+	next    uint64
+	open    []uint64 // not visible
+	visible map[uint64]bool
+}
+
+// snapshot is a pg_snapshot in text form. Its end is behind the last transaction
+// that is visible, as PostgreSQL's is.
+func (s *server) snapshot() string {
+	xmax := uint64(3)
+	for id := range s.visible {
+		xmax = max(xmax, id+1)
+	}
+	xmin, list := xmax, ""
+	for _, id := range s.open {
+		if id < xmax {
+			xmin = min(xmin, id)
+			list += fmt.Sprintf(",%d", id)
+		}
+	}
+	return fmt.Sprintf("%d:%d:%s", xmin, xmax, strings.TrimPrefix(list, ","))
+}
+
+func (s *server) sees(snapshot string, id uint64) bool {
+	return len(left([]uint64{id}, snapshot)) == 0
+}
+
+// TestWhatWasReadIsSeenByASnapshotAtLast: commits are read before they are
+// visible, in any order, beside transactions that stay open and relays that are
+// started again. Once a commit is visible, the next tick takes a snapshot that
+// sees it; with nothing new to see none is taken.
+func TestWhatWasReadIsSeenByASnapshotAtLast(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		db := &server{next: 3, visible: map[uint64]bool{}}
+		s := newSnapshots()
+		var read, sinceTick []uint64 // transactions
+		var events uint64
+		published := ""
+		tick := func() (took bool) {
+			text := db.snapshot()
+			s.sees(text, sinceTick)
+			sinceTick = nil
+			if s.due(events, false) {
+				m := s.next(events)
+				s.took(m, snapshot{text: text})
+				got, ok := s.published(m.ID) // everything read has ended
+				require.True(t, ok)
+				published, took = got.text, true
+			}
+			return took
+		}
+		for range rapid.IntRange(1, 100).Draw(t, "steps") {
+			switch rapid.IntRange(0, 4).Draw(t, "step") {
+			case 0: // a transaction begins; most are nobody's business
+				db.open = append(db.open, db.next)
+				db.next++
+			case 1: // a commit is read
+				if len(db.open) > 0 {
+					id := rapid.SampledFrom(db.open).Draw(t, "read")
+					read, sinceTick = append(read, id), append(sinceTick, id)
+					events++
+				}
+			case 2: // one becomes visible
+				if len(db.open) > 0 {
+					i := rapid.IntRange(0, len(db.open)-1).Draw(t, "visible")
+					db.visible[db.open[i]] = true
+					db.open = slices.Delete(db.open, i, i+1)
+				}
+			case 3:
+				tick()
+			case 4: // the relay is started again, and reads nothing a second time
+				if db.next-3 < aheadAtStart {
+					s, sinceTick, events = newSnapshots(), nil, 0
+				}
+			}
+		}
+		tick()
+		for _, id := range read {
+			if db.visible[id] && !db.sees(published, id) {
+				t.Fatalf("transaction %d was read, is visible, and %q does not see it", id, published)
+			}
+		}
+		require.False(t, tick(), "nothing new to see")
+	})
+}
+
+func TestForgedTransactionsAreNotWaitedFor(t *testing.T) {
+	require.Empty(t, left([]uint64{1 << 40, 5}, "100:120:105"))
+	require.Equal(t, []uint64{105, 120, 130}, left([]uint64{130, 105, 106, 120, 120}, "100:120:105"))
+	require.Empty(t, left([]uint64{7}, "nonsense"))
+	u := unseen{}
+	bad := event(200)
+	bad.Row.TxID, bad.Bad = 9, errors.New("forged")
+	good := event(200)
+	good.Row.TxID = 10
+	for _, it := range []cdc.Item{bad, good, good, {Kind: cdc.KindControl, Control: &cdc.Control{TxID: 11}}, {Kind: cdc.KindCommit}} {
+		u.add(&it)
+	}
+	require.Equal(t, []uint64{10, 11}, u.read)
 }

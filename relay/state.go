@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -61,6 +62,21 @@ func (s *state) slotPosition(ctx context.Context) (pglogrepl.LSN, error) {
 		return 0, fmt.Errorf("read position of slot %s: %w", s.slot, err)
 	}
 	return parseLSN(text)
+}
+
+// slotFree returns [cdc.ErrSlotActive] when somebody streams from the slot. To
+// try all the same would end in the same, and in a line of the server's log.
+func (s *state) slotFree(ctx context.Context) error {
+	slot, err := s.queries.SlotActive(ctx, s.slot)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("look whether slot %s is free: %w", s.slot, err)
+	case slot.Active:
+		return fmt.Errorf("%w: by PID %d", cdc.ErrSlotActive, slot.Pid)
+	}
+	return nil
 }
 
 // take makes this session the owner: it writes the row when there is none, and

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -107,7 +108,11 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 	if from == to {
 		return tx, nil
 	}
-	s.log.WarnContext(ctx, "the mode changes", "from", from, "to", to, "checkpoint", kept.order.String())
+	level := slog.LevelWarn
+	if s.state.epoch == 1 {
+		level = slog.LevelDebug // the first start: nothing was published in the other
+	}
+	s.log.Log(ctx, level, "the mode changes", "from", from, "to", to, "checkpoint", kept.order.String())
 	if to == ModeIdempotent {
 		tick, err := s.state.leaveExactlyOnce(ctx, kept.order)
 		if err != nil {

@@ -49,8 +49,7 @@ type relayReport struct {
 	Tick         int64  `json:"tick"`
 	ConfirmedLSN string `json:"confirmed_lsn"`
 	Paused       bool   `json:"paused"`
-	// PausedRoutes and Skip are words that stand; the relay's log, /readyz and
-	// metrics say what it holds by itself.
+	// PausedRoutes and Skip are words that stand.
 	PausedRoutes  []string    `json:"paused_routes"`
 	Skip          []uuid.UUID `json:"skip"`
 	SlotExists    bool        `json:"slot_exists"`
@@ -58,6 +57,8 @@ type relayReport struct {
 	WALStatus     string      `json:"wal_status"`
 	RetainedBytes int64       `json:"retained_bytes"`
 	LagBytes      int64       `json:"lag_bytes"`
+	// Processes are those of this relay, living or dead, as each says of itself.
+	Processes []processReport `json:"processes"`
 }
 
 type deadLettersCount struct {
@@ -138,6 +139,9 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 		return nil, err
 	}
 	r.Relays = joinSlots(states, slots)
+	if err := addProcesses(ctx, q, r.Relays); err != nil {
+		return nil, err
+	}
 	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: migrations.Outbox})
 	if err != nil {
 		return nil, err
@@ -228,13 +232,14 @@ func (r *statusReport) problems() []string {
 		case relay.Relay == "":
 			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_catalog.pg_drop_replication_slot('%s');",
 				relay.Slot, size(relay.RetainedBytes), relay.Slot)
-		case !relay.SlotExists:
+		case !relay.SlotExists && !relay.lives():
 			add("relay %s: its slot %s is gone; start the relay and read what it says", relay.Relay, relay.Slot)
 		case relay.WALStatus == "lost" || relay.WALStatus == "unreserved":
 			add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", relay.Relay, relay.Slot, relay.WALStatus)
-		case relay.ActivePID == nil:
-			add("relay %s: nobody is connected to slot %s; start the relay", relay.Relay, relay.Slot)
+		case relay.ActivePID == nil && !relay.lives():
+			add("relay %s: nobody is connected to slot %s; start the relay%s", relay.Relay, relay.Slot, relay.lastWords())
 		}
+		out = append(out, relay.waiting()...)
 		if relay.Paused {
 			add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", relay.Relay, relay.Relay)
 		}
@@ -280,6 +285,7 @@ func (r *statusReport) print(p *page) {
 		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})
 	}
 	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
+	p.table([]string{"process", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	p.table([]string{"parked aggregate", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay"
 )
 
 func TestJoinSlots(t *testing.T) {
@@ -43,8 +44,27 @@ func TestProblems(t *testing.T) {
 		"paused":           {func(r *statusReport) { r.Relays[0].Paused = true }, "relay a is paused; `outboxctl resume --relay a`"},
 		"paused route":     {func(r *statusReport) { r.Relays[0].PausedRoutes = []string{"t"} }, "route t is paused; `outboxctl resume --relay a --route t`"},
 		"told to skip":     {func(r *statusReport) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},
-		"few partitions":   {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
-		"dead letters":     {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
+		"nobody connected, dead": {func(r *statusReport) {
+			r.Relays[0].ActivePID = nil
+			r.Relays[0].Processes = []processReport{{Process: "h/1/a", State: "halted", Error: "SLOT_LOST: gone"}}
+		}, "start the relay (its last process, h/1/a, has ended; it was halted: SLOT_LOST: gone)"},
+		"kafka away at start": {func(r *statusReport) {
+			r.Relays[0].ActivePID = nil
+			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "backoff", Waiting: []relay.Wait{{For: relay.WaitKafka, Detail: "no broker"}}}}
+		}, "relay a is backoff, waits for kafka since"},
+		"held route": {func(r *statusReport) {
+			r.Relays[0].Processes = []processReport{
+				{Process: "h/1/a", Alive: true, State: "streaming", Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.order", Detail: "is missing", Events: 3}}},
+				{Process: "h/2/b", Alive: true, State: "standby", Waiting: []relay.Wait{{For: relay.WaitStandby}}},
+				{Process: "h/3/c", State: "streaming", Waiting: []relay.Wait{{For: relay.WaitKafka}}},
+			}
+		}, "waits for route shop.order since"},
+		"halted without a slot": {func(r *statusReport) {
+			r.Relays[0].SlotExists, r.Relays[0].ActivePID = false, nil
+			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "halted", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "SLOT_MISSING: x"}}}}
+		}, "relay a is halted since"},
+		"few partitions": {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
+		"dead letters":   {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &statusReport{Relays: []relayReport{well}, Partitions: enough}

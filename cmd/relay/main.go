@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 )
@@ -16,6 +18,7 @@ import (
 var version = "dev"
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // the end of whoever reads the log is not ours
 	os.Exit(run(os.Args, os.Environ(), os.Stdout, os.Stderr))
 }
 
@@ -25,15 +28,17 @@ func main() {
 func run(args, environ []string, stdout, stderr io.Writer) int {
 	ctx, stop := untilSignal(context.Background(), os.Exit)
 	defer stop()
+	log := newLogWriter(stderr)
+	defer log.close()
 	usage := false
 	app := &cli.App{
 		Name:    "relay",
 		Usage:   "publish a PostgreSQL outbox to Kafka",
 		Version: version,
-		Writer:  stdout, ErrWriter: stderr,
+		Writer:  stdout, ErrWriter: log,
 		Suggest:        true,
 		HideHelp:       false,
-		Commands:       []*cli.Command{runCommand(environ, stderr), checkCommand(environ, stdout)},
+		Commands:       []*cli.Command{runCommand(environ, log), checkCommand(environ, stdout)},
 		ExitErrHandler: func(*cli.Context, error) {}, // run decides
 		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
 			usage = true
@@ -54,7 +59,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(stderr, "relay:", err) // there is nowhere else to say it
+	_, _ = fmt.Fprintln(log, "relay:", err) // there is nowhere else to say it
 	switch {
 	case usage:
 		return 2

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
 )
 
@@ -66,5 +69,44 @@ func TestHelpNamesTheCommands(t *testing.T) {
 	require.Equal(t, 0, code)
 	for _, want := range []string{"run", "check"} {
 		require.Contains(t, stdout, want)
+	}
+}
+
+// refusing is a server that refuses every login, which only an operator can mend.
+func refusing(t *testing.T) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			backend := pgproto3.NewBackend(conn, conn)
+			if _, err := backend.ReceiveStartupMessage(); err == nil {
+				backend.Send(&pgproto3.ErrorResponse{Severity: "FATAL", Code: "28P01", Message: "password authentication failed"})
+				_ = backend.Flush()
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = listener.Close()
+		<-done
+	})
+	return listener.Addr().String()
+}
+
+func TestExitOnHaltEndsWith1(t *testing.T) {
+	config := strings.ReplaceAll(nowhere, "127.0.0.1:1/d", refusing(t)+"/d?sslmode=disable") + `admin: {listen: "off"}` + "\n"
+	for _, args := range [][]string{{"--exit-on-halt"}, {"--set", "exit_on_halt=true"}} {
+		code, _, stderr := call(t, nil, append([]string{"run", "--config", writeConfig(t, config)}, args...)...)
+		require.Equal(t, 1, code, stderr)
+		require.Contains(t, stderr, `"level":"ERROR"`, "the reason is part of the log")
+		require.Contains(t, stderr, `"code":"LOGIN_REFUSED"`)
+		require.Contains(t, stderr, "relay: connect to PostgreSQL: LOGIN_REFUSED")
 	}
 }

@@ -13,27 +13,37 @@ import (
 )
 
 // runCommand is `relay run`: the daemon.
-func runCommand(environ []string, stderr io.Writer) *cli.Command {
+func runCommand(environ []string, stderr *logWriter) *cli.Command {
 	return &cli.Command{
 		Name:  "run",
 		Usage: "publish until told to stop",
 		Description: "Follows the outbox and publishes until SIGINT or SIGTERM; then it flushes, writes a last\n" +
 			"checkpoint and gives the slot back, and ends with 0, or with 1 when stop_grace was not enough.\n" +
 			"A second signal ends it at once, with 130 (SIGINT) or 143 (SIGTERM). Nothing is lost by that,\n" +
-			"nor by kill -9: what was not acknowledged is published again.\n\n" +
+			"nor by kill -9: what was not acknowledged is published again. SIGHUP is ignored: secrets are\n" +
+			"read again at every connect, and another relay.yaml needs a restart.\n\n" +
+			"What only an operator can mend halts it: it stays, gives the slot back, says what is wrong in\n" +
+			"its log, on /readyz and in `outboxctl status`, and goes on by itself once it is mended. With\n" +
+			"--exit-on-halt it ends with 1.\n\n" +
 			"Every key with one value can be given as an environment variable, e.g. postgres.dsn as\n" +
 			"ONCEWARD_POSTGRES_DSN, or by --set, e.g. --set queue.bytes=32MiB; --set wins over the\n" +
 			"environment, and that over the file.",
-		Flags: configFlags(),
+		Flags: append(configFlags(), &cli.BoolFlag{Name: "exit-on-halt", Usage: "end with 1 when only an operator can mend what is wrong"}),
 		Action: func(c *cli.Context) error {
 			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}
-			r, err := relay.New(cfg, newLogger(cfg.Log, stderr))
+			cfg.ExitOnHalt = cfg.ExitOnHalt || c.Bool("exit-on-halt")
+			log := newLogger(cfg.Log, stderr)
+			r, err := relay.New(cfg, log)
 			if err != nil {
 				return err
 			}
+			stderr.notify(logEvents{dropped: r.Metrics().LogDropped, drained: func(out io.Writer, lines int64) {
+				newLogger(cfg.Log, out).Warn("log lines are missing here: nobody read the log", "lines", lines)
+			}})
+			defer ignoreHangup(log)()
 			boundMemory(environ, int64(cfg.Queue.Bytes))
 			// The first to stop stops all: a relay without its health page would
 			// be killed by whoever looks at it.

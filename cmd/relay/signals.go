@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,5 +39,25 @@ func untilSignal(parent context.Context, exit func(code int)) (ctx context.Conte
 		close(over)
 		<-done
 		cancel()
+	}
+}
+
+// ignoreHangup says of each SIGHUP that it does nothing, where the default would
+// end the process without a flush: whoever sends one wants a reload, and there is
+// nothing to reload. stop gives the signal back.
+func ignoreHangup(log *slog.Logger) (stop func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range hangups {
+			log.Info("SIGHUP ignored: secrets are read again at every connect, and another relay.yaml needs a restart")
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+		<-done
 	}
 }

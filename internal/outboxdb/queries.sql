@@ -52,7 +52,8 @@ UPDATE onceward.relay_state SET timeline = @timeline, updated_at = pg_catalog.cl
 WHERE slot = @slot AND epoch = @epoch;
 
 -- name: SlotHealth :one
--- SlotHealth says what the slot keeps of the log, and the oldest open transaction, which is what pins it when the relay is up to date.
+-- SlotHealth says what the slot keeps of the log, and the oldest open transaction that is not the relay's own, which is what pins it when
+-- the relay is up to date.
 SELECT COALESCE(s.wal_status, 'lost')::text AS wal_status,
   COALESCE(pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_lsn(), s.restart_lsn), 0)::bigint AS retained_bytes,
   COALESCE(pg_catalog.pg_wal_lsn_diff(s.confirmed_flush_lsn, s.restart_lsn), 0)::bigint AS pinned_bytes,
@@ -64,7 +65,7 @@ FROM pg_catalog.pg_replication_slots s
 LEFT JOIN LATERAL (
   SELECT o.who, o.since FROM (
     SELECT pg_catalog.format('pid %s, role %s, application %s, %s', a.pid, a.usename, a.application_name, a.state) AS who, a.xact_start AS since
-    FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL
+    FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL AND a.application_name <> 'onceward relay ' || s.slot_name
     UNION ALL
     SELECT pg_catalog.format('prepared transaction %s of role %s', p.gid, p.owner), p.prepared FROM pg_catalog.pg_prepared_xacts p
   ) o WHERE o.since IS NOT NULL ORDER BY o.since LIMIT 1

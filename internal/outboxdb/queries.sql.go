@@ -492,7 +492,7 @@ FROM pg_catalog.pg_replication_slots s
 LEFT JOIN LATERAL (
   SELECT o.who, o.since FROM (
     SELECT pg_catalog.format('pid %s, role %s, application %s, %s', a.pid, a.usename, a.application_name, a.state) AS who, a.xact_start AS since
-    FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL
+    FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL AND a.application_name <> 'onceward relay ' || s.slot_name
     UNION ALL
     SELECT pg_catalog.format('prepared transaction %s of role %s', p.gid, p.owner), p.prepared FROM pg_catalog.pg_prepared_xacts p
   ) o WHERE o.since IS NOT NULL ORDER BY o.since LIMIT 1
@@ -510,7 +510,8 @@ type SlotHealthRow struct {
 	OldestSeconds     float64
 }
 
-// SlotHealth says what the slot keeps of the log, and the oldest open transaction, which is what pins it when the relay is up to date.
+// SlotHealth says what the slot keeps of the log, and the oldest open transaction that is not the relay's own, which is what pins it when
+// the relay is up to date.
 func (q *Queries) SlotHealth(ctx context.Context, slot string) (SlotHealthRow, error) {
 	row := q.db.QueryRow(ctx, slotHealth, slot)
 	var i SlotHealthRow

@@ -1,0 +1,38 @@
+-- name: HealthReady :one
+-- HealthReady says whether the schema has the table of health, and whether this role may write it.
+SELECT (t.oid IS NOT NULL)::boolean AS ready,
+  COALESCE(pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
+    AND pg_catalog.has_table_privilege(t.oid, 'UPDATE') AND pg_catalog.has_table_privilege(t.oid, 'DELETE'), false)::boolean AS allowed
+FROM (SELECT pg_catalog.to_regclass('onceward.relay_health')::oid AS oid) t;
+
+-- name: SaveHealth :exec
+-- SaveHealth writes how a process does.
+INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits)
+VALUES (@slot, @process, @relay, @state, @since, @code, @detail, @waits)
+ON CONFLICT (slot, process) DO UPDATE
+SET relay = EXCLUDED.relay, state = EXCLUDED.state, since = EXCLUDED.since, code = EXCLUDED.code, detail = EXCLUDED.detail, waits = EXCLUDED.waits,
+  written_at = pg_catalog.clock_timestamp();
+
+-- name: HasHealth :one
+-- HasHealth says whether a process has its row still.
+SELECT EXISTS (SELECT FROM onceward.relay_health WHERE slot = @slot AND process = @process)::boolean AS found;
+
+-- name: RemoveHealth :exec
+-- RemoveHealth removes a process that has ended.
+DELETE FROM onceward.relay_health WHERE slot = @slot AND process = @process;
+
+-- name: RemoveDeadHealth :exec
+-- RemoveDeadHealth removes the processes of a slot that live no more. The owner of the slot does it.
+DELETE FROM onceward.relay_health h
+WHERE h.slot = @slot AND h.process <> @process AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process);
+
+-- name: SlotActive :one
+-- SlotActive says whether somebody streams from the slot. No row: there is none.
+SELECT active::boolean AS active, COALESCE(active_pid, 0)::int AS pid FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot::text;
+
+-- name: RelayHealth :many
+-- RelayHealth lists how every relay process of this database does, and whether it lives.
+SELECT h.slot, h.process, h.relay, h.state, h.since, h.code, h.detail, h.waits, h.written_at,
+  EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)::boolean AS alive
+FROM onceward.relay_health h ORDER BY h.slot, h.process;

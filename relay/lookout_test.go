@@ -1,0 +1,57 @@
+package relay
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What decides whether a row is written at once is neither a figure, nor a time,
+// nor the try that follows a failure.
+func TestHealthIsWrittenWhenItChanges(t *testing.T) {
+	l := newLookout(&testRelay(t, nil).cfg, nil)
+	of := func(h Health) string {
+		_, key := l.row(h)
+		return key
+	}
+	kafka := Wait{For: WaitKafka, Since: noon, Detail: "no broker"}
+	down := Health{State: StateBackoff, Since: noon, Error: "no broker", Waiting: []Wait{kafka}}
+	again := down
+	again.State, again.Since = StateConnecting, after(7)
+	require.Equal(t, of(down), of(again))
+	row, _ := l.row(again)
+	require.Equal(t, "backoff", row.State)
+	require.Equal(t, noon, row.Since)
+	require.NotEqual(t, of(down), of(Health{State: StateStreaming, Waiting: []Wait{kafka}}))
+	require.NotEqual(t, of(down), of(Health{State: StateBackoff, Waiting: []Wait{{For: WaitPostgres}}}))
+	halted := Health{State: StateHalted, Code: CodeSlotAdvanced}
+	other := halted
+	other.Code = CodeWentBack
+	require.NotEqual(t, of(halted), of(other))
+
+	held := func(route string, events int) Health {
+		return Health{State: StateStreaming, Waiting: []Wait{{For: WaitRoute, What: route, Events: events}}}
+	}
+	require.Equal(t, of(held("a", 1)), of(held("a", 2)))
+	require.NotEqual(t, of(held("a", 1)), of(held("b", 1)))
+	pins := func(who string) Health {
+		return Health{State: StateStreaming, Waiting: []Wait{{For: WaitTransaction, What: who}}}
+	}
+	require.Equal(t, of(pins("pid 7, active")), of(pins("pid 7, idle in transaction")))
+}
+
+// A row holds what jsonb and text can hold.
+func TestHealthRowsFit(t *testing.T) {
+	l := newLookout(&testRelay(t, nil).cfg, nil)
+	row, _ := l.row(Health{State: StateHalted, Error: strings.Repeat("x\x00", 10_000)})
+	require.LessOrEqual(t, len(row.Detail), 4096)
+	require.NotContains(t, row.Detail, "\x00")
+	require.JSONEq(t, "[]", string(row.Waits))
+	row, _ = l.row(Health{Waiting: []Wait{{For: WaitRoute, What: "a\x00b\xff"}}})
+	var waits []Wait
+	require.NoError(t, json.Unmarshal(row.Waits, &waits))
+	require.NotContains(t, string(row.Waits), `\u0000`, "jsonb takes no such character")
+	require.LessOrEqual(t, len(processName+l.process), 63, "an application_name is not longer")
+}

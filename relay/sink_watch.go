@@ -1,0 +1,160 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// kafkaPatience is how long an event may be without an acknowledgement before
+// the relay says that it waits for Kafka.
+const kafkaPatience = 5 * time.Second
+
+// sinkWatch knows since when Kafka owes an answer: the oldest event that was
+// handed over and has not ended, or the call that the pump is in. Its calls are
+// those of the pump's goroutine and the sink's; look is for any.
+type sinkWatch struct {
+	mu   sync.Mutex
+	call time.Time           // since when the pump waits in a call; zero: it does not
+	what string              // the call is for
+	open map[uint64]handover // by tag
+}
+
+// handover is an event that was handed over. Its row lives as long as Kafka's
+// client keeps it.
+type handover struct {
+	at  time.Time
+	row *outbox.Row
+}
+
+func newSinkWatch() *sinkWatch { return &sinkWatch{open: make(map[uint64]handover)} }
+
+// enter notes that a call begins; leave, that it has ended.
+func (w *sinkWatch) enter(what string) {
+	w.mu.Lock()
+	w.call, w.what = time.Now(), what
+	w.mu.Unlock()
+}
+
+func (w *sinkWatch) leave() {
+	w.mu.Lock()
+	w.call = time.Time{}
+	w.mu.Unlock()
+}
+
+// handing notes that an event is handed over. It comes before the call, because
+// the acknowledgement may come before the call returns.
+func (w *sinkWatch) handing(tag uint64, row *outbox.Row) {
+	w.mu.Lock()
+	w.open[tag] = handover{time.Now(), row}
+	w.mu.Unlock()
+}
+
+// ended notes that Kafka has answered about events.
+func (w *sinkWatch) ended(tags ...uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tag := range tags {
+		delete(w.open, tag)
+	}
+}
+
+// committed notes that everything handed over has ended.
+func (w *sinkWatch) committed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.open)
+}
+
+// owed is what Kafka owes an answer about.
+type owed struct {
+	since  time.Time
+	row    *outbox.Row // the oldest event; nil: a call is older
+	call   string
+	events int
+}
+
+// look returns the oldest thing that Kafka owes an answer about; a zero time when
+// there is none.
+func (w *sinkWatch) look() (o owed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.events = len(w.open)
+	for _, h := range w.open {
+		if o.row == nil || h.at.Before(o.since) {
+			o.since, o.row = h.at, h.row
+		}
+	}
+	if !w.call.IsZero() && (o.row == nil || w.call.Before(o.since)) {
+		o.since, o.row, o.call = w.call, nil, w.what
+	}
+	return o
+}
+
+// wait says that the relay waits for Kafka, if it has for longer than patience.
+func (o owed) wait(now time.Time, patience time.Duration, brokers []string, topic func(*outbox.Row) string) []Wait {
+	if o.since.IsZero() || now.Sub(o.since) < patience {
+		return nil
+	}
+	detail := fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
+	if o.row != nil {
+		detail = fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, topic(o.row))
+	}
+	return []Wait{{Since: o.since, Detail: detail, Events: o.events}}
+}
+
+// watchedSink is a sink that is watched.
+type watchedSink struct {
+	Sink
+	watch *sinkWatch
+}
+
+// Publish implements Sink. The letters of a retry have no tags of their own:
+// [watchedFlush] sees what they wait for.
+func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
+	if ev.Tag == noTag {
+		s.watch.enter("a released letter is to be handed over")
+		defer s.watch.leave()
+		return s.Sink.Publish(ctx, ev)
+	}
+	s.watch.handing(ev.Tag, ev.Row)
+	err := s.Sink.Publish(ctx, ev)
+	if err != nil {
+		s.watch.ended(ev.Tag) // it was not handed over
+	}
+	return err
+}
+
+// watchedFlush is a flusher that is watched.
+type watchedFlush struct {
+	flusher
+	watch *sinkWatch
+}
+
+// Flush implements flusher.
+func (f watchedFlush) Flush(ctx context.Context) error {
+	f.watch.enter("released letters are to be acknowledged")
+	defer f.watch.leave()
+	return f.flusher.Flush(ctx)
+}
+
+// watchedLedger is a ledger that is watched.
+type watchedLedger struct {
+	ledger
+	watch *sinkWatch
+}
+
+// Commit implements ledger.
+func (l watchedLedger) Commit(ctx context.Context, pos publisher.Position) error {
+	l.watch.enter("a transaction is to be committed")
+	err := l.ledger.Commit(ctx, pos)
+	l.watch.leave()
+	if err == nil {
+		l.watch.committed()
+	}
+	return err
+}

@@ -1,0 +1,229 @@
+package relay
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/publisher"
+)
+
+// What a relay can wait for: [Wait].For, and the label of onceward_waiting.
+const (
+	WaitKafka       = "kafka"       // it acknowledges nothing, or cannot be reached
+	WaitPostgres    = "postgres"    // it cannot be reached, or ended the session
+	WaitSlot        = "slot"        // it is being made, behind open transactions
+	WaitRoute       = "route"       // events of a route are held
+	WaitLetter      = "letter"      // a dead letter is being written
+	WaitTransaction = "transaction" // an open one pins the log
+	WaitStandby     = "standby"     // another process holds the slot
+	WaitPaused      = "paused"      // an operator wants it so
+	WaitHalted      = "halted"      // an operator has to decide or to mend
+)
+
+// Waits lists them all.
+var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused, WaitHalted}
+
+// Wait is one thing that waits.
+type Wait struct {
+	For    string    `json:"for"`
+	What   string    `json:"what,omitempty"` // the route, the slot, the transaction
+	Since  time.Time `json:"since"`
+	Detail string    `json:"detail"`
+	Events int       `json:"events,omitempty"` // that wait for it
+}
+
+// Health is the state of a relay: what the log, /readyz, the metrics and
+// onceward.relay_health say.
+type Health struct {
+	State   State
+	Since   time.Time
+	Code    string // of what halts it or ended the last session; may be empty
+	Error   string // the same in words
+	Waiting []Wait // by kind in the order of Waits, each kind oldest first
+}
+
+// maxWaits bounds the waits of one kind that are shown. There is one per held
+// route, and routes come from rows.
+const maxWaits = 100
+
+// stepPatience is after how long a step of a session's start is what the relay
+// waits for, though the last session failed for another reason.
+const stepPatience = 5 * time.Second
+
+// vitals is the one place where it is known how a relay does. It reads no clock
+// and no connection. Safe for concurrent use.
+type vitals struct {
+	mu    sync.Mutex
+	state State
+	since time.Time
+	err   error
+
+	down    time.Time // since when there is no session; zero while there is one
+	blamed  string    // what the last session failed of
+	step    Wait      // of the session that is being opened
+	opening bool
+
+	reported map[string][]Wait // by kind, of the session that runs
+}
+
+func newVitals(now time.Time) *vitals {
+	return &vitals{state: StateConnecting, since: now, down: now, reported: make(map[string][]Wait)}
+}
+
+// enter moves to a state. What ended the last session is kept while the next one
+// is opened.
+func (v *vitals) enter(s State, err error, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if s == StateConnecting {
+		v.opening = true
+		if v.state == StateStandby || v.state == StateHalted {
+			return // until it is known whether anything has changed
+		}
+		err = v.err
+	} else {
+		if err != nil && s == StateBackoff {
+			v.blamed = v.blame(err)
+		}
+		v.opening, v.step = false, Wait{}
+	}
+	v.err = err
+	if s == v.state {
+		return
+	}
+	v.state, v.since = s, now
+	switch s {
+	case StateStreaming, StatePaused:
+		v.down, v.blamed = time.Time{}, ""
+	case StateHalted: // with a session or without
+	default:
+		if v.down.IsZero() {
+			v.down = now
+		}
+	}
+}
+
+// blame returns what a session failed of.
+func (v *vitals) blame(err error) string {
+	switch {
+	case v.opening && v.step.For != "":
+		return v.step.For
+	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced), errors.Is(err, publisher.ErrClosed):
+		return WaitKafka
+	}
+	return WaitPostgres
+}
+
+// try says which step of a session's start is under way.
+func (v *vitals) try(kind, detail string, now time.Time) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.opening, v.step = true, Wait{For: kind, Since: now, Detail: detail}
+}
+
+// report replaces what waits of one kind. A wait with a name that is there already
+// keeps its beginning.
+func (v *vitals) report(kind string, waits ...Wait) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	began := make(map[string]time.Time)
+	for _, old := range v.reported[kind] {
+		began[old.What] = old.Since
+	}
+	kept := make([]Wait, 0, len(waits))
+	for _, w := range waits {
+		w.For = kind
+		if since, known := began[w.What]; known && w.What != "" && since.Before(w.Since) {
+			w.Since = since
+		}
+		kept = append(kept, w)
+	}
+	v.reported[kind] = kept
+}
+
+// over forgets what a session reported: it has ended.
+func (v *vitals) over() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	clear(v.reported)
+}
+
+// health returns how the relay does.
+func (v *vitals) health(now time.Time) Health {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	h := Health{State: v.state, Since: v.since}
+	if v.err != nil {
+		h.Error, h.Code = v.err.Error(), codeOf(v.err)
+	}
+	all := v.session(now, h.Error)
+	for _, waits := range v.reported {
+		all = append(all, waits...)
+	}
+	slices.SortStableFunc(all, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(slices.Index(Waits, a.For), slices.Index(Waits, b.For)), a.Since.Compare(b.Since), strings.Compare(a.What, b.What))
+	})
+	h.Waiting = bounded(all)
+	return h
+}
+
+// session says what the relay waits for as a whole.
+func (v *vitals) session(now time.Time, why string) []Wait {
+	switch v.state {
+	case StateStandby:
+		return []Wait{{For: WaitStandby, Since: v.since, Detail: "another process holds the slot"}}
+	case StatePaused:
+		return []Wait{{For: WaitPaused, Since: v.since, Detail: "an operator wants it so; `outboxctl resume` lets it go on"}}
+	case StateHalted:
+		return []Wait{{For: WaitHalted, Since: v.since, Detail: why}}
+	case StateConnecting, StateBackoff:
+	default:
+		return nil
+	}
+	stuck := v.step.For != "" && now.Sub(v.step.Since) >= stepPatience
+	switch {
+	case v.blamed != "" && !stuck:
+		return []Wait{{For: v.blamed, Since: v.down, Detail: why}}
+	case v.step.For != "":
+		since := v.step.Since
+		if v.step.For == v.blamed || v.blamed == "" {
+			since = v.down
+		}
+		return []Wait{{For: v.step.For, Since: since, Detail: v.step.Detail}}
+	}
+	return nil
+}
+
+// bounded leaves out what is beyond maxWaits of a kind: the youngest.
+func bounded(all []Wait) []Wait {
+	out := make([]Wait, 0, len(all))
+	count := make(map[string]int)
+	for _, w := range all {
+		count[w.For]++
+		if count[w.For] <= maxWaits {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// codeOf returns the stable name of an error; empty when it has none.
+func codeOf(err error) string {
+	var start *cdc.StartError
+	var field *FieldError
+	var rival *RivalError
+	switch {
+	case errors.As(err, &start):
+		return start.Code
+	case errors.As(err, &field):
+		return "CONFIG"
+	case errors.As(err, &rival):
+		return "RIVAL"
+	}
+	return ""
+}

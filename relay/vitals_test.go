@@ -1,0 +1,178 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/publisher"
+)
+
+var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+func after(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+
+// only returns the one thing that waits.
+func only(t *testing.T, h Health) Wait {
+	t.Helper()
+	require.Len(t, h.Waiting, 1)
+	return h.Waiting[0]
+}
+
+// A relay that cannot begin says for what it waits, since when, and why, through
+// all its tries; and nothing once it streams.
+func TestVitalsOfARelayThatCannotBegin(t *testing.T) {
+	v := newVitals(noon)
+	v.enter(StateConnecting, nil, after(0))
+	require.Empty(t, v.health(after(0)).Waiting)
+	v.try(WaitPostgres, "connect", after(0))
+	require.Equal(t, Wait{For: WaitPostgres, Since: noon, Detail: "connect"}, only(t, v.health(after(1))))
+	v.try(WaitKafka, "ask", after(1))
+	v.enter(StateBackoff, errors.New("no broker can be used"), after(2))
+	for second := 2; second < 40; second += 4 {
+		want := Wait{For: WaitKafka, Since: noon, Detail: "no broker can be used"}
+		require.Equal(t, want, only(t, v.health(after(second))))
+		v.enter(StateConnecting, nil, after(second+1))
+		require.Equal(t, StateConnecting, v.health(after(second+1)).State)
+		v.try(WaitPostgres, "connect", after(second+1))
+		require.Equal(t, want, only(t, v.health(after(second+2))), "the next try has not come as far yet")
+		v.try(WaitKafka, "ask", after(second+2))
+		v.enter(StateBackoff, errors.New("no broker can be used"), after(second+3))
+	}
+	v.enter(StateConnecting, nil, after(60))
+	v.try(WaitSlot, "made", after(60))
+	require.Equal(t, WaitKafka, only(t, v.health(after(62))).For)
+	require.Equal(t, Wait{For: WaitSlot, Since: after(60), Detail: "made"}, only(t, v.health(after(66))), "that takes long by itself")
+	v.enter(StateStreaming, nil, after(70))
+	h := v.health(after(70))
+	require.Empty(t, h.Waiting)
+	require.Empty(t, h.Error)
+	require.Equal(t, after(70), h.Since)
+}
+
+// What a session breaks of is told by its error.
+func TestVitalsOfASessionThatBreaks(t *testing.T) {
+	for kind, err := range map[string]error{
+		WaitKafka: fmt.Errorf("session: %w", publisher.ErrFailed), WaitPostgres: errors.New("read from the server: EOF"),
+	} {
+		v := newVitals(noon)
+		v.enter(StateStreaming, nil, after(1))
+		v.report(WaitRoute, Wait{What: "a", Since: after(2)})
+		v.over()
+		v.enter(StateBackoff, err, after(5))
+		require.Equal(t, Wait{For: kind, Since: after(5), Detail: err.Error()}, only(t, v.health(after(9))))
+	}
+}
+
+// Who stands by or is halted stays so while it looks whether anything changed.
+func TestVitalsStayWhileALookIsTaken(t *testing.T) {
+	start := &cdc.StartError{Code: cdc.CodeSlotLost, What: "gone", Cure: "mend it"}
+	for _, tc := range []struct {
+		state State
+		err   error
+		kind  string
+		code  string
+	}{{StateStandby, nil, WaitStandby, ""}, {StateHalted, start, WaitHalted, cdc.CodeSlotLost}} {
+		v := newVitals(noon)
+		v.enter(tc.state, tc.err, after(1))
+		v.enter(StateConnecting, nil, after(10))
+		v.try(WaitPostgres, "connect", after(10))
+		v.enter(tc.state, tc.err, after(11))
+		h := v.health(after(20))
+		require.Equal(t, tc.state, h.State)
+		require.Equal(t, after(1), h.Since)
+		require.Equal(t, tc.code, h.Code)
+		require.Equal(t, tc.kind, only(t, h).For)
+		v.enter(StateStreaming, nil, after(30))
+		require.Empty(t, v.health(after(30)).Waiting)
+		require.Empty(t, v.health(after(30)).Error)
+	}
+}
+
+// What is reported again keeps its beginning; each kind has its place.
+func TestVitalsKeepTheBeginningOfAWait(t *testing.T) {
+	v := newVitals(noon)
+	v.enter(StateStreaming, nil, noon)
+	v.report(WaitRoute, Wait{What: "b", Since: after(1), Detail: "missing"})
+	v.report(WaitRoute, Wait{What: "a", Since: after(5)}, Wait{What: "b", Since: after(5), Detail: "forbidden"})
+	v.report(WaitKafka, Wait{Since: after(6)})
+	h := v.health(after(7))
+	require.Equal(t, []Wait{
+		{For: WaitKafka, Since: after(6)}, {For: WaitRoute, What: "b", Since: after(1), Detail: "forbidden"}, {For: WaitRoute, What: "a", Since: after(5)},
+	}, h.Waiting)
+	v.report(WaitRoute)
+	require.Equal(t, WaitKafka, only(t, v.health(after(8))).For)
+	many := make([]Wait, 3*maxWaits)
+	for i := range many {
+		many[i].What = fmt.Sprint(i)
+	}
+	v.report(WaitRoute, many...)
+	require.Len(t, v.health(after(9)).Waiting, maxWaits+1)
+}
+
+// The log says what waits after ten seconds, one, five and thirty minutes, then
+// every thirty, and once when it is over.
+func TestRemindersKeepTheirTimes(t *testing.T) {
+	r := make(reminders)
+	var said []int
+	var over notice
+	for second := range 7301 {
+		waiting := []Wait{{For: WaitKafka, Since: noon, Detail: "x"}, {For: WaitStandby, Since: noon}, {For: WaitKafka, What: "y", Since: after(3)}}
+		if second >= 7210 {
+			waiting = nil
+		}
+		for _, n := range r.tick(after(second), waiting) {
+			require.Equal(t, WaitKafka, n.wait.For, "a standby is how it should be")
+			if n.over {
+				require.Equal(t, 7210, second)
+				over = n
+				continue
+			}
+			require.Equal(t, "x", n.wait.Detail)
+			require.Equal(t, 1, n.others)
+			said = append(said, second)
+		}
+	}
+	require.Equal(t, []int{10, 60, 300, 1800, 3600, 5400, 7200}, said)
+	require.Equal(t, 7210*time.Second, over.lasted)
+	require.Empty(t, r.tick(after(8000), []Wait{{For: WaitKafka, Since: after(7999)}}))
+	require.Empty(t, r.tick(after(8001), nil), "what was not said is not taken back")
+	require.Len(t, r.tick(after(9001), []Wait{{For: WaitTransaction, Since: noon}}), 1, "one that is old already is said once")
+	require.Empty(t, r.tick(after(9002), []Wait{{For: WaitTransaction, Since: noon}}))
+}
+
+func TestTriesWaitLongerAndForget(t *testing.T) {
+	tr := newTries()
+	late := &NoAnswerError{Step: "x", Limit: stepLimit}
+	require.Equal(t, backoffMin, tr.again(late))
+	require.Equal(t, 2*backoffMin, tr.again(late))
+	require.Equal(t, 4*stepLimit, tr.limit)
+	tr.opened()
+	require.Equal(t, stepLimit, tr.limit)
+	for range 20 {
+		tr.again(cdc.ErrSilent)
+	}
+	require.Equal(t, backoffMax, tr.again(cdc.ErrSilent))
+	require.Equal(t, maxSilenceFactor, tr.silence)
+	tr.ended(cdc.ErrSilent, true)
+	require.Equal(t, maxSilenceFactor, tr.silence)
+	tr.ended(nil, true)
+	require.Equal(t, silenceFactor, tr.silence)
+	require.Equal(t, backoffMin, tr.again(nil))
+
+	gap := &cdc.StartError{Code: CodeSlotAdvanced}
+	require.Equal(t, haltedWait, tr.halted(gap, false))
+	require.Equal(t, haltedWait, tr.halted(gap, false))
+	require.Equal(t, haltedWait, tr.halted(gap, true))
+	require.Equal(t, 2*haltedWait, tr.halted(gap, true))
+	require.Equal(t, rivalWait, tr.halted(&RivalError{}, true))
+	for range 5 {
+		tr.halted(gap, true)
+	}
+	require.Equal(t, haltedMax, tr.halted(gap, true))
+	require.Equal(t, haltedWait, tr.halted(gap, false))
+}
