@@ -162,20 +162,27 @@ func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {
 	return nil
 }
 
-func checkRights(ctx context.Context, conn *pgx.Conn, _ Config) error {
+func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var table, privilege string
-	err := conn.QueryRow(ctx, `SELECT t, p FROM (VALUES
+	var there bool
+	err := conn.QueryRow(ctx, `SELECT t, p, pg_catalog.to_regclass(t) IS NOT NULL FROM (VALUES
 		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
 		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
+		('onceward.published_snapshots', 'SELECT'), ('onceward.published_snapshots', 'INSERT'), ('onceward.published_snapshots', 'UPDATE'),
+		('onceward.gaps', 'SELECT'), ('onceward.gaps', 'INSERT'), ('onceward.gaps', 'UPDATE'),
 		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
 		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE')) need(t, p)
-		WHERE CASE WHEN t = '`+resultsTable+`' AND pg_catalog.to_regclass(t) IS NULL THEN false
-			ELSE NOT pg_catalog.has_table_privilege(t, p) END LIMIT 1`).Scan(&table, &privilege)
+		WHERE CASE WHEN pg_catalog.to_regclass(t) IS NULL THEN t <> '`+resultsTable+`'
+			ELSE NOT pg_catalog.has_table_privilege(t, p) END LIMIT 1`).Scan(&table, &privilege, &there)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("read rights of the role: %w", err)
+	}
+	if !there {
+		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table %s does not exist: the schema is older than this relay", table),
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication)}
 	}
 	return rightsError(ctx, conn, privilege, table)
 }
@@ -192,7 +199,7 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", resultsTable, err)
 	}
-	writes := "onceward.relay_state, onceward.dead_letters"
+	writes := "onceward.relay_state, onceward.published_snapshots, onceward.gaps, onceward.dead_letters"
 	if results {
 		writes += ", " + resultsTable
 	}

@@ -262,9 +262,7 @@ func (r *Reader) streamError(pg *pgconn.PgError) error {
 	if pg.Code == "42704" && strings.Contains(pg.Message, "publication") {
 		return &StartError{Code: CodePublicationMissing, Err: pg,
 			What: fmt.Sprintf("publication %s did not exist when rows that are still to be read were written", r.cfg.Publication),
-			Cure: fmt.Sprintf("the slot cannot pass these rows by itself; they are in onceward.outbox and not all in Kafka. Compare table and topic; "+
-				"to accept the gap, make the publication again and lead the slot past them: outboxctl migrate up --side outbox --relay %s; then %s",
-				relayOf(r.cfg.Publication), AcceptGap(r.cfg.Slot))}
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(r.cfg.Publication) + " makes it again; the relay then writes down what was not sent as a gap: outboxctl gap list"}
 	}
 	return fmt.Errorf("server ended the stream: %w", pg)
 }

@@ -21,8 +21,9 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	}
 	var plugin, walStatus string
 	var ours bool
-	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, 'lost')
-		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus)
+	var made bool
+	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, 'lost'),
+		confirmed_flush_lsn IS NOT NULL FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus, &made)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return createSlot(ctx, conn, cfg, existed)
 	}
@@ -35,17 +36,23 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	}
 	if walStatus == "lost" {
 		return &StartError{Code: CodeSlotLost, What: fmt.Sprintf("slot %s was invalidated: the server has removed log that the relay had not read", cfg.Slot),
-			Cure: "events of the gap are in onceward.outbox and not all in Kafka; compare before you drop the slot: " + dropSlot(cfg.Slot)}
+			Cure: gapCure}
+	}
+	if !made {
+		return fmt.Errorf("%w: slot %s is being made by another process", ErrSlotActive, cfg.Slot)
 	}
 	return nil
 }
+
+// gapCure is for a slot whose relay has begun.
+const gapCure = "start the relay with slot.create: auto: it makes the slot anew and writes down what was not sent as a gap, see outboxctl gap list"
 
 func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) error {
 	create := createSlotSQL(cfg, conn)
 	switch {
 	case existed:
 		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s existed and is gone (dropped, or lost in a failover); events written since then are in onceward.outbox and not all in Kafka", cfg.Slot),
-			Cure: fmt.Sprintf("compare table and topic first; to go on from now and give up on the gap: DELETE FROM onceward.relay_state WHERE slot = '%s';", cfg.Slot)}
+			Cure: gapCure}
 	case !cfg.CreateSlot:
 		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s does not exist and slot.create is never", cfg.Slot),
 			Cure: create + " (or slot.create: auto)"}
@@ -58,7 +65,7 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		var pg *pgconn.PgError
 		switch {
 		case errors.As(err, &pg) && pg.Code == "42710":
-			return nil // another relay of the same name was faster; START_REPLICATION arbitrates
+			return fmt.Errorf("%w: another process is making slot %s", ErrSlotActive, cfg.Slot)
 		case errors.As(err, &pg) && pg.Code == "53400":
 			return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
 				Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_catalog.pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}

@@ -101,7 +101,7 @@ func TestPauseByStopCatchesDefects(t *testing.T) {
 	// What the twin writes next would hide what the first does. It writes nothing
 	// more once all is published: a checkpoint comes before the snapshot.
 	eventually(t, "the twin rests", time.Minute, func() bool {
-		return scalar[int](w, `SELECT count(*) FROM onceward.outbox o, onceward.relay_state s WHERE NOT pg_visible_in_snapshot(o.tx_id, s.published_snapshot)`) == 0
+		return scalar[int](w, `SELECT count(*) FROM onceward.outbox o, onceward.published_snapshots s WHERE NOT pg_visible_in_snapshot(o.tx_id, s.snapshot)`) == 0
 	})
 	require.NoError(t, first.process.Signal(syscall.SIGCONT))
 	eventually(t, "the checkpoint goes back", 30*time.Second, func() bool { return strings.Contains(summary(watch.now()), checkpointMonotone) })

@@ -70,28 +70,6 @@ func TestUnknownTopicHoldsAndHeals(t *testing.T) {
 	require.Equal(t, key, headerOf(records[0], outbox.HeaderKey))
 }
 
-// A table with rows is not taken up without being asked.
-func TestFirstStartAsksAboutOldRows(t *testing.T) {
-	w := newWorld(t, versions[0])
-	w.install()
-	w.createTopic(nil)
-	_, err := w.app.Exec(t.Context(), oneAggregate)
-	require.NoError(t, err)
-	writeOne(t, w)
-	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
-	r.start()
-	require.Contains(t, r.wait(30*time.Second), "outbox.start: now")
-	r = w.newRelay(w.config(`admin: {listen: "off"}`, "outbox: {start: now}"), "")
-	r.start()
-	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
-	second := writeOne(t, w)
-	caughtUp(t, w, r)
-	r.stop()
-	records := w.records()
-	require.NotEmpty(t, records)
-	require.Equal(t, second, headerOf(records[0], outbox.HeaderKey))
-}
-
 // Two relays of one name: one publishes, the other stands by and takes over.
 func TestStandbyTakesOver(t *testing.T) {
 	w := newWorld(t, versions[0])

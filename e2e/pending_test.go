@@ -118,8 +118,8 @@ func takeSample(t *testing.T, w *world, client sarama.Client) pendingSample {
 	defer cancel()
 	var s pendingSample
 	before := scalarIn[[]uuid.UUID](ctx, w, `SELECT coalesce(array_agg(id), '{}') FROM onceward.outbox`)
-	s.published = scalarIn[[]uuid.UUID](ctx, w, `SELECT coalesce(array_agg(o.id), '{}') FROM onceward.outbox o, onceward.relay_state s
-		WHERE pg_visible_in_snapshot(o.tx_id, s.published_snapshot)`)
+	s.published = scalarIn[[]uuid.UUID](ctx, w, `SELECT coalesce(array_agg(o.id), '{}') FROM onceward.outbox o, onceward.published_snapshots s
+		WHERE pg_visible_in_snapshot(o.tx_id, s.snapshot)`)
 	answer := list(t, w, "pending")
 	s.ends = map[int32]int64{}
 	for p := range w.partitions {

@@ -19,6 +19,8 @@ const (
 	replayColumns  = "replay_id, " + eventColumns + ", created_at, mode, replay_group, topic, reason"
 	controlColumns = "control_id, action, namespace, aggregate_type, aggregate_id, letter_id, payload, headers, reason"
 	wordColumns    = "paused, paused_routes, skip"
+	decideColumns  = "state, decided_by, decided_why, decided_at"
+	actionColumns  = "action, slot, target, reason"
 )
 
 // resultsTable came with version 4 of the outbox's schema.
@@ -26,6 +28,9 @@ const resultsTable = "onceward.control_results"
 
 // healthTable came with version 6 of the outbox's schema.
 const healthTable = "onceward.relay_health"
+
+// gapTables came with version 7 of the outbox's schema.
+var gapTables = []string{"onceward.gaps", "onceward.published_snapshots", "onceward.relay_actions"}
 
 // laterTables came with version 2 of the consumer's schema.
 var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
@@ -70,7 +75,7 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.functions()}
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.functions()}
 }
 
 // results are the rights on what schema version 4 brings, which the schema of
@@ -92,6 +97,19 @@ func (r Roles) health() string {
   GRANT SELECT ON %[2]s TO %[4]s;
   GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
 		literal(healthTable), healthTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
+}
+
+// gaps are the rights on what schema version 7 brings. An operator decides about a
+// gap, and retires a relay that is gone for good; who did is the database's to say.
+func (r Roles) gaps() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s;
+  GRANT SELECT, INSERT, UPDATE ON onceward.gaps, onceward.published_snapshots TO %[5]s;
+  GRANT UPDATE (%[6]s) ON onceward.gaps TO %[4]s;
+  GRANT INSERT (%[7]s) ON onceward.relay_actions TO %[4]s;
+  GRANT DELETE ON onceward.relay_state, onceward.published_snapshots, onceward.gaps TO %[4]s;`,
+		literal(gapTables[0]), strings.Join(gapTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay), decideColumns, actionColumns))
 }
 
 // windows are the rights on the consumer's side that came with its version 2.

@@ -205,7 +205,7 @@ func (r Roles) adopt() string {
 	var roots []string
 	known := append(r.tables(), r.side.versionTable())
 	if r.side == Outbox {
-		known = append(known, resultsTable, healthTable)
+		known = append(append(known, resultsTable, healthTable), gapTables...)
 	} else {
 		known = append(known, laterTables...)
 	}

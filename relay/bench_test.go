@@ -30,7 +30,8 @@ func BenchmarkPump(b *testing.B) {
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
-					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, horizon: p.horizon, committed: time.Now(),
+					repair: func() mended { return mended{} },
+					books:  books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, horizon: p.horizon, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil }, letters: func() int64 { return 0 },
 				}
 			}

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/jackc/pglogrepl"
 
@@ -12,8 +11,8 @@ import (
 )
 
 // Codes of the gaps: the checkpoint does not fit the server that it is used on,
-// or events may have passed the relay by. Each stops the relay by name, because
-// to go on would skip events in silence.
+// or events may have passed the relay by. Each is written down, because to go on
+// would skip events in silence; but another system is no gap of this one.
 const (
 	CodeOtherSystem         = "OTHER_SYSTEM"
 	CodeOtherTimeline       = "OTHER_TIMELINE"
@@ -60,18 +59,25 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkp
 	return s.rememberCatalog(ctx, row)
 }
 
+// otherSystem: transaction ids of another cluster mean nothing here.
+func otherSystem(row outboxdb.RelayState, system string) error {
+	return &cdc.StartError{
+		Code: CodeOtherSystem, What: fmt.Sprintf("relay %s (slot %s) has run on system %s, this server is %s: a restored copy, or another cluster", row.Relay, row.Slot, row.SystemIdentifier, system),
+		Cure: "if this is not the database that you meant, put the right one into postgres.dsn; " +
+			"if it takes the place of the other for good: outboxctl adopt --by copy, or --by dump (outboxctl adopt --help says which)",
+	}
+}
+
 // check is pure: it says which gap there is, if any.
 func (b binding) check() error {
 	gap := func(code, format string, args ...any) error {
-		return &cdc.StartError{Code: code, What: fmt.Sprintf(format, args...), Cure: fmt.Sprintf(
-			"compare table and topic before going on; to accept the gap and start from the slot's position: DELETE FROM onceward.relay_state WHERE slot = '%s';", b.slot)}
+		return &gapError{code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.tick, b.last.tick), letters: max(b.kept.letters, b.last.letters)}
 	}
 	c, same := &b.kept, b.kept.timeline == b.system.Timeline
 	known := b.last.systemID == b.system.SystemID // this process has been here
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
-		return gap(CodeOtherSystem, "the checkpoint of slot %s was made on system %s, this server is %s (a restored copy, or another cluster)",
-			b.slot, b.row.SystemIdentifier, b.system.SystemID)
+		return otherSystem(b.row, b.system.SystemID)
 	case !same && max(c.order, c.upto.commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",
 			max(c.order, c.upto.commit), b.slot, c.timeline, b.system.Timeline, b.switched)
@@ -109,42 +115,17 @@ func (s *session) rememberCatalog(ctx context.Context, row outboxdb.RelayState) 
 	return s.state.saveCatalog(ctx, s.catalog)
 }
 
+// samePublication compares what is known of the publication with what is there
+// now. Before PostgreSQL 18 the server refuses to decode rows of a time without
+// the publication.
 func (s *session) samePublication(now string) error {
 	if now == s.catalog {
 		return nil
 	}
-	return &cdc.StartError{
-		Code: CodePublicationChanged,
-		What: fmt.Sprintf("publication %s was made anew or changed, or one of its tables was taken out of it and put back (known: %s; now: %s); events of the time between may not have been sent",
+	return &gapError{
+		code: CodePublicationChanged,
+		what: fmt.Sprintf("publication %s was made anew, changed or re-owned, one of its tables was taken out of it and put back, or a partition was not logged (known: %s; now: %s); events of the time between may not have been sent",
 			s.cfg.PublicationName(), s.catalog, now),
-		Cure: "compare table and topic before going on; to accept the gap: " + s.acceptPublication(now),
+		advance: publicationOID(now) != publicationOID(s.catalog) && cdc.ServerMajor(s.state.conn) < 18,
 	}
-}
-
-// acceptPublication returns what accepts the publication as it is now. Before
-// PostgreSQL 18 the server refuses to decode rows of a time without the
-// publication, so that a slot cannot pass the time before it was made anew.
-func (s *session) acceptPublication(now string) string {
-	accept := fmt.Sprintf("UPDATE onceward.relay_state SET publication_catalog = NULL WHERE slot = '%s';", s.cfg.SlotName())
-	if publicationOID(now) != publicationOID(s.catalog) && cdc.ServerMajor(s.state.conn) < 18 {
-		accept = cdc.AcceptGap(s.cfg.SlotName())
-	}
-	if now != noPublication {
-		return accept
-	}
-	return fmt.Sprintf("outboxctl migrate up --side outbox --relay %s (it makes the publication, or says what it lacks); then %s",
-		strings.TrimPrefix(s.cfg.PublicationName(), "onceward_"), accept)
-}
-
-// noPublication is what is known of a publication that does not exist, or does
-// not hold the outbox.
-const noPublication = "none"
-
-// publicationOID returns the second word of what is known of a publication;
-// empty when there was none.
-func publicationOID(catalog string) string {
-	if words := strings.Fields(catalog); len(words) > 1 {
-		return words[1]
-	}
-	return ""
 }

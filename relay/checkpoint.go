@@ -2,9 +2,11 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
@@ -24,6 +26,8 @@ func (s *session) checkpoints(ctx, whole context.Context) error {
 	for {
 		select {
 		case <-tick.C:
+		case <-whole.Done():
+			return s.lastSnapshot(ctx)
 		case <-ctx.Done():
 			return nil
 		}
@@ -55,6 +59,9 @@ func (s *session) round(session, whole context.Context) error {
 		return err
 	}
 	s.pipeline.hear(word)
+	if err := s.newRepair(word.repairs); err != nil {
+		return err
+	}
 	if err := s.takeSnapshot(ctx, now.events); err != nil {
 		return err
 	}
@@ -65,6 +72,20 @@ func (s *session) round(session, whole context.Context) error {
 		return err
 	}
 	return s.look(ctx)
+}
+
+// errRepairAsked: an operator wants a gap repaired, which is done before a
+// session's stream.
+var errRepairAsked = errors.New("a gap is to be repaired")
+
+// newRepair ends the session for a gap that it does not repair.
+func (s *session) newRepair(asked []uuid.UUID) error {
+	for _, id := range asked {
+		if !s.repairs[id] {
+			return fmt.Errorf("%w: %s", errRepairAsked, id)
+		}
+	}
+	return nil
 }
 
 // takeSnapshot takes one and, when one is due, writes its marker. What the
@@ -79,7 +100,8 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		return err
 	}
 	if err := s.samePublication(taken.PublicationCatalog); err != nil {
-		return err
+		// What is put back may look as before: the next session must not miss it.
+		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
 	}
 	s.snapshots.sees(taken.Snapshot, read)
 	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
@@ -88,6 +110,51 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	marker := s.snapshots.next(events)
 	s.snapshots.took(marker, snapshot{text: taken.Snapshot, at: taken.TakenAt})
 	return cdc.EmitMarker(ctx, s.state.conn, marker)
+}
+
+// lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
+// may be away, or an operator have the relay rest.
+const lastLimit = time.Second
+
+// awaitLast lets the session go on until its last snapshot has come back.
+func (s *session) awaitLast(ctx context.Context) {
+	timer := time.NewTimer(lastLimit)
+	defer timer.Stop()
+	select {
+	case <-s.parted:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// lastSnapshot takes a snapshot of all that is published when the relay stops, so
+// that nothing of it is doubted later, should the slot be lost meanwhile, and
+// waits for its marker. [session.finish] publishes it.
+func (s *session) lastSnapshot(session context.Context) error {
+	defer close(s.parted)
+	// Not the session's: its end would close the connection with the statement.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), tickLimit)
+	defer cancel()
+	now, err := s.mode.status()
+	if err != nil || !s.snapshots.due(now.events, false) {
+		return err
+	}
+	if err := s.takeSnapshot(ctx, now.events); err != nil {
+		return err
+	}
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for last := s.snapshots.last; now.marked < last; {
+		select {
+		case <-poll.C:
+		case <-session.Done():
+			return nil
+		}
+		if now, err = s.mode.status(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publishSnapshot writes the newest snapshot before which everything has ended.
@@ -145,6 +212,9 @@ func (s *session) finish(ctx context.Context) error {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, true); err != nil {
+		return err
+	}
+	if err := s.pipeline.flushRepair(ctx); err != nil {
 		return err
 	}
 	return s.publishSnapshot(ctx, now.marked)

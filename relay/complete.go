@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -54,6 +55,11 @@ func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error
 	if err != nil {
 		return nil, fmt.Errorf("read event %s from onceward.outbox: %w", id, err)
 	}
+	return newRow(&r), nil
+}
+
+// newRow is a row of the table as the log would have brought it.
+func newRow(r *outboxdb.OutboxRow) *outbox.Row {
 	row := &outbox.Row{
 		ID: r.ID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID), Type: r.EventType,
 		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
@@ -61,5 +67,5 @@ func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error
 	if r.Traceparent != nil {
 		row.Traceparent = []byte(*r.Traceparent)
 	}
-	return row, nil
+	return row
 }

@@ -26,6 +26,13 @@ type Config struct {
 	Queue   QueueConfig  `koanf:"queue"`
 	Admin   AdminConfig  `koanf:"admin"`
 	Log     LogConfig    `koanf:"log"`
+	// Gap says what to do when events may have passed the relay by (its slot was
+	// dropped, lost or advanced, its publication was changed, letters were lost):
+	// repair (publish from the table what is not proved published, then go on) or
+	// ask (stop until `outboxctl gap repair` or `gap accept` decides). What may be
+	// in Kafka already, at most a tick, is published twice by a repair. A database
+	// that went back in time is asked about in any case. Default repair.
+	Gap string `koanf:"gap"`
 	// CheckpointInterval is the time between two checkpoints. Default 1s.
 	CheckpointInterval time.Duration `koanf:"checkpoint_interval"`
 	// MaxParkedAggregates is how many aggregates of one type in one namespace may
@@ -73,9 +80,11 @@ type SlotConfig struct {
 
 // OutboxConfig says how to take up the table.
 type OutboxConfig struct {
-	// Start says what to do when the slot is made and the table holds rows
-	// already: ask (stop and say so) or now (publish only what commits from
-	// now on). Default ask.
+	// Start says what to do at the relay's first start over a table that holds
+	// events already: ask (make no slot, stop and say so), all (publish them
+	// first, in the order of their seq) or now (publish only what commits from
+	// now on; what is older is never called published, and retention keeps it
+	// until it is told to drop it). Default ask.
 	Start      string           `koanf:"start"`
 	Partitions PartitionsConfig `koanf:"partitions"`
 }
@@ -232,7 +241,7 @@ const (
 func Default() Config {
 	return Config{
 		Postgres: PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:   OutboxConfig{Start: "ask", Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
+		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
 		Kafka: KafkaConfig{
 			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
 			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
@@ -241,6 +250,7 @@ func Default() Config {
 		Topics:              TopicsConfig{Partitions: 12, ReplicationFactor: 3, MaxCreated: 1000, PartitionChange: "go-on"},
 		Queue:               QueueConfig{Bytes: 16 << 20},
 		Admin:               AdminConfig{Listen: "127.0.0.1:8088"},
+		Gap:                 GapRepair,
 		Log:                 LogConfig{Format: "json", Level: "info"},
 		CheckpointInterval:  time.Second,
 		MaxParkedAggregates: 1000,
@@ -294,7 +304,8 @@ func (c *Config) Validate() error {
 		allowed      []string
 	}{
 		{"postgres.slot.create", c.Postgres.Slot.Create, []string{"auto", "never"}},
-		{"outbox.start", c.Outbox.Start, []string{"ask", "now"}},
+		{"outbox.start", c.Outbox.Start, []string{StartAsk, StartNow, StartAll}},
+		{"gap", c.Gap, []string{GapRepair, GapAsk}},
 		{"kafka.mode", c.Kafka.Mode, []string{ModeIdempotent, ModeExactlyOnce}},
 		{"headers", c.Headers, []string{"onceward", "cloudevents", "debezium"}},
 		{"topics.partition_change", c.Topics.PartitionChange, []string{"go-on", "halt"}},

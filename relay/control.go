@@ -16,9 +16,6 @@ import (
 // laneOf returns the lane of a letter: that of the aggregate's events, or of the
 // topic that a replay names.
 func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
-	if l.absent {
-		return lane{}, nil
-	}
 	row, err := l.queries.LetterLane(ctx, outboxdb.LetterLaneParams{Slot: l.slot, LetterID: id})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

@@ -4,6 +4,14 @@ package relay
 // (SIGKILL) when CRASH_AT names one, as name or name:n for the nth time that it
 // comes by. They are the gaps between two writes that a crash could tear apart.
 const (
+	// crashAfterSlot: a slot was made, and nothing says yet from where it counts.
+	crashAfterSlot = "after-slot"
+	// crashAfterGap: a beginning was written down, nothing of it is published.
+	crashAfterGap = "after-gap"
+	// crashInRepair: a page of a repair was handed over.
+	crashInRepair = "in-repair"
+	// crashBeforeCursor: it is acknowledged, and no cursor says so.
+	crashBeforeCursor = "before-cursor"
 	// crashBeforeLetter: an event is found to be poison; no letter is written.
 	crashBeforeLetter = "before-letter"
 	// crashAfterLetter: its letter is durable, nothing else.

@@ -26,6 +26,9 @@ const (
 	// defectImpatient takes a server that is mute for less than its own
 	// wal_sender_timeout for a dead one.
 	defectImpatient = "impatient"
+	// defectNoBarrier begins without waiting for transactions that were open when
+	// the slot was made.
+	defectNoBarrier = "no-barrier"
 )
 
 // early applies defectSlotFirst to a checkpoint that is about to be written.

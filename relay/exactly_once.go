@@ -42,6 +42,7 @@ type exactlyOnce struct {
 	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
 	letters  func() int64                             // ever written
 	horizon  func() horizon                           // once everything handed over has ended
+	repair   func() mended                            // likewise
 
 	idle      idleRule
 	committed time.Time // when the last one was
@@ -131,7 +132,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return err
 	}
 	c := m.bound
-	c.horizon, c.tick, c.letters = m.horizon(), tick, m.letters()
+	c.horizon, c.tick, c.letters, c.mended = m.horizon(), tick, m.letters(), m.repair()
 	began := time.Now()
 	crash(crashBeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {

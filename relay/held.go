@@ -22,8 +22,9 @@ type step struct {
 	tag  uint64 // in the progress
 	size int    // of the item in memory, in bytes
 
-	release *retry // of a control that has acted
-	letter  lane   // of a retry of one letter: what that letter waits behind
+	release *retry    // of a control that has acted
+	letter  lane      // of a retry of one letter: what that letter waits behind
+	repair  uuid.UUID // the gap that it is of; else zero
 }
 
 // lane returns the step's. An edit or a discard of one letter has none: it acts

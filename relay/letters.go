@@ -10,14 +10,10 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
-
-// CodeLettersSchema: the schema is of the release before, which knew no letters.
-const CodeLettersSchema = "LETTERS_SCHEMA"
 
 // States of a letter, as the table has them.
 const (
@@ -55,7 +51,6 @@ type letters struct {
 	epoch      int64
 	maxParked  int
 	checkpoint pglogrepl.LSN
-	absent     bool // the schema of the release before
 
 	beyond    *endedLetters
 	oldest    parkedSet
@@ -94,23 +89,10 @@ func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*lette
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '10s'"); err != nil {
 		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
 	}
-	schema, err := l.queries.LettersReady(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("look for the tables of letters: %w", err)
-	}
-	if !schema.Ready {
-		l.absent = true
-		return l, nil
-	}
-	if !schema.Allowed {
-		return nil, &cdc.StartError{
-			Code: cdc.CodeRights, What: fmt.Sprintf("role %q may not write onceward.control_results", schema.Role),
-			Cure: "GRANT SELECT, INSERT, UPDATE ON onceward.control_results TO " + pgx.Identifier{schema.Role}.Sanitize() + ";",
-		}
-	}
 	if err := l.takeBack(ctx); err != nil {
 		return nil, err
 	}
+	var err error
 	if l.beyond, err = openEnded(ctx, l.queries, l.slot); err != nil {
 		return nil, err
 	}
@@ -313,12 +295,6 @@ func (l *letters) count(ctx context.Context, q *outboxdb.Queries, writes int) (i
 // write runs work in one transaction that counts only while this session owns
 // the slot; else the error is [ErrFenced] and nothing was changed.
 func (l *letters) write(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
-	if l.absent {
-		return &cdc.StartError{
-			Code: CodeLettersSchema, What: "an event needs a dead letter, or an operator's word has to act on one, and this schema, of the release before, cannot keep it",
-			Cure: "outboxctl migrate up --side outbox",
-		}
-	}
 	err := pgx.BeginFunc(ctx, l.conn, func(tx pgx.Tx) error {
 		q := l.queries.WithTx(tx)
 		if _, err := q.LockEpoch(ctx, outboxdb.LockEpochParams{Slot: l.slot, Epoch: l.epoch}); err != nil {

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
 )
 
 func TestLetters(t *testing.T) {
@@ -35,7 +33,6 @@ func TestLetters(t *testing.T) {
 		"cut off before and after the commit":   cutOff,
 		"a frozen writer gives its locks back":  frozenWriter,
 		"durable whatever the default":          durableCommits,
-		"the schema of the release before":      schemaBefore,
 		"rights":                                lettersRights,
 		"words that are state":                  stateWords,
 		"ten thousand letters of one aggregate": tenThousand,
@@ -296,36 +293,6 @@ func durableCommits(b *letterbox) {
 	require.NoError(t, b.conn.QueryRow(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&idle))
 	require.Equal(t, "on", commit)
 	require.Equal(t, "10s", idle)
-}
-
-// A relay of this release runs on the schema before letters, until it needs one.
-func schemaBefore(b *letterbox) {
-	t := b.t
-	file, err := os.ReadFile("../migrations/outbox/00004_letters.sql")
-	require.NoError(t, err)
-	_, down, ok := strings.Cut(string(file), "-- +goose Down")
-	require.True(t, ok)
-	b.exec("SET ROLE onceward_owner; DROP TABLE onceward.relay_health; " + down + "; DELETE FROM onceward.outbox_migrations WHERE version_id >= 4; RESET ROLE")
-	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
-	require.NoError(t, err)
-	require.NoError(t, roles.Apply(t.Context(), b.owner), "the rights of this release fit it too")
-	require.ErrorIs(t, migrations.Check(t.Context(), b.owner, migrations.Outbox), migrations.ErrOlderSchema, "outboxctl does not")
-	b.conn = dial(t, b.as("onceward_relay"))
-	b.reopen(0)
-	require.False(t, b.has(1))
-	require.False(t, b.follows(1, "A"))
-	require.NoError(t, b.settle(t.Context(), lsnOf(5)))
-	err = b.park(t.Context(), deadEvent(1, "A"))
-	var start *cdc.StartError
-	require.ErrorAs(t, err, &start)
-	require.Equal(t, CodeLettersSchema, start.Code)
-	require.True(t, permanent(err))
-	_, err = b.act(t.Context(), wordOf(2, cdc.ActionRetry, "A"), nil, lsnOf(2))
-	require.ErrorAs(t, err, &start, "an operator's word is not passed over in silence")
-	_, err = b.migrator().Up(t.Context())
-	require.NoError(t, err)
-	b.reopen(0)
-	b.parks(deadEvent(1, "A"))
 }
 
 func lettersRights(b *letterbox) {

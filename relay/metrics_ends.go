@@ -55,10 +55,11 @@ const (
 	skippedByLetter  = "letter"
 	skippedByWord    = "word"
 	skippedByControl = "control"
+	skippedByGap     = "gap"
 )
 
-func (m *endMetrics) skipped(reason string, events int) {
-	m.skippedTotal.WithLabelValues(reason).Add(float64(events))
+func (m *endMetrics) skipped(reason string) {
+	m.skippedTotal.WithLabelValues(reason).Inc()
 }
 
 func (m *endMetrics) control(action string) {
@@ -68,7 +69,7 @@ func (m *endMetrics) control(action string) {
 		action = "unknown" // a label is no place for what a row says
 	}
 	m.controls.WithLabelValues(action).Inc()
-	m.skipped(skippedByControl, 1)
+	m.skipped(skippedByControl)
 }
 
 func (m *endMetrics) parked(events, aggregates int) {

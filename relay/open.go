@@ -33,13 +33,13 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report,
+		cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report, parted: make(chan struct{}),
 		watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
 		last.took = s.state.epoch > 0
 		if err != nil {
-			err = errors.Join(err, s.discard(ctx))
+			err = errors.Join(s.foundIn(err), s.discard(ctx))
 			if s.state.epoch == last.epoch+1 {
 				last.epoch = s.state.epoch // nothing was published in it, and nobody came between
 			}
@@ -53,7 +53,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		},
 	}
 	o.step("check the server, the tables and the publication")
-	if err = s.prepare(ctx, source); err != nil {
+	if err = s.prepare(ctx, source, last.gap); err != nil {
 		return nil, err
 	}
 	o.step("take slot " + cfg.SlotName())
@@ -79,6 +79,17 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	s.opening.step("raise the epoch of slot " + s.cfg.SlotName())
 	slotPosition, row, err := s.takeOver(ctx)
+	if err != nil {
+		return err
+	}
+	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
+	if row, err = s.beginAnew(ctx, row, slotPosition); err != nil {
+		return err
+	}
+	if s.beginning != nil {
+		last.begunAnew()
+	}
+	covered, gaps, err := s.loadGaps(ctx)
 	if err != nil {
 		return err
 	}
@@ -122,6 +133,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
 		return err
 	}
+	s.pipeline.covered, s.pipeline.gaps = covered, &gapRows{pumps: s.pumps}
+	s.repairFrom(gaps, kept.mended)
 	s.durable.Store(uint64(kept.order))
 	s.savedAt = time.Now()
 	s.idle.owed = true // whatever the last session left
@@ -197,6 +210,7 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 	s.watched.patience += conf.Interval
 	m := &exactlyOnce{
 		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), horizon: p.horizon, committed: time.Now(),
+		repair:  func() mended { return p.mended },
 		bound:   checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
 		letters: func() int64 { return s.letters.written },
 		tick: func(ctx context.Context) (int64, error) {

@@ -44,6 +44,11 @@ type pipeline struct {
 	holding func(map[string]heldRoute) // likewise, by route
 	log     *slog.Logger
 
+	gaps    ledgerOfGaps
+	repairs []gap   // to be published before the stream
+	mended  mended  // how far that has come
+	covered visible // what the stream leaves out: it was published from the table, or is of a gap
+
 	began horizon // what had ended when the session began
 	at    place   // of the next item to be read
 	next  place   // everything before it was dealt with
@@ -204,9 +209,14 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 			return err
 		}
 		if dead {
-			p.metrics.skipped(skippedByLetter, 1)
+			p.metrics.skipped(skippedByLetter)
 			return p.end(s.tag)
 		}
+	}
+	// A row whose tx_id is not its own is judged by nothing but its letter.
+	if s.it.Kind == cdc.KindEvent && s.it.Bad == nil && p.covered.sees(s.it.Row.TxID) {
+		p.metrics.skipped(skippedByGap)
+		return p.end(s.tag)
 	}
 	if p.lanes.any() {
 		if w := p.lanes.find(s.lane()); w != nil {
@@ -274,7 +284,7 @@ func (p *pipeline) event(s *step) publisher.Event {
 	if commit := uint64(s.at.commit); commit != p.commit || p.position == "" {
 		p.commit, p.position = commit, positionText(s.at.commit)
 	}
-	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position}
+	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
 	if r := s.it.Replay; r != nil {
 		ev.Topic = r.Topic
 		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}

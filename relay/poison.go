@@ -120,7 +120,7 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
 	}
 	delete(p.refused, dead.id())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
-	p.metrics.skipped(skippedByWord, 1)
+	p.metrics.skipped(skippedByWord)
 	return p.end(s.tag)
 }
 

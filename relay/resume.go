@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 )
 
@@ -113,6 +114,7 @@ type checkpoint struct {
 	tick     int64 // of relay_state, committed before this checkpoint
 	letters  int64 // ever written by this relay
 	epoch    int64 // of the session, to tell whose it was
+	mended   mended
 }
 
 // meta is the checkpoint as one line of text, without the order, which Kafka
@@ -120,6 +122,9 @@ type checkpoint struct {
 func (c *checkpoint) meta() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s timeline=%d tick=%d letters=%d epoch=%d upto=%s", metaVersion, c.timeline, c.tick, c.letters, c.epoch, c.upto)
+	if c.mended.gap != uuid.Nil {
+		fmt.Fprintf(&b, " repair=%s@%d", c.mended.gap, c.mended.cursor)
+	}
 	names := make([]string, 0, len(c.held))
 	for of, from := range c.held {
 		names = append(names, of.String()+"@"+from.String())
@@ -144,7 +149,7 @@ func parseCheckpoint(order uint64, meta string) (checkpoint, error) {
 		if err := c.parseField(key, value); err != nil {
 			return c, fmt.Errorf("parse checkpoint %q: %s: %w", clipText(meta), key, err)
 		}
-		if key != "held" {
+		if key != "held" && key != "repair" {
 			seen++
 		}
 	}
@@ -168,12 +173,30 @@ func (c *checkpoint) parseField(key, value string) (err error) {
 		c.epoch, err = strconv.ParseInt(value, 10, 64)
 	case "upto":
 		c.upto, err = parsePlace(value)
+	case "repair":
+		c.mended, err = parseMended(value)
 	case "held":
 		err = c.parseHeld(value)
 	default:
 		err = fmt.Errorf("unknown field")
 	}
 	return err
+}
+
+func parseMended(value string) (mended, error) {
+	id, cursor, ok := strings.Cut(value, "@")
+	if !ok {
+		return mended{}, fmt.Errorf("%q has no cursor", value)
+	}
+	gap, err := uuid.Parse(id)
+	if err != nil {
+		return mended{}, fmt.Errorf("gap: %w", err)
+	}
+	seq, err := strconv.ParseInt(cursor, 10, 64)
+	if err != nil {
+		return mended{}, fmt.Errorf("cursor: %w", err)
+	}
+	return mended{gap: gap, cursor: seq}, nil
 }
 
 func (c *checkpoint) parseHeld(value string) error {

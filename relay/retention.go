@@ -54,6 +54,10 @@ type RetentionConfig struct {
 	// closing that waits. Default 3 s; more than deadlock_timeout (1 s), so that
 	// an autovacuum in the way is cancelled.
 	LockTimeout time.Duration
+	// DropBefore lets partitions go whose rows are older than a relay that began
+	// with outbox.start: now, and were never published. It is the operator's
+	// reason, which is written down; empty: they are kept.
+	DropBefore string
 	// DryRun changes nothing and says what would be done.
 	DryRun bool
 }

@@ -48,6 +48,8 @@ func TestRetention(t *testing.T) {
 				{"a leaf lives until it may go", lifeOfALeaf},
 				{"each relay is asked, here and now", eachRelayIsAsked},
 				{"an open writer is waited for", openWriter},
+				{"gaps block", gapsBlock},
+				{"what was given up goes", acceptedGoes},
 				{"an old snapshot meets a closed leaf", oldSnapshot},
 				{"a detach that is interrupted goes on", interruptedDetach},
 				{"a leaf detached by hand", detachedByHand},
@@ -162,9 +164,12 @@ func (o *oldOutbox) enqueue(n int) error {
 
 func (o *oldOutbox) relay(name, snapshot string) {
 	o.t.Helper()
-	o.exec(`INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, published_snapshot)
-		VALUES ($1, $1, current_database(), (SELECT system_identifier::text FROM pg_control_system()), 1, '0/1', 'p', NULLIF($2, '')::pg_snapshot)
-		ON CONFLICT (slot) DO UPDATE SET published_snapshot = excluded.published_snapshot`, name, snapshot)
+	o.exec(`INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+		VALUES ($1, $1, current_database(), (SELECT system_identifier::text FROM pg_control_system()), 1, '0/1', 'p') ON CONFLICT DO NOTHING`, name)
+	if snapshot != "" {
+		o.exec(`INSERT INTO onceward.published_snapshots VALUES ($1, $2::pg_snapshot, now())
+			ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot`, name, snapshot)
+	}
 }
 
 func (o *oldOutbox) now() string { return o.text("SELECT pg_current_snapshot()::text") }
@@ -212,18 +217,48 @@ func eachRelayIsAsked(o *oldOutbox) {
 	o.relay("b", early)
 	l := o.maintain()
 	require.Regexp(o.t, "waits for relay a: it has no published snapshot yet; its slot .*; waits for relay b: its published snapshot is older than the closing", l.Why)
-	require.Contains(o.t, l.Why, "if this relay is gone for good, DELETE FROM onceward.relay_state WHERE slot = 'a'")
+	require.Contains(o.t, l.Why, "if this relay is gone for good, outboxctl retire --slot a")
 	o.relay("a", o.now())
 	o.became(LeafWaiting, "waits for relay b: its published snapshot is older than the closing")
 	// A snapshot after the closing for which the row's transaction is open: what a
 	// forged tx_id, or one of a restored row, would look like.
 	xid := o.text("SELECT tx_id::text FROM onceward.outbox WHERE id = $1", o.event(1).Key.UUID())
 	o.relay("b", o.text("SELECT $1 || ':' || pg_snapshot_xmax(pg_current_snapshot()) || ':' || $1", xid))
-	o.became(LeafWaiting, "waits for relay b: some rows are not published yet")
+	o.became(LeafWaiting, "waits for relay b: 1 rows are not published yet")
 	o.relay("b", o.now())
 	o.exec("UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = 'a'")
 	o.became(LeafWaiting, "the state of relay a was written on another cluster")
 	o.exec("UPDATE onceward.relay_state SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())")
+	o.became(LeafDropped, "")
+}
+
+// gapsBlock: rows of a gap wait for a decision, rows that are older than the relay
+// for a word that they may go, which is written down.
+func gapsBlock(o *oldOutbox) {
+	t := o.t
+	require.NoError(t, o.enqueue(1))
+	require.NoError(t, o.enqueue(2))
+	o.maintain() // closes it
+	o.relay("orders", o.now())
+	o.exec(`INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', pg_current_snapshot(), 2, 'open'`)
+	o.became(LeafWaiting, "2 rows are of a gap of relay orders: outboxctl gap list")
+	o.exec("UPDATE onceward.gaps SET state = 'repairing', cursor = 1")
+	o.became(LeafWaiting, "waits for relay orders: 1 rows are not published yet")
+	o.exec("UPDATE onceward.gaps SET state = 'before', cursor = 0")
+	o.became(LeafWaiting, "2 rows are older than relay orders, which never published them")
+	o.became(LeafClosed, "would be dropped", func(c *RetentionConfig) { c.DropBefore, c.DryRun = "not needed", true })
+	o.became(LeafDropped, "2 rows that relay orders never published went with it", func(c *RetentionConfig) { c.DropBefore = "not needed" })
+	require.Equal(t, "drop before orders "+o.leaf+": 2 events not needed", o.text("SELECT concat_ws(' ', action, slot, target, reason) FROM onceward.relay_actions"))
+}
+
+// acceptedGoes: what was given up keeps no partition.
+func acceptedGoes(o *oldOutbox) {
+	require.NoError(o.t, o.enqueue(1))
+	o.maintain() // closes it
+	o.relay("orders", o.now())
+	o.exec(`INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', pg_current_snapshot(), 2, 'accepted'`)
 	o.became(LeafDropped, "")
 }
 

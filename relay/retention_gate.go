@@ -6,18 +6,32 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/pinned"
 )
 
-// selectGate asks each relay's published snapshot S about a closed leaf. What is
-// below xmin of S is visible in it, which lets the index on tx_id find the rest.
+// selectGate asks the account of each relay about a closed leaf. The transactions
+// that can be in a state that blocks are found by the index on tx_id: what is
+// below xmin of the published snapshot is visible in it, and a gap lies between
+// its two.
 const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
   r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
-  r.published_snapshot IS NOT NULL,
-  COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, r.published_snapshot), false),
-  EXISTS (SELECT FROM %s o WHERE o.tx_id OPERATOR(pg_catalog.>=) pg_catalog.pg_snapshot_xmin(r.published_snapshot)
-    AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, r.published_snapshot))
-FROM onceward.relay_state r ORDER BY r.relay, r.slot`
+  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before
+FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot OPERATOR(pg_catalog.=) r.slot
+CROSS JOIN LATERAL (
+  SELECT pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'pending'),
+    pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'gap'),
+    pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before')
+  FROM (
+    SELECT pg_catalog.pg_snapshot_xmin(p.snapshot), '18446744073709551615'::pg_catalog.xid8
+    UNION ALL
+    SELECT pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
+    WHERE g.slot OPERATOR(pg_catalog.=) r.slot AND g.state OPERATOR(pg_catalog.=) ANY('{open,repairing,before}'::pg_catalog.text[])
+  ) x (low, high)
+  JOIN %s o ON o.tx_id OPERATOR(pg_catalog.>=) x.low AND o.tx_id OPERATOR(pg_catalog.<) x.high
+  JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot OPERATOR(pg_catalog.=) r.slot
+) s (pending, gap, before)
+ORDER BY r.relay, r.slot`
 
 const countLetters = `SELECT pg_catalog.count(*) FROM onceward.dead_letters 
 WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
@@ -26,23 +40,25 @@ WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
 // verdict is one relay's word on a closed leaf.
 type verdict struct {
 	relay, slot string
-	hasSlot     bool // the slot is there
-	here        bool // its state was written on this cluster
-	known       bool // it has a published snapshot
-	after       bool // taken after the leaf was closed
-	unpublished bool // some row is not visible in it
+	hasSlot     bool  // the slot is there
+	here        bool  // its state was written on this cluster
+	known       bool  // it has a published snapshot
+	after       bool  // taken after the leaf was closed
+	pending     int64 // rows that it has not published yet
+	gap         int64 // rows of gaps that nobody has decided about
+	before      int64 // rows that are older than the relay, which leaves them out
 }
 
 // reason says what to wait for; empty: every row is published.
-func (v verdict) reason() string {
-	reason := v.missing()
+func (v verdict) reason(dropBefore bool) string {
+	reason := v.missing(dropBefore)
 	if reason != "" && !v.hasSlot {
-		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, DELETE FROM onceward.relay_state WHERE slot = '%s'", v.slot)
+		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, outboxctl retire --slot %s", v.slot)
 	}
 	return reason
 }
 
-func (v verdict) missing() string {
+func (v verdict) missing(dropBefore bool) string {
 	switch {
 	case !v.here:
 		return fmt.Sprintf("the state of relay %s was written on another cluster, whose transactions mean nothing here", v.relay)
@@ -50,8 +66,12 @@ func (v verdict) missing() string {
 		return fmt.Sprintf("waits for relay %s: it has no published snapshot yet", v.relay)
 	case !v.after:
 		return fmt.Sprintf("waits for relay %s: its published snapshot is older than the closing", v.relay)
-	case v.unpublished:
-		return fmt.Sprintf("waits for relay %s: some rows are not published yet", v.relay)
+	case v.pending > 0:
+		return fmt.Sprintf("waits for relay %s: %d rows are not published yet", v.relay, v.pending)
+	case v.gap > 0:
+		return fmt.Sprintf("%d rows are of a gap of relay %s: outboxctl gap list, then gap repair or gap accept", v.gap, v.relay)
+	case v.before > 0 && !dropBefore:
+		return fmt.Sprintf("%d rows are older than relay %s, which never published them: outboxctl gap repair publishes them, --drop-before drops them", v.before, v.relay)
 	}
 	return ""
 }
@@ -60,9 +80,11 @@ func (v verdict) missing() string {
 //
 // The invariant: a leaf is dropped only if, for every row of relay_state, S was
 // taken after the commit that closed the leaf, and every row of the leaf is
-// visible in S. After that commit no row can be added, so that the second holds
-// for ever once it holds. A row that the session may not see would count as
-// visible, so the transaction is pinned: a filter is an error.
+// published, discarded or given up by the account; of rows that are older than
+// the relay an operator has said that they may go. After that commit no row can
+// be added, so that the second holds for ever once it holds, but for a new gap. A
+// row that the session may not see would count as visible, so the transaction is
+// pinned: a filter is an error.
 func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]string, error) {
 	if !l.closed || l.closedBy == 0 {
 		return []string{"it is open"}, nil
@@ -75,7 +97,7 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 		return nil, fmt.Errorf("compare with published snapshots: %w", err)
 	}
 	verdicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (v verdict, err error) {
-		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.unpublished)
+		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before)
 		return v, err
 	})
 	if err != nil {
@@ -87,7 +109,26 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 	if err := tx.QueryRow(ctx, countLetters, l.Lower, l.Upper).Scan(&letters); err != nil {
 		return nil, fmt.Errorf("count dead letters: %w", err)
 	}
-	return reasons(verdicts, letters), nil
+	l.before = l.before[:0]
+	for _, v := range verdicts {
+		if v.before > 0 {
+			l.before = append(l.before, v)
+		}
+	}
+	return reasons(verdicts, letters, m.cfg.DropBefore != ""), nil
+}
+
+// record writes down, with the drop, that rows go which were never published.
+func (m *maintenance) record(ctx context.Context, tx pgx.Tx, l *leaf) error {
+	for _, v := range l.before {
+		err := outboxdb.New(tx).RecordAction(ctx, outboxdb.RecordActionParams{
+			Action: "drop before", Slot: v.slot, Target: fmt.Sprintf("%s: %d events", l.Name, v.before), Reason: m.cfg.DropBefore,
+		})
+		if err != nil {
+			return fmt.Errorf("write down what is dropped: %w", err)
+		}
+	}
+	return nil
 }
 
 // source is where the leaf's rows are read. Who only looks may read the outbox
@@ -96,16 +137,16 @@ func (m *maintenance) source(l *leaf) string {
 	if !m.cfg.DryRun {
 		return l.table()
 	}
-	return fmt.Sprintf("(SELECT tx_id FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)
+	return fmt.Sprintf("(SELECT id, tx_id, seq FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)
 }
 
-func reasons(verdicts []verdict, letters int64) []string {
+func reasons(verdicts []verdict, letters int64, dropBefore bool) []string {
 	var out []string
 	if len(verdicts) == 0 {
 		out = append(out, "no relay has run on this database yet")
 	}
 	for _, v := range verdicts {
-		if reason := v.reason(); reason != "" {
+		if reason := v.reason(dropBefore); reason != "" {
 			out = append(out, reason)
 		}
 	}

@@ -22,6 +22,8 @@ type leaf struct {
 	partition.Leaf
 	closed   bool   // the trigger is there and always fires
 	closedBy uint64 // the transaction that closed it; 0 is not known
+
+	before []verdict // of relays that are younger than rows of it, as the gate found
 }
 
 func (l *leaf) table() string { return partition.Sibling(outboxTable, l.Name) }
@@ -178,7 +180,11 @@ func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 		m.detaching = ""
 	}
 	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Name, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
-		return m.unpublished(ctx, tx, l)
+		reasons, err := m.unpublished(ctx, tx, l)
+		if err != nil || len(reasons) > 0 {
+			return reasons, err
+		}
+		return nil, m.record(ctx, tx, l)
 	})
 	switch {
 	case partition.TimedOut(err):
@@ -190,5 +196,9 @@ func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 		r.Wrong = true
 		return r, nil
 	}
-	return l.report(LeafDropped, ""), nil
+	var why []string
+	for _, v := range l.before {
+		why = append(why, fmt.Sprintf("%d rows that relay %s never published went with it", v.before, v.relay))
+	}
+	return l.report(LeafDropped, "%s", strings.Join(why, "; ")), nil
 }

@@ -25,16 +25,20 @@ func TestRetentionDefaultsAndBounds(t *testing.T) {
 // snapshot of this cluster, after the closing, that sees every row, and no letter.
 func TestGateOpensForOneCombination(t *testing.T) {
 	good := verdict{relay: "a", here: true, known: true, after: true}
-	for bits := range 1 << 6 {
+	for bits := range 1 << 9 {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
-		second := verdict{relay: "b", here: bit(0), known: bit(1), after: bit(2), unpublished: bit(3)}
+		second := verdict{relay: "b", here: bit(0), known: bit(1), after: bit(2), pending: int64(bits >> 3 & 1), gap: int64(bits >> 6 & 1), before: int64(bits >> 7 & 1)}
 		letters := int64(bits >> 4 & 1)
 		verdicts := []verdict{good, second}
 		if bit(5) {
 			verdicts = nil
 		}
-		want := len(verdicts) > 0 && second == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0
-		require.Equal(t, want, len(reasons(verdicts, letters)) == 0, "%+v, %d letters", second, letters)
+		shut := second
+		if bit(8) {
+			shut.before = 0 // an operator said that such rows may go
+		}
+		want := len(verdicts) > 0 && shut == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0
+		require.Equal(t, want, len(reasons(verdicts, letters, bit(8))) == 0, "%+v, %d letters", second, letters)
 	}
 }
 

@@ -42,6 +42,9 @@ type session struct {
 	opening           *opening
 	watched           *watched
 	report            func(kind string, waits ...Wait)
+	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
+	beginning         *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
+	repairs           map[uuid.UUID]bool // the gaps that this session repairs
 }
 
 // owned is what a process remembers of its sessions, so that the next one does
@@ -56,15 +59,24 @@ type owned struct {
 	ended    horizon
 	reached  pglogrepl.LSN // how far the last session had ended everything
 
+	gap *gapError // found by the last session; the next one writes it down
+
 	memory  *publisher.Memory    // of the publishers
 	took    bool                 // the last session had the slot
 	narrow  []string             // topics that refused a batch
 	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
 
+// begunAnew forgets what was known of a checkpoint that does not fit any more.
+func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, refused: o.refused} }
+
 // learn takes from an error what the next session is to know, and reports
 // whether it is news.
 func (o *owned) learn(err error) (news bool) {
+	var gap *gapError
+	if errors.As(err, &gap) {
+		o.gap = gap
+	}
 	var narrow *publisher.NarrowError
 	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
 		o.narrow, news = append(o.narrow, narrow.Topic), true
@@ -98,29 +110,6 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 	return o.reached > before || news || lasted > steadySession
 }
 
-// prepare checks the server and makes the slot when it may. The first start
-// over a table with rows is never decided in silence.
-func (s *session) prepare(ctx context.Context, source cdc.Config) error {
-	if err := cdc.Check(ctx, s.state.conn, source); err != nil {
-		return err
-	}
-	_, existed, err := s.state.load(ctx)
-	if err != nil {
-		return err
-	}
-	if !existed && s.cfg.Outbox.Start == "ask" {
-		fresh, err := s.state.slotOrEmptyOutbox(ctx)
-		if err != nil {
-			return err
-		}
-		if !fresh {
-			return &FieldError{"outbox.start", "onceward.outbox holds rows and relay " + s.cfg.Name + " has never run; rows committed before " +
-				"its slot is made are not published. Set outbox.start: now to publish only what commits from now on"}
-		}
-	}
-	return cdc.EnsureSlot(ctx, s.state.conn, source, existed)
-}
-
 // pace fits the session to the server's wal_sender_timeout: a status update at
 // least three times within it, and a limit of silence that starts at twice of
 // it. The server may be busy and mute for longer: after a session that ended by
@@ -143,9 +132,25 @@ func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) erro
 // run streams until ctx ends, which it answers with a flush and a last
 // checkpoint, or until something breaks. The session is over when it returns.
 func (s *session) run(ctx context.Context, last *owned) error {
-	group, gctx := errgroup.WithContext(ctx)
+	inner, part := context.WithCancel(context.WithoutCancel(ctx))
+	defer part()
+	group, gctx := errgroup.WithContext(inner)
 	group.Go(func() error { return s.reader.Run(gctx) })
-	group.Go(func() error { return s.pipeline.pump(gctx, s.reader) })
+	group.Go(func() error {
+		defer part()
+		select {
+		case <-ctx.Done():
+			s.awaitLast(gctx)
+		case <-gctx.Done():
+		}
+		return nil
+	})
+	group.Go(func() error {
+		if err := s.pipeline.repair(gctx); err != nil {
+			return err
+		}
+		return s.pipeline.pump(gctx, s.reader)
+	})
 	group.Go(func() error { return s.checkpoints(gctx, ctx) })
 	group.Go(func() error {
 		select {
@@ -159,7 +164,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	if ctx.Err() != nil {
 		err = s.finish(context.WithoutCancel(ctx))
 	}
-	err = errors.Join(err, s.discard(ctx))
+	err = errors.Join(s.foundIn(err), s.discard(ctx))
 	s.remember(last)
 	return err
 }

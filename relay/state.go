@@ -42,18 +42,6 @@ func (s *state) load(ctx context.Context) (outboxdb.RelayState, bool, error) {
 	return row, true, nil
 }
 
-// slotOrEmptyOutbox reports whether nothing can be missed by a first start: the
-// operator has made the slot, or the table holds no row yet.
-func (s *state) slotOrEmptyOutbox(ctx context.Context) (bool, error) {
-	var fresh bool
-	err := s.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)
-		OR NOT EXISTS (SELECT FROM onceward.outbox)`, s.slot).Scan(&fresh)
-	if err != nil {
-		return false, fmt.Errorf("look into onceward.outbox: %w", err)
-	}
-	return fresh, nil
-}
-
 // slotPosition returns what the slot has confirmed.
 func (s *state) slotPosition(ctx context.Context) (pglogrepl.LSN, error) {
 	var text string
@@ -160,7 +148,7 @@ func (s *state) snapshot(ctx context.Context, publication string) (outboxdb.Take
 }
 
 func (s *state) savePublished(ctx context.Context, published snapshot) error {
-	n, err := s.queries.SavePublished(ctx, outboxdb.SavePublishedParams{Snapshot: &published.text, TakenAt: &published.at, Slot: s.slot, Epoch: s.epoch})
+	n, err := s.queries.SavePublished(ctx, outboxdb.SavePublishedParams{Snapshot: published.text, TakenAt: published.at, Slot: s.slot, Epoch: s.epoch})
 	return s.fenced("save published snapshot", n, err)
 }
 

@@ -109,8 +109,8 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 		return tx, nil
 	}
 	level := slog.LevelWarn
-	if s.state.epoch == 1 {
-		level = slog.LevelDebug // the first start: nothing was published in the other
+	if s.beginning != nil {
+		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
 	s.log.Log(ctx, level, "the mode changes", "from", from, "to", to, "checkpoint", kept.order.String())
 	if to == ModeIdempotent {

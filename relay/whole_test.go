@@ -290,7 +290,8 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	p := newPipeline(c.horizon, 1<<30, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, horizon: p.horizon, committed: time.Now(),
+		repair: func() mended { return mended{} },
+		books:  b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, horizon: p.horizon, committed: time.Now(),
 		letters: func() int64 { return int64(len(g.dead)) },
 		tick:    func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}

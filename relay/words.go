@@ -19,6 +19,8 @@ type words struct {
 	paused bool        // everything rests
 	routes []string    // these rest
 	skip   []uuid.UUID // events, or replays, that are to end without being published
+
+	repairs []uuid.UUID // gaps that are to be repaired
 }
 
 // pollWords reads the words as they are now. It writes nothing: a word stands
@@ -32,7 +34,7 @@ func (s *state) pollWords(ctx context.Context) (words, error) {
 	if err != nil {
 		return words{}, fmt.Errorf("read the operator's words of slot %s: %w", s.slot, err)
 	}
-	return words{paused: row.Paused, routes: row.PausedRoutes, skip: row.Skip}, nil
+	return words{paused: row.Paused, routes: row.PausedRoutes, skip: row.Skip, repairs: row.Repairs}, nil
 }
 
 // skips reports whether the event or the replay is to be skipped. There are few

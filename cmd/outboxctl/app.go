@@ -66,7 +66,7 @@ func newApp(stdout, stderr io.Writer) *cli.App {
 		Action:          unknownCommand,
 		OnUsageError:    badFlag,
 		Commands: []*cli.Command{
-			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(), deadCommand(),
+			migrateCommand(), statusCommand(), doctorCommand(), listCommand(), showCommand(), replayCommand(), deadCommand(), gapCommand(), adoptCommand(), retireCommand(),
 			pauseCommand(), resumeCommand(), skipCommand(), processedCommand(), fencesCommand(), windowsCommand(), partitionsCommand(), auditCommand(), configCommand(), completionCommand(),
 		},
 	}

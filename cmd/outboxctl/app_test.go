@@ -24,7 +24,7 @@ func TestWrongCalls(t *testing.T) {
 	long := strings.Repeat("x", maxReason+1)
 	t.Setenv(dsnVariable, "")
 	for call1, want := range map[string]string{
-		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, pause, resume, skip, processed, fences, windows, partitions, audit, config, completion",
+		"":                                     "a command is missing; want one of migrate, status, doctor, list, show, replay, dead, gap, adopt, retire, pause, resume, skip, processed, fences, windows, partitions, audit, config, completion",
 		"migrat up":                            `unknown command "migrat"; did you mean "migrate"?`,
 		"migrate":                              "a command is missing; want one of up, down, status, roles",
 		"migrate upp --side outbox":            `unknown command "upp"; did you mean "up"?`,
@@ -65,7 +65,7 @@ func TestWrongCalls(t *testing.T) {
 		"partitions maintain --side consumer --ahead 0":             "--ahead 0: want at least 1 day",
 		"audit billing":                                             `takes no argument, got "billing"; to name a group: --group`,
 		"audit -o yaml":                                             `--output "yaml"`,
-		"list --state gone":                                         `--state "gone": want pending, published or dead`,
+		"list --state gone":                                         `--state "gone": want one of pending, published, dead, gap, given-up, before`,
 		"list --limit 0":                                            "--limit 0: want 1 to 100000",
 		"list --stuck 0s":                                           "--stuck: want an age",
 		"list --stuck 1m --state dead":                              "--stuck: want an age such as 1m, of pending events",

@@ -160,10 +160,10 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	require.Contains(t, out, `{"tenant": "t1"}`)
 
 	exec(t, pool, insertState, "onceward_ctl")
-	require.Contains(t, fine(t, "show", key.String()), "unknown: no relay has a published snapshot yet")
-	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = '1:1:'")
+	require.Contains(t, fine(t, "show", key.String()), "pending: relay ctl has not begun yet")
+	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, '1:1:'::pg_snapshot, now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 	require.Contains(t, fine(t, "show", key.String()), "pending: not covered")
-	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot(), published_at = now()")
+	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 	require.Contains(t, fine(t, "show", key.String()), "published: covered by the published snapshot of relay ctl")
 	exec(t, pool, insertLetter, "onceward_ctl", key.UUID(), "orders", "open")
 	require.Contains(t, fine(t, "show", key.String()), "dead: too-large: 2 MB is more than 1 MB")

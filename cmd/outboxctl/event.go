@@ -20,6 +20,9 @@ const (
 	statePublished = "published" // in Kafka
 	stateDead      = "dead"      // in the dead letters, with its reason
 	stateDiscarded = "discarded" // dead, and an operator decided that it stays so
+	stateGap       = "gap"       // a relay cannot prove that it published it
+	stateGivenUp   = "given-up"  // of a gap that an operator accepted
+	stateBefore    = "before"    // older than a relay that leaves such out
 	stateUnknown   = "unknown"   // nothing says yet whether it was published
 	stateNotFound  = "not found"
 )
@@ -30,6 +33,7 @@ type showReport struct {
 	EventTime   time.Time         `json:"event_time"`
 	State       string            `json:"state"`
 	Why         string            `json:"why"`
+	Disagree    string            `json:"disagree,omitempty"` // how the table and the topic differ
 	Row         *rowReport        `json:"row"`
 	Relays      []publishedReport `json:"relays"`
 	DeadLetters []letterReport    `json:"dead_letters"`
@@ -58,12 +62,14 @@ type rowReport struct {
 	Payload        []byte          `json:"payload,omitempty"`
 }
 
-// publishedReport is what one relay's published snapshot says of the row's
-// transaction. Known is false until the relay has written one.
+// publishedReport is what one relay's account says of the row. Known is false
+// until its first start has ended.
 type publishedReport struct {
 	Relay       string     `json:"relay"`
 	Slot        string     `json:"slot"`
 	Known       bool       `json:"known"`
+	State       string     `json:"state"` // parked, discarded, before, gap, given-up, published or pending
+	Gap         *uuid.UUID `json:"gap,omitempty"`
 	Published   bool       `json:"published"`
 	PublishedAt *time.Time `json:"snapshot_at"`
 }
@@ -163,13 +169,13 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key outbo
 	if row.Traceparent != nil {
 		r.Row.Traceparent = *row.Traceparent
 	}
-	relays, err := q.PublishedBy(ctx, row.TxID)
+	relays, err := q.AccountOf(ctx, outboxdb.AccountOfParams{ID: row.ID, TxID: row.TxID, Seq: row.Seq})
 	if err != nil {
 		return err
 	}
 	for _, v := range relays {
 		r.Relays = append(r.Relays, publishedReport{
-			Relay: v.Relay, Slot: v.Slot, Known: v.Known, Published: v.Published, PublishedAt: v.PublishedAt,
+			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == statePublished, PublishedAt: v.TakenAt,
 		})
 	}
 	return nil

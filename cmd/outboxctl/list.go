@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,11 +22,14 @@ const maxListed = 100_000
 func listCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "list",
-		Usage: "list events by state: pending (the default), published or dead",
-		Description: "What is pending is told by the relays' published snapshots, exactly and at most one tick late.\n" +
-			"Before a relay has written its first, the events are unknown: they may have been published.",
+		Usage: "list events by state: pending (the default), published, dead, gap, given-up or before",
+		Description: "Every committed event is in exactly one state for each relay. What is pending is told by the relays' published\n" +
+			"snapshots, exactly and at most one tick late: some relay still owes it. Published: by every relay. Gap: a relay\n" +
+			"cannot prove that it published it (outboxctl gap list). Given-up: of a gap that was accepted. Before: older than\n" +
+			"a relay that began with outbox.start: now, which leaves it out. --relay asks one relay alone.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending (oldest first), published (newest first) or dead"},
+			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), published (newest first) or dead"},
+			&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it some relay, and for published every relay"},
 			&cli.StringFlag{Name: "namespace", Usage: "only those of the producing service `NAME`"},
 			&cli.StringFlag{Name: "aggregate-type", Usage: "only those of aggregates of `TYPE`"},
 			&cli.StringFlag{Name: "aggregate", Usage: "only those of the aggregate with `ID`"},
@@ -86,7 +90,15 @@ func list(c *cli.Context) error {
 	}
 	defer db.Close()
 	report := &listReport{State: c.String("state"), Relays: []snapshotReport{}, Events: []eventReport{}}
-	if err := report.read(c.Context, db, listFilter(c)); err != nil {
+	filter := listFilter(c)
+	if c.String("relay") != "" {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return err
+		}
+		filter.Slot = state.Slot
+	}
+	if err := report.read(c.Context, db, filter); err != nil {
 		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
 	}
 	if err := answer(c, report, report.print); err != nil {
@@ -107,8 +119,8 @@ func listArguments(c *cli.Context) error {
 		return err
 	}
 	state := c.String("state")
-	if !slices.Contains([]string{statePending, statePublished, stateDead}, state) {
-		return usage("--state %q: want %s, %s or %s", state, statePending, statePublished, stateDead)
+	if states := []string{statePending, statePublished, stateDead, stateGap, stateGivenUp, stateBefore}; !slices.Contains(states, state) {
+		return usage("--state %q: want one of %s", state, strings.Join(states, ", "))
 	}
 	if err := checkLimit(c); err != nil {
 		return err
@@ -121,16 +133,16 @@ func listArguments(c *cli.Context) error {
 
 // listFilter asks for one event more than the limit, which tells whether there
 // are more.
-func listFilter(c *cli.Context) outboxdb.ListPendingParams {
-	return outboxdb.ListPendingParams{
-		Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"),
+func listFilter(c *cli.Context) outboxdb.ListByStateParams {
+	return outboxdb.ListByStateParams{
+		State: c.String("state"), Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"),
 		EventType: c.String("type"), OlderSeconds: c.Duration("stuck").Seconds(), RowLimit: int32(c.Int("limit")) + 1,
 	}
 }
 
 // read takes snapshots and events from one snapshot of the database: they belong
 // together.
-func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.ListPendingParams) error {
+func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.ListByStateParams) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		relays, err := q.Snapshots(ctx)
@@ -138,7 +150,7 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 			return err
 		}
 		for _, v := range relays {
-			r.Relays = append(r.Relays, snapshotReport{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.PublishedAt})
+			r.Relays = append(r.Relays, snapshotReport{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.TakenAt})
 		}
 		var now time.Time
 		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
@@ -158,23 +170,23 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 	})
 }
 
-func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListPendingParams) ([]eventReport, error) {
+func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) ([]eventReport, error) {
 	out := []eventReport{}
 	switch r.State {
 	case statePublished:
 		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit,
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
 		})
 		for _, v := range rows {
-			out = append(out, newEvent(statePublished, outboxdb.ListPendingRow(v)))
+			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
 		}
 		return out, err
 	case stateDead:
 		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit,
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
 		})
 		for _, v := range rows {
-			e := newEvent(stateDead, outboxdb.ListPendingRow{
+			e := newEvent(stateDead, outboxdb.ListByStateRow{
 				ID: v.LetterID, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 				EventType: v.EventType, CreatedAt: v.CreatedAt, TxID: v.TxID, Seq: v.Seq,
 			})
@@ -183,24 +195,15 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 		}
 		return out, err
 	default:
-		rows, err := q.ListPending(ctx, f)
+		rows, err := q.ListByState(ctx, f)
 		for _, v := range rows {
-			out = append(out, newEvent(r.uncovered(), v))
+			out = append(out, newEvent(r.State, v))
 		}
 		return out, err
 	}
 }
 
-// uncovered is the state of an event that no snapshot covers: pending, unless
-// some relay has no snapshot that could.
-func (r *listReport) uncovered() string {
-	if slices.ContainsFunc(r.Relays, func(v snapshotReport) bool { return !v.Known }) {
-		return stateUnknown
-	}
-	return statePending
-}
-
-func newEvent(state string, v outboxdb.ListPendingRow) eventReport {
+func newEvent(state string, v outboxdb.ListByStateRow) eventReport {
 	return eventReport{
 		Key: keyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,

@@ -38,7 +38,10 @@ func partitionsCommand() *cli.Command {
 				Name: "maintain", Usage: "do one round: make, close, drop; for claims raise the floors too",
 				Description: "Run it every few minutes, from cron or, for the outbox, by the relay. A partition is closed, or its floor\n" +
 					"raised, by one round and dropped by a later one. What waits is no failure: it is taken up by the next round.",
-				Flags:  flags(&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"}),
+				Flags: flags(&cli.BoolFlag{Name: "dry-run", Usage: "say what would be done, and do nothing"},
+					&cli.BoolFlag{Name: "drop-before", Usage: "drop also rows that were never published, because they are older than their relay; needs --reason",
+						Category: onlyOf(migrations.Outbox)},
+					reasonFlag(), yesFlag()),
 				Action: bySide(partitionsMaintain, claimsMaintain),
 			},
 		},
@@ -71,6 +74,10 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if err := checkPartitionsCall(c); err != nil {
 		return err
 	}
+	reason, err := dropBefore(c)
+	if err != nil {
+		return err
+	}
 	db, err := connect(c)
 	if err != nil {
 		return err
@@ -80,7 +87,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if err != nil {
 		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
 	}
-	done, failed := maintain(c.Context, db, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun})
+	done, failed := maintain(c.Context, db, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
 	if errors.Is(failed, relay.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
@@ -96,6 +103,17 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return errWrong
 	}
 	return nil
+}
+
+// dropBefore returns the reason for which rows may go that were never published.
+func dropBefore(c *cli.Context) (reason string, err error) {
+	if !c.Bool("drop-before") {
+		return "", nil
+	}
+	if reason, err = readReason(c); err != nil || c.Bool("dry-run") {
+		return reason, err
+	}
+	return reason, confirm(c, "drop partitions with events that were never published, because they are older than their relay")
 }
 
 func checkPartitionsCall(c *cli.Context) error {

@@ -23,11 +23,12 @@ const (
 func replayCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "replay",
-		Usage:     "publish events again that were published before",
+		Usage:     "publish events again, or those that no relay publishes by itself",
 		ArgsUsage: "[KEY…]",
 		Description: "Says first how many events are meant, and asks. Every event goes out under its own key and with a replay-id;\n" +
 			"a consumer group applies it only if it has not yet, unless --reprocess names the group. The rows in\n" +
-			"onceward.replays say who asked for it, when and why. A replay is outside the order of its aggregate.\n\n" +
+			"onceward.replays say who asked for it, when and why. A replay is outside the order of its aggregate.\n" +
+			"Events of the states before, gap and given-up can be replayed too; they keep their state.\n\n" +
 			"What is pending or dead is left out: the one comes by itself, the other by `outboxctl dead retry`, in its\n" +
 			"place. With --dead it is the other way round: the events of letters that were discarded go out; those of\n" +
 			"letters that wait too, but only to another --topic, since a copy ahead of its turn would break the order.\n\n" +

@@ -53,7 +53,7 @@ func onDesks(t *testing.T, test func(d *desk)) {
 // published is the relay's word that everything so far is in Kafka.
 func (d *desk) published() {
 	d.t.Helper()
-	exec(d.t, d.pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot(), published_at = now()")
+	exec(d.t, d.pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 }
 
 // event commits an event of an aggregate and a type.

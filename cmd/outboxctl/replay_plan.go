@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -63,7 +64,7 @@ func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *rep
 	}
 	total := int64(0)
 	for _, v := range counts {
-		if v.State == statePublished {
+		if replayable(v.State) {
 			total += v.Events
 			p.count(v.Namespace, v.AggregateType, v.EventType, v.Events)
 		} else {
@@ -90,7 +91,7 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 	found := make(map[uuid.UUID]outboxdb.KeysForReplayRow, len(rows))
 	for _, v := range rows {
 		found[v.ID] = v
-		if v.State == statePublished && v.Seq > o.after {
+		if replayable(v.State) && v.Seq > o.after {
 			p.add(v.ID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		}
@@ -101,7 +102,7 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 			p.problem("%s has no row: it does not exist, or was dropped with its day; `outboxctl show %s` tells more", key, key)
 		case v.Namespace != key.Namespace():
 			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
-		case v.State != statePublished:
+		case !replayable(v.State):
 			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
 		}
 	}
@@ -141,7 +142,13 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 	return nil
 }
 
-// leftOut says of every state but published why its events are not replayed.
+// replayable reports whether events of the state can be replayed: published ones,
+// and those that nobody publishes by itself. A replay does not change the state.
+func replayable(state string) bool {
+	return slices.Contains([]string{statePublished, stateBefore, stateGap, stateGivenUp}, state)
+}
+
+// leftOut says of every other state why its events are not replayed.
 var leftOut = map[string]string{
 	statePending:   "not published yet as far as a published snapshot tells; it comes by itself",
 	stateDead:      "`outboxctl dead retry` publishes it in its place",

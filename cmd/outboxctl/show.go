@@ -70,14 +70,17 @@ func show(c *cli.Context) error {
 		}
 	}
 	if err := where.search(c.Context, report, key); err != nil {
-		return fmt.Errorf("show %s: %w", key, err)
+		if c.Err() != nil {
+			return err
+		}
+		report.NotSearched = err.Error() // what the database knows is told all the same
 	}
 	report.judge()
 	report.trimPayload(c.Bool("payload"))
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
-	if report.State == stateNotFound {
+	if report.State == stateNotFound || report.Disagree != "" {
 		return errWrong
 	}
 	return nil

@@ -36,6 +36,7 @@ type statusReport struct {
 	Rows        int64              `json:"outbox_rows_estimate"`
 	DeadLetters []deadLettersCount `json:"dead_letters"`
 	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
+	Gaps        []gapReport        `json:"gaps"`              // that wait for a decision, or are being repaired
 	Problems    []string           `json:"problems"`
 }
 
@@ -164,8 +165,21 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	if r.Parked, err = parkedAggregates(ctx, q); err != nil {
 		return nil, err
 	}
+	if r.Gaps, err = openGaps(ctx, q); err != nil {
+		return nil, err
+	}
 	r.Problems = r.problems()
 	return r, nil
+}
+
+// openGaps are those that are not over.
+func openGaps(ctx context.Context, q *outboxdb.Queries) ([]gapReport, error) {
+	out := []gapReport{}
+	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{gapOpen, gapRepairing}})
+	for _, v := range rows {
+		out = append(out, newGap(v))
+	}
+	return out, err
 }
 
 // parkedAggregates are none on the schema of the release before, which has no
@@ -248,6 +262,14 @@ func (r *statusReport) problems() []string {
 		}
 		for _, id := range relay.Skip {
 			add("relay %s is told to skip the event %s and has not come to it", relay.Relay, id)
+		}
+	}
+	for _, g := range r.Gaps {
+		switch {
+		case g.State == gapOpen:
+			add("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
+		case g.Cause != causeFirstStart:
+			add("relay %s repairs gap %s (%s) of %d events", g.Relay, g.Gap, g.Cause, g.Events)
 		}
 	}
 	if r.Partitions.DaysAhead < fewDaysAhead {

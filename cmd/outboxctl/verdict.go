@@ -10,15 +10,15 @@ import (
 // previewBytes of the payload are shown when it is not asked for.
 const previewBytes = 120
 
-// judge says in which state the event is, and by what. It is pure. A record
-// that was seen in Kafka outweighs everything; then come letters, which a
-// published snapshot does not know of; then the snapshots.
+// judge says in which state the event is, and by what. It is pure. A record of
+// the event itself, seen in Kafka, outweighs everything; then come letters, then
+// the accounts of the relays. A replay's record says nothing of the event's own.
 func (r *showReport) judge() {
 	letter := r.eventLetter()
+	seen := r.seen()
 	switch {
-	case r.Kafka != nil && len(r.Kafka.Copies) > 0:
-		first := r.Kafka.Copies[0]
-		r.set(statePublished, "found in topic %s partition %d offset %d", r.Kafka.Topic, first.Partition, first.Offset)
+	case seen != nil:
+		r.set(statePublished, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
 	case letter != nil && letter.State == "discarded":
 		r.set(stateDiscarded, "an operator discarded it after: %s: %s", letter.Class, letter.Error)
 	case letter != nil && letter.State == "replayed":
@@ -28,8 +28,24 @@ func (r *showReport) judge() {
 	case r.Row == nil:
 		r.judgeWithoutRow()
 	default:
-		r.judgeBySnapshots()
+		r.judgeByAccount()
 	}
+	if r.Kafka != nil && len(r.Kafka.Copies) == 0 && r.State == statePublished {
+		r.Disagree = fmt.Sprintf("the database says published, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; `outboxctl replay` publishes it again", r.Kafka.Topic)
+	}
+}
+
+// seen returns a record of the event itself, or of its repair.
+func (r *showReport) seen() *copyReport {
+	if r.Kafka == nil {
+		return nil
+	}
+	for i := range r.Kafka.Copies {
+		if c := &r.Kafka.Copies[i]; c.ReplayID == "" {
+			return c
+		}
+	}
+	return nil
 }
 
 // eventLetter returns the letter of the event itself, not one of its replays.
@@ -66,29 +82,45 @@ func (r *showReport) judgeWithoutRow() {
 	}
 }
 
-// judgeBySnapshots needs no look into Kafka: a relay's published snapshot says
-// of every transaction whether all its events have ended.
-func (r *showReport) judgeBySnapshots() {
-	known := 0
-	for _, v := range r.Relays {
-		if v.Known && v.Published {
-			r.set(statePublished, "covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
-			return
+// judgeByAccount needs no look into Kafka. Where several relays read the outbox,
+// the one that is least far counts.
+func (r *showReport) judgeByAccount() {
+	if len(r.Relays) == 0 {
+		r.set(statePending, "no relay has run on this database yet")
+		return
+	}
+	for _, state := range []string{statePending, stateGap, stateGivenUp, stateBefore} {
+		for _, v := range r.Relays {
+			if v.State == state {
+				r.set(state, "%s", v.why())
+				return
+			}
 		}
-		if v.Known {
-			known++
-		}
+	}
+	r.set(statePublished, "%s", r.Relays[0].why())
+}
+
+// why says what a state rests on.
+func (v *publishedReport) why() string {
+	gap := ""
+	if v.Gap != nil {
+		gap = v.Gap.String()
 	}
 	switch {
-	case len(r.Relays) == 0:
-		r.set(statePending, "no relay has run on this database yet")
-	case known == len(r.Relays):
-		r.set(statePending, "not covered by the last published snapshot")
-	case r.Kafka != nil:
-		r.set(stateUnknown, "no relay has a published snapshot yet, and topic %s does not have it", r.Kafka.Topic)
-	default:
-		r.set(stateUnknown, "no relay has a published snapshot yet; give --brokers and --topic to look into Kafka")
+	case v.State == stateGap:
+		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair` publishes it", v.Relay, gap)
+	case v.State == stateGivenUp:
+		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay` or `gap repair` publishes it all the same", gap, v.Relay)
+	case v.State == stateBefore:
+		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay`, or `gap repair %s` for all of them, publishes it", v.Relay, gap)
+	case v.State == statePublished:
+		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
+	case gap != "":
+		return fmt.Sprintf("relay %s publishes it with the repair of gap %s", v.Relay, gap)
+	case !v.Known:
+		return fmt.Sprintf("relay %s has not begun yet", v.Relay)
 	}
+	return fmt.Sprintf("not covered by the last published snapshot of relay %s", v.Relay)
 }
 
 func (r *showReport) set(state, why string, args ...any) {
@@ -147,11 +179,7 @@ func (r *showReport) printRow(p *page) {
 func (r *showReport) printProducer(p *page) {
 	var relays, letters, replays [][]string
 	for _, v := range r.Relays {
-		says := "no published snapshot yet"
-		if v.Known {
-			says = map[bool]string{true: "published", false: "pending"}[v.Published]
-		}
-		relays = append(relays, []string{v.Relay, v.Slot, says, stamp(v.PublishedAt)})
+		relays = append(relays, []string{v.Relay, v.Slot, v.State, stamp(v.PublishedAt)})
 	}
 	for _, v := range r.DeadLetters {
 		letters = append(letters, []string{
@@ -172,6 +200,9 @@ func (r *showReport) printKafka(p *page) {
 	}
 	if r.Kafka == nil {
 		return
+	}
+	if r.Disagree != "" {
+		p.line("\n! %s", r.Disagree)
 	}
 	if len(r.Kafka.Copies) == 0 {
 		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, stamp(&r.Kafka.From))

@@ -17,8 +17,15 @@ func TestJudge(t *testing.T) {
 	letter := func(state string) []letterReport {
 		return []letterReport{{ID: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Slot: "s", State: state, Class: "record-too-large", Error: "2 MB"}}
 	}
-	relays := func(known, published bool) []publishedReport {
-		return []publishedReport{{Relay: "orders", Known: known, Published: published, PublishedAt: &at}}
+	gap := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5c")
+	relays := func(states ...string) (out []publishedReport) {
+		for _, state := range states {
+			out = append(out, publishedReport{Relay: "orders", Known: true, State: state, Gap: &gap, PublishedAt: &at})
+			if state == statePublished || state == statePending {
+				out[len(out)-1].Gap = nil
+			}
+		}
+		return out
 	}
 	for name, tc := range map[string]struct {
 		report showReport
@@ -26,15 +33,19 @@ func TestJudge(t *testing.T) {
 		why    string
 	}{
 		"in Kafka":               {showReport{Row: row, DeadLetters: letter("open"), Kafka: &kafkaReport{Topic: "orders", Copies: []copyReport{{Partition: 3, Offset: 7}}}}, statePublished, "topic orders partition 3 offset 7"},
-		"dead":                   {showReport{Row: row, DeadLetters: letter("open"), Relays: relays(true, true)}, stateDead, "record-too-large: 2 MB"},
+		"dead":                   {showReport{Row: row, DeadLetters: letter("open"), Relays: relays(statePublished)}, stateDead, "record-too-large: 2 MB"},
 		"being retried":          {showReport{Row: row, DeadLetters: letter("retrying")}, stateDead, "record-too-large"},
 		"discarded":              {showReport{Row: row, DeadLetters: letter("discarded")}, stateDiscarded, "an operator discarded it"},
 		"released":               {showReport{Row: row, DeadLetters: letter("replayed")}, statePublished, "was released"},
-		"only a replay is dead":  {showReport{Row: row, Replays: []replayReport{{ID: replay}}, DeadLetters: []letterReport{{ID: replay, State: "open"}}, Relays: relays(true, true)}, statePublished, "relay orders"},
-		"covered":                {showReport{Row: row, Relays: relays(true, true)}, statePublished, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
-		"not covered":            {showReport{Row: row, Relays: relays(true, false)}, statePending, "not covered"},
-		"no snapshot yet":        {showReport{Row: row, Relays: relays(false, false)}, stateUnknown, "give --brokers and --topic"},
-		"no snapshot, no record": {showReport{Row: row, Relays: relays(false, false), Kafka: &kafkaReport{Topic: "orders"}}, stateUnknown, "topic orders does not have it"},
+		"only a replay is dead":  {showReport{Row: row, Replays: []replayReport{{ID: replay}}, DeadLetters: []letterReport{{ID: replay, State: "open"}}, Relays: relays(statePublished)}, statePublished, "relay orders"},
+		"covered":                {showReport{Row: row, Relays: relays(statePublished)}, statePublished, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
+		"not covered":            {showReport{Row: row, Relays: relays(statePending)}, statePending, "not covered"},
+		"not begun":              {showReport{Row: row, Relays: []publishedReport{{Relay: "orders", State: statePending}}}, statePending, "has not begun yet"},
+		"one relay owes it":      {showReport{Row: row, Relays: relays(statePublished, stateBefore, statePending)}, statePending, "not covered"},
+		"gap":                    {showReport{Row: row, Relays: relays(statePublished, stateGap)}, stateGap, gap.String()},
+		"given up":               {showReport{Row: row, Relays: relays(stateGivenUp)}, stateGivenUp, "an operator accepted"},
+		"before":                 {showReport{Row: row, Relays: relays(stateBefore)}, stateBefore, "before relay orders began"},
+		"only its replay is out": {showReport{Row: row, Relays: relays(stateBefore), Kafka: &kafkaReport{Copies: []copyReport{{ReplayID: "r"}}}}, stateBefore, "before relay orders began"},
 		"no relay":               {showReport{Row: row}, statePending, "no relay has run"},
 		"nothing":                {showReport{}, stateNotFound, "no committed row has this key"},
 		"another's UUID":         {showReport{otherOwner: "billing"}, stateNotFound, "namespace billing"},
@@ -47,6 +58,25 @@ func TestJudge(t *testing.T) {
 			require.Equal(t, tc.state, tc.report.State)
 			require.Contains(t, tc.report.Why, tc.why)
 		})
+	}
+}
+
+// What the database calls published and the topic lacks is said, and no more.
+func TestTableAndTopicDisagree(t *testing.T) {
+	published := []publishedReport{{Relay: "orders", Known: true, State: statePublished}}
+	pending := []publishedReport{{Relay: "orders", Known: true, State: statePending}}
+	row := &rowReport{}
+	for name, tc := range map[string]struct {
+		report showReport
+		want   bool
+	}{
+		"not in the topic": {showReport{Row: row, Relays: published, Kafka: &kafkaReport{Topic: "orders"}}, true},
+		"in the topic":     {showReport{Row: row, Relays: published, Kafka: &kafkaReport{Copies: []copyReport{{}}}}, false},
+		"not searched":     {showReport{Row: row, Relays: published}, false},
+		"pending":          {showReport{Row: row, Relays: pending, Kafka: &kafkaReport{}}, false},
+	} {
+		tc.report.judge()
+		require.Equal(t, tc.want, tc.report.Disagree != "", name)
 	}
 }
 

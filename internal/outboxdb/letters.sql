@@ -1,19 +1,13 @@
 -- The relay's own statements on dead letters. Names of an aggregate are compared through the hash that the index has, and then as they are.
 
--- name: LettersReady :one
--- LettersReady says whether the schema has what letters need, which it has from version 4 on, and whether the role may write it.
-SELECT (t.oid IS NOT NULL)::boolean AS ready, current_user::text AS role,
-  COALESCE(pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
-    AND pg_catalog.has_table_privilege(t.oid, 'UPDATE'), false)::boolean AS allowed
-FROM (SELECT pg_catalog.to_regclass('onceward.control_results')::oid AS oid) t;
-
 -- name: LockEpoch :one
 -- LockEpoch locks the relay's row for the rest of the transaction. No row: the session was fenced.
 SELECT epoch FROM onceward.relay_state WHERE slot = @slot AND epoch = @epoch FOR UPDATE;
 
 -- name: PollWords :one
--- PollWords reads the operator's words that are state. No row: the session was fenced.
-SELECT paused, paused_routes, skip FROM onceward.relay_state WHERE slot = @slot AND epoch = @epoch;
+-- PollWords reads the operator's words that are state, and the gaps that are to be repaired. No row: the session was fenced.
+SELECT s.paused, s.paused_routes, s.skip, ARRAY(SELECT g.gap_id FROM onceward.gaps g WHERE g.slot = s.slot AND g.state = 'repairing')::uuid[] AS repairs
+FROM onceward.relay_state s WHERE s.slot = @slot AND s.epoch = @epoch;
 
 -- name: InsertLetter :batchone
 -- InsertLetter writes one letter. No row: there is one for this event already.

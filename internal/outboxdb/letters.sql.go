@@ -309,30 +309,8 @@ func (q *Queries) LettersFrom(ctx context.Context, arg LettersFromParams) ([]Let
 	return items, nil
 }
 
-const lettersReady = `-- name: LettersReady :one
-
-SELECT (t.oid IS NOT NULL)::boolean AS ready, current_user::text AS role,
-  COALESCE(pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
-    AND pg_catalog.has_table_privilege(t.oid, 'UPDATE'), false)::boolean AS allowed
-FROM (SELECT pg_catalog.to_regclass('onceward.control_results')::oid AS oid) t
-`
-
-type LettersReadyRow struct {
-	Ready   bool
-	Role    string
-	Allowed bool
-}
-
-// The relay's own statements on dead letters. Names of an aggregate are compared through the hash that the index has, and then as they are.
-// LettersReady says whether the schema has what letters need, which it has from version 4 on, and whether the role may write it.
-func (q *Queries) LettersReady(ctx context.Context) (LettersReadyRow, error) {
-	row := q.db.QueryRow(ctx, lettersReady)
-	var i LettersReadyRow
-	err := row.Scan(&i.Ready, &i.Role, &i.Allowed)
-	return i, err
-}
-
 const lockEpoch = `-- name: LockEpoch :one
+
 SELECT epoch FROM onceward.relay_state WHERE slot = $1 AND epoch = $2 FOR UPDATE
 `
 
@@ -341,6 +319,7 @@ type LockEpochParams struct {
 	Epoch int64
 }
 
+// The relay's own statements on dead letters. Names of an aggregate are compared through the hash that the index has, and then as they are.
 // LockEpoch locks the relay's row for the rest of the transaction. No row: the session was fenced.
 func (q *Queries) LockEpoch(ctx context.Context, arg LockEpochParams) (int64, error) {
 	row := q.db.QueryRow(ctx, lockEpoch, arg.Slot, arg.Epoch)
@@ -442,7 +421,8 @@ func (q *Queries) ParkedSet(ctx context.Context, slot string) ([]ParkedSetRow, e
 }
 
 const pollWords = `-- name: PollWords :one
-SELECT paused, paused_routes, skip FROM onceward.relay_state WHERE slot = $1 AND epoch = $2
+SELECT s.paused, s.paused_routes, s.skip, ARRAY(SELECT g.gap_id FROM onceward.gaps g WHERE g.slot = s.slot AND g.state = 'repairing')::uuid[] AS repairs
+FROM onceward.relay_state s WHERE s.slot = $1 AND s.epoch = $2
 `
 
 type PollWordsParams struct {
@@ -454,13 +434,19 @@ type PollWordsRow struct {
 	Paused       bool
 	PausedRoutes []string
 	Skip         []uuid.UUID
+	Repairs      []uuid.UUID
 }
 
-// PollWords reads the operator's words that are state. No row: the session was fenced.
+// PollWords reads the operator's words that are state, and the gaps that are to be repaired. No row: the session was fenced.
 func (q *Queries) PollWords(ctx context.Context, arg PollWordsParams) (PollWordsRow, error) {
 	row := q.db.QueryRow(ctx, pollWords, arg.Slot, arg.Epoch)
 	var i PollWordsRow
-	err := row.Scan(&i.Paused, &i.PausedRoutes, &i.Skip)
+	err := row.Scan(
+		&i.Paused,
+		&i.PausedRoutes,
+		&i.Skip,
+		&i.Repairs,
+	)
 	return i, err
 }
 

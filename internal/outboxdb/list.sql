@@ -1,15 +1,25 @@
 -- name: Snapshots :many
 -- Snapshots says of every relay whether it has a published snapshot, and of when.
-SELECT slot, relay, (published_snapshot IS NOT NULL)::boolean AS known, published_at FROM onceward.relay_state ORDER BY relay, slot;
+SELECT r.slot, r.relay, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
+FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot ORDER BY r.relay, r.slot;
 
--- name: ListPending :many
--- ListPending lists committed events that no published snapshot covers and no letter tells of, oldest transaction first. What is below a snapshot's xmin is covered by it, so that the index on tx_id finds the rest. Empty filters match all.
-SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
-FROM onceward.outbox o
-WHERE o.tx_id >= COALESCE((SELECT pg_catalog.pg_snapshot_xmin(s.published_snapshot) FROM onceward.relay_state s
-    WHERE s.published_snapshot IS NOT NULL ORDER BY pg_catalog.pg_snapshot_xmin(s.published_snapshot) DESC LIMIT 1), '0'::xid8)
-  AND NOT EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
-  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id)
+-- name: ListByState :many
+-- ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. Empty filters match all.
+WITH ranges AS (
+  SELECT r.slot, COALESCE(pg_catalog.pg_snapshot_xmin(p.snapshot), '0'::xid8) AS low, '18446744073709551615'::xid8 AS high
+  FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot WHERE @state::text = 'pending'
+  UNION ALL
+  SELECT g.slot, pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
+  WHERE g.state = CASE @state::text WHEN 'pending' THEN 'repairing' WHEN 'gap' THEN 'open' WHEN 'given-up' THEN 'accepted' ELSE 'before' END
+  UNION ALL
+  SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE @state::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
+)
+SELECT DISTINCT ON (o.tx_id, o.seq) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+FROM ranges x
+CROSS JOIN LATERAL (SELECT i.* FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
+LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
+WHERE (a.state = @state::text OR x.slot = '')
+  AND (@slot::text = '' OR x.slot = @slot)
   AND (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
@@ -18,12 +28,11 @@ WHERE o.tx_id >= COALESCE((SELECT pg_catalog.pg_snapshot_xmin(s.published_snapsh
 ORDER BY o.tx_id, o.seq LIMIT @row_limit::int;
 
 -- name: ListPublished :many
--- ListPublished lists events that some published snapshot covers and that are not dead, and those whose letter was published, newest transaction first.
+-- ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first.
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.outbox o
-WHERE (EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
-    OR EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state = 'replayed'))
-  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state <> 'replayed')
+WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published'), false)
+    FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) WHERE @slot::text = '' OR a.slot = @slot)
   AND (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
@@ -35,6 +44,7 @@ ORDER BY o.tx_id DESC, o.seq DESC LIMIT @row_limit::int;
 SELECT d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.tx_id, d.seq, d.slot, d.state, d.error_class, d.error, d.attempts
 FROM onceward.dead_letters d
 WHERE d.state = ANY(COALESCE(NULLIF(@states::text[], '{}'), '{open,retrying}'))
+  AND (@slot::text = '' OR d.slot = @slot)
   AND (@namespace::text = '' OR d.namespace = @namespace)
   AND (@aggregate_type::text = '' OR d.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR d.aggregate_id = @aggregate_id)

@@ -12,19 +12,106 @@ import (
 	"github.com/google/uuid"
 )
 
+const listByState = `-- name: ListByState :many
+WITH ranges AS (
+  SELECT r.slot, COALESCE(pg_catalog.pg_snapshot_xmin(p.snapshot), '0'::xid8) AS low, '18446744073709551615'::xid8 AS high
+  FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot WHERE $1::text = 'pending'
+  UNION ALL
+  SELECT g.slot, pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
+  WHERE g.state = CASE $1::text WHEN 'pending' THEN 'repairing' WHEN 'gap' THEN 'open' WHEN 'given-up' THEN 'accepted' ELSE 'before' END
+  UNION ALL
+  SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE $1::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
+)
+SELECT DISTINCT ON (o.tx_id, o.seq) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+FROM ranges x
+CROSS JOIN LATERAL (SELECT i.id, i.namespace, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.content_type, i.headers, i.traceparent, i.created_at, i.tx_id, i.seq FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
+LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
+WHERE (a.state = $1::text OR x.slot = '')
+  AND ($2::text = '' OR x.slot = $2)
+  AND ($3::text = '' OR o.namespace = $3)
+  AND ($4::text = '' OR o.aggregate_type = $4)
+  AND ($5::text = '' OR o.aggregate_id = $5)
+  AND ($6::text = '' OR o.event_type = $6)
+  AND ($7::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $7)
+ORDER BY o.tx_id, o.seq LIMIT $8::int
+`
+
+type ListByStateParams struct {
+	State         string
+	Slot          string
+	Namespace     string
+	AggregateType string
+	AggregateID   string
+	EventType     string
+	OlderSeconds  float64
+	RowLimit      int32
+}
+
+type ListByStateRow struct {
+	ID            uuid.UUID
+	Namespace     string
+	AggregateType string
+	AggregateID   string
+	EventType     string
+	CreatedAt     time.Time
+	TxID          uint64
+	Seq           int64
+}
+
+// ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. Empty filters match all.
+func (q *Queries) ListByState(ctx context.Context, arg ListByStateParams) ([]ListByStateRow, error) {
+	rows, err := q.db.Query(ctx, listByState,
+		arg.State,
+		arg.Slot,
+		arg.Namespace,
+		arg.AggregateType,
+		arg.AggregateID,
+		arg.EventType,
+		arg.OlderSeconds,
+		arg.RowLimit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListByStateRow
+	for rows.Next() {
+		var i ListByStateRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Namespace,
+			&i.AggregateType,
+			&i.AggregateID,
+			&i.EventType,
+			&i.CreatedAt,
+			&i.TxID,
+			&i.Seq,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const listDead = `-- name: ListDead :many
 SELECT d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.tx_id, d.seq, d.slot, d.state, d.error_class, d.error, d.attempts
 FROM onceward.dead_letters d
 WHERE d.state = ANY(COALESCE(NULLIF($1::text[], '{}'), '{open,retrying}'))
-  AND ($2::text = '' OR d.namespace = $2)
-  AND ($3::text = '' OR d.aggregate_type = $3)
-  AND ($4::text = '' OR d.aggregate_id = $4)
-  AND ($5::text = '' OR d.event_type = $5)
-ORDER BY d.seq, d.slot LIMIT $6::int
+  AND ($2::text = '' OR d.slot = $2)
+  AND ($3::text = '' OR d.namespace = $3)
+  AND ($4::text = '' OR d.aggregate_type = $4)
+  AND ($5::text = '' OR d.aggregate_id = $5)
+  AND ($6::text = '' OR d.event_type = $6)
+ORDER BY d.seq, d.slot LIMIT $7::int
 `
 
 type ListDeadParams struct {
 	States        []string
+	Slot          string
 	Namespace     string
 	AggregateType string
 	AggregateID   string
@@ -52,6 +139,7 @@ type ListDeadRow struct {
 func (q *Queries) ListDead(ctx context.Context, arg ListDeadParams) ([]ListDeadRow, error) {
 	rows, err := q.db.Query(ctx, listDead,
 		arg.States,
+		arg.Slot,
 		arg.Namespace,
 		arg.AggregateType,
 		arg.AggregateID,
@@ -90,92 +178,20 @@ func (q *Queries) ListDead(ctx context.Context, arg ListDeadParams) ([]ListDeadR
 	return items, nil
 }
 
-const listPending = `-- name: ListPending :many
-SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
-FROM onceward.outbox o
-WHERE o.tx_id >= COALESCE((SELECT pg_catalog.pg_snapshot_xmin(s.published_snapshot) FROM onceward.relay_state s
-    WHERE s.published_snapshot IS NOT NULL ORDER BY pg_catalog.pg_snapshot_xmin(s.published_snapshot) DESC LIMIT 1), '0'::xid8)
-  AND NOT EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
-  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id)
-  AND ($1::text = '' OR o.namespace = $1)
-  AND ($2::text = '' OR o.aggregate_type = $2)
-  AND ($3::text = '' OR o.aggregate_id = $3)
-  AND ($4::text = '' OR o.event_type = $4)
-  AND ($5::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $5)
-ORDER BY o.tx_id, o.seq LIMIT $6::int
-`
-
-type ListPendingParams struct {
-	Namespace     string
-	AggregateType string
-	AggregateID   string
-	EventType     string
-	OlderSeconds  float64
-	RowLimit      int32
-}
-
-type ListPendingRow struct {
-	ID            uuid.UUID
-	Namespace     string
-	AggregateType string
-	AggregateID   string
-	EventType     string
-	CreatedAt     time.Time
-	TxID          uint64
-	Seq           int64
-}
-
-// ListPending lists committed events that no published snapshot covers and no letter tells of, oldest transaction first. What is below a snapshot's xmin is covered by it, so that the index on tx_id finds the rest. Empty filters match all.
-func (q *Queries) ListPending(ctx context.Context, arg ListPendingParams) ([]ListPendingRow, error) {
-	rows, err := q.db.Query(ctx, listPending,
-		arg.Namespace,
-		arg.AggregateType,
-		arg.AggregateID,
-		arg.EventType,
-		arg.OlderSeconds,
-		arg.RowLimit,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListPendingRow
-	for rows.Next() {
-		var i ListPendingRow
-		if err := rows.Scan(
-			&i.ID,
-			&i.Namespace,
-			&i.AggregateType,
-			&i.AggregateID,
-			&i.EventType,
-			&i.CreatedAt,
-			&i.TxID,
-			&i.Seq,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const listPublished = `-- name: ListPublished :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.outbox o
-WHERE (EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
-    OR EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state = 'replayed'))
-  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.state <> 'replayed')
-  AND ($1::text = '' OR o.namespace = $1)
-  AND ($2::text = '' OR o.aggregate_type = $2)
-  AND ($3::text = '' OR o.aggregate_id = $3)
-  AND ($4::text = '' OR o.event_type = $4)
-ORDER BY o.tx_id DESC, o.seq DESC LIMIT $5::int
+WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published'), false)
+    FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) WHERE $1::text = '' OR a.slot = $1)
+  AND ($2::text = '' OR o.namespace = $2)
+  AND ($3::text = '' OR o.aggregate_type = $3)
+  AND ($4::text = '' OR o.aggregate_id = $4)
+  AND ($5::text = '' OR o.event_type = $5)
+ORDER BY o.tx_id DESC, o.seq DESC LIMIT $6::int
 `
 
 type ListPublishedParams struct {
+	Slot          string
 	Namespace     string
 	AggregateType string
 	AggregateID   string
@@ -194,9 +210,10 @@ type ListPublishedRow struct {
 	Seq           int64
 }
 
-// ListPublished lists events that some published snapshot covers and that are not dead, and those whose letter was published, newest transaction first.
+// ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first.
 func (q *Queries) ListPublished(ctx context.Context, arg ListPublishedParams) ([]ListPublishedRow, error) {
 	rows, err := q.db.Query(ctx, listPublished,
+		arg.Slot,
 		arg.Namespace,
 		arg.AggregateType,
 		arg.AggregateID,
@@ -231,14 +248,15 @@ func (q *Queries) ListPublished(ctx context.Context, arg ListPublishedParams) ([
 }
 
 const snapshots = `-- name: Snapshots :many
-SELECT slot, relay, (published_snapshot IS NOT NULL)::boolean AS known, published_at FROM onceward.relay_state ORDER BY relay, slot
+SELECT r.slot, r.relay, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
+FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot ORDER BY r.relay, r.slot
 `
 
 type SnapshotsRow struct {
-	Slot        string
-	Relay       string
-	Known       bool
-	PublishedAt *time.Time
+	Slot    string
+	Relay   string
+	Known   bool
+	TakenAt *time.Time
 }
 
 // Snapshots says of every relay whether it has a published snapshot, and of when.
@@ -255,7 +273,7 @@ func (q *Queries) Snapshots(ctx context.Context) ([]SnapshotsRow, error) {
 			&i.Slot,
 			&i.Relay,
 			&i.Known,
-			&i.PublishedAt,
+			&i.TakenAt,
 		); err != nil {
 			return nil, err
 		}

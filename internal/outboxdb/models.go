@@ -27,21 +27,15 @@ type OutboxRow struct {
 }
 
 type RelayState struct {
-	Slot              string
-	Relay             string
-	Database          string
-	SystemIdentifier  string
-	Timeline          int32
-	Tick              int64
-	ConfirmedLsn      string
-	Epoch             int64
-	Mode              string
-	PublishedSnapshot *string
-	PublishedAt       *time.Time
-	RepairID          *uuid.UUID
-	RepairFrom        *string
-	RepairTo          *string
-	RepairCursor      *int64
+	Slot             string
+	Relay            string
+	Database         string
+	SystemIdentifier string
+	Timeline         int32
+	Tick             int64
+	ConfirmedLsn     string
+	Epoch            int64
+	Mode             string
 	// Writes of letters ever made: letters, controls that acted on them, retries that failed. A database that lacks some went back in time.
 	DeadLetters        int64
 	Publication        string

@@ -1,12 +1,11 @@
 -- name: CountForReplay :many
--- CountForReplay counts the events that the filters select, by kind and by state: published (also a letter that was released), pending, dead or discarded. Empty filters match all.
-SELECT o.namespace, o.aggregate_type, o.event_type,
-  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
-    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state, pg_catalog.count(*) AS events
+-- CountForReplay counts the events that the filters select, by kind and by the state that the account of all relays gives them: dead, discarded, pending while any relay owes it, gap, given-up, before, or else published. Empty filters match all.
+SELECT o.namespace, o.aggregate_type, o.event_type, s.state::text AS state, pg_catalog.count(*) AS events
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
-  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
@@ -17,11 +16,13 @@ WHERE (@namespace::text = '' OR o.namespace = @namespace)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
 
 -- name: EventsForReplay :many
--- EventsForReplay lists, in the order in which they were written, the published ones of those that CountForReplay counts.
+-- EventsForReplay lists, in the order in which they were written, those that CountForReplay counts and that neither come by themselves nor wait for a decision of their own.
 SELECT o.id, o.seq
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state <> 'replayed') AS dead
-  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
@@ -29,19 +30,17 @@ WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND o.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
   AND o.seq > @after::bigint
-  AND l.dead IS NOT TRUE
-  AND EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
+  AND s.state IN ('published', 'before', 'gap', 'given-up')
 ORDER BY o.seq LIMIT @row_limit::int;
 
 -- name: KeysForReplay :many
 -- KeysForReplay reads what EventsForReplay and CountForReplay say of single events.
-SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq,
-  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
-    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state
+SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq, s.state::text AS state
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
-  FROM onceward.dead_letters d WHERE d.letter_id = ANY(@ids::uuid[]) GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq;
 
 -- name: LettersForReplay :many

@@ -74,13 +74,12 @@ func (q *Queries) ControlsOfLetter(ctx context.Context, arg ControlsOfLetterPara
 }
 
 const countForReplay = `-- name: CountForReplay :many
-SELECT o.namespace, o.aggregate_type, o.event_type,
-  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
-    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state, pg_catalog.count(*) AS events
+SELECT o.namespace, o.aggregate_type, o.event_type, s.state::text AS state, pg_catalog.count(*) AS events
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
-  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE ($1::text = '' OR o.namespace = $1)
   AND ($2::text = '' OR o.aggregate_type = $2)
   AND ($3::text = '' OR o.aggregate_id = $3)
@@ -109,7 +108,7 @@ type CountForReplayRow struct {
 	Events        int64
 }
 
-// CountForReplay counts the events that the filters select, by kind and by state: published (also a letter that was released), pending, dead or discarded. Empty filters match all.
+// CountForReplay counts the events that the filters select, by kind and by the state that the account of all relays gives them: dead, discarded, pending while any relay owes it, gap, given-up, before, or else published. Empty filters match all.
 func (q *Queries) CountForReplay(ctx context.Context, arg CountForReplayParams) ([]CountForReplayRow, error) {
 	rows, err := q.db.Query(ctx, countForReplay,
 		arg.Namespace,
@@ -159,8 +158,10 @@ func (q *Queries) CountReplays(ctx context.Context, replayIds []uuid.UUID) (int6
 const eventsForReplay = `-- name: EventsForReplay :many
 SELECT o.id, o.seq
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state <> 'replayed') AS dead
-  FROM onceward.dead_letters d GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE ($1::text = '' OR o.namespace = $1)
   AND ($2::text = '' OR o.aggregate_type = $2)
   AND ($3::text = '' OR o.aggregate_id = $3)
@@ -168,8 +169,7 @@ WHERE ($1::text = '' OR o.namespace = $1)
   AND o.created_at >= COALESCE($5::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE($6::timestamptz, 'infinity'::timestamptz)
   AND o.seq > $7::bigint
-  AND l.dead IS NOT TRUE
-  AND EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot))
+  AND s.state IN ('published', 'before', 'gap', 'given-up')
 ORDER BY o.seq LIMIT $8::int
 `
 
@@ -189,7 +189,7 @@ type EventsForReplayRow struct {
 	Seq int64
 }
 
-// EventsForReplay lists, in the order in which they were written, the published ones of those that CountForReplay counts.
+// EventsForReplay lists, in the order in which they were written, those that CountForReplay counts and that neither come by themselves nor wait for a decision of their own.
 func (q *Queries) EventsForReplay(ctx context.Context, arg EventsForReplayParams) ([]EventsForReplayRow, error) {
 	rows, err := q.db.Query(ctx, eventsForReplay,
 		arg.Namespace,
@@ -319,13 +319,12 @@ func (q *Queries) InsertReplays(ctx context.Context, arg InsertReplaysParams) ([
 }
 
 const keysForReplay = `-- name: KeysForReplay :many
-SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq,
-  (CASE WHEN l.waiting THEN 'dead' WHEN l.discarded THEN 'discarded'
-    WHEN EXISTS (SELECT FROM onceward.relay_state s WHERE pg_catalog.pg_visible_in_snapshot(o.tx_id, s.published_snapshot)) THEN 'published'
-    ELSE 'pending' END)::text AS state
+SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq, s.state::text AS state
 FROM onceward.outbox o
-LEFT JOIN (SELECT d.letter_id, pg_catalog.bool_or(d.state IN ('open', 'retrying')) AS waiting, pg_catalog.bool_or(d.state = 'discarded') AS discarded
-  FROM onceward.dead_letters d WHERE d.letter_id = ANY($1::uuid[]) GROUP BY d.letter_id) l ON l.letter_id = o.id
+CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
+  FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE o.id = ANY($1::uuid[]) ORDER BY o.seq
 `
 

@@ -23,18 +23,23 @@ WHERE slot = @slot AND epoch = @epoch AND confirmed_lsn <= @confirmed_lsn
 RETURNING tick;
 
 -- name: TakeSnapshot :one
--- TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid and content of its row,
+-- TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
 -- oid and xmin of the rows that put the outbox, the replays and the controls into it. Rows of these tables that were written while any was
 -- another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
+-- So does a leaf of the outbox that is not logged: nothing of it is sent.
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
-  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
+  (COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
       p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
     || (SELECT pg_catalog.string_agg(pg_catalog.format(' %s %s %s', c.relname, r.oid, r.xmin), '' ORDER BY c.relname)
       FROM pg_catalog.pg_publication_rel r
       JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname IN ('outbox', 'replays', 'controls')
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
       WHERE r.prpubid = p.oid)
-    FROM pg_catalog.pg_publication p WHERE p.pubname = @publication::text), 'none')::text AS publication_catalog;
+    || pg_catalog.format(' xmin %s', p.xmin)
+    FROM pg_catalog.pg_publication p WHERE p.pubname = @publication::text), 'none')
+  || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
+    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
@@ -42,9 +47,10 @@ UPDATE onceward.relay_state SET publication_catalog = @publication_catalog, upda
 WHERE slot = @slot AND epoch = @epoch;
 
 -- name: SavePublished :execrows
--- SavePublished writes the published snapshot: every transaction visible in it has ended. 0 rows: the session was fenced, or a repair is under way.
-UPDATE onceward.relay_state SET published_snapshot = @snapshot, published_at = @taken_at, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = @slot AND epoch = @epoch AND repair_id IS NULL;
+-- SavePublished writes the published snapshot: every transaction visible in it has ended, but for letters and gaps. 0 rows: the session was fenced.
+WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = @slot AND r.epoch = @epoch FOR SHARE)
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at) SELECT owner.slot, @snapshot::pg_snapshot, @taken_at FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at;
 
 -- name: SaveTimeline :execrows
 -- SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.
@@ -80,11 +86,13 @@ SELECT * FROM onceward.relay_state ORDER BY relay, slot;
 -- FindOutboxRow reads one event.
 SELECT * FROM onceward.outbox WHERE id = @id;
 
--- name: PublishedBy :many
--- PublishedBy says, for every relay, whether its last published snapshot covers a transaction; known is false before its first.
-SELECT slot, relay, mode, published_at, (published_snapshot IS NOT NULL)::boolean AS known,
-  COALESCE(pg_catalog.pg_visible_in_snapshot(sqlc.arg(tx_id)::xid8, published_snapshot), false)::boolean AS published
-FROM onceward.relay_state ORDER BY relay, slot;
+-- name: AccountOf :many
+-- AccountOf says for every relay in which state an event is; known is false before the relay's first start has ended.
+SELECT a.slot::text AS slot, a.relay::text AS relay, a.state::text AS state, g.gap_id, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
+FROM onceward.account(@id, @tx_id, @seq) AS a (slot, relay, state, gap_id, snapshot_at)
+LEFT JOIN onceward.published_snapshots p ON p.slot = a.slot
+LEFT JOIN onceward.gaps g ON g.gap_id = a.gap_id
+ORDER BY 2, 1;
 
 -- name: DeadLettersByID :many
 -- DeadLettersByID lists the letters of an event or of a replay, one per slot at most.

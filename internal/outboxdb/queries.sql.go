@@ -12,11 +12,62 @@ import (
 	"github.com/google/uuid"
 )
 
+const accountOf = `-- name: AccountOf :many
+SELECT a.slot::text AS slot, a.relay::text AS relay, a.state::text AS state, g.gap_id, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
+FROM onceward.account($1, $2, $3) AS a (slot, relay, state, gap_id, snapshot_at)
+LEFT JOIN onceward.published_snapshots p ON p.slot = a.slot
+LEFT JOIN onceward.gaps g ON g.gap_id = a.gap_id
+ORDER BY 2, 1
+`
+
+type AccountOfParams struct {
+	ID   uuid.UUID
+	TxID uint64
+	Seq  int64
+}
+
+type AccountOfRow struct {
+	Slot    string
+	Relay   string
+	State   string
+	GapID   *uuid.UUID
+	Known   bool
+	TakenAt *time.Time
+}
+
+// AccountOf says for every relay in which state an event is; known is false before the relay's first start has ended.
+func (q *Queries) AccountOf(ctx context.Context, arg AccountOfParams) ([]AccountOfRow, error) {
+	rows, err := q.db.Query(ctx, accountOf, arg.ID, arg.TxID, arg.Seq)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []AccountOfRow
+	for rows.Next() {
+		var i AccountOfRow
+		if err := rows.Scan(
+			&i.Slot,
+			&i.Relay,
+			&i.State,
+			&i.GapID,
+			&i.Known,
+			&i.TakenAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const bumpEpoch = `-- name: BumpEpoch :one
 UPDATE onceward.relay_state
 SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1
-RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, published_snapshot, published_at, repair_id, repair_from, repair_to, repair_cursor, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at
+RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at
 `
 
 // BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
@@ -33,12 +84,6 @@ func (q *Queries) BumpEpoch(ctx context.Context, slot string) (RelayState, error
 		&i.ConfirmedLsn,
 		&i.Epoch,
 		&i.Mode,
-		&i.PublishedSnapshot,
-		&i.PublishedAt,
-		&i.RepairID,
-		&i.RepairFrom,
-		&i.RepairTo,
-		&i.RepairCursor,
 		&i.DeadLetters,
 		&i.Publication,
 		&i.PublicationCatalog,
@@ -206,7 +251,7 @@ func (q *Queries) InsertRelayState(ctx context.Context, arg InsertRelayStatePara
 }
 
 const loadRelayState = `-- name: LoadRelayState :one
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, published_snapshot, published_at, repair_id, repair_from, repair_to, repair_cursor, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state WHERE slot = $1
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state WHERE slot = $1
 `
 
 // LoadRelayState reads the whole state of the relay that owns the slot.
@@ -223,12 +268,6 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 		&i.ConfirmedLsn,
 		&i.Epoch,
 		&i.Mode,
-		&i.PublishedSnapshot,
-		&i.PublishedAt,
-		&i.RepairID,
-		&i.RepairFrom,
-		&i.RepairTo,
-		&i.RepairCursor,
 		&i.DeadLetters,
 		&i.Publication,
 		&i.PublicationCatalog,
@@ -255,51 +294,8 @@ func (q *Queries) OutboxEstimate(ctx context.Context) (int64, error) {
 	return rows, err
 }
 
-const publishedBy = `-- name: PublishedBy :many
-SELECT slot, relay, mode, published_at, (published_snapshot IS NOT NULL)::boolean AS known,
-  COALESCE(pg_catalog.pg_visible_in_snapshot($1::xid8, published_snapshot), false)::boolean AS published
-FROM onceward.relay_state ORDER BY relay, slot
-`
-
-type PublishedByRow struct {
-	Slot        string
-	Relay       string
-	Mode        string
-	PublishedAt *time.Time
-	Known       bool
-	Published   bool
-}
-
-// PublishedBy says, for every relay, whether its last published snapshot covers a transaction; known is false before its first.
-func (q *Queries) PublishedBy(ctx context.Context, txID uint64) ([]PublishedByRow, error) {
-	rows, err := q.db.Query(ctx, publishedBy, txID)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []PublishedByRow
-	for rows.Next() {
-		var i PublishedByRow
-		if err := rows.Scan(
-			&i.Slot,
-			&i.Relay,
-			&i.Mode,
-			&i.PublishedAt,
-			&i.Known,
-			&i.Published,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const relayStates = `-- name: RelayStates :many
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, published_snapshot, published_at, repair_id, repair_from, repair_to, repair_cursor, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state ORDER BY relay, slot
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state ORDER BY relay, slot
 `
 
 // RelayStates lists every relay of this database.
@@ -322,12 +318,6 @@ func (q *Queries) RelayStates(ctx context.Context) ([]RelayState, error) {
 			&i.ConfirmedLsn,
 			&i.Epoch,
 			&i.Mode,
-			&i.PublishedSnapshot,
-			&i.PublishedAt,
-			&i.RepairID,
-			&i.RepairFrom,
-			&i.RepairTo,
-			&i.RepairCursor,
 			&i.DeadLetters,
 			&i.Publication,
 			&i.PublicationCatalog,
@@ -435,18 +425,19 @@ func (q *Queries) SavePublicationCatalog(ctx context.Context, arg SavePublicatio
 }
 
 const savePublished = `-- name: SavePublished :execrows
-UPDATE onceward.relay_state SET published_snapshot = $1, published_at = $2, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $3 AND epoch = $4 AND repair_id IS NULL
+WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = $3 AND r.epoch = $4 FOR SHARE)
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at) SELECT owner.slot, $1::pg_snapshot, $2 FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at
 `
 
 type SavePublishedParams struct {
-	Snapshot *string
-	TakenAt  *time.Time
+	Snapshot string
+	TakenAt  time.Time
 	Slot     string
 	Epoch    int64
 }
 
-// SavePublished writes the published snapshot: every transaction visible in it has ended. 0 rows: the session was fenced, or a repair is under way.
+// SavePublished writes the published snapshot: every transaction visible in it has ended, but for letters and gaps. 0 rows: the session was fenced.
 func (q *Queries) SavePublished(ctx context.Context, arg SavePublishedParams) (int64, error) {
 	result, err := q.db.Exec(ctx, savePublished,
 		arg.Snapshot,
@@ -580,14 +571,18 @@ func (q *Queries) Slots(ctx context.Context) ([]SlotsRow, error) {
 
 const takeSnapshot = `-- name: TakeSnapshot :one
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
-  COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
+  (COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
       p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
     || (SELECT pg_catalog.string_agg(pg_catalog.format(' %s %s %s', c.relname, r.oid, r.xmin), '' ORDER BY c.relname)
       FROM pg_catalog.pg_publication_rel r
       JOIN pg_catalog.pg_class c ON c.oid = r.prrelid AND c.relname IN ('outbox', 'replays', 'controls')
       JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'onceward'
       WHERE r.prpubid = p.oid)
-    FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text), 'none')::text AS publication_catalog
+    || pg_catalog.format(' xmin %s', p.xmin)
+    FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text), 'none')
+  || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
+    FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
+    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog
 `
 
 type TakeSnapshotRow struct {
@@ -596,9 +591,10 @@ type TakeSnapshotRow struct {
 	PublicationCatalog string
 }
 
-// TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid and content of its row,
+// TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
 // oid and xmin of the rows that put the outbox, the replays and the controls into it. Rows of these tables that were written while any was
 // another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
+// So does a leaf of the outbox that is not logged: nothing of it is sent.
 func (q *Queries) TakeSnapshot(ctx context.Context, publication string) (TakeSnapshotRow, error) {
 	row := q.db.QueryRow(ctx, takeSnapshot, publication)
 	var i TakeSnapshotRow

@@ -58,8 +58,6 @@ func TestRelayStateIsWrittenOnce(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "1/2C00A8F0", st.ConfirmedLsn)
 	require.Equal(t, &catalog, st.PublicationCatalog)
-	require.Nil(t, st.PublishedSnapshot)
-	require.Nil(t, st.RepairID)
 	require.Empty(t, st.Skip)
 	require.WithinDuration(t, time.Now(), st.UpdatedAt, time.Minute)
 }
@@ -67,18 +65,12 @@ func TestRelayStateIsWrittenOnce(t *testing.T) {
 func TestEveryTypeOfRelayStateComesBack(t *testing.T) {
 	pool, q := install(t)
 	insertState(t, q)
-	repair, skipped := uuid.Must(uuid.NewV7()), []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
-	exec(t, pool, `UPDATE onceward.relay_state SET published_snapshot = '10:20:10,14,15', published_at = now(),
- repair_id = $1, repair_from = '1:1:', repair_to = '2:2:', repair_cursor = 5, skip = $2, paused_routes = '{a,b}'`, repair, skipped)
+	skipped := []uuid.UUID{uuid.Must(uuid.NewV7()), uuid.Must(uuid.NewV7())}
+	exec(t, pool, `UPDATE onceward.relay_state SET skip = $1, paused_routes = '{a,b}'`, skipped)
 	all, err := q.RelayStates(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 1)
 	st := all[0]
-	require.Equal(t, "10:20:10,14,15", *st.PublishedSnapshot)
-	require.NotNil(t, st.PublishedAt)
-	require.Equal(t, repair, *st.RepairID)
-	require.Equal(t, "1:1:", *st.RepairFrom)
-	require.EqualValues(t, 5, *st.RepairCursor)
 	require.Equal(t, skipped, st.Skip)
 	require.Equal(t, []string{"a", "b"}, st.PausedRoutes)
 }
@@ -143,18 +135,20 @@ VALUES ($1, 'orders', 'order', 'A', 'OrderPaid', NULL, '{"a": "b"}')`, id)
 	require.Positive(t, row.TxID)
 	require.EqualValues(t, 1, row.Seq)
 
-	by, err := q.PublishedBy(t.Context(), row.TxID)
+	event := outboxdb.AccountOfParams{ID: row.ID, TxID: row.TxID, Seq: row.Seq}
+	by, err := q.AccountOf(t.Context(), event)
 	require.NoError(t, err)
 	require.False(t, by[0].Known)
-	require.False(t, by[0].Published)
-	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
-	by, err = q.PublishedBy(t.Context(), row.TxID)
+	require.Equal(t, "pending", by[0].State)
+	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
+	by, err = q.AccountOf(t.Context(), event)
 	require.NoError(t, err)
 	require.True(t, by[0].Known)
-	require.True(t, by[0].Published)
-	by, err = q.PublishedBy(t.Context(), row.TxID+1_000_000)
+	require.Equal(t, "published", by[0].State)
+	event.TxID += 1_000_000
+	by, err = q.AccountOf(t.Context(), event)
 	require.NoError(t, err)
-	require.False(t, by[0].Published)
+	require.Equal(t, "pending", by[0].State)
 
 	exec(t, pool, `INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason)
 VALUES ($1, $2, 'orders', 'order', 'A', 'OrderPaid', now(), 'support')`, replay, id)
@@ -198,10 +192,10 @@ SELECT 'onceward_orders', id, namespace, aggregate_type, aggregate_id, event_typ
 		return ids
 	}
 	covered := insert()
-	exec(t, pool, "UPDATE onceward.relay_state SET published_snapshot = pg_current_snapshot()")
+	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
 	ahead := insert()
 
-	pending, err := q.ListPending(t.Context(), outboxdb.ListPendingParams{RowLimit: 100})
+	pending, err := q.ListByState(t.Context(), outboxdb.ListByStateParams{State: "pending", RowLimit: 100})
 	require.NoError(t, err)
 	require.Len(t, pending, 1)
 	require.Equal(t, ahead[0], pending[0].ID)

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
+)
+
+// causeFirstStart is the cause of what is older than a relay.
+const causeFirstStart = "FIRST_START"
+
+// States of a gap.
+const (
+	gapOpen      = "open"
+	gapRepairing = "repairing"
+	gapRepaired  = "repaired"
+	gapAccepted  = "accepted"
+	gapBefore    = "before"
+)
+
+func gapCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "gap",
+		Usage: "look at what a relay cannot prove that it published, and decide what becomes of it",
+		Description: "A gap is a stretch of the outbox that may have passed a relay by: its slot was dropped, lost or advanced, its\n" +
+			"publication was changed, letters were lost, the database went back in time. At most a tick of it may be in Kafka.\n" +
+			"With gap: repair in the relay's configuration the relay repairs it by itself, with gap: ask it waits for a decision.\n" +
+			"What was committed before a relay that began with outbox.start: now is a gap in the state before.",
+		Subcommands: []*cli.Command{
+			{
+				Name: "list", Usage: "list gaps; exit code 3 when one waits for a decision", Flags: append([]cli.Flag{
+					&cli.BoolFlag{Name: "all", Usage: "also those that are repaired"}, outputFlag(),
+				}, dsnFlags()...), Action: gapList,
+			},
+			{
+				Name: "show", Usage: "tell of one gap, with its first events", ArgsUsage: "GAP",
+				Flags:  append([]cli.Flag{&cli.IntFlag{Name: "limit", Value: 20, Usage: "at most `N` events"}, outputFlag()}, dsnFlags()...),
+				Action: gapShow,
+			},
+			{
+				Name: "repair", Usage: "have the relay publish the events of a gap, before it goes on", ArgsUsage: "GAP",
+				Description: "They go out in the order of their seq, with the header repair-id. Dead letters are left out. A gap that was\n" +
+					"accepted, and what is older than a relay, can be repaired too; later events of the same aggregates are out by\n" +
+					"then, so that these come behind them.",
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapRepairing) },
+			},
+			{
+				Name: "accept", Usage: "give the events of a gap up", ArgsUsage: "GAP",
+				Description: "They become given-up: they are never called published, and retention lets them go. Until it has, `gap repair`\n" +
+					"takes it back, and `outboxctl replay` publishes single ones.",
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapAccepted) },
+			},
+		},
+	}
+}
+
+func gapFlags() []cli.Flag {
+	return append([]cli.Flag{reasonFlag(), yesFlag(), outputFlag()}, dsnFlags()...)
+}
+
+// gapReport is the JSON answer about one gap.
+type gapReport struct {
+	Gap         uuid.UUID     `json:"gap"`
+	Relay       string        `json:"relay"`
+	Slot        string        `json:"slot"`
+	Cause       string        `json:"cause"`
+	Detail      string        `json:"detail"`
+	State       string        `json:"state"`
+	Events      int64         `json:"events"` // when it was found
+	Left        *int64        `json:"events_left,omitempty"`
+	From        string        `json:"from_snapshot"`
+	To          string        `json:"to_snapshot"`
+	FoundAt     time.Time     `json:"found_at"`
+	RepairedAt  *time.Time    `json:"repaired_at,omitempty"`
+	DecidedBy   *string       `json:"decided_by,omitempty"`
+	DecidedWhy  *string       `json:"decided_why,omitempty"`
+	DecidedAt   *time.Time    `json:"decided_at,omitempty"`
+	FirstEvents []eventReport `json:"first_events,omitempty"`
+}
+
+// gapsReport is the JSON answer of gap list.
+type gapsReport struct {
+	Gaps []gapReport `json:"gaps"`
+}
+
+func newGap(v outboxdb.ListGapsRow) gapReport {
+	return gapReport{
+		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
+		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt,
+	}
+}
+
+func gapList(c *cli.Context) error {
+	if err := checkOutput(c); err != nil {
+		return err
+	}
+	if err := noArgument(c, "to look at one gap: outboxctl gap show GAP"); err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	states := []string{gapOpen, gapRepairing, gapAccepted, gapBefore}
+	if c.Bool("all") {
+		states = nil
+	}
+	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: notNil(states)})
+	if err != nil {
+		return fmt.Errorf("list gaps: %w", explain(err, migrations.Outbox))
+	}
+	report := &gapsReport{Gaps: []gapReport{}}
+	for _, v := range rows {
+		report.Gaps = append(report.Gaps, newGap(v))
+	}
+	if err := answer(c, report, report.print); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == gapOpen }) {
+		return errWrong
+	}
+	return nil
+}
+
+func (r *gapsReport) print(p *page) {
+	var rows [][]string
+	for _, g := range r.Gaps {
+		rows = append(rows, []string{g.Gap.String(), g.Relay, g.State, g.Cause, strconv.FormatInt(g.Events, 10), stamp(&g.FoundAt)})
+	}
+	if len(rows) == 0 {
+		p.line("none")
+	}
+	p.table([]string{"gap", "relay", "state", "cause", "events", "found"}, rows)
+}
+
+// readGap reads one gap with its first events.
+func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapReport, error) {
+	q := outboxdb.New(db)
+	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{}, GapID: &id})
+	if err != nil {
+		return nil, explain(err, migrations.Outbox)
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("there is no gap %s: `outboxctl gap list --all` names them", id)
+	}
+	g := newGap(rows[0])
+	if g.State == gapRepaired {
+		return &g, nil
+	}
+	left, err := q.CountEventsOfGap(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	events, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
+	if err != nil {
+		return nil, err
+	}
+	g.Left, g.FirstEvents = &left, []eventReport{}
+	for _, v := range events {
+		g.FirstEvents = append(g.FirstEvents, newEvent(g.State, outboxdb.ListByStateRow(v)))
+	}
+	return &g, nil
+}
+
+// readGapArgument checks what needs no server.
+func readGapArgument(c *cli.Context) (uuid.UUID, error) {
+	if err := checkOutput(c); err != nil {
+		return uuid.Nil, err
+	}
+	if c.NArg() != 1 {
+		return uuid.Nil, usage("%s takes one GAP, got %d; `outboxctl gap list` names them", c.Command.HelpName, c.NArg())
+	}
+	id, err := uuid.Parse(c.Args().First())
+	if err != nil {
+		return uuid.Nil, usage("%s: GAP %q is no UUID; `outboxctl gap list` names them", c.Command.HelpName, c.Args().First())
+	}
+	return id, nil
+}
+
+func gapShow(c *cli.Context) error {
+	id, err := readGapArgument(c)
+	if err != nil {
+		return err
+	}
+	if err := checkLimit(c); err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	report, err := readGap(c.Context, db, id, c.Int("limit"))
+	if err != nil {
+		return fmt.Errorf("show gap: %w", err)
+	}
+	return answer(c, report, report.print)
+}
+
+func (g *gapReport) print(p *page) {
+	p.pairs(
+		[2]string{"gap", g.Gap.String()},
+		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
+		[2]string{"cause", g.Cause + ": " + g.Detail},
+		[2]string{"state", g.State},
+		[2]string{"found", stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
+	)
+	if g.DecidedBy != nil && g.DecidedWhy != nil {
+		p.line("decided by %s at %s: %s", *g.DecidedBy, stamp(g.DecidedAt), *g.DecidedWhy)
+	}
+	if g.Left == nil {
+		return
+	}
+	p.line("%d events are left in it", *g.Left)
+	var rows [][]string
+	for _, e := range g.FirstEvents {
+		aggregate := printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes)
+		rows = append(rows, []string{e.Key, printable([]byte(e.EventType), previewBytes), aggregate, stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
+	}
+	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
+	if g.State == gapOpen {
+		p.line("\n`outboxctl gap repair %s` has them published, `outboxctl gap accept %s` gives them up", g.Gap, g.Gap)
+	}
+}

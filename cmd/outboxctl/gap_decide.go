@@ -1,0 +1,78 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// gapDecisions says from which states a gap can be decided to another.
+var gapDecisions = map[string][]string{
+	gapRepairing: {gapOpen, gapAccepted, gapBefore},
+	gapAccepted:  {gapOpen},
+}
+
+// decideGap is gap repair and gap accept: it shows what is meant, asks, and writes
+// the decision and who took it in one transaction.
+func decideGap(c *cli.Context, to string) error {
+	id, err := readGapArgument(c)
+	if err != nil {
+		return err
+	}
+	reason, err := readReason(c)
+	if err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	const shown = 10
+	gap, err := readGap(c.Context, db, id, shown)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Command.HelpName, err)
+	}
+	if !slices.Contains(gapDecisions[to], gap.State) {
+		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", id, gap.State)
+	}
+	what := fmt.Sprintf("have relay %s publish the %d events of gap %s", gap.Relay, *gap.Left, id)
+	if to == gapAccepted {
+		what = fmt.Sprintf("give up the %d events of gap %s of relay %s", *gap.Left, id, gap.Relay)
+	}
+	if !c.Bool("yes") {
+		p := &page{}
+		gap.print(p)
+		fmt.Fprint(c.App.ErrWriter, p.text.String()) //nolint:errcheck // the question follows
+	}
+	if err := confirm(c, what); err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
+		q := outboxdb.New(tx)
+		rows, err := q.DecideGap(c.Context, outboxdb.DecideGapParams{GapID: id, State: to, Seen: gap.State, Reason: reason})
+		if err != nil {
+			return err
+		}
+		if rows == 0 {
+			return fmt.Errorf("gap %s is not %s any more; look again", id, gap.State)
+		}
+		return q.RecordAction(c.Context, outboxdb.RecordActionParams{
+			Action: c.Command.HelpName, Slot: gap.Slot, Target: fmt.Sprintf("gap %s, %s, %d events", id, gap.State, *gap.Left), Reason: reason,
+		})
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Command.HelpName, explainWrite(err))
+	}
+	if gap, err = readGap(c.Context, db, id, shown); err != nil {
+		return err
+	}
+	return answer(c, gap, func(p *page) {
+		p.line("gap %s is %s", id, gap.State)
+		p.line("a relay that streams sees it within a second or two; one that stopped for it goes on when it is started")
+	})
+}

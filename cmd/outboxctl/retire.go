@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+func retireCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "retire",
+		Usage: "forget a relay that is gone for good, so that nothing waits for it",
+		Description: "Retention keeps what any relay of the database has not published. A relay that was renamed or taken down for\n" +
+			"good is forgotten by this command, with its gaps; its dead letters stay readable. Its slot must be gone: it would pin\n" +
+			"the log, and a relay that used it would begin anew.",
+		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
+		Action: retire,
+	}
+}
+
+// retireReport is the JSON answer of retire.
+type retireReport struct {
+	Relay   string `json:"relay"`
+	Slot    string `json:"slot"`
+	Pending int    `json:"pending"` // events that it owed, at most maxOwedShown + 1
+}
+
+// maxOwedShown bounds the count of what a relay still owes.
+const maxOwedShown = 100_000
+
+func retire(c *cli.Context) error {
+	if err := relayArguments(c); err != nil {
+		return err
+	}
+	reason, err := readReason(c)
+	if err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	state, err := theRelay(c, db)
+	if err != nil {
+		return err
+	}
+	var slot bool
+	if err := db.QueryRow(c.Context, "SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)", state.Slot).Scan(&slot); err != nil {
+		return fmt.Errorf("look for slot %s: %w", state.Slot, err)
+	}
+	if slot {
+		return fmt.Errorf("slot %s exists: drop it first (SELECT pg_catalog.pg_drop_replication_slot('%s');), and make sure that no relay uses it", state.Slot, state.Slot)
+	}
+	owed, err := outboxdb.New(db).ListByState(c.Context, outboxdb.ListByStateParams{State: statePending, Slot: state.Slot, RowLimit: maxOwedShown + 1})
+	if err != nil {
+		return fmt.Errorf("retire: %w", err)
+	}
+	report := &retireReport{Relay: state.Relay, Slot: state.Slot, Pending: len(owed)}
+	if err := confirm(c, fmt.Sprintf("forget relay %s, which has not published %d events", state.Relay, len(owed))); err != nil {
+		return err
+	}
+	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
+		q := outboxdb.New(tx)
+		if _, err := q.RetireGaps(c.Context, state.Slot); err != nil {
+			return err
+		}
+		if err := q.RetireSnapshot(c.Context, state.Slot); err != nil {
+			return err
+		}
+		if _, err := q.RetireRelay(c.Context, state.Slot); err != nil {
+			return err
+		}
+		return q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: c.Command.HelpName, Slot: state.Slot, Target: fmt.Sprintf("relay %s, %d events pending", state.Relay, len(owed)), Reason: reason})
+	})
+	if err != nil {
+		return fmt.Errorf("retire: %w", explainWrite(err))
+	}
+	return answer(c, report, func(p *page) { p.line("relay %s is forgotten; nothing waits for it any more", report.Relay) })
+}

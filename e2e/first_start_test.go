@@ -1,0 +1,227 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+)
+
+// producer writes single events of several aggregates until it is stopped.
+type producer struct {
+	w       *world
+	group   *errgroup.Group
+	stopped atomic.Bool
+	written atomic.Int64
+}
+
+// produce begins to write beside whatever the test does.
+func produce(w *world, writers int) *producer {
+	w.t.Helper()
+	p := &producer{w: w, group: &errgroup.Group{}}
+	w.t.Cleanup(func() { p.stopped.Store(true) }) // before the world closes
+	for i := range writers {
+		aggregate := fmt.Sprintf("w-%d", i)
+		w.execute(`INSERT INTO counters VALUES ($1, 0) ON CONFLICT DO NOTHING`, aggregate)
+		p.group.Go(func() error {
+			pace := time.NewTicker(10 * time.Millisecond)
+			defer pace.Stop()
+			for !p.stopped.Load() {
+				<-pace.C
+				if err := oneOf(context.Background(), w, i, aggregate); err != nil {
+					return err
+				}
+				p.written.Add(1)
+			}
+			return nil
+		})
+	}
+	return p
+}
+
+func (p *producer) stop() {
+	p.w.t.Helper()
+	p.stopped.Store(true)
+	require.NoError(p.w.t, p.group.Wait())
+}
+
+// atLeast waits until so many more events are committed.
+func (p *producer) atLeast(n int64) {
+	p.w.t.Helper()
+	until := p.written.Load() + n
+	eventually(p.w.t, "the producer goes on", time.Minute, func() bool { return p.written.Load() >= until })
+}
+
+func oneOf(ctx context.Context, w *world, writer int, aggregate string) error {
+	return pgx.BeginFunc(ctx, w.app, func(tx pgx.Tx) error {
+		_, err := (&writers{namespace: w.name}).row(ctx, tx, writer, aggregate)
+		return err
+	})
+}
+
+// settled is a world with both sides installed, a topic, the tables that writeOne
+// needs, and no relay.
+func settled(t *testing.T, version string) *world {
+	t.Helper()
+	w := newWorld(t, version)
+	w.prepareTables()
+	return w
+}
+
+func (w *world) prepareTables() {
+	w.t.Helper()
+	w.install()
+	w.createTopic(nil)
+	w.execute(`CREATE TABLE counters (aggregate text PRIMARY KEY, n int NOT NULL); CREATE TABLE business (key text PRIMARY KEY);
+		INSERT INTO counters VALUES ('a-0', 0); GRANT ALL ON counters, business TO PUBLIC`)
+}
+
+// TestFirstStart: producers write before a relay first starts, while its slot is
+// being made, and afterwards, beside transactions that were open and prepared by
+// then, in this database and in others. Every event ends published or, with
+// outbox.start: now, before; nothing is lost, and nothing is called published that
+// is not in the topic. The relay is killed between slot and beginning, too.
+func TestFirstStart(t *testing.T) {
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		for k, start := range []string{"all", "now"} {
+			version := versions[(i+k)%len(versions)]
+			t.Run(mode+"/"+start+"/PostgreSQL"+version, func(t *testing.T) { firstStart(t, settled(t, version), mode, start) })
+		}
+	}
+}
+
+func firstStart(t *testing.T, w *world, mode, start string) {
+	ctx := t.Context()
+	for range 20 {
+		writeOne(t, w)
+	}
+	other, err := pgx.Connect(ctx, w.server.DSN("postgres"))
+	require.NoError(t, err)
+	defer other.Close(context.WithoutCancel(ctx))
+	_, err = other.Exec(ctx, `BEGIN; SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
+	load := produce(w, 3)
+	load.atLeast(50)
+	open := w.openEvent("open")
+	prepared := w.openEvent("prepared")
+	_, err = prepared.Exec(ctx, `PREPARE TRANSACTION 'first start'`)
+	require.NoError(t, err)
+
+	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`, "outbox: {start: "+start+"}"), "none").inMode(mode)
+	r.env = append(r.env, "CRASH_AT=after-slot")
+	r.start()
+	load.atLeast(50)
+	eventually(t, "what is waited for is named", 30*time.Second, func() bool {
+		return r.logs("in database postgres") && r.logs("prepared transaction first start")
+	})
+	require.NoError(t, open.Commit(ctx))
+	w.execute(`COMMIT PREPARED 'first start'`)
+	load.atLeast(50)
+	_, err = other.Exec(ctx, `COMMIT`)
+	require.NoError(t, err)
+	select {
+	case <-r.process.Done(): // between the slot and the beginning
+	case <-time.After(30 * time.Second):
+		t.Fatal("the relay was to crash once its slot was made")
+	}
+	load.atLeast(50)
+	r.env = r.env[:len(r.env)-1]
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	load.atLeast(50)
+	load.stop()
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	states, copies := requireTrue(t, w)
+	all := scalar[int](w, `SELECT count(*) FROM onceward.outbox`)
+	require.Zero(t, copies)
+	require.Equal(t, all, states["published"]+states["before"])
+	if start == "all" {
+		require.Zero(t, states["before"])
+	} else {
+		require.GreaterOrEqual(t, states["before"], 70, "what was committed before the relay began")
+		require.Len(t, list(t, w, "before").Events, states["before"])
+		require.Empty(t, list(t, w, "pending").Events)
+	}
+	t.Logf("%d events, of them %d before; 0 missing, 0 copies", all, states["before"])
+}
+
+// openEvent is a transaction of its own that has written an event.
+func (w *world) openEvent(aggregate string) pgx.Tx {
+	w.t.Helper()
+	w.execute(`INSERT INTO counters VALUES ($1, 0)`, aggregate)
+	conn, err := pgx.Connect(w.t.Context(), w.dsn(appLogin))
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	tx, err := conn.Begin(w.t.Context())
+	require.NoError(w.t, err)
+	_, err = (&writers{namespace: w.name}).row(w.t.Context(), tx, 0, aggregate)
+	require.NoError(w.t, err)
+	return tx
+}
+
+// owed counts the events that some relay still has to publish.
+func owed(w *world) int {
+	w.t.Helper()
+	return scalar[int](w, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = 'pending'`)
+}
+
+// TestFirstStartAsks: over a table with rows the relay makes no slot, counts, and
+// says what to set; an operator's own slot changes nothing about the question.
+func TestFirstStartAsks(t *testing.T) {
+	w := settled(t, versions[0])
+	for range 3 {
+		writeOne(t, w)
+	}
+	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
+	r.start()
+	log := r.wait(30 * time.Second)
+	require.Contains(t, log, "holds 3 events")
+	require.Contains(t, log, "outbox.start: all")
+	require.Zero(t, scalar[int](w, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, w.slot()))
+	require.Empty(t, list(t, w, "published").Events)
+	require.Len(t, list(t, w, "pending").Events, 3)
+
+	w.execute(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.slot())
+	writeOne(t, w)
+	r.start()
+	require.Contains(t, r.wait(30*time.Second), "holds 4 events")
+	r.env = append(r.env, "ONCEWARD_OUTBOX_START=all")
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	caughtUp(t, w, r)
+	r.stop()
+	states, copies := requireTrue(t, w)
+	require.Equal(t, 5, states["published"])
+	require.Zero(t, copies, "the slot's own event was published from the table, and left out of the stream")
+}
+
+// TestBeforeIsRepairedLate: what a relay left out at its first start is published
+// by a repair that is asked for later, without a restart.
+func TestBeforeIsRepairedLate(t *testing.T) {
+	w := settled(t, versions[0])
+	old := writeOne(t, w)
+	r := startRelay(t, w, "outbox: {start: now}", "checkpoint_interval: 100ms")
+	caughtUp(t, w, r)
+	require.Contains(t, outboxctl(t, w.dsn(operatorLogin), "show", old), "before relay "+w.name+" began")
+	gap := scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE cause = 'FIRST_START'`)
+	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", gap, "--reason", "wanted after all", "--yes")
+	eventually(t, "the relay repairs it without being started again", 30*time.Second, func() bool {
+		return scalar[string](w, `SELECT state FROM onceward.gaps`) == "repaired"
+	})
+	caughtUp(t, w, r)
+	r.stop()
+	states, copies := requireTrue(t, w)
+	require.Equal(t, 3, states["published"])
+	require.Zero(t, copies)
+	require.Equal(t, 1, w.published()[old])
+	require.Equal(t, 1, scalar[int](w, `SELECT count(*) FROM onceward.relay_actions WHERE requested_by = $1 AND reason = 'wanted after all'`, operatorLogin))
+}

@@ -1,0 +1,250 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// gapCase makes a gap under load.
+type gapCase struct {
+	name  string
+	cause string
+	away  bool // the relay is killed before, and started after
+	make  func(w *world)
+}
+
+const remakePublication = ` FOR TABLE onceward.outbox, onceward.replays, onceward.controls WITH (publish = 'insert', publish_via_partition_root = true)`
+
+var gapCases = []gapCase{
+	{"SlotDropped", "SLOT_MISSING", true, func(w *world) {
+		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	}},
+	{"SlotAdvanced", "SLOT_ADVANCED", true, func(w *world) {
+		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
+	}},
+	{"PublicationRemade", "PUBLICATION_CHANGED", false, func(w *world) {
+		w.execute("DROP PUBLICATION " + w.slot())
+		writeOne(w.t, w)
+		w.execute("CREATE PUBLICATION " + w.slot() + remakePublication)
+	}},
+	{"PublicationToggled", "PUBLICATION_CHANGED", true, func(w *world) {
+		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'update')")
+		writeOne(w.t, w)
+		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'insert')")
+	}},
+	{"ViaRootToggled", "PUBLICATION_CHANGED", false, func(w *world) {
+		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = false)")
+		writeOne(w.t, w)
+		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = true)")
+	}},
+}
+
+// TestGapRepair: the slot is dropped or advanced and the publication made anew or
+// toggled, while producers write. The relay finds the gap, publishes from the table
+// what is not proved published, and goes on; nothing is lost, and nothing is called
+// published that is not in the topic. Killed in the middle, it goes on from there.
+func TestGapRepair(t *testing.T) {
+	for _, mode := range []string{"idempotent", "exactly-once"} {
+		for i, tc := range gapCases {
+			version := versions[i%len(versions)]
+			if mode == "exactly-once" {
+				version = versions[(i+1)%len(versions)]
+			}
+			t.Run(mode+"/"+tc.name+"/PostgreSQL"+version, func(t *testing.T) { repairGap(t, settled(t, version), mode, tc) })
+		}
+	}
+}
+
+// crashes are the places at which the relay dies in a repair, one after the other.
+var crashes = []string{"after-gap", "in-repair:2", "before-cursor"}
+
+func repairGap(t *testing.T, w *world, mode string, tc gapCase) {
+	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "none").inMode(mode)
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	load := produce(w, 3)
+	load.atLeast(100)
+	if tc.away {
+		r.kill()
+		load.atLeast(600) // more than two pages
+		eventually(t, "the slot is free", 10*time.Second, func() bool {
+			return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+		})
+	}
+	tc.make(w)
+	load.atLeast(50)
+	died := 0
+	if tc.away {
+		plain := r.env
+		for _, place := range crashes {
+			r.env = append(slices.Clone(plain), "CRASH_AT="+place)
+			r.start()
+			select {
+			case <-r.process.Done():
+				died++
+			case <-time.After(20 * time.Second):
+				r.kill()
+			}
+			load.atLeast(20)
+		}
+		r.env = plain
+		r.start()
+	}
+	eventually(t, "the gap is repaired", time.Minute, func() bool {
+		return scalar[bool](w, `SELECT coalesce(bool_and(state = 'repaired'), false) FROM onceward.gaps`)
+	})
+	load.atLeast(50)
+	load.stop()
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	states, copies := requireTrue(t, w)
+	all := scalar[int](w, `SELECT count(*) FROM onceward.outbox`)
+	require.Equal(t, map[string]int{"published": all}, states)
+	require.Contains(t, scalar[string](w, `SELECT string_agg(cause, ' ') FROM onceward.gaps`), tc.cause)
+	truth, err := readTruth(t.Context(), w.pool)
+	require.NoError(t, err)
+	found, _ := verify(w.committed(w.topic()), truth, nil, w.partitions)
+	found = slices.DeleteFunc(found, func(v violation) bool { return v.statement == sameCopies }) // those of a repair say so
+	require.Empty(t, summary(found))
+	if tc.away {
+		require.Equal(t, len(crashes), died, "the relay came by every place at which it was to die")
+	}
+	if mode == "exactly-once" {
+		require.LessOrEqual(t, copies, 150, "at most what was acknowledged after the last published snapshot")
+	} else {
+		require.LessOrEqual(t, copies, 150+2*256, "likewise, and the pages that a crash cut off")
+	}
+	t.Logf("%d events, %d crashes, gap of %d; 0 missing, %d copies", all, died, scalar[int](w, `SELECT sum(events)::int FROM onceward.gaps`), copies)
+}
+
+// TestGapAsks: with gap: ask the relay stops by name at every start, the events are
+// listed as a gap and kept; accepted they are given up, and the relay goes on;
+// repaired later they are published.
+func TestGapAsks(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := settled(t, version)
+		r := startRelay(t, w, "checkpoint_interval: 100ms", "gap: ask")
+		caughtUp(t, w, r)
+		r.kill()
+		lost := []string{writeOne(t, w), writeOne(t, w)}
+		eventually(t, "the slot is free", 10*time.Second, func() bool {
+			return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+		})
+		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+		for range 2 {
+			r.start()
+			log := r.wait(30 * time.Second)
+			require.Contains(t, log, "SLOT_MISSING: ")
+			require.Contains(t, log, "outboxctl gap repair")
+		}
+		require.Equal(t, 1, scalar[int](w, `SELECT count(*) FROM onceward.gaps`), "one gap, however often it is met")
+		gap := scalar[string](w, `SELECT gap_id::text FROM onceward.gaps`)
+		require.Subset(t, keysOf(list(t, w, "gap")), lost)
+		require.Contains(t, outboxctl(t, w.dsn(operatorLogin), "show", lost[0]), "cannot prove that it published it")
+		require.Contains(t, outboxctl(t, w.dsn(operatorLogin), "gap", "show", gap), lost[1])
+		outboxctl(t, w.dsn(operatorLogin), "gap", "accept", gap, "--reason", "known in Kafka", "--yes")
+		r.start()
+		caughtUp(t, w, r)
+		require.Subset(t, keysOf(list(t, w, "given-up")), lost)
+		states, _ := requireTrue(t, w)
+		require.Positive(t, states["given-up"])
+		outboxctl(t, w.dsn(operatorLogin), "gap", "repair", gap, "--reason", "not in Kafka after all", "--yes")
+		eventually(t, "it is repaired without a restart", 30*time.Second, func() bool {
+			return scalar[string](w, `SELECT state FROM onceward.gaps`) == "repaired"
+		})
+		caughtUp(t, w, r)
+		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+		r.stop()
+		states, copies := requireTrue(t, w)
+		require.Equal(t, scalar[int](w, `SELECT count(*) FROM onceward.outbox`), states["published"])
+		require.LessOrEqual(t, copies, 2)
+	})
+}
+
+func keysOf(l listed) (keys []string) {
+	for _, e := range l.Events {
+		keys = append(keys, e.Key)
+	}
+	return keys
+}
+
+// TestWentBackIsAsked: of a database that is not the one that the checkpoint was
+// made on any more an operator decides, whatever the policy is.
+func TestWentBackIsAsked(t *testing.T) {
+	for code, spoil := range map[string]string{
+		"OTHER_TIMELINE":        `UPDATE onceward.relay_state SET timeline = 99`,
+		"CHECKPOINT_BEYOND_LOG": `UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`,
+	} {
+		t.Run(code, func(t *testing.T) {
+			w := settled(t, versions[0])
+			r := startRelay(t, w, "checkpoint_interval: 100ms")
+			caughtUp(t, w, r)
+			r.stop()
+			writeOne(t, w)
+			w.execute(spoil)
+			r.start()
+			require.Contains(t, r.wait(30*time.Second), code+": ")
+			require.Len(t, list(t, w, "gap").Events, 1)
+			outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "it was a restore", "--yes")
+			r.start()
+			caughtUp(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			states, copies := requireTrue(t, w)
+			require.Equal(t, map[string]int{"published": 3}, states)
+			require.Zero(t, copies)
+		})
+	}
+}
+
+// TestUnloggedPartition: nothing of a partition that is not logged reaches the
+// relay. It stops, and when that is mended publishes from the table what it missed,
+// though everything looks as before.
+func TestUnloggedPartition(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := settled(t, version)
+		r := startRelay(t, w, "checkpoint_interval: 100ms")
+		caughtUp(t, w, r)
+		leaf := "onceward.outbox_" + time.Now().UTC().Format("20060102")
+		w.execute("ALTER TABLE " + leaf + " SET UNLOGGED")
+		lost := writeOne(t, w)
+		require.Contains(t, r.wait(30*time.Second), "TABLE_UNLOGGED: ")
+		w.execute("ALTER TABLE " + leaf + " SET LOGGED")
+		r.start()
+		caughtUp(t, w, r)
+		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+		r.stop()
+		states, _ := requireTrue(t, w)
+		require.Equal(t, map[string]int{"published": 3}, states)
+		require.Positive(t, w.published()[lost])
+	})
+}
+
+// TestAdoptedDump: a database that was restored by pg_dump into another cluster,
+// with transaction ids far beyond its own, goes on after one command.
+func TestAdoptedDump(t *testing.T) {
+	w := settled(t, versions[0])
+	r := startRelay(t, w, "checkpoint_interval: 100ms")
+	caughtUp(t, w, r)
+	r.stop()
+	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
+	w.execute(`UPDATE onceward.outbox SET tx_id = '900000000'`)
+	writeOne(t, w)
+	r.start()
+	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ", "and not that its slot is missing")
+	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
+	r.start()
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	states, copies := requireTrue(t, w)
+	require.Equal(t, map[string]int{"published": 3}, states)
+	require.Equal(t, 1, copies, "what had been published is published again, and said to be a repair")
+}

@@ -1,0 +1,148 @@
+-- What a relay cannot prove that it published, and what operators decide about it.
+
+-- name: Began :one
+-- Began says whether the first start of a relay has ended: it has a published snapshot, its own or that of where it began.
+SELECT EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = @slot)::boolean AS began;
+
+-- name: AssignTransaction :one
+-- AssignTransaction gives out a transaction id, and commits it.
+SELECT pg_catalog.pg_current_xact_id() AS xid;
+
+-- name: PassedBy :one
+-- PassedBy says whether every transaction up to the given one has ended, to be seen by everybody, and takes a snapshot of that moment.
+SELECT (pg_catalog.pg_snapshot_xmin(s.now) > @xid::xid8)::boolean AS passed, s.now::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at
+FROM (SELECT pg_catalog.pg_current_snapshot() AS now OFFSET 0) s;
+
+-- name: OpenTransactions :many
+-- OpenTransactions names the oldest transactions of the cluster that have written and not ended: open, prepared, or waiting for a standby.
+SELECT o.who::text AS who FROM (
+  SELECT pg_catalog.format('pid %s of role %s in database %s (%s), %s', a.pid, a.usename, a.datname, a.application_name,
+      CASE WHEN a.wait_event = 'SyncRep' THEN 'whose commit waits for its standby' ELSE COALESCE('state ' || a.state, 'whose state this role may not see') END) AS who,
+    pg_catalog.age(a.backend_xid) AS age
+  FROM pg_catalog.pg_stat_activity a WHERE a.backend_xid IS NOT NULL AND a.pid <> pg_catalog.pg_backend_pid()
+  UNION ALL
+  SELECT pg_catalog.format('prepared transaction %s of role %s in database %s', p.gid, p.owner, p.database), pg_catalog.age(p.transaction) FROM pg_catalog.pg_prepared_xacts p
+) o ORDER BY o.age DESC LIMIT 3;
+
+-- name: CountOutbox :one
+-- CountOutbox counts the committed events.
+SELECT pg_catalog.count(*) FROM onceward.outbox;
+
+-- name: CountGap :one
+-- CountGap counts the events that are visible in one snapshot and not in the other, without dead letters.
+SELECT pg_catalog.count(*) FROM onceward.outbox o
+WHERE o.tx_id >= pg_catalog.pg_snapshot_xmin(@from_snapshot::pg_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(@to_snapshot::pg_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, @to_snapshot::pg_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, @from_snapshot::pg_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = o.id);
+
+-- name: LastPublished :one
+-- LastPublished returns the last published snapshot. No row: the relay has none.
+SELECT p.snapshot::text AS snapshot FROM onceward.published_snapshots p WHERE p.slot = @slot;
+
+-- name: InsertGap :exec
+-- InsertGap writes a gap down.
+INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+VALUES (@gap_id, @slot, @cause, @detail, @from_snapshot::pg_snapshot, @to_snapshot::pg_snapshot, @events, @state);
+
+-- name: BeginAnew :execrows
+-- BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced.
+-- The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
+UPDATE onceward.relay_state SET confirmed_lsn = @confirmed_lsn, timeline = @timeline, tick = GREATEST(tick, @tick::bigint) + 1, mode = 'idempotent',
+  dead_letters = GREATEST(dead_letters, @letters::bigint), publication_catalog = @publication_catalog, updated_at = pg_catalog.clock_timestamp()
+WHERE slot = @slot AND epoch = @epoch;
+
+-- name: GapsOfSlot :many
+-- GapsOfSlot lists the gaps of a relay that are not over, oldest first.
+SELECT g.gap_id, g.cause, g.detail, g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot, g.events, g.state, g.cursor, g.found_at
+FROM onceward.gaps g WHERE g.slot = @slot AND g.state IN ('open', 'repairing') ORDER BY g.found_at, g.gap_id;
+
+-- name: LastGap :one
+-- LastGap returns the end of the newest gap: the stream leaves out what is visible in it. No row: there was none.
+SELECT g.to_snapshot::text AS to_snapshot FROM onceward.gaps g WHERE g.slot = @slot ORDER BY g.found_at DESC, pg_catalog.pg_snapshot_xmax(g.to_snapshot) DESC LIMIT 1;
+
+-- name: MoveGap :execrows
+-- MoveGap says that a repair has come so far; done ends it. 0 rows: the session was fenced.
+UPDATE onceward.gaps g SET cursor = GREATEST(g.cursor, @cursor::bigint), state = CASE WHEN @done::boolean THEN 'repaired' ELSE g.state END,
+  repaired_at = CASE WHEN @done::boolean THEN pg_catalog.clock_timestamp() END
+WHERE g.gap_id = @gap_id AND EXISTS (SELECT FROM onceward.relay_state r WHERE r.slot = g.slot AND r.epoch = @epoch FOR SHARE);
+
+-- name: ListGaps :many
+-- ListGaps lists the gaps in the given states, oldest first; none: of all states.
+SELECT g.gap_id, g.slot, COALESCE(r.relay, '')::text AS relay, g.cause, g.detail, g.events, g.state, g.cursor, g.found_at, g.repaired_at, g.decided_by, g.decided_why, g.decided_at,
+  g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot
+FROM onceward.gaps g LEFT JOIN onceward.relay_state r ON r.slot = g.slot
+WHERE (pg_catalog.cardinality(@states::text[]) = 0 OR g.state = ANY(@states::text[])) AND (sqlc.narg(gap_id)::uuid IS NULL OR g.gap_id = sqlc.narg(gap_id))
+ORDER BY g.found_at, g.gap_id;
+
+-- name: EventsOfGap :many
+-- EventsOfGap lists the first events of a gap in the order in which a repair publishes them; what a repair has published is left out, and dead letters.
+SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+FROM onceward.gaps g
+JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+ORDER BY o.seq LIMIT @row_limit::int;
+
+-- name: CountEventsOfGap :one
+-- CountEventsOfGap counts what EventsOfGap lists.
+SELECT pg_catalog.count(*) FROM onceward.gaps g
+JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id);
+
+-- name: DecideGap :execrows
+-- DecideGap says what becomes of a gap. 0 rows: it is not in the state that the operator saw.
+UPDATE onceward.gaps SET state = @state, decided_by = session_user, decided_why = @reason::text, decided_at = pg_catalog.clock_timestamp()
+WHERE gap_id = @gap_id AND state = @seen;
+
+-- name: RecordAction :exec
+-- RecordAction writes down what an operator decided.
+INSERT INTO onceward.relay_actions (action, slot, target, reason) VALUES (@action, @slot, @target, @reason);
+
+-- name: RetireRelay :execrows
+-- RetireRelay forgets a relay that is gone for good.
+DELETE FROM onceward.relay_state WHERE slot = @slot;
+
+-- name: RetireGaps :execrows
+-- RetireGaps forgets the gaps of a relay that is gone for good: its slot's name may be given to another.
+DELETE FROM onceward.gaps WHERE slot = @slot;
+
+-- name: LockOutbox :exec
+-- LockOutbox keeps producers from writing until the end of the transaction. It waits for those that have written.
+LOCK TABLE onceward.outbox IN SHARE ROW EXCLUSIVE MODE;
+
+-- name: OutOfPlace :many
+-- OutOfPlace lists the relays whose state was written on another system.
+SELECT r.slot, r.relay, r.system_identifier, c.system_identifier::text AS here FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified)
+WHERE r.system_identifier <> c.system_identifier::text ORDER BY r.relay, r.slot;
+
+-- name: AdoptRelays :execrows
+-- AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap.
+UPDATE onceward.relay_state r SET system_identifier = c.system_identifier::text, timeline = p.timeline_id, confirmed_lsn = '0/1', updated_at = pg_catalog.clock_timestamp()
+FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified), (SELECT pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) AS name) w,
+  LATERAL (SELECT ('x' || pg_catalog.left(w.name, 8))::bit(32)::int AS timeline_id) p
+WHERE r.slot = ANY(@slots::text[]);
+
+-- name: AdoptLetters :exec
+-- AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back.
+UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
+WHERE slot = ANY(@slots::text[]) AND state IN ('open', 'retrying');
+
+-- name: AdoptRows :execrows
+-- AdoptRows gives every event the present transaction of this system.
+UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
+
+-- name: AdoptSnapshots :exec
+-- AdoptSnapshots says that nothing is proved published here.
+UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY(@slots::text[]);
+
+-- name: RetireSnapshot :exec
+-- RetireSnapshot forgets what a relay that is gone for good had published.
+DELETE FROM onceward.published_snapshots WHERE slot = @slot;
+
+-- name: RowsOfGap :many
+-- RowsOfGap reads events in the order of seq, the first in any case, further ones while their payloads together are within the bytes.
+SELECT o.* FROM onceward.outbox o
+JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq) AS n
+  FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
+WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq;

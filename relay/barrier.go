@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Bounds of the wait between two looks of the barrier, and the time after which
+// what it waits for is named, again and again.
+const (
+	barrierMin  = 20 * time.Millisecond
+	barrierMax  = time.Second
+	barrierTell = 5 * time.Second
+)
+
+// barrier returns a snapshot E that the slot, which is there already, complements:
+// what is not visible in E commits after the slot's position and comes by the
+// stream. For that it takes a transaction id X of its own and waits until every
+// transaction up to X has ended, to be seen by everybody: a commit that is in the
+// log already but waits for its synchronous standby would else be in neither.
+// There is no deadline; what is waited for is named.
+func (s *session) barrier(ctx context.Context) (snapshot, error) {
+	xid, err := s.state.queries.AssignTransaction(ctx)
+	if err != nil {
+		return snapshot{}, fmt.Errorf("take a transaction id: %w", err)
+	}
+	const what = "the start waits for transactions that were open when it began"
+	s.opening.unbounded(WaitSlot, what)
+	stop := s.naming(ctx, what)
+	defer stop()
+	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
+		now, err := s.state.queries.PassedBy(ctx, xid)
+		if err != nil {
+			return snapshot{}, fmt.Errorf("wait for open transactions: %w", err)
+		}
+		if now.Passed || defect == defectNoBarrier {
+			return snapshot{text: now.Snapshot, at: now.TakenAt}, nil
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return snapshot{}, ctx.Err()
+		}
+	}
+}
+
+// naming says in the log and on the health pages which transactions something
+// waits for, until it is stopped. It has a connection of its own, because the
+// session's may be the one that waits.
+func (s *session) naming(ctx context.Context, what string) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for wait := barrierTell; ; wait = 30 * time.Second {
+			select {
+			case <-time.After(wait):
+			case <-ctx.Done():
+				return
+			}
+			who, err := s.openTransactions(ctx)
+			if err != nil {
+				continue // the connection that waits will tell
+			}
+			s.log.WarnContext(ctx, what, "slot", s.cfg.SlotName(), "for", who)
+			s.opening.tell(WaitSlot, what+": "+who)
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (s *session) openTransactions(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tickLimit)
+	defer cancel()
+	dsn, err := s.cfg.DSN()
+	if err != nil {
+		return "", err
+	}
+	conn, err := Connect(ctx, dsn, s.cfg.SlotName())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close(ctx) //nolint:errcheck // it was only read
+	who, err := newState(conn, s.cfg.SlotName()).queries.OpenTransactions(ctx)
+	if err != nil {
+		return "", fmt.Errorf("look for open transactions: %w", err)
+	}
+	return strings.Join(who, "; "), nil
+}

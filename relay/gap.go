@@ -1,0 +1,248 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// Values of the setting gap.
+const (
+	GapRepair = "repair"
+	GapAsk    = "ask"
+)
+
+// States of a gap, as the table has them.
+const (
+	gapOpen      = "open"
+	gapRepairing = "repairing"
+	gapRepaired  = "repaired"
+	gapBefore    = "before"
+)
+
+// codeFirstStart is the cause of what was committed before a relay began.
+const codeFirstStart = "FIRST_START"
+
+// noneVisible is a snapshot in which nothing is visible.
+const noneVisible = "1:1:"
+
+// gapError: events may have passed the relay by. The session that finds it ends;
+// the next one writes the gap down, takes the slot's position for its checkpoint,
+// and goes on from there. The invariant: what is called published is visible in
+// the published snapshot and in no gap; so, when a gap is written down, its end
+// becomes the published snapshot in the same transaction.
+type gapError struct {
+	code, what string
+	advance    bool  // the server may refuse to decode what the slot still keeps
+	tick       int64 // what was known: the new beginning lies above it
+	letters    int64
+	epoch      int64 // of the session that found it
+}
+
+// Error implements error.
+func (e *gapError) Error() string { return e.code + ": " + e.what }
+
+// asked reports whether an operator decides about the gap whatever the policy is:
+// the database is not the one that the checkpoint was made on any more, so that
+// Kafka may hold what it lacks.
+func (e *gapError) asked() bool {
+	switch e.code {
+	case CodeWentBack, CodeOtherTimeline, CodeCheckpointBeyondLog:
+		return true
+	}
+	return false
+}
+
+// gapOf finds what has to be written down in the error that ended a session.
+func gapOf(err error) *gapError {
+	var gap *gapError
+	if errors.As(err, &gap) {
+		return gap
+	}
+	var start *cdc.StartError
+	if errors.As(err, &start) && start.Code == cdc.CodePublicationMissing && start.Err != nil {
+		// The stream met the time without the publication: before PostgreSQL 18
+		// the server refuses to decode it.
+		return &gapError{code: CodePublicationChanged, what: start.What, advance: true}
+	}
+	return nil
+}
+
+// foundIn makes the error of a session one that the next session understands, if
+// it tells of a gap.
+func (s *session) foundIn(err error) error {
+	gap := gapOf(err)
+	if gap == nil {
+		return err
+	}
+	gap.epoch = s.state.epoch
+	return gap
+}
+
+// beginning is where a relay starts from without a checkpoint that fits: at its
+// first start, and after a gap. It is made before the slot is held, because what
+// it waits for may last, and used by the session that holds the slot next.
+type beginning struct {
+	cause *gapError // nil: the first start
+	epoch int64     // of the session before: nobody had the slot meanwhile
+	end   snapshot  // E: what is not visible in it comes by the stream
+}
+
+// gap is one that is not over.
+type gap struct {
+	id     uuid.UUID
+	cause  string
+	cursor int64 // its events up to this seq were published
+	events int64
+}
+
+// began reports whether the relay's first start has ended.
+func (s *state) began(ctx context.Context) (bool, error) {
+	began, err := s.queries.Began(ctx, s.slot)
+	if err != nil {
+		return false, fmt.Errorf("look for what slot %s has published: %w", s.slot, err)
+	}
+	return began, nil
+}
+
+// beginAnew writes the beginning down, if there is one, in one transaction: the
+// gap, its end as the published snapshot, and the slot's position as the
+// checkpoint.
+func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN) (outboxdb.RelayState, error) {
+	b := s.beginning
+	if b == nil {
+		return row, nil
+	}
+	if row.Epoch != b.epoch+1 {
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited", ErrFenced, s.cfg.SlotName())
+	}
+	found, err := s.measure(ctx)
+	if err != nil {
+		return row, err
+	}
+	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	if err != nil {
+		return row, err
+	}
+	err = pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
+		q := outboxdb.New(tx)
+		anew := outboxdb.BeginAnewParams{
+			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now.PublicationCatalog,
+			Slot: s.cfg.SlotName(), Epoch: s.state.epoch,
+		}
+		if b.cause != nil {
+			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
+		}
+		rows, err := q.BeginAnew(ctx, anew)
+		if err := s.state.fenced("begin anew", rows, err); err != nil {
+			return err
+		}
+		if err := q.InsertGap(ctx, found); err != nil {
+			return fmt.Errorf("write the gap down: %w", err)
+		}
+		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at})
+		return s.state.fenced("save published snapshot", rows, err)
+	})
+	if err != nil {
+		return row, err
+	}
+	crash(crashAfterGap)
+	s.tellBeginning(ctx, found)
+	row, _, err = s.state.load(ctx)
+	return row, err
+}
+
+// measure says what the beginning leaves behind.
+func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error) {
+	b := s.beginning
+	id, err := uuid.NewV7()
+	if err != nil {
+		return outboxdb.InsertGapParams{}, fmt.Errorf("make a gap's id: %w", err)
+	}
+	g := outboxdb.InsertGapParams{
+		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: noneVisible,
+		ToSnapshot: b.end.text, State: gapRepairing,
+	}
+	if b.cause != nil {
+		g.Cause, g.Detail = b.cause.code, b.cause.what
+		last, err := s.state.queries.LastPublished(ctx, s.cfg.SlotName())
+		if err != nil {
+			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
+		}
+		g.FromSnapshot = last
+	}
+	if g.Events, err = s.state.queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
+		return g, fmt.Errorf("count the events of the gap: %w", err)
+	}
+	switch {
+	case g.Events == 0:
+		g.State = gapRepaired
+	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
+		g.State = gapBefore
+	case b.cause == nil:
+	case s.cfg.Gap == GapAsk || b.cause.asked():
+		g.State = gapOpen
+	}
+	return g, nil
+}
+
+func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams) {
+	switch {
+	case s.beginning.cause != nil && g.Events == 0:
+		s.log.WarnContext(ctx, "nothing has passed the relay by, though it might have", "code", g.Cause, "what", g.Detail, "gap", g.GapID)
+	case s.beginning.cause != nil:
+		s.log.ErrorContext(ctx, "a gap: events may have passed the relay by", "code", g.Cause, "what", g.Detail, "gap", g.GapID, "events", g.Events, "state", g.State)
+	case g.Events > 0:
+		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.cfg.Outbox.Start, "gap", g.GapID, "state", g.State)
+	}
+}
+
+// loadGaps reads which gaps are to be repaired, and up to where the stream leaves
+// events out. A gap that an operator has to decide about stops the relay by name.
+func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err error) {
+	slot := s.cfg.SlotName()
+	rows, err := s.state.queries.GapsOfSlot(ctx, slot)
+	if err != nil {
+		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
+	}
+	for _, r := range rows {
+		if r.State == gapOpen {
+			return end, nil, undecided(r)
+		}
+		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events})
+	}
+	text, err := s.state.queries.LastGap(ctx, slot)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return end, gaps, nil
+	}
+	if err != nil {
+		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
+	}
+	end, err = parseVisible(text)
+	return end, gaps, err
+}
+
+func undecided(g outboxdb.GapsOfSlotRow) error {
+	return &cdc.StartError{
+		Code: g.Cause, What: fmt.Sprintf("%s; %d events may not have been published (gap %s, found %s)", g.Detail, g.Events, g.GapID, g.FoundAt.UTC().Format(time.RFC3339)),
+		Cure: fmt.Sprintf("outboxctl gap show %[1]s (it lists them); then outboxctl gap repair %[1]s (they are published), or outboxctl gap accept %[1]s (they are given up)", g.GapID),
+	}
+}
+
+// publicationOID returns the second word of what is known of a publication;
+// empty when there was none.
+func publicationOID(catalog string) string {
+	if words := strings.Fields(catalog); len(words) > 1 {
+		return words[1]
+	}
+	return ""
+}

@@ -1,0 +1,209 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// Bounds of a page of a repair: so many events are read at once, and, unless one
+// is larger, so many bytes of payload.
+const (
+	repairRows  = 256
+	repairBytes = 1 << 20
+)
+
+// mended is how far a repair has come. In exactly-once mode it stands in the
+// checkpoint too, so that it is moved by the transaction that moves the events.
+type mended struct {
+	gap    uuid.UUID
+	cursor int64
+}
+
+// ledgerOfGaps reads the events of gaps, and writes down how far their repair has
+// come. [gapRows] is the one, over the pump's own connection.
+type ledgerOfGaps interface {
+	// open begins to read the events of a gap behind the cursor, in the order of
+	// seq; next returns the next of them, none at the end.
+	open(ctx context.Context, g gap) error
+	next(ctx context.Context) ([]*outbox.Row, error)
+	move(ctx context.Context, to mended, done bool) error
+}
+
+// repair publishes the events of the gaps, page by page, before anything of the
+// stream: aggregates keep the order of their events' seq, which is that of their
+// commits where the writers of an aggregate wait for one another. An event whose
+// route is held holds the repair up, in its place.
+func (p *pipeline) repair(ctx context.Context) error {
+	for _, g := range p.repairs {
+		p.log.WarnContext(ctx, "repairing a gap", "gap", g.id, "cause", g.cause, "events", g.events, "after_seq", g.cursor)
+		if err := p.gaps.open(ctx, g); err != nil {
+			return err
+		}
+		p.mended = mended{gap: g.id, cursor: g.cursor}
+		published := 0
+		for {
+			page, err := p.gaps.next(ctx)
+			if err != nil {
+				return err
+			}
+			if len(page) == 0 {
+				break
+			}
+			if err := p.repairPage(ctx, g, page); err != nil {
+				return err
+			}
+			published += len(page)
+		}
+		if err := p.gaps.move(ctx, p.mended, true); err != nil {
+			return err
+		}
+		p.log.WarnContext(ctx, "the gap is repaired", "gap", g.id, "events", published)
+	}
+	p.mended = mended{}
+	return nil
+}
+
+// repairPage publishes a page, and makes it durable that it did.
+func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row) error {
+	for i, row := range page {
+		if err := p.repairRow(ctx, g, row); err != nil {
+			return err
+		}
+		p.mended.cursor = row.Seq
+		if i%64 == 63 {
+			if err := p.settle(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	crash(crashInRepair)
+	if err := p.flush(ctx); err != nil {
+		return err
+	}
+	crash(crashBeforeCursor)
+	if err := p.gaps.move(ctx, p.mended, false); err != nil {
+		return err
+	}
+	return p.settle(ctx, false)
+}
+
+func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error {
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.order}, at: place{commit: p.began.order}}
+	if g.cause != codeFirstStart {
+		s.repair = g.id
+	}
+	p.mu.Lock()
+	s.tag = p.progress.Read()
+	p.owing++
+	p.mu.Unlock()
+	p.metrics.read(1)
+	for said := ""; ; {
+		err := p.deliver(ctx, s)
+		var route *publisher.RouteError
+		if !errors.As(err, &route) {
+			if said != "" {
+				p.holding(nil)
+			}
+			return err
+		}
+		if said != route.Error() {
+			said = route.Error()
+			p.log.ErrorContext(ctx, "the repair waits: the route of its next event is held", "error", route, "key", keyOf(s.it), "gap", g.id)
+			p.holding(map[string]heldRoute{route.Route: {why: said, events: 1}})
+		}
+		if err := p.rest(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// flushRepair is the graceful stop in the middle of a repair.
+func (p *pipeline) flushRepair(ctx context.Context) error {
+	if p.mended.gap == uuid.Nil {
+		return nil
+	}
+	return p.gaps.move(ctx, p.mended, false)
+}
+
+// gapRows is [ledgerOfGaps]. The ids are sorted once, by a cursor that outlives
+// its transaction: a page costs its own rows, however large the gap is, and no
+// snapshot is held meanwhile.
+type gapRows struct {
+	pumps *state
+	ids   []uuid.UUID // fetched, and not yet read
+}
+
+const repairCursor = `DECLARE onceward_repair NO SCROLL CURSOR WITH HOLD FOR
+SELECT o.id FROM onceward.gaps g
+JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE g.gap_id = '%s' AND o.seq > %d AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+ORDER BY o.seq`
+
+func (r *gapRows) open(ctx context.Context, g gap) error {
+	r.ids = nil
+	for _, sql := range []string{"CLOSE ALL", fmt.Sprintf(repairCursor, g.id, g.cursor)} {
+		if _, err := r.pumps.conn.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("look for the events of gap %s: %w", g.id, err)
+		}
+	}
+	return nil
+}
+
+func (r *gapRows) next(ctx context.Context) ([]*outbox.Row, error) {
+	for {
+		if len(r.ids) == 0 {
+			rows, _ := r.pumps.conn.Query(ctx, fmt.Sprintf("FETCH %d FROM onceward_repair", repairRows)) // CollectRows returns its error
+			ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+			if err != nil {
+				return nil, fmt.Errorf("read the events of a gap: %w", err)
+			}
+			if len(ids) == 0 {
+				return nil, nil
+			}
+			r.ids = ids
+		}
+		page, err := r.read(ctx)
+		if err != nil || len(page) > 0 {
+			return page, err
+		}
+	}
+}
+
+// read returns as many of the fetched as fit; those that are gone are left out.
+func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
+	rows, err := r.pumps.queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: r.ids, Bytes: repairBytes})
+	if err != nil {
+		return nil, fmt.Errorf("read the events of a gap: %w", err)
+	}
+	page := make([]*outbox.Row, 0, len(rows))
+	for i := range rows {
+		page = append(page, newRow(&rows[i]))
+	}
+	if len(rows) == 0 {
+		r.ids = nil
+		return nil, nil
+	}
+	last := rows[len(rows)-1].ID
+	for i, id := range r.ids {
+		if id == last {
+			r.ids = r.ids[i+1:]
+			break
+		}
+	}
+	return page, nil
+}
+
+func (r *gapRows) move(ctx context.Context, to mended, done bool) error {
+	n, err := r.pumps.queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.gap, Cursor: to.cursor, Done: done, Epoch: r.pumps.epoch})
+	return r.pumps.fenced("save how far the repair has come", n, err)
+}

@@ -1,0 +1,157 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// fakeGaps serves the rows of one gap, two a page.
+type fakeGaps struct {
+	rows   []*outbox.Row
+	moved  []mended
+	closed bool
+	read   int
+}
+
+func (g *fakeGaps) open(_ context.Context, of gap) error {
+	for g.read < len(g.rows) && g.rows[g.read].Seq <= of.cursor {
+		g.read++
+	}
+	return nil
+}
+
+func (g *fakeGaps) next(context.Context) ([]*outbox.Row, error) {
+	page := g.rows[g.read:min(g.read+2, len(g.rows))]
+	g.read += len(page)
+	return page, nil
+}
+
+func (g *fakeGaps) move(_ context.Context, to mended, done bool) error {
+	g.moved, g.closed = append(g.moved, to), done
+	return nil
+}
+
+// flushing is an idempotent mode whose sink acknowledges at once.
+type flushing struct {
+	*idempotent
+	flushes int
+}
+
+func (f *flushing) flush(context.Context) error { f.flushes++; return nil }
+
+func repairing(sink *fakeSink, n int) (*pipeline, *fakeGaps, uuid.UUID) {
+	p := testPipeline(sink)
+	p.mode = &flushing{idempotent: &idempotent{books: p.books}}
+	rows := &fakeGaps{}
+	for i := range n {
+		rows.rows = append(rows.rows, &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("A"), Seq: int64(10 * (i + 1))})
+	}
+	id := uuid.New()
+	p.gaps, p.repairs = rows, []gap{{id: id, cause: CodeSlotAdvanced}}
+	return p, rows, id
+}
+
+func TestARepairPublishesPageByPage(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, id := repairing(sink, 5)
+	require.NoError(t, p.repair(t.Context()))
+	require.Len(t, sink.got, 5)
+	for i, ev := range sink.got {
+		require.Equal(t, rows.rows[i], ev.Row)
+		require.Equal(t, id, ev.RepairID)
+	}
+	require.Equal(t, []mended{{id, 20}, {id, 40}, {id, 50}, {id, 50}}, rows.moved, "the cursor follows what was flushed")
+	require.True(t, rows.closed)
+	require.Equal(t, 3, p.mode.(*flushing).flushes)
+	require.Zero(t, p.mended, "nothing of it stands in later checkpoints")
+}
+
+func TestARepairGoesOnFromItsCursor(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, _ := repairing(sink, 5)
+	p.repairs[0].cursor, p.repairs[0].cause = 30, codeFirstStart
+	require.NoError(t, p.repair(t.Context()))
+	require.Len(t, sink.got, 2)
+	require.Equal(t, rows.rows[3], sink.got[0].Row)
+	require.Zero(t, sink.got[0].RepairID, "what a first start publishes was published by nobody before")
+}
+
+// A route that is held holds the repair up in its place: the cursor does not pass
+// what is not published.
+func TestARepairWaitsForItsRoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		p, rows, _ := repairing(sink, 3)
+		healed := time.Now().Add(time.Minute)
+		sink.refuse = func(ev publisher.Event) error {
+			if ev.Row == rows.rows[1] && time.Now().Before(healed) {
+				return &publisher.RouteError{Route: "shop.order", Reason: "topic is missing"}
+			}
+			return nil
+		}
+		require.NoError(t, p.repair(t.Context()))
+		require.False(t, time.Now().Before(healed))
+		require.Len(t, sink.got, 3)
+		for i, ev := range sink.got {
+			require.Equal(t, rows.rows[i], ev.Row)
+		}
+	})
+}
+
+// An event of a repair that can never be published becomes a letter, and the
+// repair goes on.
+func TestARepairLeavesLetters(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, _ := repairing(sink, 3)
+	p.routing = newRouting(&Config{Routes: []RouteConfig{{Topic: "t", Poison: PoisonPark}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
+	sink.refuse = func(ev publisher.Event) error {
+		if ev.Row == rows.rows[1] {
+			return &publisher.RecordError{Field: "size"}
+		}
+		return nil
+	}
+	require.NoError(t, p.repair(t.Context()))
+	require.Len(t, sink.got, 2)
+	require.Contains(t, p.morgue.(*fakeMorgue).letters, rows.rows[1].ID)
+	require.True(t, rows.closed)
+}
+
+// The stream leaves out what is visible in the end of the newest gap: it is of the
+// gap, or was published from the table. A row whose tx_id is not its own is not
+// judged by it.
+func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	p.covered = visible{xmin: 10, xmax: 20, running: []uint64{15}}
+	var batch []cdc.Item
+	for _, xid := range []uint64{9, 14, 15, 20} {
+		it := event(200)
+		it.Row.TxID = xid
+		batch = append(batch, it)
+	}
+	forged := event(200)
+	forged.Row.TxID, forged.Bad = 3, errors.New("forged")
+	batch = append(batch, forged, commitAt(200))
+	require.NoError(t, p.take(t.Context(), batch))
+	require.Len(t, sink.got, 2)
+	require.EqualValues(t, 15, sink.got[0].Row.TxID)
+	require.EqualValues(t, 20, sink.got[1].Row.TxID)
+	require.NoError(t, p.settle(t.Context(), true))
+	require.Contains(t, p.morgue.(*fakeMorgue).letters, forged.Row.ID)
+	for _, tag := range sink.tags() {
+		require.NoError(t, p.end(tag))
+	}
+	now, err := p.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 208, now.position, "what is left out has ended")
+}

@@ -1,0 +1,183 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// Values of outbox.start.
+const (
+	StartAsk = "ask"
+	StartNow = "now"
+	StartAll = "all"
+)
+
+// prepare checks the server, makes the slot when it may, and finds the beginning
+// of a relay that has none that fits: at the first start, and after a gap. The
+// first start over a table with rows is never decided in silence, nor is a slot
+// made before it is decided: one that waits for a person pins the log.
+func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapError) error {
+	row, existed, err := s.state.load(ctx)
+	if err != nil {
+		return s.notInstalled(ctx, source, err)
+	}
+	if err := s.sameSystem(ctx, row, existed); err != nil {
+		return err
+	}
+	if err := cdc.Check(ctx, s.state.conn, source); err != nil {
+		return s.unlogged(ctx, row, existed, err)
+	}
+	began, err := s.state.began(ctx)
+	if err != nil {
+		return err
+	}
+	if found != nil && found.epoch != row.Epoch {
+		found = nil // another session was there meanwhile, and has found it or will
+	}
+	if !existed {
+		if err := s.mayBegin(ctx); err != nil {
+			return err
+		}
+	}
+	found, err = s.ensureSlot(ctx, source, began, found)
+	if err != nil {
+		return err
+	}
+	if began && found == nil {
+		return nil
+	}
+	if found != nil && found.advance {
+		if err := s.state.passLog(ctx); err != nil {
+			return err
+		}
+	}
+	end, err := s.barrier(ctx)
+	if err != nil {
+		return err
+	}
+	s.beginning = &beginning{cause: found, epoch: row.Epoch, end: end}
+	return nil
+}
+
+// notInstalled lets the checks name what an error comes from: tables that are
+// missing, rights that the role lacks.
+func (s *session) notInstalled(ctx context.Context, source cdc.Config, err error) error {
+	if failed := cdc.Check(ctx, s.state.conn, source); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// sameSystem says that the database is another before anything is said of its
+// slot, which a copy does not have.
+func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, existed bool) error {
+	if !existed {
+		return nil
+	}
+	var system string
+	if err := s.state.conn.QueryRow(ctx, `SELECT system_identifier::text FROM pg_catalog.pg_control_system()`).Scan(&system); err != nil {
+		return fmt.Errorf("read the system identifier: %w", err)
+	}
+	if system == row.SystemIdentifier {
+		return nil
+	}
+	return otherSystem(row, system)
+}
+
+// mayBegin asks about the rows that a table holds before the relay's first start.
+func (s *session) mayBegin(ctx context.Context) error {
+	if s.cfg.Outbox.Start != StartAsk {
+		return nil
+	}
+	rows, err := s.state.queries.CountOutbox(ctx)
+	if err != nil {
+		return fmt.Errorf("count the events of onceward.outbox: %w", err)
+	}
+	if rows == 0 {
+		return nil
+	}
+	return &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; no slot was made. "+
+		"Set outbox.start: all (or run with --set outbox.start=all) to publish them first, or outbox.start: now to publish only what commits from now on: "+
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before`", rows, s.cfg.Name)}
+}
+
+// ensureSlot checks the slot, and makes it when it may. The slot of a relay that
+// has begun is made anew only with a gap.
+func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool, found *gapError) (*gapError, error) {
+	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
+	defer stop()
+	err := cdc.EnsureSlot(ctx, s.state.conn, source, began)
+	var start *cdc.StartError
+	if !began || !errors.As(err, &start) || !source.CreateSlot || start.Code != cdc.CodeSlotMissing && start.Code != cdc.CodeSlotLost {
+		if err == nil && !began {
+			crash(crashAfterSlot)
+		}
+		return found, err
+	}
+	if found == nil {
+		found = &gapError{code: start.Code, what: start.What}
+	}
+	if start.Code == cdc.CodeSlotLost {
+		if err := s.state.dropSlot(ctx); err != nil {
+			return nil, err
+		}
+	}
+	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", start.What)
+	found.advance = false
+	if err := cdc.EnsureSlot(ctx, s.state.conn, source, false); err != nil {
+		return nil, err
+	}
+	crash(crashAfterSlot)
+	return found, nil
+}
+
+// unlogged remembers that a partition was found unlogged: when that is mended,
+// everything looks as before, and what was written meanwhile was never sent.
+func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed bool, err error) error {
+	var start *cdc.StartError
+	if !existed || !errors.As(err, &start) || start.Code != cdc.CodeTableUnlogged {
+		return err
+	}
+	seen := *s.state
+	seen.epoch = row.Epoch
+	if failed := seen.saveCatalog(ctx, "unlogged"); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return err
+}
+
+// dropSlot removes a slot that the server has invalidated.
+func (s *state) dropSlot(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, s.slot); err != nil {
+		return fmt.Errorf("drop the invalidated slot %s: %w", s.slot, err)
+	}
+	return nil
+}
+
+// passLog leads the slot past what the server would refuse to decode. The events
+// in it are visible in the end of the gap, so that they are part of it.
+func (s *state) passLog(ctx context.Context) error {
+	if _, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_replication_slot_advance($1, pg_catalog.pg_current_wal_insert_lsn())`, s.slot); err != nil {
+		return fmt.Errorf("lead slot %s past a time without its publication: %w", s.slot, err)
+	}
+	return nil
+}
+
+// repairFrom tells the pipeline which gaps to publish, each from where Kafka or
+// the database says that its repair has come.
+func (s *session) repairFrom(gaps []gap, kept mended) {
+	s.repairs = make(map[uuid.UUID]bool, len(gaps))
+	for i := range gaps {
+		if gaps[i].id == kept.gap {
+			gaps[i].cursor = max(gaps[i].cursor, kept.cursor)
+		}
+		s.repairs[gaps[i].id] = true
+	}
+	s.pipeline.repairs = gaps
+}
