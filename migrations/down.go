@@ -87,7 +87,7 @@ func (m *Migrator) removable(ctx context.Context, version int64) (drop, keep []s
 			return nil, nil, err
 		}
 	}
-	made, err := m.publications(ctx, "")
+	made, err := publications(ctx, m.cfg.Pool, "")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -111,7 +111,7 @@ JOIN onceward.relay_state r ON r.slot = s.slot_name WHERE s.database = pg_catalo
 	}
 	var drops []string
 	for _, s := range slots {
-		drops = append(drops, fmt.Sprintf("SELECT pg_drop_replication_slot('%s');", s))
+		drops = append(drops, fmt.Sprintf("SELECT pg_catalog.pg_drop_replication_slot('%s');", s))
 	}
 	return fmt.Errorf("%w: %s; stop the relay, then run: %s", ErrSlotExists, strings.Join(slots, ", "), strings.Join(drops, " "))
 }

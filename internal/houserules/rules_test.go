@@ -40,6 +40,8 @@ func TestEveryRuleBites(t *testing.T) {
 		{"internal/consumerdb/claims.sql", "sql"},
 		{"internal/helpers/strings.go", "names"},
 		{"internal/outboxdb/letters.sql", "sql"},
+		{"migrations/outbox/00001_one.sql", "sql"},
+		{"migrations/up.go", "sql"},
 		{"outbox/enqueue.go", "leaf"},
 		{"publisher/other.go", "sarama"},
 		{"relay/embedded.go", "servers"},

@@ -22,9 +22,9 @@ type Statement struct {
 	Open bool
 }
 
-// Statements returns the SQL below root: that of the query files, and the string
-// literals of Go that hold some, but those of migrations, of tests and of the
-// servers for them.
+// Statements returns the SQL below root: that of the query files and of the
+// migrations, and the string literals of Go that hold some, but those of tests
+// and of the servers for them.
 func Statements(root string) ([]Statement, error) {
 	files, err := readTree(root)
 	if err != nil {
@@ -40,18 +40,22 @@ func Statements(root string) ([]Statement, error) {
 	return found, nil
 }
 
-// queries reads the query files. Those of the outbox are for pinned sessions only,
-// and so are two of the consumer's.
+// queries reads the query files and the migrations. Those of the outbox are for
+// pinned sessions only, and so are the migrations and two of the consumer's.
 func queries(root string) ([]Statement, error) {
-	names, err := filepath.Glob(filepath.Join(root, "internal", "*db", "*.sql"))
-	if err != nil {
-		return nil, fmt.Errorf("find query files: %w", err)
+	var names []string
+	for _, pattern := range []string{"internal/*db/*.sql", "migrations/*/*.sql"} {
+		some, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
+		if err != nil {
+			return nil, fmt.Errorf("find SQL files: %w", err)
+		}
+		names = append(names, some...)
 	}
 	var found []Statement
 	for _, name := range names {
 		text, err := os.ReadFile(name) //nolint:gosec // G304: below the root
 		if err != nil {
-			return nil, fmt.Errorf("read a query file: %w", err)
+			return nil, fmt.Errorf("read an SQL file: %w", err)
 		}
 		relative, err := filepath.Rel(root, name)
 		if err != nil {
@@ -77,10 +81,10 @@ var verb = regexp.MustCompile(`%+(\[\d+\])?[a-zA-Z]`)
 // statements returns the SQL in the file's string literals; a concatenation is
 // one text.
 func (f *file) statements() []Statement {
-	if f.isTest() || f.isGenerated() || f.in("e2e", "examples", "internal/houserules", "internal/pgserver", "internal/stack", "internal/testdb", "migrations") {
+	if f.isTest() || f.isGenerated() || f.in("e2e", "examples", "internal/houserules", "internal/pgserver", "internal/stack", "internal/testdb") {
 		return nil
 	}
-	open := f.in("outbox", "internal/partition", "consumer") || strings.HasPrefix(f.name, "relay/retention")
+	open := f.in("outbox", "internal/partition", "consumer") || strings.HasPrefix(f.name, "relay/retention") || f.name == "migrations/version.go"
 	if f.in("outbox/outboxtest") || strings.HasPrefix(f.name, "consumer/audit") {
 		open = false // of a test's own database; pinned
 	}

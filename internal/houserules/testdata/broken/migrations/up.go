@@ -1,0 +1,3 @@
+package migrations
+
+const lock = "SELECT pg_advisory_lock(1)"
