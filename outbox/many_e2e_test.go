@@ -3,6 +3,7 @@
 package outbox_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -162,4 +163,50 @@ func TestEnqueueManyBoundsARoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, rs, 4)
 	require.Len(t, written(t, pool), 4)
+}
+
+// removing is a transaction under which the events go after its first statement,
+// as they do when their partition is dropped.
+type removing struct {
+	pgx.Tx
+	remove func()
+}
+
+func (r *removing) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	row := r.Tx.QueryRow(ctx, sql, args...)
+	return afterwards{row, r.remove}
+}
+
+type afterwards struct {
+	pgx.Row
+	do func()
+}
+
+func (a afterwards) Scan(dest ...any) error {
+	err := a.Row.Scan(dest...)
+	a.do()
+	return err
+}
+
+// Nothing can be said of an event that is gone: neither that it is the same nor
+// that its key was used for another.
+func TestEnqueueManySaysNothingOfAnEventThatIsGone(t *testing.T) {
+	for name, payload := range map[string][]byte{"with a payload": []byte(`{}`), "a tombstone": nil} {
+		t.Run(name, func(t *testing.T) {
+			pool := installed(t)
+			events := newEvents(t, 2)
+			events[1].Payload = payload
+			_, err := enqueue(t, pool, events[1])
+			require.NoError(t, err)
+			err = pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+				_, err := outbox.EnqueueMany(t.Context(), &removing{tx, func() {
+					_, err := pool.Exec(t.Context(), `DELETE FROM onceward.outbox WHERE id = $1`, events[1].Key.UUID())
+					require.NoError(t, err)
+				}}, events)
+				return err
+			})
+			require.ErrorContains(t, err, events[1].Key.String()+": the event that had this key was removed in this moment")
+			require.NotErrorIs(t, err, outbox.ErrKeyReused)
+		})
+	}
 }

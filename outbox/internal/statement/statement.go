@@ -54,10 +54,10 @@ FROM ` + rows + ` ORDER BY n ON CONFLICT DO NOTHING RETURNING id) SELECT pg_cata
 
 // CompareMany is Compare for arrays: one element per event in their order, NULL
 // where the event is gone.
-const CompareMany = `SELECT pg_catalog.array_agg(
+const CompareMany = `SELECT pg_catalog.array_agg(CASE WHEN o.id IS NOT NULL THEN
   o.namespace OPERATOR(pg_catalog.=) e.namespace AND o.aggregate_type OPERATOR(pg_catalog.=) e.aggregate_type
   AND o.aggregate_id OPERATOR(pg_catalog.=) e.aggregate_id AND o.event_type OPERATOR(pg_catalog.=) e.event_type
   AND COALESCE(o.payload OPERATOR(pg_catalog.=) e.payload, o.payload IS NULL AND e.payload IS NULL)
   AND o.content_type OPERATOR(pg_catalog.=) e.content_type
-  AND COALESCE(o.headers OPERATOR(pg_catalog.=) e.headers::pg_catalog.jsonb, o.headers IS NULL AND e.headers IS NULL) ORDER BY n)
+  AND COALESCE(o.headers OPERATOR(pg_catalog.=) e.headers::pg_catalog.jsonb, o.headers IS NULL AND e.headers IS NULL) END ORDER BY n)
 FROM ` + rows + ` LEFT JOIN onceward.outbox AS o ON o.id OPERATOR(pg_catalog.=) e.id`
