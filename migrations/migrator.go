@@ -7,7 +7,10 @@ import (
 	"regexp"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // Errors that callers branch on.
@@ -41,9 +44,9 @@ type Config struct {
 	// Pool reaches the database as the owner of the schema or a member of it
 	// ([RoleMaintainer]); a member becomes the owner, in sessions of its own.
 	// Required. One session is taken out of it per Up or Down to hold the lock.
-	// PgBouncer in transaction mode cannot hold it; connect directly. The sessions
-	// that do the work are the Migrator's own, with the pool's settings and a
-	// search_path that ends at PostgreSQL's own schema.
+	// PgBouncer in transaction mode cannot hold it: connect directly for all but
+	// [Migrator.Status]. The sessions that do the work are the Migrator's own, with
+	// the pool's settings and a search_path that ends at PostgreSQL's own schema.
 	Pool *pgxpool.Pool
 	// Side is what to install. Required.
 	Side Side
@@ -173,11 +176,12 @@ func (m *Migrator) DownSQL(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// Status reads what is installed. It changes nothing and waits for no lock.
+// Status reads what is installed, in one read-only transaction of the pool, which
+// may lead through PgBouncer in transaction mode. It waits for no lock.
 func (m *Migrator) Status(ctx context.Context) (Status, error) {
 	var st Status
-	err := m.pinned(ctx, func(m *Migrator) (err error) {
-		st, err = m.status(ctx)
+	err := pgx.BeginTxFunc(ctx, m.cfg.Pool, pgx.TxOptions{BeginQuery: pinned.BeginReadOnly}, func(tx pgx.Tx) (err error) {
+		st, err = m.status(ctx, tx)
 		return err
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
@@ -319,7 +320,7 @@ func TestDownRefusesWhileASlotExists(t *testing.T) {
 VALUES ('onceward_orders_e2e', 'orders', current_database(), '1', 1, '0/0', 'onceward_orders')`)
 	_, err = m.Down(t.Context())
 	require.ErrorIs(t, err, migrations.ErrSlotExists)
-	require.ErrorContains(t, err, "SELECT pg_drop_replication_slot('onceward_orders_e2e');")
+	require.ErrorContains(t, err, "SELECT pg_catalog.pg_drop_replication_slot('onceward_orders_e2e');")
 	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_orders_e2e')")
 	_, err = m.Down(t.Context())
 	require.NoError(t, err)
@@ -391,6 +392,27 @@ func TestStatusOfNothing(t *testing.T) {
 	require.Len(t, st.Pending, int(st.Latest))
 	require.Len(t, st.Publications, 1)
 	require.Contains(t, st.Publications[0].Faults[0], "outboxctl migrate up --side outbox --relay orders")
+}
+
+// Status is for everybody, also behind PgBouncer; Up holds a lock in its session
+// and wants PostgreSQL itself.
+func TestStatusThroughAPooler(t *testing.T) {
+	direct := newDatabase(t)
+	exec(t, direct, "ALTER DATABASE "+pgx.Identifier{direct.Config().ConnConfig.Database}.Sanitize()+" SET search_path = public, pg_catalog")
+	want, err := migrator(t, direct, migrations.Outbox, relay("orders")).Up(t.Context())
+	require.NoError(t, err)
+	pool, err := pgxpool.New(t.Context(), testdb.Pooler(t, direct))
+	require.NoError(t, err)
+	defer pool.Close()
+	m := migrator(t, pool, migrations.Outbox, relay("orders"))
+	st, err := m.Status(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, want.To, st.Version)
+	require.Equal(t, len(want.Partitions), st.Partitions)
+	require.Equal(t, []migrations.PublicationStatus{{Name: "onceward_orders"}}, st.Publications)
+	require.Equal(t, "public, pg_catalog", scalar[string](t, pool, "SHOW search_path"), "whoever gets the session next has it as it was")
+	_, err = m.Up(t.Context())
+	require.ErrorContains(t, err, "unsupported startup parameter")
 }
 
 func TestALeftoverTableIsNamed(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // asOwner runs work with a Migrator whose sessions have become the owner of the
@@ -22,22 +24,23 @@ func (m *Migrator) asOwner(ctx context.Context, work func(*Migrator) error) erro
 	if owner == "" {
 		return work(m)
 	}
-	return m.with(ctx, "role", owner, work)
+	return m.with(ctx, func(params map[string]string) { params["role"] = owner }, work)
 }
 
 // pinned runs work with a Migrator in whose sessions names lead to PostgreSQL's
-// own functions and operators, whatever the role or the database has set.
+// own functions and operators, so that what is made is bound to those, whatever
+// path the role or the database has set, and whatever lies in public.
 func (m *Migrator) pinned(ctx context.Context, work func(*Migrator) error) error {
-	return m.with(ctx, "search_path", searchPath, work)
+	return m.with(ctx, pinned.Startup, work)
 }
 
-// with runs work with a Migrator whose sessions begin with one more setting.
-func (m *Migrator) with(ctx context.Context, setting, value string, work func(*Migrator) error) error {
+// with runs work with a Migrator whose sessions begin with more settings.
+func (m *Migrator) with(ctx context.Context, set func(params map[string]string), work func(*Migrator) error) error {
 	conf := m.cfg.Pool.Config()
-	conf.ConnConfig.RuntimeParams[setting] = value
+	set(conf.ConnConfig.RuntimeParams)
 	pool, err := pgxpool.NewWithConfig(ctx, conf)
 	if err != nil {
-		return fmt.Errorf("connect with %s = %s: %w", setting, value, err)
+		return fmt.Errorf("open connections: %w", err)
 	}
 	defer pool.Close()
 	as := *m

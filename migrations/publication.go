@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/partition"
 )
 
 // madeByUs is the comment on what Down may drop again.
@@ -48,8 +50,8 @@ ORDER BY p.pubname`
 
 // publications reads the publication of the given name, or with an empty name
 // all that Up made.
-func (m *Migrator) publications(ctx context.Context, name string) ([]publication, error) {
-	rows, err := m.cfg.Pool.Query(ctx, selectPublications, name, madeByUs)
+func publications(ctx context.Context, q partition.Querier, name string) ([]publication, error) {
+	rows, err := q.Query(ctx, selectPublications, name, madeByUs)
 	if err != nil {
 		return nil, fmt.Errorf("read publications: %w", err)
 	}
@@ -107,7 +109,7 @@ func (m *Migrator) publicationSQL(ctx context.Context) ([]string, error) {
 	if m.cfg.Relay == "" {
 		return nil, nil
 	}
-	found, err := m.publications(ctx, PublicationName(m.cfg.Relay))
+	found, err := publications(ctx, m.cfg.Pool, PublicationName(m.cfg.Relay))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // DefaultPrefix begins the names of the roles unless another is asked for.
@@ -113,7 +115,7 @@ func (r Roles) Apply(ctx context.Context, conn interface {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 			return fmt.Errorf("take the migration lock: %w", err)
 		}
-		for _, sql := range append([]string{"SET LOCAL search_path = " + searchPath}, r.statements()...) {
+		for _, sql := range append([]string{pinned.Local}, r.statements()...) {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}

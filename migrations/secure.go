@@ -12,15 +12,11 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/dependency"
+	"github.com/onceward/onceward/internal/pinned"
 )
 
-// searchPath is that of every session of a [Migrator]: what is made is bound to
-// PostgreSQL's own functions and operators, whatever path the database or the
-// role has set, and whatever lies in public.
-const searchPath = "pg_catalog, pg_temp"
-
 // pinPath leads every plan that is printed: it may be run by psql.
-const pinPath = "SET search_path = " + searchPath
+const pinPath = "SET search_path = " + pinned.Path
 
 // secureVersion is the migration whose text can be repeated: rules and functions.
 const secureVersion = 5

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/onceward/onceward/internal/partition"
 )
 
@@ -28,10 +30,10 @@ type PublicationStatus struct {
 }
 
 // status reads without the lock: what it shows may be overtaken at any moment.
-func (m *Migrator) status(ctx context.Context) (Status, error) {
+func (m *Migrator) status(ctx context.Context, tx pgx.Tx) (Status, error) {
 	st := Status{Side: m.cfg.Side}
 	var err error
-	if st.Version, st.Latest, err = versions(ctx, m.cfg.Pool, m.cfg.Side); err != nil {
+	if st.Version, st.Latest, err = versions(ctx, tx, m.cfg.Side); err != nil {
 		return st, err
 	}
 	all, err := m.cfg.Side.steps()
@@ -43,15 +45,15 @@ func (m *Migrator) status(ctx context.Context) (Status, error) {
 			st.Pending = append(st.Pending, s.name)
 		}
 	}
-	if err := m.partitionStatus(ctx, &st); err != nil {
+	if err := m.partitionStatus(ctx, tx, &st); err != nil {
 		return st, err
 	}
-	return st, m.publicationStatus(ctx, &st)
+	return st, m.publicationStatus(ctx, tx, &st)
 }
 
-func (m *Migrator) partitionStatus(ctx context.Context, st *Status) error {
+func (m *Migrator) partitionStatus(ctx context.Context, tx pgx.Tx, st *Status) error {
 	table, _ := m.cfg.Side.partitioned()
-	existing, err := partition.List(ctx, m.cfg.Pool, table)
+	existing, err := partition.List(ctx, tx, table)
 	if err != nil {
 		return err
 	}
@@ -63,16 +65,16 @@ func (m *Migrator) partitionStatus(ctx context.Context, st *Status) error {
 	return nil
 }
 
-func (m *Migrator) publicationStatus(ctx context.Context, st *Status) error {
+func (m *Migrator) publicationStatus(ctx context.Context, tx pgx.Tx, st *Status) error {
 	if m.cfg.Side != Outbox {
 		return nil
 	}
-	found, err := m.publications(ctx, "")
+	found, err := publications(ctx, tx, "")
 	if err != nil {
 		return err
 	}
 	if m.cfg.Relay != "" {
-		if found, err = m.publications(ctx, PublicationName(m.cfg.Relay)); err != nil {
+		if found, err = publications(ctx, tx, PublicationName(m.cfg.Relay)); err != nil {
 			return err
 		}
 		if len(found) == 0 {

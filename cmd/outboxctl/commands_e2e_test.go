@@ -139,6 +139,18 @@ func TestStatus(t *testing.T) {
 	require.Contains(t, stdout, "its slot onceward_ctl is gone")
 }
 
+// What looks on works through PgBouncer; what holds a lock in its session does not.
+func TestStatusThroughAPooler(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	t.Setenv(dsnVariable, testdb.Pooler(t, pool))
+	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+	require.Contains(t, fine(t, "migrate", "status", "--side", "outbox"), "partitions  22")
+	code, _, stderr := call(t, "migrate", "up", "--side", "outbox")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "unsupported startup parameter")
+}
+
 const (
 	insertState = `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
 VALUES ($1, 'ctl', current_database(), '1', 1, '0/10', 'onceward_orders')`

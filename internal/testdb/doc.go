@@ -7,6 +7,7 @@
 // test ends. A server is started at the first demand for its version and
 // stopped by [Main]; a package that uses New without Main leaves it running
 // until the test binary ends.
+// [Pooler] leads to it by a way that refuses startup parameters, as PgBouncer does.
 //
 // # Failures
 //
