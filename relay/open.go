@@ -82,14 +82,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
-	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
-	if row, err = s.beginAnew(ctx, row, slotPosition); err != nil {
-		return err
-	}
-	if s.beginning != nil {
-		last.begunAnew()
-	}
-	covered, gaps, err := s.loadGaps(ctx)
+	row, covered, gaps, err := s.settleGaps(ctx, row, slotPosition, last)
 	if err != nil {
 		return err
 	}
@@ -149,6 +142,21 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 // kafkaStep says what a step that needs Kafka waits for; it has limits of its own.
 func (s *session) kafkaStep() string {
 	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", s.cfg.Kafka.Brokers)
+}
+
+// settleGaps writes down where the relay begins, if it begins anew, and reads what
+// is to be repaired.
+func (s *session) settleGaps(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN, last *owned) (outboxdb.RelayState, visible, []gap, error) {
+	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
+	row, err := s.beginAnew(ctx, row, at)
+	if err != nil {
+		return row, visible{}, nil, err
+	}
+	if s.beginning != nil {
+		last.begunAnew()
+	}
+	covered, gaps, err := s.loadGaps(ctx)
+	return row, covered, gaps, err
 }
 
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
