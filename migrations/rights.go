@@ -14,9 +14,10 @@ const (
 )
 
 // What an operator's rows may say. Who asked, when and in which transaction is
-// the database's to say.
+// the database's to say, and what a replayed event holds too: dead, which came with
+// version 8, says where it is taken from.
 const (
-	replayColumns  = "replay_id, " + eventColumns + ", created_at, mode, replay_group, topic, reason"
+	replayColumns  = "replay_id, id, mode, replay_group, topic, reason"
 	controlColumns = "control_id, action, namespace, aggregate_type, aggregate_id, letter_id, payload, headers, reason"
 	wordColumns    = "paused, paused_routes, skip"
 	decideColumns  = "state, decided_by, decided_why, decided_at"
@@ -75,7 +76,14 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.functions()}
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.replays(), r.functions(), producersRights(), everybodyElse()}
+}
+
+// replays is the right on what schema version 8 brings to onceward.replays.
+func (r Roles) replays() string {
+	return do("", fmt.Sprintf(`  IF EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass('onceward.replays') AND attname = 'dead') THEN
+    GRANT INSERT (dead) ON onceward.replays TO %s;
+  END IF;`, r.quoted(RoleOperator)))
 }
 
 // results are the rights on what schema version 4 brings, which the schema of
@@ -129,12 +137,15 @@ func (r Roles) windows() string {
 		literal(laterTables[0]), strings.Join(laterTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }
 
-// functions: what PostgreSQL lets everybody execute is for the writer alone.
+// enqueueFunctions names the function, in all its forms, by which events are written.
+const enqueueFunctions = `SELECT p.oid::regprocedure::text FROM pg_catalog.pg_proc p
+    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = '` + schemaName + `' AND p.proname = 'enqueue'`
+
+// functions: what PostgreSQL lets everybody execute is for those who write.
 func (r Roles) functions() string {
-	return do("function text;", fmt.Sprintf(`  FOR function IN SELECT p.oid::regprocedure::text FROM pg_catalog.pg_proc p
-    JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace WHERE n.nspname = '%s' AND p.proname = 'enqueue'
+	return do("function text;", fmt.Sprintf(`  FOR function IN %s
   LOOP
     EXECUTE 'REVOKE ALL ON FUNCTION ' || function || ' FROM PUBLIC';
     EXECUTE 'GRANT EXECUTE ON FUNCTION ' || function || ' TO %s';
-  END LOOP;`, schemaName, r.quoted(RoleWriter)))
+  END LOOP;`, enqueueFunctions, r.quoted(RoleWriter)))
 }

@@ -91,7 +91,7 @@ func (r Roles) maintainer() Role {
 func (r Roles) SQL() []string { return append([]string{pinPath}, r.statements()...) }
 
 func (r Roles) statements() []string {
-	var out []string
+	out := []string{r.warn()}
 	for _, role := range r.All() {
 		out = append(out, r.create(role))
 	}
@@ -107,25 +107,73 @@ func (r Roles) statements() []string {
 // superuser's, or, from PostgreSQL 16 on, one with CREATEROLE, REPLICATION and
 // the admin option on pg_monitor that owns the database. It waits for a running
 // migration.
-func (r Roles) Apply(ctx context.Context, conn interface {
+func (r Roles) Apply(ctx context.Context, conn Beginner) error {
+	if err := applyAll(ctx, conn, r.statements()); err != nil {
+		return fmt.Errorf("make roles %s_*: %w", r.prefix, err)
+	}
+	return nil
+}
+
+// Beginner is what [Roles.Apply] and [Producer.Apply] need of a connection or pool.
+type Beginner interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
-},
-) error {
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+}
+
+// applyAll runs the statements in one transaction, while no migration runs.
+func applyAll(ctx context.Context, conn Beginner, statements []string) error {
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SELECT pg_catalog.pg_advisory_xact_lock($1)", lockKey); err != nil {
 			return fmt.Errorf("take the migration lock: %w", err)
 		}
-		for _, sql := range append([]string{pinned.Local}, r.statements()...) {
+		for _, sql := range append([]string{pinned.Local}, statements...) {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// Elsewhere lists the other databases of the cluster in which roles of these names
+// have rights or own something: whoever is a member of one has them there too.
+func (r Roles) Elsewhere(ctx context.Context, conn interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+},
+) ([]string, error) {
+	rows, err := conn.Query(ctx, r.elsewhere())
 	if err != nil {
-		return fmt.Errorf("make roles %s_*: %w", r.prefix, err)
+		return nil, fmt.Errorf("look for roles %s_* in other databases: %w", r.prefix, err)
 	}
-	return nil
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, fmt.Errorf("look for roles %s_* in other databases: %w", r.prefix, err)
+	}
+	return names, nil
+}
+
+// elsewhere reads what keeps a role from being dropped: rights and ownership in the
+// databases, and rights on the databases themselves.
+func (r Roles) elsewhere() string {
+	var names []string
+	for _, role := range r.All() {
+		names = append(names, literal(r.Name(role)))
+	}
+	return fmt.Sprintf(`SELECT DISTINCT d.datname::text FROM pg_catalog.pg_shdepend AS s
+    JOIN pg_catalog.pg_roles AS r ON r.oid = s.refobjid AND s.refclassid = 'pg_catalog.pg_authid'::regclass
+    JOIN pg_catalog.pg_database AS d ON d.oid = s.dbid OR (s.classid = 'pg_catalog.pg_database'::regclass AND d.oid = s.objid)
+    WHERE r.rolname IN (%s) AND d.datname <> pg_catalog.current_database() ORDER BY 1`, strings.Join(names, ", "))
+}
+
+// SharedRoles is what to know about roles that serve other databases too.
+func (r Roles) SharedRoles(others []string) string {
+	return fmt.Sprintf("roles %s_* have rights in other databases of this cluster too (%s): a writer, relay or operator of one is one of all; "+
+		"roles of this database's own have another --prefix", r.prefix, strings.Join(others, ", "))
+}
+
+// warn says the same where the SQL is run by hand.
+func (r Roles) warn() string {
+	return do("others text;", fmt.Sprintf("  SELECT pg_catalog.string_agg(o.name, ', ') INTO others FROM (%s) AS o (name);\n"+
+		"  IF others IS NOT NULL THEN\n    RAISE WARNING %s, others;\n  END IF;", r.elsewhere(), literal(r.SharedRoles([]string{"%"}))))
 }
 
 // Logins returns examples of the statements that only the DBA can complete: who

@@ -150,7 +150,7 @@ func operatorMay(t *testing.T, pool *pgxpool.Pool) {
 		"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r')",
 		"INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES (gen_random_uuid(), 'edit', gen_random_uuid(), true, 'r')",
 		"SELECT * FROM onceward.control_results", "SELECT * FROM onceward.relay_health",
-		"INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), gen_random_uuid(), 'n', 't', 'a', 'e', now(), 'r')",
+		"INSERT INTO onceward.replays (replay_id, id, reason) SELECT gen_random_uuid(), id, 'r' FROM onceward.outbox LIMIT 1",
 	} {
 		exec(t, pool, sql)
 	}
@@ -159,7 +159,8 @@ func operatorMay(t *testing.T, pool *pgxpool.Pool) {
 	refused(t, pool, "DELETE FROM onceward.relay_health")
 	refused(t, pool, "UPDATE onceward.relay_state SET confirmed_lsn = '0/2'")
 	refused(t, pool, "INSERT INTO onceward.controls (control_id, action, letter_id, reason, requested_by) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r', 'somebody else')")
-	refused(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason, tx_id) VALUES (gen_random_uuid(), gen_random_uuid(), 'n', 't', 'a', 'e', now(), 'r', '5')")
+	refused(t, pool, "INSERT INTO onceward.replays (replay_id, id, reason, tx_id) VALUES (gen_random_uuid(), gen_random_uuid(), 'r', '5')")
+	refused(t, pool, "INSERT INTO onceward.replays (replay_id, id, reason, payload) VALUES (gen_random_uuid(), gen_random_uuid(), 'r', 'x')")
 	refused(t, pool, "UPDATE onceward.dead_letters SET state = 'open'")
 	refused(t, pool, "SELECT onceward.enqueue('orders:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a', 'order', 'A', 'Paid', '{}')")
 	refused(t, pool, forge+") VALUES ($1, 'n', 't', 'a', 'e')", uuid.Must(uuid.NewV7()))

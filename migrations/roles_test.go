@@ -26,7 +26,7 @@ func TestRolesAreQuoted(t *testing.T) {
 		roles, err := NewRoles(side, "Team-a")
 		require.NoError(t, err)
 		for _, sql := range append(roles.SQL(), roles.Logins()...) {
-			rest := strings.NewReplacer(`"Team-a_`, "", `'Team-a_`, "").Replace(sql)
+			rest := strings.NewReplacer(`"Team-a_`, "", `'Team-a_`, "", "WARNING 'roles Team-a_*", "").Replace(sql)
 			require.NotContains(t, rest, "Team-a", "a name stands unquoted in: %s", sql)
 			require.NotContains(t, sql, " SUPERUSER")
 		}
@@ -46,4 +46,26 @@ func TestWriterColumnsAreTheContracts(t *testing.T) {
 		}
 	}
 	require.ElementsMatch(t, columns, append(strings.Split(eventColumns, ", "), "created_at", "tx_id", "seq"))
+}
+
+func TestProducersAreChecked(t *testing.T) {
+	roles, err := NewRoles(Outbox, "onceward")
+	require.NoError(t, err)
+	for _, good := range []string{"shop", "team-a.Shop", strings.Repeat("p", 47)} {
+		p, err := roles.Producer(good, "shop")
+		require.NoError(t, err, good)
+		for _, sql := range append(append(p.SQL(), p.RemoveSQL()...), p.Logins()...) {
+			require.NotContains(t, sql, "%!", "a verb of the template lacks its argument")
+		}
+	}
+	for _, bad := range []string{"", "a b", `a"b`, "a'b", strings.Repeat("p", 48), "onceward_writer", "onceward_relay"} {
+		_, err := roles.Producer(bad, "shop")
+		require.ErrorContains(t, err, "want 1 to 47", bad)
+	}
+	_, err = roles.Producer("shop", "Shop's")
+	require.ErrorContains(t, err, "namespace")
+	consumer, err := NewRoles(Consumer, "onceward")
+	require.NoError(t, err)
+	_, err = consumer.Producer("shop", "shop")
+	require.ErrorContains(t, err, "only the outbox side")
 }

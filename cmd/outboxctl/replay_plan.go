@@ -15,7 +15,6 @@ import (
 // they were written.
 type replayPlan struct {
 	events []outboxdb.EventsForReplayRow
-	slots  []string // whose letters may hold the content
 	report *replayResult
 }
 
@@ -36,11 +35,8 @@ func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, erro
 	if o.group != "" {
 		p.report.Mode = modeReprocess
 	}
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) (err error) {
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
-		if p.slots, err = q.LetterSlots(ctx); err != nil {
-			return err
-		}
 		switch {
 		case o.dead:
 			return p.readLetters(ctx, q, o)

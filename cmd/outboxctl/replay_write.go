@@ -106,10 +106,10 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 	o := w.order
 	p := outboxdb.InsertReplaysParams{
 		Mode: w.plan.report.Mode, ReplayGroup: optional(o.group), Topic: optional(o.topic), Reason: o.reason,
-		Slots: w.plan.slots, States: []string{letterReplayed}, RowsToo: true,
+		Dead: o.dead, States: []string{letterReplayed},
 	}
 	if o.dead {
-		p.States, p.RowsToo = []string{letterDiscarded, letterOpen}, false
+		p.States = []string{letterDiscarded, letterOpen}
 		if o.topic == "" {
 			p.States = []string{letterDiscarded}
 		}

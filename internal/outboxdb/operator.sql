@@ -69,33 +69,20 @@ WHERE o.id IS NULL OR EXISTS (SELECT FROM onceward.outbox n WHERE n.namespace = 
 GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
 -- name: InsertReplays :many
--- InsertReplays orders events to be published again, in the order in which they were written: the letter's content where there is a letter in one of the states (an edited letter is what was published, not its row), else the row's. What is gone meanwhile is left out, and what was inserted under the same replay id before: that makes a repetition safe.
-INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent,
-  created_at, mode, replay_group, topic, reason)
-SELECT w.replay_id, w.id, e.namespace, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.traceparent,
-  e.created_at, @mode, sqlc.narg(replay_group), sqlc.narg(topic), @reason
-FROM (SELECT pg_catalog.unnest(@replay_ids::uuid[]) AS replay_id, pg_catalog.unnest(@ids::uuid[]) AS id) w
-CROSS JOIN LATERAL (
-  SELECT v.* FROM (
-    SELECT 0 AS rank, d.seq, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at
-    FROM onceward.dead_letters d
-    WHERE d.slot = ANY(@slots::text[]) AND d.letter_id = w.id AND d.state = ANY(@states::text[])
-    UNION ALL
-    SELECT 1, o.seq, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at
-    FROM onceward.outbox o WHERE o.id = w.id AND @rows_too::boolean
-  ) v ORDER BY v.rank LIMIT 1
-) e
-ORDER BY e.seq
+-- InsertReplays orders events to be published again, in the order of the arrays. Their content is filled in by a trigger: the letter's, where there is one in a state that counts (an edited letter is what was published, not its row), else the row's. What is gone meanwhile is left out, and what was inserted under the same replay id before: that makes a repetition safe.
+INSERT INTO onceward.replays (replay_id, id, dead, mode, replay_group, topic, reason)
+SELECT w.replay_id, w.id, @dead, @mode, sqlc.narg(replay_group), sqlc.narg(topic), @reason
+FROM (SELECT pg_catalog.unnest(@replay_ids::uuid[]) AS replay_id, pg_catalog.unnest(@ids::uuid[]) AS id,
+  pg_catalog.generate_series(1, pg_catalog.cardinality(@ids::uuid[])) AS place) w
+WHERE EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = w.id AND d.replay_of IS NULL AND d.state = ANY(@states::text[]))
+  OR (NOT @dead AND EXISTS (SELECT FROM onceward.outbox o WHERE o.id = w.id))
+ORDER BY w.place
 ON CONFLICT DO NOTHING
 RETURNING replay_id;
 
 -- name: CountReplays :one
 -- CountReplays counts which of the orders are there, when the answer to an insert was lost.
 SELECT pg_catalog.count(*) FROM onceward.replays WHERE replay_id = ANY(@replay_ids::uuid[]);
-
--- name: LetterSlots :many
--- LetterSlots lists the slots that ever had a letter or a relay.
-SELECT slot FROM onceward.relay_state UNION SELECT slot FROM onceward.dead_letters ORDER BY slot;
 
 -- name: ListLetters :many
 -- ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter. Empty filters match all.

@@ -255,50 +255,39 @@ func (q *Queries) InsertControl(ctx context.Context, arg InsertControlParams) er
 }
 
 const insertReplays = `-- name: InsertReplays :many
-INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent,
-  created_at, mode, replay_group, topic, reason)
-SELECT w.replay_id, w.id, e.namespace, e.aggregate_type, e.aggregate_id, e.event_type, e.payload, e.content_type, e.headers, e.traceparent,
-  e.created_at, $1, $2, $3, $4
-FROM (SELECT pg_catalog.unnest($5::uuid[]) AS replay_id, pg_catalog.unnest($6::uuid[]) AS id) w
-CROSS JOIN LATERAL (
-  SELECT v.rank, v.seq, v.namespace, v.aggregate_type, v.aggregate_id, v.event_type, v.payload, v.content_type, v.headers, v.traceparent, v.created_at FROM (
-    SELECT 0 AS rank, d.seq, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.payload, d.content_type, d.headers, d.traceparent, d.created_at
-    FROM onceward.dead_letters d
-    WHERE d.slot = ANY($7::text[]) AND d.letter_id = w.id AND d.state = ANY($8::text[])
-    UNION ALL
-    SELECT 1, o.seq, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at
-    FROM onceward.outbox o WHERE o.id = w.id AND $9::boolean
-  ) v ORDER BY v.rank LIMIT 1
-) e
-ORDER BY e.seq
+INSERT INTO onceward.replays (replay_id, id, dead, mode, replay_group, topic, reason)
+SELECT w.replay_id, w.id, $1, $2, $3, $4, $5
+FROM (SELECT pg_catalog.unnest($6::uuid[]) AS replay_id, pg_catalog.unnest($7::uuid[]) AS id,
+  pg_catalog.generate_series(1, pg_catalog.cardinality($7::uuid[])) AS place) w
+WHERE EXISTS (SELECT FROM onceward.dead_letters d WHERE d.letter_id = w.id AND d.replay_of IS NULL AND d.state = ANY($8::text[]))
+  OR (NOT $1 AND EXISTS (SELECT FROM onceward.outbox o WHERE o.id = w.id))
+ORDER BY w.place
 ON CONFLICT DO NOTHING
 RETURNING replay_id
 `
 
 type InsertReplaysParams struct {
+	Dead        bool
 	Mode        string
 	ReplayGroup *string
 	Topic       *string
 	Reason      string
 	ReplayIds   []uuid.UUID
 	Ids         []uuid.UUID
-	Slots       []string
 	States      []string
-	RowsToo     bool
 }
 
-// InsertReplays orders events to be published again, in the order in which they were written: the letter's content where there is a letter in one of the states (an edited letter is what was published, not its row), else the row's. What is gone meanwhile is left out, and what was inserted under the same replay id before: that makes a repetition safe.
+// InsertReplays orders events to be published again, in the order of the arrays. Their content is filled in by a trigger: the letter's, where there is one in a state that counts (an edited letter is what was published, not its row), else the row's. What is gone meanwhile is left out, and what was inserted under the same replay id before: that makes a repetition safe.
 func (q *Queries) InsertReplays(ctx context.Context, arg InsertReplaysParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, insertReplays,
+		arg.Dead,
 		arg.Mode,
 		arg.ReplayGroup,
 		arg.Topic,
 		arg.Reason,
 		arg.ReplayIds,
 		arg.Ids,
-		arg.Slots,
 		arg.States,
-		arg.RowsToo,
 	)
 	if err != nil {
 		return nil, err
@@ -358,31 +347,6 @@ func (q *Queries) KeysForReplay(ctx context.Context, ids []uuid.UUID) ([]KeysFor
 			return nil, err
 		}
 		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
-const letterSlots = `-- name: LetterSlots :many
-SELECT slot FROM onceward.relay_state UNION SELECT slot FROM onceward.dead_letters ORDER BY slot
-`
-
-// LetterSlots lists the slots that ever had a letter or a relay.
-func (q *Queries) LetterSlots(ctx context.Context) ([]string, error) {
-	rows, err := q.db.Query(ctx, letterSlots)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []string
-	for rows.Next() {
-		var slot string
-		if err := rows.Scan(&slot); err != nil {
-			return nil, err
-		}
-		items = append(items, slot)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

@@ -4,10 +4,23 @@ package pinned
 // a function, and temporary tables last.
 const Path = "pg_catalog, pg_temp"
 
+// EverybodyElse is the policy by which row-level security on onceward.outbox, there
+// for producers that are bound to a namespace, hides nothing from a role.
+const EverybodyElse = "onceward_everybody_else"
+
 // Local pins the transaction that it is the first statement of. Under
 // row_security = off a row filter is an error and not a short answer: events that
-// a reader does not see would count as published.
-const Local = "SET LOCAL search_path = " + Path + "; SET LOCAL row_security = off"
+// a reader does not see would count as published. PostgreSQL refuses a policy that
+// hides nothing there too, so that row_security stays on where ours covers the role:
+// BYPASSRLS is not inherited, and an operator should not have it.
+const Local = "SET LOCAL search_path = " + Path + `; SELECT pg_catalog.set_config('row_security', CASE WHEN EXISTS (
+  SELECT FROM pg_catalog.pg_policy AS p
+  WHERE p.polrelid = pg_catalog.to_regclass('onceward.outbox') AND p.polname = '` + EverybodyElse + `'
+    AND p.polpermissive AND p.polcmd = '*' AND pg_catalog.pg_get_expr(p.polqual, p.polrelid) = 'true'
+    AND EXISTS (SELECT FROM pg_catalog.unnest(p.polroles) AS r (role) WHERE pg_catalog.pg_has_role(r.role, 'USAGE'))
+) AND NOT EXISTS (
+  SELECT FROM pg_catalog.pg_policy AS p WHERE p.polrelid = pg_catalog.to_regclass('onceward.outbox') AND NOT p.polpermissive
+) THEN 'on' ELSE 'off' END, true)`
 
 // Begin begins a transaction that is pinned, in one round trip, as
 // pgx.TxOptions.BeginQuery.

@@ -155,6 +155,9 @@ BEGIN
     INTO same FROM onceward.outbox AS o WHERE o.id = tail::uuid;
   IF same THEN
     RETURN 'duplicate';
+  ELSIF same IS NULL AND pg_catalog.row_security_active('onceward.outbox'::pg_catalog.regclass) THEN
+    RAISE EXCEPTION 'idempotency key "%" reused: it belongs to an event of another namespace, which this role may not see', key
+      USING ERRCODE = 'OW001', HINT = 'Make a new key for a new event.';
   ELSIF same IS NULL THEN
     RAISE EXCEPTION 'the event that had the key "%" was removed in this moment', key
       USING ERRCODE = '40001', HINT = 'Try the whole transaction again.';

@@ -32,6 +32,10 @@ const Compare = `SELECT namespace OPERATOR(pg_catalog.=) $2 AND aggregate_type O
  AND COALESCE(headers OPERATOR(pg_catalog.=) $8::pg_catalog.jsonb, headers IS NULL AND $8::pg_catalog.jsonb IS NULL)
 FROM onceward.outbox WHERE id OPERATOR(pg_catalog.=) $1::pg_catalog.uuid`
 
+// Filtered tells whether a row that has the key may be there and not be shown: the
+// role is bound to a namespace, and the key taken by an event of another.
+const Filtered = `SELECT pg_catalog.row_security_active('onceward.outbox'::pg_catalog.regclass)`
+
 // Call is Insert and Compare in one, for a batch: the SQL function of the outbox.
 // The arguments are those of Insert, with the whole key in place of its two parts.
 // Other content is an SQL error there and so ends the transaction.
