@@ -137,12 +137,13 @@ func differences(r *sarama.ConsumerMessage, row truth) []string {
 	return out
 }
 
-// fingerprint is all that every copy of an event has in common.
+// fingerprint is all that every copy of an event has in common. One that a gap's
+// repair made says so.
 func fingerprint(r *sarama.ConsumerMessage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "partition %d key %q value %q", r.Partition, r.Key, r.Value)
 	for _, h := range r.Headers {
-		if string(h.Key) != outbox.HeaderPosition {
+		if name := string(h.Key); name != outbox.HeaderPosition && name != outbox.HeaderRepairID {
 			fmt.Fprintf(&b, " %s=%q", h.Key, h.Value)
 		}
 	}

@@ -43,6 +43,7 @@ func TestFailover(t *testing.T) {
 			lost := writeOne(t, w)
 			caughtUp(t, w, r)
 			require.Contains(t, r.log(), "code=SLOT_MISSING", "none is made in silence")
+			eventually(t, "the gap is repaired", 30*time.Second, func() bool { return owed(w) == 0 })
 			r.stop()
 			verifyAll(t, w, nil)
 			require.Equal(t, 1, w.published()[lost])

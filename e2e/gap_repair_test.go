@@ -152,6 +152,7 @@ func TestGapAsks(t *testing.T) {
 		r.start()
 		caughtUp(t, w, r)
 		require.Subset(t, keysOf(list(t, w, "given-up")), lost)
+		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 		states, _ := requireTrue(t, w)
 		require.Positive(t, states["given-up"])
 		outboxctl(t, w.dsn(operatorLogin), "gap", "repair", gap, "--reason", "not in Kafka after all", "--yes")

@@ -54,7 +54,8 @@ var printedSQL = regexp.MustCompile(`\b(ALTER|CREATE|DELETE|DROP|GRANT|SELECT|UP
 
 func runPrinted(t *testing.T, d *defectiveStart, printed string) {
 	t.Helper()
-	_, cure, ok := strings.Cut(printed, "To mend it: ")
+	lines := strings.Split(strings.TrimSpace(printed), "\n")
+	_, cure, ok := strings.Cut(lines[len(lines)-1], "To mend it: ") // for people: the log has it too, quoted
 	require.True(t, ok, printed)
 	statement := printedSQL.FindString(cure)
 	require.NotEmpty(t, statement, cure)
@@ -94,7 +95,7 @@ var startUpDefects = []startUpDefect{
 		require.Contains(t, printed, "column payload (bytea) is missing")
 		d.sql(t, `ALTER TABLE onceward.outbox RENAME COLUMN body TO payload`)
 	}},
-	{name: "column retyped", code: "COLUMN", spoil: sql(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE json USING headers::json`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+	{name: "column retyped", code: "COLUMN", spoil: sql(`ALTER TABLE onceward.outbox DROP CONSTRAINT outbox_headers, ALTER COLUMN headers TYPE json USING headers::json`), cure: func(t *testing.T, d *defectiveStart, printed string) {
 		require.Contains(t, printed, "column headers")
 		d.sql(t, `ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE jsonb USING headers::jsonb`)
 	}},
