@@ -39,6 +39,7 @@ type nemesis struct {
 	counts map[string]int
 	// patience bounds the faults that wait for their moment.
 	patience time.Duration
+	moves    map[pack]func(step) bool // those of a test of its own
 	found    []violation
 	diary    []string
 
@@ -185,6 +186,9 @@ func (n *nemesis) strike(s step) bool {
 		postgresCut: n.cutPostgres, postgresShaped: n.shapePostgres, columnChanged: n.changeColumn,
 		lateCommitMeets: n.lateCommit, commitUnheard: n.commitUnheard,
 	}[s.pack]
+	if do == nil {
+		do = n.moves[s.pack]
+	}
 	require.NotNil(n.t, do, s.pack)
 	return do(s)
 }

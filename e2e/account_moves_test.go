@@ -1,0 +1,341 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/process"
+)
+
+// The moves of TestAccount that are no faults of processes and networks.
+const (
+	// An operator's commands.
+	relayPaused          pack = "relay paused and resumed"
+	routePaused          pack = "route paused and resumed"
+	lettersRetried       pack = "letters retried"
+	letterDiscarded      pack = "letter discarded"
+	letterEdited         pack = "letter edited and retried"
+	eventReplayed        pack = "event replayed"
+	gapRepaired          pack = "repair of a gap"
+	gapAccepted          pack = "accept of a gap"
+	aggregateReplayed    pack = "aggregate replayed"
+	partitionsMaintained pack = "partitions maintained"
+	migratedAgain        pack = "migrated again"
+	rolesApplied         pack = "roles applied again"
+	// Changes of the environment.
+	topicMade          pack = "topic made"
+	topicRemoved       pack = "topic removed"
+	topicNarrowed      pack = "topic narrowed and widened"
+	partitionsAdded    pack = "partitions added"
+	modeChanged        pack = "mode changed"
+	rightsTaken        pack = "rights taken and given"
+	publicationRemade  pack = "publication dropped and made anew"
+	publicationToggled pack = "publication toggled"
+	slotDropped        pack = "slot dropped"
+	slotAdvanced       pack = "slot advanced"
+	// Users' mistakes.
+	badRow          pack = "row with a bad key"
+	impossibleTopic pack = "row of an impossible topic"
+	largeRow        pack = "row too large for Kafka"
+	transactionLeft pack = "transaction left open"
+)
+
+func (a *accounting) moves() map[pack]func(step) bool {
+	return map[pack]func(step) bool{
+		relayPaused: a.pauseRelay, routePaused: a.pauseRoute, lettersRetried: a.retryLetters, letterDiscarded: a.discardLetter, letterEdited: a.editLetter,
+		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: a.maintain, migratedAgain: a.migrate, rolesApplied: a.applyRoles,
+		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
+		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
+		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },
+		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
+		transactionLeft:   a.leaveTransaction,
+		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
+	}
+}
+
+// kind picks an aggregate type of the load by the step's dice.
+func (a *accounting) kind(s step) string { return kindsThere[s.target%uint64(len(kindsThere))] }
+
+// ctl runs outboxctl with the operator's rights, or those of another login, and
+// returns its output and exit code; -1: it could not be asked.
+func (a *accounting) ctl(args ...string) (string, int) { return a.ctlAs(a.dsn(operatorLogin), args...) }
+
+func (a *accounting) ctlAs(dsn string, args ...string) (string, int) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 30*time.Second)
+	defer cancel()
+	out, err := process.Run(ctx, process.Spec{
+		Path: outboxctlBinary(a.t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return out, 0
+	case errors.As(err, &exit):
+		return out, exit.ExitCode()
+	}
+	return out, -1
+}
+
+// surely repeats a command that undoes a move until the server takes it.
+func (a *accounting) surely(lasting time.Duration, args ...string) {
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(lasting), func() bool {
+		_, code := a.ctl(args...)
+		return code == 0
+	}})
+}
+
+func (a *accounting) pauseRelay(s step) bool {
+	if _, code := a.ctl("pause"); code != 0 {
+		return false
+	}
+	a.surely(s.lasting, "resume")
+	return true
+}
+
+func (a *accounting) pauseRoute(s step) bool {
+	topic := a.topicOf(a.kind(s))
+	if _, code := a.ctl("pause", "--route", topic); code != 0 {
+		return false
+	}
+	a.surely(s.lasting, "resume", "--route", topic)
+	return true
+}
+
+func (a *accounting) retryLetters(step) bool {
+	_, code := a.ctl("dead", "retry", "--all", "--yes", "--reason", "move", "--wait", "0s")
+	return code == 0
+}
+
+// letter returns the key of some open letter, of a class if one is given.
+func (a *accounting) letter(s step) (key string) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	_ = a.pool.QueryRow(ctx, `SELECT namespace || ':' || letter_id FROM onceward.dead_letters WHERE state = 'open' AND replay_of IS NULL
+		ORDER BY hashtextextended(letter_id::text, $1) LIMIT 1`, int64(s.target>>1)).Scan(&key)
+	return key
+}
+
+func (a *accounting) discardLetter(s step) bool {
+	key := a.letter(s)
+	if key == "" {
+		return false
+	}
+	_, code := a.ctl("dead", "discard", key, "--yes", "--reason", "move", "--wait", "0s")
+	return code == 0
+}
+
+func (a *accounting) editLetter(s step) bool {
+	key := a.letter(s)
+	if key == "" {
+		return false
+	}
+	file := filepath.Join(a.t.TempDir(), "payload")
+	require.NoError(a.t, os.WriteFile(file, []byte(`{"edited": true}`), 0o600))
+	if _, code := a.ctl("dead", "edit", key, "--payload-file", file, "--yes", "--reason", "move", "--wait", "0s"); code != 0 {
+		return false
+	}
+	_, code := a.ctl("dead", "retry", key, "--yes", "--reason", "move", "--wait", "0s")
+	return code == 0
+}
+
+// row returns some row of the table.
+func (a *accounting) row(s step) (row accountRow, ok bool) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	err := a.pool.QueryRow(ctx, `SELECT namespace || ':' || id, aggregate_type, aggregate_id, seq FROM onceward.outbox ORDER BY hashint8(seq # $1) LIMIT 1`, int64(s.target>>1)).
+		Scan(&row.Key, &row.Kind, &row.Aggregate, &row.Seq)
+	return row, err == nil
+}
+
+func (a *accounting) replayEvent(s step) bool {
+	row, ok := a.row(s)
+	if !ok {
+		return false
+	}
+	_, code := a.ctl("replay", row.Key, "--yes", "--reason", "move")
+	return code == 0
+}
+
+func (a *accounting) replayAggregate(s step) bool {
+	row, ok := a.row(s)
+	if !ok {
+		return false
+	}
+	_, code := a.ctl("replay", "--namespace", a.name, "--aggregate-type", row.Kind, "--aggregate", row.Aggregate, "--yes", "--reason", "move")
+	return code == 0
+}
+
+func (a *accounting) maintain(step) bool {
+	_, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "maintain", "--keep", "1")
+	return code == 0
+}
+
+func (a *accounting) migrate(step) bool {
+	_, code := a.ctlAs(a.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", a.name)
+	return code == 0
+}
+
+func (a *accounting) applyRoles(step) bool {
+	shared.roles.Lock()
+	defer shared.roles.Unlock()
+	_, code := a.ctlAs(a.server.DSN(a.name), "migrate", "roles", "--side", "outbox", "--apply")
+	return code == 0
+}
+
+func (a *accounting) makeLateTopic(s step) bool {
+	return a.makeTopic(kindsLate[s.target%uint64(len(kindsLate))])
+}
+
+func (a *accounting) narrowTopic(s step) bool {
+	if !a.limitTopic("2000") {
+		return false
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool { return a.limitTopic("1048588") }})
+	return true
+}
+
+// addPartitions lets a topic grow, which moves some of its keys.
+func (a *accounting) addPartitions(step) bool {
+	const most = 8
+	if a.wide >= most || !a.growTopic(a.wide+1) {
+		return false
+	}
+	a.wide++
+	return true
+}
+
+// changeMode has all relays end gracefully and begin in the other mode.
+func (a *accounting) changeMode(s step) bool {
+	for _, r := range a.relays {
+		if r.process == nil {
+			return false
+		}
+	}
+	a.copies = true
+	a.mode = map[string]string{"idempotent": "exactly-once", "exactly-once": "idempotent"}[a.mode]
+	for _, r := range a.relays {
+		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+a.mode)
+		p := r.process
+		require.NoError(a.t, p.Signal(syscall.SIGTERM))
+		r.process = nil
+		a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), a.nemesis.restartWhenEnded(r, p)})
+	}
+	return true
+}
+
+// takeRights takes from the relay what it needs, for a while.
+func (a *accounting) takeRights(s step) bool {
+	what := []string{"SELECT ON onceward.outbox", "UPDATE ON onceward.relay_state", "INSERT ON onceward.dead_letters"}[s.target%3]
+	if !a.nemesis.sql("REVOKE " + what + " FROM " + relayLogin) {
+		return false
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool { return a.nemesis.sql("GRANT " + what + " TO " + relayLogin) }})
+	return true
+}
+
+// leaveTransaction holds a transaction with a row open, and rolls it back.
+func (a *accounting) leaveTransaction(s step) bool {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	tx, err := a.app.Begin(ctx)
+	if err != nil {
+		return false
+	}
+	_, err = tx.Exec(ctx, `SELECT pg_current_xact_id()`)
+	a.nemesis.later(s.lasting, func() { _ = tx.Rollback(context.WithoutCancel(a.t.Context())) })
+	return err == nil
+}
+
+// gapOpens notes that up to a tick may be published twice.
+func (a *accounting) gapOpens() { a.copies = true }
+
+func (a *accounting) publication() string { return "onceward_" + a.name }
+
+func (a *accounting) remakePublication(s step) bool {
+	if !a.nemesis.sql("DROP PUBLICATION " + a.publication()) {
+		return false
+	}
+	a.gapOpens()
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool { return a.migrate(s) }})
+	return true
+}
+
+func (a *accounting) togglePublication(s step) bool {
+	set := func(to string) bool {
+		return a.nemesis.sql("ALTER PUBLICATION " + a.publication() + " SET (" + to + ")")
+	}
+	away, back := "publish = 'update'", "publish = 'insert'"
+	if s.up {
+		away, back = "publish_via_partition_root = false", "publish_via_partition_root = true"
+	}
+	if !set(away) {
+		return false
+	}
+	a.gapOpens()
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		return set(back) || scalar[int](a.world, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, a.publication()) == 0
+	}})
+	return true
+}
+
+// dropSlot takes the slot from whoever holds it, and drops it.
+func (a *accounting) dropSlot(step) bool {
+	for range 20 {
+		if a.nemesis.sql(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = '` + a.slot() + `' AND active;
+			SELECT pg_drop_replication_slot('` + a.slot() + `')`) {
+			a.gapOpens()
+			return true
+		}
+	}
+	return false
+}
+
+// advanceSlot leads the slot past what the relays have not read, while they are
+// down.
+func (a *accounting) advanceSlot(s step) bool {
+	a.nemesis.killRelays(s)
+	for range 20 {
+		if a.nemesis.sql(`SELECT pg_replication_slot_advance('` + a.slot() + `', pg_current_wal_insert_lsn())`) {
+			a.gapOpens()
+			return true
+		}
+	}
+	return false
+}
+
+// decideGaps decides about gaps that wait for it: three of four are repaired.
+func (a *accounting) decideGaps() {
+	rows, err := a.pool.Query(a.t.Context(), `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open' AND slot = $1`, a.slot())
+	require.NoError(a.t, err)
+	open, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	require.NoError(a.t, err)
+	for _, gap := range open {
+		what := gapRepaired
+		if a.random.IntN(4) == 0 {
+			what = gapAccepted
+		}
+		if out, code := a.ctl("gap", strings.Fields(string(what))[0], gap, "--yes", "--reason", "move"); code != 0 {
+			a.found = append(a.found, violation{liveAgain, fmt.Sprintf("outboxctl %s: %d: %s", what, code, out)})
+			continue
+		}
+		a.nemesis.note(step{at: time.Since(a.nemesis.began), pack: what})
+	}
+}
+
+// streams says whether a relay holds the slot.
+func (a *accounting) streams() bool {
+	return scalar[bool](a.world, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, a.slot())
+}

@@ -1,0 +1,185 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestAccount: while writers write, everything that can happen happens at random:
+// faults of processes and networks, an operator's commands, changes of the
+// environment, users' mistakes. At quiet moments each row is in exactly one state,
+// and the state is true: what is called published is in a topic; what is waiting,
+// parked or before the relay's time is not; nothing is pending; what retention has
+// dropped had ended. SEED draws the moves and, in the short form, the mode; FOR
+// is their length.
+func TestAccount(t *testing.T) {
+	seed := seedOf(t)
+	modes := []string{"idempotent", "exactly-once"}
+	if !full() {
+		modes = modes[seed%2:][:1]
+	}
+	for i, mode := range modes {
+		t.Run(mode, func(t *testing.T) {
+			a := newAccounting(t, mode, seed+uint64(i), "")
+			a.run(lengthOf(t, 75*time.Second, 10*time.Minute))
+			t.Log(a.report())
+			require.Empty(t, summary(a.found), strings.Join(a.nemesis.diary, "\n"))
+			require.GreaterOrEqual(t, len(a.nemesis.counts), 8, "kinds of moves")
+		})
+	}
+}
+
+// accounting is one run of moves.
+type accounting struct {
+	*arena
+	mode    string // of the relays; a move changes it
+	random  *rand.Rand
+	nemesis *nemesis
+	load    *mixedLoad
+	bag     []pack
+	policy  string      // for gaps: repair, or ask, and then calm decides
+	kafka   *kgo.Client // past the faults
+	wide    int32       // partitions of the topic that grows
+
+	rows    map[string]accountRow // every committed row that was seen, by key
+	dropped map[string]bool       // of them, those that retention has taken
+	loose   map[string]bool       // those that may have been published twice: idempotent mode was among their times
+	copies  bool                  // it is among those since the last quiet moment
+	read    *archive
+	quiet   int
+	found   []violation
+}
+
+func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
+	a := &accounting{
+		arena: newArena(t, versions[seed%2], 1), mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, read: newArchive(), wide: mixedPartitions,
+	}
+	a.policy = []string{"repair", "ask"}[seed/2%2]
+	a.kafka, a.copies = a.ground.behind(t), mode == "idempotent"
+	for _, kind := range kindsThere {
+		if kind != "order" { // is there
+			require.True(t, a.makeTopic(kind))
+		}
+	}
+	t.Cleanup(a.removeTopics)
+	for i := range 2 {
+		r := a.relay(fmt.Sprintf("relay-%d", i), defect, smallQueue)
+		r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
+		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=3s", "ONCEWARD_GAP="+a.policy)
+	}
+	a.nemesis = newNemesis(a.arena)
+	a.nemesis.moves = a.moves()
+	a.bag = slices.Sorted(maps.Keys(a.nemesis.moves))
+	a.bag = append(a.bag, storms...)
+	return a
+}
+
+// storms are the faults of processes and networks that a run draws beside its
+// moves: what one broker can take.
+var storms = []pack{
+	relayKilled, relayTerminated, relayStopped, walsenderEnded, postgresFast, postgresCrashed, postgresCut, postgresShaped,
+	brokerStopped, kafkaCut, kafkaRefused, kafkaShaped, requestHit, columnChanged,
+}
+
+// fewestQuiet is the least number of quiet moments of a run.
+const fewestQuiet = 5
+
+// stormLength is the time between two quiet moments.
+const stormLength = 9 * time.Second
+
+// run moves and looks, until the time is over.
+func (a *accounting) run(length time.Duration) {
+	t := a.t
+	a.load = newMixedLoad(a.app, a.name, a.random.Uint64())
+	require.NoError(t, a.load.prepare(t.Context()))
+	a.arena.streams(a.relays[0])
+	a.relays[1].start()
+	stop := a.load.start(t)
+	defer stop()
+	a.nemesis.began = time.Now()
+	for end := time.Now().Add(length); time.Now().Before(end) || a.quiet < fewestQuiet; {
+		a.storm()
+		a.settle()
+	}
+}
+
+// settle ends all faults, waits for a quiet moment, and looks.
+func (a *accounting) settle() {
+	a.load.pause()
+	defer a.load.resume()
+	a.nemesis.heal()
+	for _, kind := range kindsLate {
+		a.makeTopic(kind) // what waits for its route is pending
+	}
+	a.calm()
+	a.look()
+	a.removeTopic()
+}
+
+// storm makes random moves.
+func (a *accounting) storm() {
+	n := a.nemesis
+	for end := time.Now().Add(stormLength); time.Now().Before(end); {
+		n.until(time.Now().Add(time.Duration(a.random.Int64N(int64(gapMax)))))
+		n.watchRelays()
+		s := step{
+			at: time.Since(n.began), pack: a.bag[a.random.IntN(len(a.bag))], lasting: 50*time.Millisecond + time.Duration(a.random.Int64N(int64(2*time.Second))),
+			target: a.random.Uint64(), key: keys[a.random.IntN(len(keys))], times: 1 + a.random.IntN(2), up: a.random.IntN(2) == 0, shape: a.random.IntN(4),
+		}
+		if s.pack == relayStopped {
+			s.lasting += 2 * time.Second // past wal_sender_timeout, sometimes
+		}
+		if n.strike(s) {
+			n.note(s)
+		}
+	}
+}
+
+// quietLimit bounds the time from the end of all faults until nothing is pending.
+const quietLimit = 90 * time.Second
+
+// calm waits until the relay has dealt with everything that is committed: nothing
+// is pending any more, and the letters' orders have acted.
+func (a *accounting) calm() {
+	a.t.Helper()
+	for deadline := time.Now().Add(quietLimit); ; {
+		a.decideGaps()
+		pending, ok := a.keysIn("pending")
+		retrying := scalar[int](a.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'retrying' AND slot = $1`, a.slot())
+		if ok && len(pending)+retrying == 0 && a.streams() {
+			return
+		}
+		if time.Now().After(deadline) {
+			a.t.Fatalf("%s after the last fault %d events are pending, the first %v, and %d letters are being retried\n%s",
+				quietLimit, len(pending), pending[:min(1, len(pending))], retrying, strings.Join(a.nemesis.diary, "\n"))
+		}
+		require.NoError(a.t, wait(a.t.Context(), 100*time.Millisecond))
+	}
+}
+
+// report is the evidence: what happened how often.
+func (a *accounting) report() string {
+	states := map[string]int{}
+	for _, s := range a.read.lastStates {
+		states[s]++
+	}
+	gone := 0
+	for _, dropped := range a.dropped {
+		if dropped {
+			gone++
+		}
+	}
+	return fmt.Sprintf("ends in mode %s, gaps: %s, PostgreSQL %d: %d rows (%d dropped by retention), states at the end %v; %d records read; %d quiet moments; %d moves of %d kinds: %s; %d violations",
+		a.mode, a.policy, a.server.Version(), len(a.rows), gone, states, a.read.total, a.quiet, a.nemesis.total(), len(a.nemesis.counts), a.nemesis, len(a.found))
+}
