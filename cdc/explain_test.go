@@ -11,6 +11,7 @@ import (
 // TestExplainConnect: what a server, or a pooler in its place, answers to a
 // connection, by the codes and words that they use.
 func TestExplainConnect(t *testing.T) {
+	conf := &pgconn.Config{User: "relay", Database: "app"}
 	for _, tc := range []struct {
 		sqlState, message, code string
 		passing                 bool
@@ -26,7 +27,7 @@ func TestExplainConnect(t *testing.T) {
 		{"53300", `number of requested standby connections exceeds max_wal_senders`, CodeConnections, true}, // somebody will leave
 	} {
 		answer := &pgconn.PgError{Code: tc.sqlState, Message: tc.message}
-		err := ExplainConnect(answer, "relay", "app")
+		err := ExplainConnect(answer, conf)
 		var start *StartError
 		require.ErrorAs(t, err, &start, tc.message)
 		require.Equal(t, tc.code, start.Code, tc.message)
@@ -35,7 +36,8 @@ func TestExplainConnect(t *testing.T) {
 		require.ErrorIs(t, err, answer)
 	}
 	for _, other := range []error{io.EOF, &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}} {
-		require.Equal(t, other, ExplainConnect(other, "relay", "app"))
+		require.ErrorIs(t, ExplainConnect(other, conf), other)
+		require.EqualError(t, ExplainConnect(other, conf), other.Error())
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // ErrSlotActive: another process streams from the slot; this one is a standby.
@@ -54,7 +55,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}
 	conf, err := pgconn.ParseConfig(cfg.DSN)
 	if err != nil {
-		return nil, fmt.Errorf("parse DSN: %w", err)
+		return nil, secret.ParseError("cdc.Config.DSN", err)
 	}
 	conf.RuntimeParams["replication"] = "database"
 	conf.RuntimeParams["client_encoding"] = "UTF8"
@@ -66,7 +67,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	}
 	conn, err := pgconn.ConnectConfig(ctx, conf)
 	if err != nil {
-		return nil, fmt.Errorf("connect for replication: %w", ExplainConnect(err, conf.User, conf.Database))
+		return nil, fmt.Errorf("connect for replication: %w", ExplainConnect(err, conf))
 	}
 	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
 	if err := r.start(ctx); err != nil {

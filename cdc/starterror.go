@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // StartError is a precondition that the server does not meet. Nothing was read
@@ -61,9 +63,12 @@ const (
 	CodeSlotsExhausted     = "SLOTS_EXHAUSTED"
 )
 
-// ExplainConnect names what an operator can mend when a connection fails; every
-// other error comes back as it is. dsnUser and database are named in the text.
-func ExplainConnect(err error, user, database string) error {
+// ExplainConnect names what an operator can mend when a connection by conf fails.
+// No text that it returns holds the password, nor any part of a DSN that looks like
+// a piece of one.
+func ExplainConnect(err error, conf *pgconn.Config) error {
+	err = secret.ConnectError(err, conf)
+	user, database := secret.Name(conf.User), secret.Name(conf.Database)
 	var pg *pgconn.PgError
 	if !errors.As(err, &pg) {
 		return err

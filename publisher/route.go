@@ -88,8 +88,8 @@ func (r *router) topic(o origin) (string, error) {
 		}
 	}
 	return "", &RouteError{
-		Route:  o.namespace + "/" + o.aggregateType,
-		Reason: fmt.Sprintf("no route matches namespace %q, aggregate type %q, event type %q", o.namespace, o.aggregateType, o.eventType),
+		Route:  clip(o.namespace) + "/" + clip(o.aggregateType),
+		Reason: fmt.Sprintf("no route matches namespace %q, aggregate type %q, event type %q", clip(o.namespace), clip(o.aggregateType), clip(o.eventType)),
 		Cure:   "add an entry to routes in the relay's configuration",
 	}
 }

@@ -20,13 +20,13 @@ import (
 //     for an operator's word is alive: a restart would lose nothing, and mend
 //     nothing
 //   - /readyz: 200 while it streams, or stands by for the holder of the slot;
-//     503 with the state and the reason otherwise. What waits is listed: for
+//     503 with the state, a code and the reason otherwise. What waits is listed: for
 //     what, since when, why. A relay that streams and waits is ready: to take
 //     it away, or to start another one, would mend nothing
 //   - /metrics: Prometheus text
 //
-// It needs no login and shows no event, so listen on loopback or put a proxy in
-// front.
+// It needs no login. It shows no event, and no word of a driver or a server: those
+// are in the log. It names topics, so listen on loopback or put a proxy in front.
 func (r *Relay) Handler() http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -59,8 +59,11 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 	h := r.Health()
-	body := page{Relay: r.cfg.Name, State: h.State, Since: h.Since.UTC(), Code: h.Code, Error: h.Error, Waiting: h.Waiting}
-	for _, wait := range h.Waiting {
+	body := page{Relay: r.cfg.Name, State: h.State, Since: h.Since.UTC(), Code: h.Code, Error: h.public, Waiting: h.Waiting}
+	for i, wait := range h.Waiting {
+		if wait.Detail == h.Error && h.Error != "" {
+			body.Waiting[i].Detail = h.public
+		}
 		if wait.For == WaitRoute {
 			if body.Held == nil {
 				body.Held = make(map[string]string)
@@ -69,6 +72,15 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 		}
 	}
 	_ = json.NewEncoder(w).Encode(body) // the client went away
+}
+
+// adminServer bounds what one client can hold: the pages are small, and whoever
+// reaches them may be anybody.
+func (r *Relay) adminServer() *http.Server {
+	return &http.Server{
+		Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+	}
 }
 
 // ServeAdmin serves [Relay.Handler] on admin.listen until ctx ends. It returns
@@ -82,7 +94,7 @@ func (r *Relay) ServeAdmin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on admin.listen: %w; choose another address, or off", err)
 	}
-	server := &http.Server{Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second}
+	server := r.adminServer()
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()

@@ -1,18 +1,31 @@
 package relay
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/internal/secret/canary"
+	"github.com/onceward/onceward/publisher"
 )
 
 func testRelay(t *testing.T, tweak func(*Config)) *Relay {
@@ -51,7 +64,7 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		{StateConnecting, 200, 503, nil, "connecting"},
 		{StateStreaming, 200, 200, nil, "streaming"},
 		{StateStandby, 200, 200, nil, "standby"},
-		{StateBackoff, 200, 503, errors.New("connection refused"), "connection refused"},
+		{StateBackoff, 200, 503, errors.New("connection refused"), "SESSION_ENDED"},
 		{StateHalted, 200, 503, errors.New("skip it"), "skip it"}, // it waits for a word
 		{StatePaused, 200, 503, nil, "paused"},
 		{StateStopped, 200, 503, nil, "stopped"},
@@ -124,6 +137,93 @@ func TestServeAdminStopsWithItsContext(t *testing.T) {
 	require.NoError(t, <-ended)
 	off := testRelay(t, func(c *Config) { c.Admin.Listen = "off" })
 	require.NoError(t, off.ServeAdmin(t.Context()))
+}
+
+// What a driver or a server said is in the log, not on a page that needs no login.
+func TestThePagesHoldNoWordOfADriver(t *testing.T) {
+	r := testRelay(t, nil)
+	const said = "their own words"
+	for _, tc := range []struct {
+		state State
+		err   error
+		want  string
+	}{
+		{StateBackoff, errors.New(said), `"code":"SESSION_ENDED"`},
+		{StateHalted, fmt.Errorf("save: %w", &pgconn.PgError{Code: "42501", Message: said}), "SQLSTATE 42501"},
+		{StateHalted, &cdc.StartError{Code: "SLOT_MISSING", What: "slot x is gone", Cure: "make it", Err: errors.New(said)}, `"code":"SLOT_MISSING","error":"slot x is gone. To mend it: make it"`},
+		{StateHalted, fmt.Errorf("%s: %w", said, &FieldError{"kafka.mode", "unknown"}), `"code":"CONFIG","error":"config: kafka.mode: unknown"`},
+		{StateHalted, &RivalError{Err: errors.New(said)}, `"code":"RIVAL"`},
+		{StateHalted, &cdc.DecodeError{Err: errors.New(said)}, `"code":"DECODE"`},
+		{StateBackoff, fmt.Errorf("%w: %s", publisher.ErrFailed, said), `"code":"KAFKA"`},
+		{StateBackoff, fmt.Errorf("%s: %w", said, &secret.DSNError{Field: "postgres.dsn_file", Problem: "port"}), `"code":"DSN"`},
+	} {
+		r.setState(tc.state, tc.err)
+		_, body := get(t, r.Handler(), "/readyz")
+		require.Contains(t, body, tc.want)
+		require.NotContains(t, body, said)
+		r.setState(StateConnecting, nil)
+		_, body = get(t, r.Handler(), "/readyz")
+		require.Contains(t, body, tc.want, "while it tries again")
+	}
+	long := strings.Repeat("€", maxReason)
+	r.setState(StateHalted, errors.New(long))
+	_, body := get(t, r.Handler(), "/readyz")
+	require.Less(t, len(body), 2*maxReason+400, "as the error, and as what waits")
+	require.True(t, utf8.ValidString(body))
+	require.Contains(t, body, `"code":"HALTED"`)
+}
+
+// A dsn_file is read anew for every session: whatever somebody writes into it while
+// the relay runs, its password is in no line of the log and on no page.
+func TestALiveRotationTellsNoPassword(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "dsn")
+	require.NoError(t, os.WriteFile(file, []byte("host=127.0.0.1 port=1 user=u sslmode=disable"), 0o600))
+	var log bytes.Buffer
+	good := testRelay(t, nil).cfg
+	good.Postgres.DSN, good.Postgres.DSNFile = "", file
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(good, slog.New(slog.NewJSONHandler(&log, nil)))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		h := r.Handler()
+		for _, text := range append(canary.Strings(), canary.Misplaced()...) {
+			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+			before := log.Len()
+			<-time.After(2 * backoffMax)
+			synctest.Wait()
+			require.Greater(t, log.Len(), before, text)
+			_, body := get(t, h, "/readyz")
+			require.NotContains(t, body+log.String()[before:]+r.LastError(), canary.Word, text)
+		}
+		cancel()
+		require.NoError(t, <-ended)
+	})
+}
+
+// A connection that asks nothing does not stay for ever.
+func TestAnIdleConnectionIsClosed(t *testing.T) {
+	r := testRelay(t, nil)
+	server := r.adminServer()
+	require.NotZero(t, server.IdleTimeout)
+	require.NotZero(t, server.WriteTimeout)
+	require.NotZero(t, server.ReadTimeout)
+	require.NotZero(t, server.MaxHeaderBytes)
+	server.IdleTimeout = 50 * time.Millisecond
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = server.Serve(listener) }()
+	defer server.Close()
+	conn, err := net.Dial("tcp", listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = conn.Write([]byte("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(10*time.Second)))
+	answer, err := io.ReadAll(conn) // ends when the server closes
+	require.NoError(t, err)
+	require.Contains(t, string(answer), "200 OK")
 }
 
 func TestServeAdminNamesThePortInUse(t *testing.T) {

@@ -13,37 +13,38 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 )
 
 // DSN returns the DSN, read from its file when it has one, and refuses a
 // connection that could be read or answered by somebody else.
 func (c *Config) DSN() (string, error) {
-	dsn := c.Postgres.DSN
-	if c.Postgres.DSNFile != "" {
-		var err error
-		if dsn, err = readSecret("postgres.dsn_file", c.Postgres.DSNFile); err != nil {
-			return "", err
-		}
+	if c.Postgres.DSNFile == "" {
+		return c.verified("postgres.dsn", c.Postgres.DSN)
 	}
-	return c.verified("postgres.dsn", dsn)
+	text, err := secret.File("postgres.dsn_file", c.Postgres.DSNFile)
+	if err != nil {
+		return "", err
+	}
+	return c.verified("postgres.dsn_file", text)
 }
 
 // maintenanceDSN returns the DSN of the maintainer's role.
 func (c *Config) maintenanceDSN() (string, error) {
-	dsn, err := readSecret("postgres.maintenance_dsn_file", c.Postgres.MaintenanceDSNFile)
+	text, err := secret.File("postgres.maintenance_dsn_file", c.Postgres.MaintenanceDSNFile)
 	if err != nil {
 		return "", err
 	}
-	return c.verified("postgres.maintenance_dsn_file", dsn)
+	return c.verified("postgres.maintenance_dsn_file", text)
 }
 
 // Connect opens the ordinary connection. Checkpoints are durable when they
 // return, whatever the server's default is.
-func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
-	conf, err := pgx.ParseConfig(dsn)
+func Connect(ctx context.Context, text, slot string) (*pgx.Conn, error) {
+	conf, err := pgx.ParseConfig(text)
 	if err != nil {
-		return nil, fmt.Errorf("parse postgres.dsn: %w", err)
+		return nil, secret.ParseError("postgres.dsn", err)
 	}
 	conf.RuntimeParams["application_name"] = "onceward relay " + slot
 	conf.RuntimeParams["synchronous_commit"] = "on"
@@ -51,7 +52,7 @@ func Connect(ctx context.Context, dsn, slot string) (*pgx.Conn, error) {
 	cdc.Bound(&conf.Config)
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, conf.User, conf.Database))
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, &conf.Config))
 	}
 	return conn, nil
 }
@@ -74,7 +75,7 @@ func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
 		})
 	}
 	if c.Kafka.SASL.Mechanism != "" {
-		password, err := readSecret("kafka.sasl.password_file", c.Kafka.SASL.PasswordFile)
+		password, err := secret.File("kafka.sasl.password_file", c.Kafka.SASL.PasswordFile)
 		if err != nil {
 			return p, err
 		}

@@ -114,7 +114,7 @@ func (p *pipeline) retry(ctx context.Context, w *waiting) error {
 	}
 	p.lanes.release(w)
 	p.show()
-	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.of.String(), "route", w.route)
+	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", clip(w.of.String(), 2*maxName), "route", w.route)
 	return nil
 }
 
@@ -131,7 +131,7 @@ func (p *pipeline) refuse(ctx context.Context, w *waiting, first *step, why *pub
 		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.of.String())
 		return
 	}
-	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
+	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", clip(w.of.String(), 2*maxName),
 		"first", first.name(), "position", first.at.commit.String())
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +17,8 @@ import (
 	"github.com/knadh/koanf/providers/rawbytes"
 	"github.com/knadh/koanf/v2"
 	"github.com/xrash/smetrics"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // envPrefix begins every environment variable of the relay.
@@ -68,7 +71,7 @@ func Load(path string, environ []string, settings ...string) (Config, error) {
 func parse(data []byte, environ []string, settings ...string) (Config, error) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
-		return Config{}, fmt.Errorf("parse YAML: %w", err)
+		return Config{}, fmt.Errorf("parse YAML: %s", quoted.ReplaceAllString(err.Error(), "a value"))
 	}
 	env, err := fromEnvironment(environ)
 	if err != nil {
@@ -92,9 +95,50 @@ func parse(data []byte, environ []string, settings ...string) (Config, error) {
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(wholeSizes, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
 	}})
 	if err != nil {
-		return Config{}, fmt.Errorf("decode config: %w", err)
+		return Config{}, decodeError(err)
 	}
 	return cfg, cfg.Validate()
+}
+
+// quoted is how the parser of YAML repeats a value, which may be a secret.
+var quoted = regexp.MustCompile("(?s)`.*`")
+
+// decodeError names the first field whose value does not fit. Its value is left
+// out: it may be a secret at the wrong place.
+func decodeError(err error) error {
+	var decode *mapstructure.DecodeError
+	if !errors.As(err, &decode) {
+		return fmt.Errorf("decode config: %w", err)
+	}
+	var unconvertible *mapstructure.UnconvertibleTypeError
+	if errors.As(err, &unconvertible) {
+		return &FieldError{decode.Name(), "want " + kindName(unconvertible.Expected.Type()) + ", not " + kindName(reflect.TypeOf(unconvertible.Value))}
+	}
+	return &FieldError{decode.Name(), decode.Unwrap().Error()}
+}
+
+// kindName is what YAML calls a value of the type.
+func kindName(t reflect.Type) string {
+	switch {
+	case t == nil:
+		return "nothing"
+	case t == reflect.TypeFor[time.Duration]():
+		return "a duration, such as 1s"
+	case t == reflect.TypeFor[Bytes]():
+		return "a size, such as 1MiB"
+	}
+	switch t.Kind() { //nolint:exhaustive // the rest are numbers
+	case reflect.String:
+		return "text"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Struct, reflect.Map:
+		return "a map of keys"
+	default:
+		return "a number"
+	}
 }
 
 // wholeSizes refuses a duration without a unit, which would be taken for
@@ -135,11 +179,11 @@ func fromSettings(settings []string) (map[string]any, error) {
 		path, value, ok := strings.Cut(pair, "=")
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("setting %q: want key=value", pair)
+			return nil, fmt.Errorf("setting %s: want key=value", secret.Argument(pair))
 		case path == "postgres.dsn":
 			return nil, errors.New("setting postgres.dsn: everybody on the machine can read it; use postgres.dsn_file or ONCEWARD_POSTGRES_DSN")
 		case !slices.Contains(known, path):
-			return nil, fmt.Errorf("setting %s is not known, or not a single value; did you mean %s?", path, nearest(path, known))
+			return nil, fmt.Errorf("setting %s is not known, or not a single value; did you mean %s?", secret.Argument(path), nearest(path, known))
 		}
 		values[path] = value
 	}
@@ -215,27 +259,18 @@ func keysOf[V any](m map[string]V) []string {
 	return keys
 }
 
-// nearest returns the known name with the smallest edit distance.
+// nearest returns the known name with the smallest edit distance. It is never one
+// that switches security off: nobody should do so because a program proposed it.
 func nearest(name string, known []string) string {
 	slices.Sort(known)
 	best, bestDistance := "", 1<<30
 	for _, k := range known {
+		if strings.Contains(strings.ToLower(k), "insecure") {
+			continue
+		}
 		if d := smetrics.WagnerFischer(name, k, 1, 1, 1); d < bestDistance {
 			best, bestDistance = k, d
 		}
 	}
 	return best
-}
-
-// readSecret returns what a file holds, without the line end.
-func readSecret(field, path string) (string, error) {
-	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
-	if err != nil {
-		return "", fmt.Errorf("read %s: %w", field, err)
-	}
-	secret := strings.TrimRight(string(data), "\r\n")
-	if secret == "" {
-		return "", errors.New("read " + field + ": " + path + " is empty")
-	}
-	return secret, nil
 }

@@ -373,9 +373,14 @@ func (p *pipeline) word() *words { return p.words.Load() }
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {
 	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", keyOf(s.it), s.it.Row.AggregateType, s.at.commit, err)
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", keyOf(s.it), clip(s.it.Row.AggregateType, maxName), s.at.commit, err)
 	}
 	return err
 }
 
-func keyOf(it *cdc.Item) string { return it.Row.Namespace + ":" + it.Row.ID.String() }
+// maxName bounds a name of a row in logs and errors: a direct INSERT may make it as
+// long as it likes.
+const maxName = 128
+
+// keyOf is the key as logs and errors show it.
+func keyOf(it *cdc.Item) string { return clip(it.Row.Namespace, maxName) + ":" + it.Row.ID.String() }

@@ -2,21 +2,22 @@ package relay
 
 import (
 	"crypto/tls"
-	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
-// VerifiesServer reports whether every connection that the DSN can lead to is
+// VerifiesServer reports whether every connection that a DSN can lead to is
 // sslmode=verify-full, or a local socket: nobody else can read it, or answer in
-// the server's place. The driver's own default, prefer, is neither. The error is
-// the driver's, for a DSN that cannot be parsed. It connects to nothing, but reads
-// the files of certificates that the DSN names.
-func VerifiesServer(dsn string) (bool, error) {
-	conf, err := pgconn.ParseConfig(dsn)
+// the server's place. The driver's own default, prefer, is neither. The error names
+// field and holds nothing of a DSN that cannot be parsed. It connects to nothing,
+// but reads the files of certificates that the DSN names.
+func VerifiesServer(field, text string) (bool, error) {
+	conf, err := pgconn.ParseConfig(text)
 	if err != nil {
-		return false, err
+		return false, secret.ParseError(field, err)
 	}
 	if !verifies(conf.Host, conf.TLSConfig) {
 		return false, nil
@@ -34,13 +35,13 @@ func verifies(host string, conf *tls.Config) bool {
 }
 
 // verified returns the DSN if it is sslmode=verify-full, or may be less.
-func (c *Config) verified(field, dsn string) (string, error) {
-	ok, err := VerifiesServer(dsn)
+func (c *Config) verified(field, text string) (string, error) {
+	ok, err := VerifiesServer(field, text)
 	switch {
 	case err != nil:
-		return "", fmt.Errorf("parse %s: %w", field, err)
+		return "", err
 	case ok || c.Postgres.Insecure:
-		return dsn, nil
+		return text, nil
 	}
 	return "", &FieldError{field, "the connection is not sslmode=verify-full; add it (with sslrootcert) or, on a network that you trust, set postgres.insecure: true"}
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -43,8 +42,10 @@ type Health struct {
 	State   State
 	Since   time.Time
 	Code    string // of what halts it or ended the last session; may be empty
-	Error   string // the same in words
+	Error   string // the same in words, which may be a driver's or a server's
 	Waiting []Wait // by kind in the order of Waits, each kind oldest first
+
+	public string // Error in words of ours, for whoever has no login
 }
 
 // maxWaits bounds the waits of one kind that are shown. There is one per held
@@ -159,7 +160,8 @@ func (v *vitals) health(now time.Time) Health {
 	defer v.mu.Unlock()
 	h := Health{State: v.state, Since: v.since}
 	if v.err != nil {
-		h.Error, h.Code = v.err.Error(), codeOf(v.err)
+		h.Error = v.err.Error()
+		h.Code, h.public = reason(v.state, v.err)
 	}
 	all := v.session(now, h.Error)
 	for _, waits := range v.reported {
@@ -212,18 +214,8 @@ func bounded(all []Wait) []Wait {
 	return out
 }
 
-// codeOf returns the stable name of an error; empty when it has none.
+// codeOf returns the stable name of what halts a relay.
 func codeOf(err error) string {
-	var start *cdc.StartError
-	var field *FieldError
-	var rival *RivalError
-	switch {
-	case errors.As(err, &start):
-		return start.Code
-	case errors.As(err, &field):
-		return "CONFIG"
-	case errors.As(err, &rival):
-		return "RIVAL"
-	}
-	return ""
+	code, _ := reason(StateHalted, err)
+	return code
 }

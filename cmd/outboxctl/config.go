@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/knadh/koanf/parsers/yaml"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -94,55 +94,22 @@ func loadConfig(c *cli.Context) (relay.Config, error) {
 		return relay.Config{}, usage("%s: --config is missing; want the relay's configuration file", c.Command.HelpName)
 	}
 	if c.Command.ArgsUsage == "" && c.Args().Present() {
-		return relay.Config{}, usage("%s takes no argument, got %q", c.Command.HelpName, c.Args().First())
+		return relay.Config{}, usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
 	}
-	cfg, err := relay.Load(c.String("config"), os.Environ())
-	return cfg, redacted(err)
+	return relay.Load(c.String("config"), os.Environ())
 }
 
 // checkConfig looks at what the relay looks at when it connects: files of
 // secrets and certificates, and the routes.
 func checkConfig(cfg *relay.Config) error {
-	if _, err := configDSN(cfg); err != nil {
+	if _, err := cfg.DSN(); err != nil {
 		return err
 	}
 	kafka, err := cfg.Publisher(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return redacted(err)
+		return err
 	}
-	return redacted(kafka.Validate())
-}
-
-// configDSN is the DSN of the configuration; an error does not repeat it.
-func configDSN(cfg *relay.Config) (string, error) {
-	text, err := cfg.DSN()
-	var parse *pgconn.ParseConfigError
-	if errors.As(err, &parse) {
-		return "", fmt.Errorf("postgres.dsn: %w", parseError(err))
-	}
-	return text, redacted(err)
-}
-
-// redactedError is an error whose text might have repeated a secret of the file
-// that could not be read.
-type redactedError struct{ cause error }
-
-var (
-	urlPassword  = regexp.MustCompile(`(://[^:@/\s]*:)[^@\s]*@`)
-	wordPassword = regexp.MustCompile(`(?i)(password\s*[=:]\s*)('(\\.|[^'])*'?|[^\s&]+)`)
-)
-
-func redacted(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &redactedError{err}
-}
-
-func (e *redactedError) Unwrap() error { return e.cause }
-
-func (e *redactedError) Error() string {
-	return wordPassword.ReplaceAllString(urlPassword.ReplaceAllString(e.cause.Error(), "$1***@"), "$1***")
+	return kafka.Validate()
 }
 
 func configPrint(c *cli.Context) error {
@@ -188,19 +155,21 @@ func effective(v reflect.Value, name string) any {
 	}
 }
 
-// mask hides a value whose name says that it is or holds a secret. The name of a
-// file that holds one is shown.
+// mask hides a value whose name says that it is or holds a secret. The path of a
+// file that holds one is shown when it is one.
 func mask(name, value string) string {
 	const hidden = "***"
 	switch {
-	case value == "" || strings.HasSuffix(name, "_file"):
+	case value == "":
 		return value
+	case strings.HasSuffix(name, "_file"):
+		return secret.Path(value)
 	case name == "dsn" || strings.HasSuffix(name, "_dsn"):
 		conf, err := pgconn.ParseConfig(value)
 		if err != nil {
 			return hidden
 		}
-		return fmt.Sprintf("host=%s port=%d user=%s dbname=%s password=%s", conf.Host, conf.Port, conf.User, conf.Database, hidden)
+		return fmt.Sprintf("host=%s port=%d user=%s dbname=%s password=%s", secret.Host(conf.Host), conf.Port, secret.Name(conf.User), secret.Name(conf.Database), hidden)
 	case strings.Contains(name, "password") || strings.Contains(name, "token") || strings.Contains(name, "secret"):
 		return hidden
 	}

@@ -33,10 +33,10 @@ func TestConfigCheck(t *testing.T) {
 		"unknown key":         {relayYAML + "quue: {bytes: 1MiB}\n", "did you mean queue?"},
 		"unknown variable":    {strings.ReplaceAll(relayYAML, "{namespace}", "{tenant}"), "{tenant}"},
 		"not verified":        {strings.Replace(relayYAML, ", insecure: true}", "}", 1), "sslmode=verify-full"},
-		"broken DSN":          {strings.Replace(relayYAML, ":5433", ":port", 1), "cannot be parsed"},
+		"broken DSN":          {strings.Replace(relayYAML, ":5433", ":port", 1), "postgres.dsn: port: want 1 to 65535"},
 		"DSN of a wrong type": {strings.Replace(relayYAML, `"postgres://`, `{url: "postgres://`, 1), ""},
 		"no secret":           {relayYAML + "topics: {allow: [x]}\n", ""},
-		"missing file":        {strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: /nowhere/password}}\nroutes", 1), "/nowhere/password"},
+		"missing file":        {strings.Replace(relayYAML, "insecure: true}\nroutes", "insecure: true, sasl: {mechanism: PLAIN, username: u, password_file: /nowhere/password}}\nroutes", 1), "read kafka.sasl.password_file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := configFile(t, tc.text)
@@ -95,18 +95,9 @@ func TestSecretsAreMaskedByName(t *testing.T) {
 	for _, name := range []string{"dsn", "maintenance_dsn", "password", "operator_token", "client_secret"} {
 		require.NotContains(t, mask(name, "s3cr3t"), "s3cr3t", name)
 		require.NotContains(t, mask(name, "postgres://u:s3cr3t@h/d"), "s3cr3t", name)
-		require.Equal(t, "/run/secrets/x", mask(name+"_file", "/run/secrets/x"))
+		require.Equal(t, "/etc/secrets/x", mask(name+"_file", "/etc/secrets/x"))
+		require.NotContains(t, mask(name+"_file", "s3cr3t"), "s3cr3t")
 		require.Empty(t, mask(name, ""))
 	}
 	require.Equal(t, "orders", mask("name", "orders"))
-}
-
-func TestErrorsAreRedacted(t *testing.T) {
-	for _, text := range []string{
-		"value: 'map[url:postgres://app:s3cr3t@127.0.0.1/db]'", "parse `host=h password=s3cr3t user=u`", "password='s3cr3t x'", "PASSWORD = s3cr3t", "password: s3cr3t",
-	} {
-		require.NotContains(t, redacted(&usageError{text}).Error(), "s3cr3t", text)
-	}
-	require.NoError(t, redacted(nil))
-	require.ErrorIs(t, redacted(os.ErrNotExist), os.ErrNotExist)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strings"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
@@ -42,15 +42,8 @@ func dsn(c *cli.Context, prefix string) (string, error) {
 	if file == "" {
 		return text, nil
 	}
-	data, err := os.ReadFile(file) //nolint:gosec // G304: the operator names the file
-	if err != nil {
-		return "", fmt.Errorf("read --%sdsn-file: %w", prefix, err)
-	}
-	text = strings.TrimSpace(string(data))
-	if text == "" {
-		return "", fmt.Errorf("read --%sdsn-file: %s is empty", prefix, file)
-	}
-	return text, nil
+	text, err := secret.File("--"+prefix+"dsn-file", file)
+	return strings.TrimSpace(text), err
 }
 
 // connect opens a pool to the database of --dsn, --dsn-file or the
@@ -75,10 +68,10 @@ func connect(c *cli.Context) (*database, error) {
 // verified refuses a connection that somebody else could read or answer, by the
 // rule of the relay.
 func verified(c *cli.Context, text string) error {
-	ok, err := relay.VerifiesServer(text)
+	ok, err := relay.VerifiesServer("connection string", text)
 	switch {
 	case err != nil:
-		return parseError(err)
+		return usage("%v", err)
 	case ok || c.Bool("insecure"):
 		return nil
 	}
@@ -89,7 +82,7 @@ func verified(c *cli.Context, text string) error {
 func open(ctx context.Context, text string) (*database, error) {
 	cfg, err := pgxpool.ParseConfig(text)
 	if err != nil {
-		return nil, parseError(err)
+		return nil, usage("%v", secret.ParseError("connection string", err))
 	}
 	cfg.MaxConns = 4
 	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
@@ -99,21 +92,9 @@ func open(ctx context.Context, text string) (*database, error) {
 	}
 	if err := pool.Ping(ctx); err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", secret.ConnectError(err, &cfg.ConnConfig.Config))
 	}
 	return &database{pool}, nil
-}
-
-// parseError leaves pgx's words out: they repeat the connection string, and
-// finding the password in a string that cannot be parsed is guesswork.
-func parseError(err error) error {
-	var file *fs.PathError
-	if errors.As(err, &file) { // a certificate, a password file
-		return usage("connection string: %v", file)
-	}
-	return usage("the connection string cannot be parsed (it is not shown, because it may hold a password); " +
-		"want postgres://user@host:5432/database?sslmode=verify-full or host=… port=… user=… dbname=…; " +
-		"in the first form special characters of a password are percent-encoded")
 }
 
 // explain adds what to run when Onceward is not installed, and who may.

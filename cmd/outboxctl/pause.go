@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -111,7 +112,7 @@ func relayArguments(c *cli.Context) error {
 		return err
 	}
 	if c.Command.ArgsUsage == "" && c.Args().Present() {
-		return usage("%s takes no argument, got %q; to name a relay: --relay", c.Command.HelpName, c.Args().First())
+		return usage("%s takes no argument, got %s; to name a relay: --relay", c.Command.HelpName, secret.Argument(c.Args().First()))
 	}
 	if c.String("relay") != "" && c.String("slot") != "" {
 		return usage("--relay and --slot: give one of them")

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -84,10 +85,13 @@ func readKeys(texts []string) (keys []outbox.Key, err error) {
 // there all the same.
 func readKey(text string) (outbox.Key, error) {
 	key, err := outbox.ParseKeyAt(text, time.Now(), outbox.NoSkewLimit)
-	if errors.Is(err, outbox.ErrKey) {
-		return key, usage("%v; %s", err, keyExample)
+	switch {
+	case !errors.Is(err, outbox.ErrKey):
+		return key, err
+	case secret.Suspect(text):
+		return key, usage("KEY is %s; %s", secret.Argument(text), keyExample)
 	}
-	return key, err
+	return key, usage("%v; %s", err, keyExample)
 }
 
 // readOneKey is for commands about one event.

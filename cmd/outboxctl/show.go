@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -88,20 +87,9 @@ func show(c *cli.Context) error {
 
 // showArguments checks what needs no server.
 func showArguments(c *cli.Context) (outbox.Key, error) {
-	if err := checkOutput(c); err != nil {
-		return outbox.Key{}, err
-	}
-	const example = "a key looks like payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a: the producing service, a colon, a UUID of version 7 or 8"
-	if c.NArg() != 1 {
-		return outbox.Key{}, usage("show takes one KEY, got %d; %s", c.NArg(), example)
-	}
-	// An event of a clock that runs ahead is there all the same.
-	key, err := outbox.ParseKeyAt(c.Args().First(), time.Now(), outbox.NoSkewLimit)
-	if errors.Is(err, outbox.ErrKey) {
-		return outbox.Key{}, usage("%v; %s", err, example)
-	}
+	key, err := readOneKey(c)
 	if err != nil {
-		return outbox.Key{}, err
+		return key, err
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:

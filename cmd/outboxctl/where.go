@@ -22,7 +22,7 @@ type whereabouts struct {
 func whereToLook(c *cli.Context) (whereabouts, error) {
 	w, cfg, err := clusterToAsk(c)
 	if err == nil && w.routed && c.String("dsn") == "" && c.String("dsn-file") == "" {
-		w.dsn, err = configDSN(cfg)
+		w.dsn, err = cfg.DSN()
 	}
 	return w, err
 }
@@ -39,7 +39,7 @@ func clusterToAsk(c *cli.Context) (whereabouts, *relay.Config, error) {
 		return w, nil, err
 	}
 	if w.kafka, err = cfg.Publisher(slog.New(slog.DiscardHandler)); err != nil {
-		return w, nil, redacted(err)
+		return w, nil, err
 	}
 	w.routed = true
 	return w, &cfg, nil

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/secret"
 )
 
 // version is set by the build.
@@ -47,7 +49,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 		Action: func(c *cli.Context) error {
 			if c.NArg() > 0 {
 				usage = true
-				return fmt.Errorf("no command %q; see `relay help`", c.Args().First())
+				return fmt.Errorf("no command %s; see `relay help`", secret.Argument(c.Args().First()))
 			}
 			return cli.ShowAppHelp(c)
 		},
@@ -59,7 +61,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(log, "relay:", err) // there is nowhere else to say it
+	_, _ = fmt.Fprintln(log, "relay:", secret.Scrub(err.Error(), args[1:])) // there is nowhere else to say it
 	switch {
 	case usage:
 		return 2

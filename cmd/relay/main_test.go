@@ -5,11 +5,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/secret/canary"
 )
 
 func call(t *testing.T, environ []string, args ...string) (code int, stdout, stderr string) {
@@ -62,6 +66,34 @@ func TestCheckEndsWith3AndShowsNoPassword(t *testing.T) {
 	code, _, stderr := call(t, nil, "check", "--config", writeConfig(t, nowhere), "--output", "xml")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "want table or json")
+}
+
+// TestNoCommandPrintsAPassword hands connection strings to `relay check` and `relay
+// run`, at every place where they may be given, rightly or by mistake. What can be
+// connected with is left to the test of a live rotation, in package relay.
+func TestNoCommandPrintsAPassword(t *testing.T) {
+	for i, text := range canary.Strings() {
+		quoted := strconv.Quote(text)
+		inline := writeConfig(t, strings.Replace(nowhere, `"postgres://u:canary@127.0.0.1:1/d"`, quoted, 1))
+		calls := [][]string{{"check", "--config", inline}, {text}, {"check", text}, {"run", text}, {"check", "--config", inline, "--set", text}, {"run", "--config", inline, "--set", "postgres.dsn=" + text}}
+		if _, err := pgconn.ParseConfig(text); err != nil {
+			calls = append(calls, []string{"run", "--config", inline})
+		}
+		if i%5 == 0 {
+			calls = append(calls, []string{"help", text}, []string{"check", "--config", text}, []string{"check", "--config", inline, "--output", text})
+		}
+		for _, args := range calls {
+			_, stdout, stderr := call(t, nil, args...)
+			require.NotContains(t, stdout+stderr, canary.Word, "%q", args)
+		}
+	}
+	for _, text := range canary.Misplaced() {
+		config := writeConfig(t, strings.Replace(nowhere, `dsn: "postgres://u:canary@127.0.0.1:1/d"`, "dsn_file: "+strconv.Quote(text), 1))
+		for _, command := range []string{"check", "run"} {
+			_, stdout, stderr := call(t, nil, command, "--config", config)
+			require.NotContains(t, stdout+stderr, canary.Word, "%s %q", command, text)
+		}
+	}
 }
 
 func TestHelpNamesTheCommands(t *testing.T) {

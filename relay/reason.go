@@ -1,0 +1,71 @@
+package relay
+
+import (
+	"errors"
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/publisher"
+)
+
+// Codes of what the health pages say, beside those of a [cdc.StartError].
+const (
+	codeConfig   = "CONFIG"
+	codeDSN      = "DSN"
+	codePostgres = "POSTGRES"
+	codeKafka    = "KAFKA"
+	codeDecode   = "DECODE"
+	codeHalted   = "HALTED"
+	codeRival    = "RIVAL"
+	codeSession  = "SESSION_ENDED"
+)
+
+// maxReason bounds the text of a reason, in bytes.
+const maxReason = 2000
+
+// reason is what the health pages, which need no login, say of an error: a code and
+// words of ours. What a driver, a server or the system said is in the log only.
+func reason(state State, err error) (code, text string) {
+	var start *cdc.StartError
+	var field *FieldError
+	var dsn *secret.DSNError
+	var pg *pgconn.PgError
+	var rival *RivalError
+	var decode *cdc.DecodeError
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.As(err, &start):
+		return start.Code, clip(start.What+". To mend it: "+start.Cure, maxReason)
+	case errors.As(err, &field):
+		return codeConfig, clip(field.Error(), maxReason)
+	case errors.As(err, &dsn):
+		return codeDSN, dsn.Error()
+	case errors.As(err, &pg):
+		return codePostgres, fmt.Sprintf("PostgreSQL answered with SQLSTATE %s; the log has its words", pg.Code)
+	case errors.As(err, &rival):
+		return codeRival, "another relay publishes with this one's transactional id; the log says what to do"
+	case errors.As(err, &decode):
+		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
+	case state == StateHalted: // an event or a topic that an operator decides about
+		return codeHalted, clip(err.Error(), maxReason)
+	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
+		return codeKafka, "the producer gave up; the log has the reason"
+	}
+	return codeSession, "the last session ended with an error; the log has it"
+}
+
+// clip returns at most limit bytes of a text, and says when that is not all.
+func clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "…"
+}
