@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // Exit codes.
@@ -42,7 +43,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	if err == nil {
 		return exitFine
 	}
-	said := secret.Scrub(err.Error(), args[1:])
+	said := terminal.Lines(secret.Scrub(err.Error(), args[1:]))
 	var wrongCall *usageError
 	switch {
 	case errors.Is(err, errWrong):

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // errDeclined: a person was asked and did not say yes.
@@ -18,8 +20,8 @@ func yesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}
 }
 
-// terminal tells whether a stream is one that a person sits at.
-func terminal(stream any) bool {
+// isTerminal tells whether a stream is one that a person sits at.
+func isTerminal(stream any) bool {
 	file, ok := stream.(interface{ Stat() (fs.FileInfo, error) })
 	if !ok {
 		return false
@@ -34,10 +36,10 @@ func confirm(c *cli.Context, what string) error {
 	if c.Bool("yes") {
 		return nil
 	}
-	if !terminal(c.App.Reader) {
+	if !isTerminal(c.App.Reader) {
 		return usage("%s: this would %s; standard input is no terminal to ask at: add --yes to do it", c.Command.HelpName, what)
 	}
-	if _, err := fmt.Fprintf(c.App.ErrWriter, "%s? [y/N] ", strings.ToUpper(what[:1])+what[1:]); err != nil {
+	if _, err := fmt.Fprintf(c.App.ErrWriter, "%s? [y/N] ", terminal.Escape(strings.ToUpper(what[:1])+what[1:])); err != nil {
 		return fmt.Errorf("ask for confirmation: %w", err)
 	}
 	answer, err := readLine(c.Context, c)

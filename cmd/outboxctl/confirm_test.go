@@ -24,11 +24,11 @@ func TestConfirm(t *testing.T) {
 		require.Equal(t, "Drop the moon? [y/N] ", asked.String())
 		require.NoError(t, app.RunContext(t.Context(), []string{"x", "--yes"}), "--yes does not ask")
 	}
-	require.False(t, terminal(strings.NewReader("y")))
+	require.False(t, isTerminal(strings.NewReader("y")))
 	file, err := os.Create(filepath.Join(t.TempDir(), "no terminal"))
 	require.NoError(t, err)
 	defer file.Close()
-	require.False(t, terminal(file))
+	require.False(t, isTerminal(file))
 }
 
 // Nobody answers, and Ctrl-C comes.

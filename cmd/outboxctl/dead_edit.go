@@ -27,7 +27,7 @@ const (
 )
 
 func deadEdit(c *cli.Context) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -45,7 +45,7 @@ func deadEdit(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := selection{keys: []outbox.Key{key}}.find(c, db)
+	letters, err := selection{keys: []eventName{key}}.find(c, db)
 	if err != nil || len(letters) == 0 {
 		return err
 	}

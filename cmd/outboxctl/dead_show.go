@@ -51,7 +51,7 @@ type wordOf struct {
 }
 
 func deadShow(c *cli.Context) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -60,19 +60,22 @@ func deadShow(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
+	if key, err = resolveOne(c.Context, db, key); err != nil {
+		return fmt.Errorf("dead show: %w", err)
+	}
 	q := outboxdb.New(db)
 	report := &deadShowReport{Key: key.String(), Letters: []wholeLetter{}, Words: []wordOf{}}
-	rows, err := q.ReadLetter(c.Context, key.UUID())
+	rows, err := q.ReadLetter(c.Context, key.id)
 	if err != nil {
 		return fmt.Errorf("dead show: %w", explain(err, migrations.Outbox))
 	}
 	for _, v := range rows {
-		if v.Namespace == key.Namespace() {
+		if key.is(v.Namespace) {
 			report.Letters = append(report.Letters, newWholeLetter(v, c.Bool("payload")))
 		}
 	}
 	if len(report.Letters) > 0 {
-		if err := report.readWords(c, q, key.UUID()); err != nil {
+		if err := report.readWords(c, q, key.id); err != nil {
 			return fmt.Errorf("dead show: %w", err)
 		}
 	}
@@ -148,7 +151,7 @@ func (r *deadShowReport) print(p *page) {
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s):", v.Slot)
-			p.line("%s", v.Payload)
+			p.payload(v.Payload)
 		}
 	}
 }

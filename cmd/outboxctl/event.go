@@ -122,20 +122,20 @@ type refusedReport struct {
 
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the word about its being published belong together.
-func (r *showReport) readProducer(ctx context.Context, db *database, key outbox.Key) error {
+func (r *showReport) readProducer(ctx context.Context, db *database, key eventName) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		if err := r.readRow(ctx, q, key); err != nil {
 			return err
 		}
-		replays, err := q.ReplaysOfEvent(ctx, key.UUID())
+		replays, err := q.ReplaysOfEvent(ctx, key.id)
 		if err != nil {
 			return err
 		}
-		ids := []uuid.UUID{key.UUID()}
+		ids := []uuid.UUID{key.id}
 		r.Replays = []replayReport{}
 		for _, v := range replays {
-			if v.Namespace != key.Namespace() {
+			if !key.is(v.Namespace) {
 				continue
 			}
 			ids = append(ids, v.ReplayID)
@@ -148,16 +148,16 @@ func (r *showReport) readProducer(ctx context.Context, db *database, key outbox.
 	})
 }
 
-func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key outbox.Key) error {
+func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key eventName) error {
 	r.Relays = []publishedReport{}
-	row, err := q.FindOutboxRow(ctx, key.UUID())
+	row, err := q.FindOutboxRow(ctx, key.id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if row.Namespace != key.Namespace() {
+	if !key.is(row.Namespace) {
 		r.otherOwner = row.Namespace
 		return nil
 	}
@@ -181,14 +181,14 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key outbo
 	return nil
 }
 
-func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key outbox.Key, ids []uuid.UUID) error {
+func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key eventName, ids []uuid.UUID) error {
 	letters, err := q.DeadLettersByID(ctx, ids)
 	if err != nil {
 		return err
 	}
 	r.DeadLetters = []letterReport{}
 	for _, v := range letters {
-		if v.Namespace != key.Namespace() {
+		if !key.is(v.Namespace) {
 			continue
 		}
 		r.DeadLetters = append(r.DeadLetters, letterReport{
@@ -203,8 +203,13 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key o
 
 // readConsumer reads what every group of a consumer's database did. A group
 // that was to reprocess a replay has claimed it under the replay's id.
-func (r *showReport) readConsumer(ctx context.Context, db *database, key outbox.Key) error {
-	found, err := readProcessed(ctx, db, key, "")
+func (r *showReport) readConsumer(ctx context.Context, db *database, key eventName) error {
+	r.Groups = &[]groupReport{}
+	whole, err := outbox.KeyFrom(key.namespace, key.id, time.Now(), outbox.NoSkewLimit)
+	if err != nil {
+		return nil //nolint:nilerr // no consumer takes what has no key
+	}
+	found, err := readProcessed(ctx, db, whole, "")
 	if err != nil {
 		return err
 	}
@@ -212,7 +217,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *database, key outbox.
 	for _, v := range r.Replays {
 		ids = append(ids, v.ID)
 	}
-	if err := found.readClaims(ctx, consumerdb.New(db), ids, key, ""); err != nil {
+	if err := found.readClaims(ctx, consumerdb.New(db), ids, whole, ""); err != nil {
 		return err
 	}
 	groups := []groupReport{}

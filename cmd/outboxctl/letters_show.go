@@ -77,7 +77,7 @@ func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection
 	}
 	var targets []string
 	for _, v := range rows {
-		if len(s.keys) > 0 && deref(v.Namespace) != s.keys[0].Namespace() {
+		if len(s.keys) > 0 && !s.keys[0].is(deref(v.Namespace)) {
 			continue
 		}
 		record, err := q.ReadGroupLetter(c.Context, consumerdb.ReadGroupLetterParams{
@@ -133,7 +133,7 @@ func (r *groupLettersShown) print(p *page) {
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s, %s):", v.Group, v.Place)
-			p.line("%s", v.Payload)
+			p.payload(v.Payload)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 const (
@@ -32,15 +35,19 @@ func checkOutput(c *cli.Context) error {
 // answer writes a report as one JSON document or with its own table.
 func answer(c *cli.Context, report any, table func(*page)) error {
 	if c.String("output") == outputJSON {
-		enc := json.NewEncoder(c.App.Writer)
+		var document bytes.Buffer
+		enc := json.NewEncoder(&document)
 		enc.SetIndent("", "  ")
 		enc.SetEscapeHTML(false)
 		if err := enc.Encode(report); err != nil {
 			return fmt.Errorf("write answer: %w", err)
 		}
+		if _, err := c.App.Writer.Write(terminal.JSON(document.Bytes())); err != nil {
+			return fmt.Errorf("write answer: %w", err)
+		}
 		return nil
 	}
-	p := &page{}
+	p := &page{watched: isTerminal(c.App.Writer)}
 	table(p)
 	if _, err := io.WriteString(c.App.Writer, p.text.String()); err != nil {
 		return fmt.Errorf("write answer: %w", err)
@@ -48,12 +55,42 @@ func answer(c *cli.Context, report any, table func(*page)) error {
 	return nil
 }
 
-// page collects the text for a person: pairs, tables and lines.
-type page struct{ text strings.Builder }
+// page collects the text for a person: pairs, tables and lines. Whatever is given to
+// it may have been written by anybody, so that all of it is escaped here; only
+// formats are taken as they are.
+type page struct {
+	text    strings.Builder
+	watched bool // by a person, at a terminal
+}
 
-// line writes one line.
+// line writes one line, or those of the format.
 func (p *page) line(format string, args ...any) {
-	fmt.Fprintf(&p.text, format+"\n", args...)
+	safe := make([]any, len(args))
+	for i, arg := range args {
+		safe[i] = arg
+		text, ok := arg.(string)
+		if !ok {
+			text = fmt.Sprint(arg)
+		}
+		if escaped := terminal.Escape(text); escaped != text {
+			safe[i] = escaped
+		}
+	}
+	fmt.Fprintf(&p.text, format+"\n", safe...)
+}
+
+// block writes text of several lines.
+func (p *page) block(text string) { p.text.WriteString(terminal.Lines(text)) }
+
+// payload writes what somebody asked for whole: as it is into a file or a pipe,
+// escaped to a terminal.
+func (p *page) payload(data []byte) {
+	if p.watched {
+		p.block(string(data) + "\n")
+		return
+	}
+	p.text.Write(data)
+	p.text.WriteString("\n")
 }
 
 // pairs writes names and values in two columns; a pair with an empty value is
@@ -85,7 +122,11 @@ func (p *page) table(heading []string, rows [][]string) {
 func (p *page) columns(indent string, rows [][]string) {
 	w := tabwriter.NewWriter(&p.text, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(w, indent+strings.Join(row, "\t")) //nolint:errcheck // a strings.Builder does not fail
+		safe := make([]string, len(row))
+		for i, cell := range row {
+			safe[i] = terminal.Escape(cell)
+		}
+		fmt.Fprintln(w, indent+strings.Join(safe, "\t")) //nolint:errcheck // a strings.Builder does not fail
 	}
 	w.Flush() //nolint:errcheck // a strings.Builder does not fail
 }
@@ -112,8 +153,8 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTPE"[exp])
 }
 
-// printable returns at most limit bytes of data as one line, with everything
-// that a terminal might act on escaped.
+// printable returns at most limit bytes of data as one line that tells bytes apart:
+// what is not printable, and a backslash, is escaped.
 func printable(data []byte, limit int) string {
 	cut := len(data) > limit
 	if cut {

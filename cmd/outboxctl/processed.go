@@ -138,7 +138,7 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 		return nil, err
 	}
 	targets := []string{key.String()}
-	s := letterSelection{selection: selection{keys: []outbox.Key{key}}, group: group}
+	s := letterSelection{selection: selection{keys: []eventName{{namespace: key.Namespace(), id: key.UUID()}}}, group: group}
 	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
 	for _, v := range letters {
 		if l := newGroupLetter(v); l.Key == r.Key {

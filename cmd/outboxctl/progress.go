@@ -22,7 +22,7 @@ const redraw = 100 * time.Millisecond
 
 func newProgress(out io.Writer, verb string, total int) *progress {
 	p := &progress{verb: verb, total: total, began: time.Now()}
-	if terminal(out) {
+	if isTerminal(out) {
 		p.out = out
 	}
 	return p

@@ -93,10 +93,10 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 		}
 	}
 	for _, key := range o.keys {
-		switch v, ok := found[key.UUID()]; {
+		switch v, ok := found[key.id]; {
 		case !ok:
 			p.problem("%s has no row: it does not exist, or was dropped with its day; `outboxctl show %s` tells more", key, key)
-		case v.Namespace != key.Namespace():
+		case !key.is(v.Namespace):
 			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
 		case !replayable(v.State):
 			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
@@ -118,7 +118,7 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 	}
 	states := make(map[string]string, len(rows))
 	for _, v := range rows {
-		states[keyText(v.Namespace, v.LetterID)] = v.State
+		states[nameText(v.Namespace, v.LetterID)] = v.State
 		if v.State == letterDiscarded || v.State == letterOpen && o.topic != "" {
 			p.add(v.LetterID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)

@@ -12,12 +12,13 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-const keyExample = "a key looks like payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a: the producing service, a colon, a UUID of version 7 or 8"
+const keyExample = "a key looks like payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a: the producing service, a colon, a UUID of version 7 or 8; " +
+	"commands about events and the relay's letters take the UUID alone, too"
 
 // selection says which events or letters a command is about: those of the KEYs,
 // or those that all the filters given match.
 type selection struct {
-	keys          []outbox.Key
+	keys          []eventName
 	namespace     string
 	aggregateType string
 	aggregate     string
@@ -68,17 +69,17 @@ func readSelectionOf(c *cli.Context, keys []string) (s selection, err error) {
 	return s, nil
 }
 
-func readKeys(texts []string) (keys []outbox.Key, err error) {
+func readKeys(texts []string) (names []eventName, err error) {
 	for _, text := range texts {
-		key, err := readKey(text)
+		name, err := readName(text)
 		if err != nil {
 			return nil, err
 		}
-		if !slices.Contains(keys, key) {
-			keys = append(keys, key)
+		if !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return keys, nil
+	return names, nil
 }
 
 // readKey does not judge the key's time: an event of a clock that runs ahead is
@@ -124,7 +125,7 @@ func (s selection) filtered() bool {
 func (s selection) ids() []uuid.UUID {
 	ids := make([]uuid.UUID, 0, len(s.keys))
 	for _, k := range s.keys {
-		ids = append(ids, k.UUID())
+		ids = append(ids, k.id)
 	}
 	return ids
 }

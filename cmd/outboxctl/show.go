@@ -51,6 +51,9 @@ func show(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
+	if key, err = resolveOne(c.Context, db, key); err != nil {
+		return fmt.Errorf("show: %w", err)
+	}
 	report := &showReport{Key: key.String(), EventTime: key.Time()}
 	if err := report.readProducer(c.Context, db, key); err != nil {
 		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
@@ -86,16 +89,16 @@ func show(c *cli.Context) error {
 }
 
 // showArguments checks what needs no server.
-func showArguments(c *cli.Context) (outbox.Key, error) {
-	key, err := readOneKey(c)
+func showArguments(c *cli.Context) (eventName, error) {
+	key, err := readOneName(c)
 	if err != nil {
 		return key, err
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:
-		return outbox.Key{}, usage("show: --config names the brokers; leave --brokers out")
+		return eventName{}, usage("show: --config names the brokers; leave --brokers out")
 	case c.String("config") == "" && (c.String("topic") != "") != brokers:
-		return outbox.Key{}, usage("show: --brokers and --topic go together")
+		return eventName{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil
 }
@@ -103,8 +106,8 @@ func showArguments(c *cli.Context) (outbox.Key, error) {
 // search says where copies can be. Without row and letter the aggregate is
 // unknown, so that all partitions are read, from before the key's time: the key
 // may have been made by a clock that ran ahead.
-func (r *showReport) search(brokers []string, topic string, key outbox.Key) search {
-	s := search{Brokers: brokers, Topic: topic, Key: key.String(), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
+func (r *showReport) search(brokers []string, topic string, key eventName) search {
+	s := search{Brokers: brokers, Topic: topic, Key: keyText(key.namespace, key.id), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
 	switch {
 	case r.Row != nil:
 		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)

@@ -38,7 +38,7 @@ type skipReport struct {
 // skip says the word in the relay's state, which a halted relay polls, and
 // beside it an ordinary order to discard: that row keeps who said so and why.
 func skip(c *cli.Context) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -58,13 +58,19 @@ func skip(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := skippable(c, db, state.Slot, key.UUID(), key.Namespace()); err != nil {
+	if key, err = resolveOne(c.Context, db, key); err != nil {
+		return fmt.Errorf("skip: %w", err)
+	}
+	if key.bare {
+		return fmt.Errorf("no event of the outbox has the UUID %s", key.id)
+	}
+	if err := skippable(c, db, state.Slot, key); err != nil {
 		return err
 	}
 	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
 		return err
 	}
-	id, namespace := key.UUID(), key.Namespace()
+	id, namespace := key.id, key.namespace
 	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id}}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
@@ -82,9 +88,9 @@ func skip(c *cli.Context) error {
 }
 
 // skippable refuses a key that the relay cannot be held up by.
-func skippable(c *cli.Context, db *database, slot string, id uuid.UUID, namespace string) error {
+func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 	q := outboxdb.New(db)
-	letters, err := q.LettersNow(c.Context, []uuid.UUID{id})
+	letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
 	if err != nil {
 		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
 	}
@@ -94,10 +100,10 @@ func skippable(c *cli.Context, db *database, slot string, id uuid.UUID, namespac
 		case l.State == letterRetrying:
 			return nil // its retry is held, or under way
 		case l.State == letterOpen:
-			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", keyText(namespace, id))
+			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", key)
 		}
 	}
-	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{id})
+	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{key.id})
 	if err != nil {
 		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
 	}
@@ -105,10 +111,10 @@ func skippable(c *cli.Context, db *database, slot string, id uuid.UUID, namespac
 		return nil // a replay's id, or a row of a table that is not ours
 	}
 	switch v := rows[0]; {
-	case v.Namespace != namespace:
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, keyText(v.Namespace, id))
+	case !key.is(v.Namespace):
+		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, nameText(v.Namespace, key.id))
 	case v.State == statePublished:
-		return fmt.Errorf("%s was published; no relay halts at it", keyText(namespace, id))
+		return fmt.Errorf("%s was published; no relay halts at it", key)
 	}
 	return nil
 }

@@ -150,7 +150,7 @@ func (r *showReport) print(p *page) {
 	r.printConsumer(p)
 	if r.Row != nil && r.Row.Payload != nil {
 		p.line("\npayload:")
-		p.line("%s", r.Row.Payload)
+		p.payload(r.Row.Payload)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
@@ -53,7 +52,7 @@ func (w whereabouts) connect(c *cli.Context) (*database, error) {
 }
 
 // search looks into Kafka where it was asked for and the topic is known.
-func (w whereabouts) search(ctx context.Context, r *showReport, key outbox.Key) (err error) {
+func (w whereabouts) search(ctx context.Context, r *showReport, key eventName) (err error) {
 	topic := w.topic
 	if topic == "" && !w.routed {
 		return nil
@@ -70,7 +69,7 @@ func (w whereabouts) search(ctx context.Context, r *showReport, key outbox.Key) 
 }
 
 // topicOf asks the routes; without a topic it says why there is none.
-func (w whereabouts) topicOf(r *showReport, key outbox.Key) (topic, why string) {
+func (w whereabouts) topicOf(r *showReport, key eventName) (topic, why string) {
 	var aggregateType, eventType string
 	switch letter := r.eventLetter(); {
 	case r.Row != nil:
@@ -80,7 +79,7 @@ func (w whereabouts) topicOf(r *showReport, key outbox.Key) (topic, why string) 
 	default:
 		return "", "neither row nor letter is left that would say which route it took; give --topic"
 	}
-	topic, err := w.kafka.TopicOf(key.Namespace(), aggregateType, eventType)
+	topic, err := w.kafka.TopicOf(key.namespace, aggregateType, eventType)
 	if err != nil {
 		return "", err.Error()
 	}

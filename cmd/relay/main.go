@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // version is set by the build.
@@ -61,7 +62,7 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	_, _ = fmt.Fprintln(log, "relay:", secret.Scrub(err.Error(), args[1:])) // there is nowhere else to say it
+	_, _ = fmt.Fprintln(log, "relay:", terminal.Lines(secret.Scrub(err.Error(), args[1:]))) // there is nowhere else to say it
 	switch {
 	case usage:
 		return 2
