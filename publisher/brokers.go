@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
@@ -61,7 +62,7 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 		if reason := b.distrust(address); reason != nil {
 			err = reason
 		}
-		failures = append(failures, fmt.Errorf("%s: %w", address, err))
+		failures = append(failures, fmt.Errorf("%s: %w%s", address, err, b.mismatch(err)))
 	}
 	return errors.Join(failures...)
 }
@@ -77,6 +78,19 @@ func (b *brokers) connect(address string) error {
 	}
 	b.conn, b.address = conn, address
 	return nil
+}
+
+// mismatch is a hint for a connection that was closed without a word: by a broker
+// that speaks TLS to one that does not, or the other way round.
+func (b *brokers) mismatch(err error) string {
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &notTLS), errors.Is(err, io.EOF) && b.config.Net.TLS.Enable:
+		return " (the relay speaks TLS; is this a listener without it?)"
+	case errors.Is(err, io.EOF):
+		return " (the relay speaks plaintext; does this listener want TLS, or SASL?)"
+	}
+	return ""
 }
 
 // distrust returns what TLS has against a broker, or nil. After a handshake that

@@ -130,9 +130,20 @@ type Topics struct {
 	MaxCreated int
 }
 
-// configError names the field and the value that was refused.
+// ConfigError says which field of a [Config] is wrong, and why.
+type ConfigError struct {
+	Field string // e.g. Brokers[0], SASL.Mechanism
+	Value string // as it may be shown
+	Want  string
+}
+
+// Error implements error.
+func (e *ConfigError) Error() string {
+	return fmt.Sprintf("configure publisher: %s = %s: %s", e.Field, e.Value, e.Want)
+}
+
 func configError(field string, value any, want string) error {
-	return fmt.Errorf("configure publisher: %s = %v: %s", field, value, want)
+	return &ConfigError{Field: field, Value: fmt.Sprint(value), Want: want}
 }
 
 // settings is a Config after validation, in the types that sarama wants.
@@ -141,6 +152,7 @@ type settings struct {
 	version     sarama.KafkaVersion
 	compression sarama.CompressionCodec
 	router      *router
+	brokers     int // of the cluster; 0 before it was reached
 }
 
 // resolve fills in defaults and refuses what is wrong.

@@ -109,7 +109,7 @@ func TestTopicThatCannotBeCreatedSaysWhy(t *testing.T) {
 		"no right": {1, nil, "may not create it", "--allow-principal User:relay --operation Create --topic shop.order"},
 		"too few brokers": {
 			5, []kfake.ACL{{Resource: kmsg.ACLResourceTypeCluster, Name: "kafka-cluster", Pattern: kmsg.ACLResourcePatternTypeLiteral, Operation: kmsg.ACLOperationCreate, Allow: true}},
-			"could not be created", "topics.replication_factor = 5",
+			"could not be created", "topics.replication_factor, which is 5, to at most the number of brokers",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

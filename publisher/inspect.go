@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/IBM/sarama"
 )
@@ -27,6 +29,11 @@ type TopicReport struct {
 	// is slow, and those beyond it hold the route. Cure says how to widen it.
 	Narrow bool
 	Cure   string
+	// Compacted: cleanup.policy holds compact, so that Kafka removes every event
+	// behind which another of its aggregate stands.
+	Compacted bool
+	// Missing: it does not exist, and Publish makes it ([Topics].Create).
+	Missing bool
 	// Err says why the topic cannot be published to: a [*RouteError], or nil.
 	Err error
 }
@@ -42,6 +49,21 @@ func Inspect(ctx context.Context, cfg Config, topics []string) ([]TopicReport, e
 		return err
 	})
 	return reports, err
+}
+
+// FixedTopics returns the topics that routes name without a variable, each once.
+func (c Config) FixedTopics() ([]string, error) {
+	s, err := c.resolve()
+	if err != nil {
+		return nil, err
+	}
+	var topics []string
+	for _, route := range s.router.routes {
+		if topic, fixed := route.template.fixed(); fixed && !slices.Contains(topics, topic) {
+			topics = append(topics, topic)
+		}
+	}
+	return topics, nil
 }
 
 // InspectCheckpoint connects and looks at the topic that exactly-once mode keeps
@@ -70,6 +92,7 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 	if err := b.reach(); err != nil {
 		return errors.Join(ctx.Err(), fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err))
 	}
+	s.brokers = len(b.learned)
 	return at(b, w, s)
 }
 
@@ -83,7 +106,7 @@ func inspect(b *brokers, s *settings, topics []string) ([]TopicReport, error) {
 		found[metadata.Name] = metadata
 	}
 	// Without the right to read them, the relay's own limit counts.
-	configs, _ := b.configs(topics, limitName, minInSyncName, uncleanName)
+	configs, _ := b.configs(topics, limitName, minInSyncName, uncleanName, policyName)
 	reports := make([]TopicReport, len(topics))
 	for i, name := range topics {
 		reports[i] = report(name, found[name], configs[name], s)
@@ -95,6 +118,11 @@ func report(name string, metadata *sarama.TopicMetadata, config map[string]strin
 	r := TopicReport{Name: name, Unclean: config[uncleanName] == "true"}
 	r.Limit, _ = strconv.Atoi(config[limitName]) // 0 when it could not be read
 	r.MinInSync, _ = strconv.Atoi(config[minInSyncName])
+	r.Compacted = slices.Contains(strings.Split(config[policyName], ","), "compact")
+	if s.Topics.Create && missing(metadata) {
+		r.Missing = true
+		return r
+	}
 	state := judge(name, metadata, r.Limit, s)
 	if state.refused != nil {
 		r.Err = state.refused

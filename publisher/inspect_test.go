@@ -2,6 +2,8 @@ package publisher_test
 
 import (
 	"context"
+	"crypto/tls"
+	"net"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -20,10 +22,16 @@ func TestInspectLooksWithoutCreating(t *testing.T) {
 		reports, err := publisher.Inspect(t.Context(), cfg, []string{"shop.order", "shop.missing"})
 		require.NoError(t, err)
 		require.Equal(t, publisher.TopicReport{Name: "shop.order", Partitions: 3, Replicas: 1, MinInSync: 1, Limit: 1_048_588}, reports[0])
-		require.ErrorIs(t, reports[1].Err, publisher.ErrRoute)
-		require.ErrorContains(t, reports[1].Err, "does not exist")
+		require.Equal(t, publisher.TopicReport{Name: "shop.missing", Missing: true}, reports[1], "Publish makes it")
 	}
-	reports, err := publisher.Inspect(t.Context(), cfg, nil)
+	cfg.Topics.Create = false
+	reports, err := publisher.Inspect(t.Context(), cfg, []string{"shop.missing"})
+	require.NoError(t, err)
+	require.False(t, reports[0].Missing)
+	require.ErrorIs(t, reports[0].Err, publisher.ErrRoute)
+	require.ErrorContains(t, reports[0].Err, "or set topics.create: true")
+	require.ErrorContains(t, reports[0].Err, "--partitions 12 --replication-factor 1`", "no more replicas than brokers")
+	reports, err = publisher.Inspect(t.Context(), cfg, nil)
 	require.NoError(t, err)
 	require.Empty(t, reports)
 }
@@ -31,7 +39,7 @@ func TestInspectLooksWithoutCreating(t *testing.T) {
 func TestInspectReportsWhatIsRisky(t *testing.T) {
 	c := newCluster(t)
 	require.NoError(t, c.CreateTopic("shop.order", 1, map[string]string{
-		"max.message.bytes": "500000", "min.insync.replicas": "2", "unclean.leader.election.enable": "true",
+		"max.message.bytes": "500000", "min.insync.replicas": "2", "unclean.leader.election.enable": "true", "cleanup.policy": "compact,delete",
 	}))
 	reports, err := publisher.Inspect(t.Context(), c.config(), []string{"shop.order"})
 	require.NoError(t, err)
@@ -40,6 +48,7 @@ func TestInspectReportsWhatIsRisky(t *testing.T) {
 	require.Equal(t, 500_000, reports[0].Limit)
 	require.Equal(t, 2, reports[0].MinInSync)
 	require.True(t, reports[0].Unclean)
+	require.True(t, reports[0].Compacted)
 	require.Contains(t, reports[0].Cure, "--entity-name shop.order --add-config max.message.bytes=1000000")
 }
 
@@ -51,6 +60,39 @@ func TestInspectNamesBrokersThatDoNotAnswer(t *testing.T) {
 	cancel()
 	_, err = publisher.Inspect(ctx, cfg, []string{"t"})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A broker that speaks TLS to a relay that does not, or the other way round, closes
+// the connection without a word.
+func TestAMismatchOfTLSGetsAHint(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 64<<10)) // as a broker that finds no request in it
+			_ = conn.Close()
+		}
+	}()
+	cfg := publisher.Config{Brokers: []string{listener.Addr().String()}, Insecure: true, Routes: []publisher.Route{{Topic: "t"}}}
+	_, err = publisher.Inspect(t.Context(), cfg, nil)
+	require.ErrorContains(t, err, "does this listener want TLS, or SASL?")
+	cfg.TLS, cfg.Insecure = &tls.Config{MinVersion: tls.VersionTLS12}, false
+	_, err = publisher.Inspect(t.Context(), cfg, nil)
+	require.ErrorContains(t, err, "is this a listener without it?")
+}
+
+func TestFixedTopics(t *testing.T) {
+	cfg := publisher.Config{Brokers: []string{"k:9092"}, Insecure: true, Routes: []publisher.Route{
+		{Match: publisher.Match{Namespace: "a"}, Topic: "one"}, {Match: publisher.Match{Namespace: "b"}, Topic: "one"}, {Match: publisher.Match{Namespace: "c"}, Topic: "two"}, {Topic: "{namespace}.x"},
+	}}
+	topics, err := cfg.FixedTopics()
+	require.NoError(t, err)
+	require.Equal(t, []string{"one", "two"}, topics)
 }
 
 func TestTopicOf(t *testing.T) {

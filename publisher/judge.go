@@ -15,7 +15,9 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	}
 	server := s.Brokers[0]
 	switch {
-	case metadata == nil || metadata.Err == sarama.ErrUnknownTopicOrPartition:
+	case missing(metadata) && s.Topics.Create: // the broker that was asked does not know it yet
+		return refuse("does not exist", "%s", byHand(name, s))
+	case missing(metadata):
 		return refuse("does not exist", "%s, or set topics.create: true", byHand(name, s))
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
@@ -31,6 +33,11 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	}
 }
 
+// missing tells whether the cluster does not have the topic.
+func missing(metadata *sarama.TopicMetadata) bool {
+	return metadata == nil || metadata.Err == sarama.ErrUnknownTopicOrPartition
+}
+
 // uncreated says why a missing topic could not be made.
 func uncreated(name string, cause error, s *settings) *RouteError {
 	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(name, s)}
@@ -40,15 +47,20 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic %s`, or %s",
 			s.Brokers[0], principal(s.SASL), name, byHand(name, s))
 	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
-		e.Cure = fmt.Sprintf("set topics.replication_factor = %d to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(name, s))
+		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(name, s))
 	}
 	return e
 }
 
-// byHand is the command that makes a topic.
+// byHand is the command that makes a topic, with no more replicas than there are
+// brokers.
 func byHand(name string, s *settings) string {
+	replicas := int(s.Topics.ReplicationFactor)
+	if s.brokers > 0 {
+		replicas = min(replicas, s.brokers)
+	}
 	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d`",
-		s.Brokers[0], name, s.Topics.Partitions, s.Topics.ReplicationFactor)
+		s.Brokers[0], name, s.Topics.Partitions, replicas)
 }
 
 // narrowCure is what to do about a topic that takes less than a batch.

@@ -93,6 +93,7 @@ func reach(s *settings, w *wire) (*brokers, error) {
 	if err := b.reach(); err != nil {
 		return nil, fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
 	}
+	s.brokers = len(b.learned)
 	return b, nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/onceward/onceward/publisher"
 )
 
 // Config is relay.yaml. Every field may also be given as an environment
@@ -321,7 +323,31 @@ func (c *Config) Validate() error {
 			return &FieldError{fmt.Sprintf("routes[%d].poison", i), fmt.Sprintf("%q: want one of %v", r.Poison, allowed[1:])}
 		}
 	}
+	if err := c.Kafka.SASL.validate(); err != nil {
+		return err
+	}
 	return c.validateBounds()
+}
+
+// mechanisms are those of [SASLConfig].
+var mechanisms = []string{publisher.MechanismPlain, publisher.MechanismSCRAMSHA256, publisher.MechanismSCRAMSHA512}
+
+// validate refuses half a login: without it, what is left out shows as a connection
+// that the broker closes.
+func (s SASLConfig) validate() error {
+	const field = "kafka.sasl."
+	switch {
+	case s == (SASLConfig{}):
+	case s.Mechanism == "":
+		return &FieldError{field + "mechanism", fmt.Sprintf("is missing, and kafka.sasl has a user or a password; want one of %v", mechanisms)}
+	case !slices.Contains(mechanisms, s.Mechanism):
+		return &FieldError{field + "mechanism", fmt.Sprintf("%q: want one of %v", s.Mechanism, mechanisms)}
+	case s.Username == "":
+		return &FieldError{field + "username", "is missing"}
+	case s.PasswordFile == "":
+		return &FieldError{field + "password_file", "is missing"}
+	}
+	return nil
 }
 
 func (c *Config) validateBounds() error {

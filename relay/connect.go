@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,8 +58,34 @@ func Connect(ctx context.Context, text, slot string) (*pgx.Conn, error) {
 	return conn, nil
 }
 
-// Publisher makes the sink's configuration; secrets are read anew every time.
+// Publisher makes the sink's configuration, and validates it; secrets are read anew
+// every time. What is wrong is a [*FieldError].
 func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
+	p, err := c.publisher(log)
+	if err != nil {
+		return p, err
+	}
+	return p, inRelayYAML(p.Validate())
+}
+
+// sinkFields are the paths in relay.yaml of what the publisher calls otherwise.
+var sinkFields = strings.NewReplacer(
+	"Brokers", "kafka.brokers", "SASL.Mechanism", "kafka.sasl.mechanism", "SASL.Username", "kafka.sasl.username", "SASL.Password", "kafka.sasl.password_file",
+	"TLS", "kafka.tls", "Compression", "kafka.compression", "MaxMessageBytes", "kafka.max_message_bytes", "MaxInFlightBytes", "queue.bytes", "HeaderStyle", "headers",
+	"PartitionChange", "topics.partition_change", "Topics.Partitions", "topics.partitions", "Topics.ReplicationFactor", "topics.replication_factor",
+	"Routes", "routes", ".Topic", ".topic",
+)
+
+// inRelayYAML turns what the publisher refuses into the words of relay.yaml.
+func inRelayYAML(err error) error {
+	var wrong *publisher.ConfigError
+	if !errors.As(err, &wrong) {
+		return err
+	}
+	return &FieldError{sinkFields.Replace(wrong.Field), wrong.Value + ": " + wrong.Want}
+}
+
+func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
 		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,
@@ -74,7 +101,7 @@ func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {
 			Topic: r.Topic,
 		})
 	}
-	if c.Kafka.SASL.Mechanism != "" {
+	if c.Kafka.SASL != (SASLConfig{}) {
 		password, err := secret.File("kafka.sasl.password_file", c.Kafka.SASL.PasswordFile)
 		if err != nil {
 			return p, err

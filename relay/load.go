@@ -127,7 +127,7 @@ func kindName(t reflect.Type) string {
 	case t == reflect.TypeFor[Bytes]():
 		return "a size, such as 1MiB"
 	}
-	switch t.Kind() { //nolint:exhaustive // the rest are numbers
+	switch t.Kind() {
 	case reflect.String:
 		return "text"
 	case reflect.Bool:
@@ -145,6 +145,9 @@ func kindName(t reflect.Type) string {
 // nanoseconds.
 func wholeSizes(from, to reflect.Type, value any) (any, error) {
 	if to == reflect.TypeFor[time.Duration]() && from.Kind() != reflect.String {
+		if from.Kind() == reflect.Map || from.Kind() == reflect.Slice {
+			return value, nil // refused by what follows
+		}
 		return nil, fmt.Errorf("duration %v has no unit; write e.g. 500ms, 1s, 2m", value)
 	}
 	return value, nil

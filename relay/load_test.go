@@ -55,11 +55,11 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 }
 
 func TestSettingsWinOverTheEnvironment(t *testing.T) {
-	cfg, err := parse([]byte(minimal), []string{"ONCEWARD_QUEUE_BYTES=1MiB"}, "queue.bytes=2MiB", "admin.listen=off", "kafka.sasl.username=a=b")
+	cfg, err := parse([]byte(minimal), []string{"ONCEWARD_QUEUE_BYTES=1MiB"}, "queue.bytes=2MiB", "admin.listen=off", "kafka.client_id=a=b")
 	require.NoError(t, err)
 	require.EqualValues(t, 2<<20, cfg.Queue.Bytes)
 	require.Equal(t, "off", cfg.Admin.Listen)
-	require.Equal(t, "a=b", cfg.Kafka.SASL.Username)
+	require.Equal(t, "a=b", cfg.Kafka.ClientID)
 	for setting, want := range map[string]string{
 		"queue.bytes":           "want key=value",
 		"queue.byte=1":          "did you mean queue.bytes?",
@@ -69,6 +69,42 @@ func TestSettingsWinOverTheEnvironment(t *testing.T) {
 		_, err := parse([]byte(minimal), nil, setting)
 		require.ErrorContains(t, err, want)
 		require.NotContains(t, err.Error(), "password\"")
+	}
+}
+
+// Nobody should switch security off because a program proposed it.
+func TestNoSuggestionIsInsecure(t *testing.T) {
+	for _, environ := range []string{"ONCEWARD_POSTGRES_PASSWORD=x", "ONCEWARD_POSTGRES_INSECUR=x", "ONCEWARD_KAFKA_INSECURITY=x"} {
+		_, err := parse([]byte(minimal), []string{environ})
+		require.ErrorContains(t, err, "did you mean ONCEWARD_")
+		require.NotContains(t, strings.TrimPrefix(err.Error(), "environment variable "+strings.TrimSuffix(environ, "=x")), "INSECURE")
+	}
+	_, err := parse([]byte(minimal), nil, "postgres.insecur=true")
+	require.NotContains(t, err.Error(), "insecure?")
+	_, err = parse([]byte("name: orders\npostgres: {insecur: true}"), nil)
+	require.NotContains(t, err.Error(), "insecure?")
+}
+
+// A value of the wrong kind is named by its path in the file, in the words of the
+// file, and is not repeated.
+func TestAValueOfTheWrongKindIsNamedByItsPath(t *testing.T) {
+	for text, want := range map[string]string{
+		"postgres: {dsn: {url: S3CR3T}}":                     "config: postgres.dsn: want text, not a map of keys",
+		"postgres: {insecure: S3CR3T}":                       "config: postgres.insecure: ",
+		"topics: {partitions: S3CR3T}":                       "config: topics.partitions: ",
+		"topics: {partitions: [S3CR3T]}":                     "config: topics.partitions: want a number, not a list",
+		"queue: {bytes: [S3CR3T]}":                           "config: queue.bytes: want a size, such as 1MiB, not a list",
+		"checkpoint_interval: 5":                             "config: checkpoint_interval: duration 5 has no unit",
+		"checkpoint_interval: {x: S3CR3T}":                   "config: checkpoint_interval: ",
+		"routes: [{match: {namespace: [S3CR3T]}, topic: x}]": "config: routes[0].match.namespace: want text, not a list",
+		"S3CR3T":       "parse YAML: ",
+		"- S3CR3T":     "parse YAML: ",
+		"a: b: S3CR3T": "parse YAML: ",
+	} {
+		_, err := parse([]byte(text), nil)
+		require.ErrorContains(t, err, want, text)
+		require.NotContains(t, err.Error(), "S3CR3T", text)
+		require.NotContains(t, err.Error(), "following error(s)", text)
 	}
 }
 

@@ -60,11 +60,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 			return nil, err
 		}
 	}
-	sink, err := cfg.Publisher(log)
-	if err != nil {
-		return nil, err
-	}
-	if err := sink.Validate(); err != nil {
+	if _, err := cfg.Publisher(log); err != nil {
 		return nil, err
 	}
 	log = log.With("relay", cfg.Name)

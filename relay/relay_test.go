@@ -103,17 +103,22 @@ func TestNewRefusesWhatItCanSee(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("secret"), 0o600))
 	for want, tweak := range map[string]func(*Config){
-		"name":        func(c *Config) { c.Name = "" },
-		"verify-full": func(c *Config) { c.Postgres.DSN = "host=db" },
-		"Brokers[0]":  func(c *Config) { c.Kafka.Brokers = []string{"kafka"} },
-		"Compression": func(c *Config) { c.Kafka.Compression = "zip" },
-		"{tenant}":    func(c *Config) { c.Routes[0].Topic = "{tenant}" },
+		"name":              func(c *Config) { c.Name = "" },
+		"verify-full":       func(c *Config) { c.Postgres.DSN = "host=db" },
+		"kafka.brokers[0]":  func(c *Config) { c.Kafka.Brokers = []string{"kafka"} },
+		"kafka.compression": func(c *Config) { c.Kafka.Compression = "zip" },
+		"routes[0].topic":   func(c *Config) { c.Routes[0].Topic = "{tenant}" },
 		"kafka.sasl.password_file": func(c *Config) {
 			c.Kafka.SASL = SASLConfig{Mechanism: "PLAIN", Username: "u", PasswordFile: "/nowhere"}
 		},
-		"SASL.Mechanism":    func(c *Config) { c.Kafka.SASL = SASLConfig{Mechanism: "plain", Username: "u", PasswordFile: password} },
-		"kafka.tls.ca_file": func(c *Config) { c.Kafka.TLS.CAFile = password },
-		"go together":       func(c *Config) { c.Kafka.TLS.CertFile = password },
+		"kafka.sasl.mechanism":                 func(c *Config) { c.Kafka.SASL = SASLConfig{Mechanism: "plain", Username: "u", PasswordFile: password} },
+		"kafka.sasl.mechanism: is missing":     func(c *Config) { c.Kafka.SASL = SASLConfig{Username: "u", PasswordFile: password} },
+		"kafka.sasl.username":                  func(c *Config) { c.Kafka.SASL = SASLConfig{Mechanism: "PLAIN", PasswordFile: password} },
+		"kafka.sasl.password_file: is missing": func(c *Config) { c.Kafka.SASL = SASLConfig{Mechanism: "PLAIN", Username: "u"} },
+		"kafka.max_message_bytes":              func(c *Config) { c.Kafka.MaxMessageBytes = 1 },
+		"topics.replication_factor":            func(c *Config) { c.Topics.ReplicationFactor = -1 },
+		"kafka.tls.ca_file":                    func(c *Config) { c.Kafka.TLS.CAFile = password },
+		"go together":                          func(c *Config) { c.Kafka.TLS.CertFile = password },
 	} {
 		c := good
 		c.Routes = []RouteConfig{good.Routes[0]}
