@@ -25,7 +25,7 @@ func StartChecks() []StartCheck {
 		{"outbox columns", checkColumns},
 		{"rights of the relay's role", checkRights},
 		{"row-level security", checkRowSecurity},
-		{"partition of today", checkPartitions},
+		{"partitions of the outbox", checkPartitions},
 		{"publication", checkPublication},
 	}
 }

@@ -25,11 +25,15 @@ func doctorCommand() *cli.Command {
 			if err != nil {
 				return err
 			}
-			verdicts := check.Run(c.Context, &cfg)
-			if err := check.Write(c.App.Writer, verdicts, c.String("output")); err != nil {
+			printer, err := check.NewPrinter(c.App.Writer, c.String("output"))
+			if err != nil {
+				return usage("%v", err)
+			}
+			worst := check.Worst(check.Run(c.Context, &cfg, printer.Print))
+			if err := printer.End(); err != nil {
 				return err
 			}
-			if check.Worst(verdicts) == check.Failed {
+			if worst == check.Failed || worst == check.Held {
 				return errWrong
 			}
 			return nil

@@ -18,16 +18,21 @@ func checkCommand(environ []string, stdout io.Writer) *cli.Command {
 	return &cli.Command{
 		Name:  "check",
 		Usage: "look at every precondition on both ends, and say what mends what is wrong",
-		Description: "Changes nothing: no slot is made, no topic is created. The exit code is 0 when the relay can\n" +
-			"start (there may be warnings) and 3 when it cannot.",
+		Description: "Changes nothing: no slot is made, no topic is created. Decides what `run` decides at its start. The\n" +
+			"exit code is 0 when the relay can start, also with warnings or with routes that it would hold, and 3 when\n" +
+			"it cannot, or when nobody can write. Each check waits for an answer for up to 10 s.",
 		Flags: append(configFlags(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the answer: table or json", Value: "table"}),
 		Action: func(c *cli.Context) error {
 			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}
-			verdicts := check.Run(c.Context, &cfg)
-			if err := check.Write(stdout, verdicts, c.String("output")); err != nil {
+			printer, err := check.NewPrinter(stdout, c.String("output"))
+			if err != nil {
+				return err
+			}
+			verdicts := check.Run(c.Context, &cfg, printer.Print)
+			if err := printer.End(); err != nil {
 				return err
 			}
 			if check.Worst(verdicts) == check.Failed {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +21,8 @@ type Status string
 const (
 	OK      Status = "ok"
 	Warning Status = "warning" // works, and will hurt one day
-	Failed  Status = "failed"  // the relay does not start, or holds a route
+	Held    Status = "held"    // the relay starts, and holds what goes there
+	Failed  Status = "failed"  // the relay does not start, or nobody can write
 	Skipped Status = "skipped" // another failure stands before it
 )
 
@@ -35,38 +37,82 @@ type Verdict struct {
 
 // Worst returns the gravest status among the verdicts.
 func Worst(verdicts []Verdict) Status {
-	worst := OK
+	order := []Status{OK, Warning, Held, Failed}
+	worst := 0
 	for _, v := range verdicts {
-		if v.Status == Failed {
-			return Failed
-		}
-		if v.Status == Warning {
-			worst = Warning
-		}
+		worst = max(worst, slices.Index(order, v.Status))
 	}
-	return worst
+	return order[worst]
 }
+
+// patience is how long one check waits for an answer.
+const patience = 10 * time.Second
 
 // Run looks at everything. It returns the verdicts in the order in which they
 // depend on one another, and never an error: what cannot be looked at is a
-// failure or skipped.
-func Run(ctx context.Context, cfg *relay.Config) []Verdict {
-	var all []Verdict
-	conn, verdict := connect(ctx, cfg)
-	all = append(all, verdict)
-	if conn == nil {
-		for _, c := range cdc.StartChecks() {
-			all = append(all, Verdict{Name: c.Name, Status: Skipped, Detail: "no connection to PostgreSQL"})
-		}
-		return append(all, kafka(ctx, cfg, nil)...)
-	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing was written
-	all = append(all, postgres(ctx, conn, cfg)...)
-	return append(all, kafka(ctx, cfg, conn)...)
+// failure or skipped. Each is given to each, when that is not nil, as it comes: a
+// check waits for up to ten seconds.
+func Run(ctx context.Context, cfg *relay.Config, each func(Verdict)) []Verdict {
+	r := &run{cfg: cfg, each: each, patience: patience}
+	r.all(ctx)
+	return r.verdicts
 }
 
+// run is one look at everything.
+type run struct {
+	cfg      *relay.Config
+	each     func(Verdict)
+	patience time.Duration
+	conn     *pgx.Conn // nil: none
+	verdicts []Verdict
+}
+
+func (r *run) tell(v Verdict) {
+	r.verdicts = append(r.verdicts, v)
+	if r.each != nil {
+		r.each(v)
+	}
+}
+
+// look runs one check of PostgreSQL or Kafka, for as long as patience lasts, and
+// tells what it found. What it waited for is said when that was too long.
+func (r *run) look(ctx context.Context, name, waitsFor string, check func(context.Context) []Verdict) {
+	limited, cancel := context.WithTimeout(ctx, r.patience)
+	defer cancel()
+	found := check(limited)
+	if limited.Err() == nil {
+		for _, v := range found {
+			r.tell(v)
+		}
+		return
+	}
+	v := Verdict{Name: name, Status: Failed, Code: "NO_ANSWER", Detail: fmt.Sprintf("no answer within %s: waited for %s", r.patience, waitsFor),
+		Cure: "see whether it runs and answers others, and what stands between"}
+	if ctx.Err() != nil {
+		v = Verdict{Name: name, Status: Skipped, Detail: "interrupted"}
+	}
+	r.tell(v)
+}
+
+func (r *run) all(ctx context.Context) {
+	r.tell(admin(ctx, r.cfg))
+	r.look(ctx, connection, "PostgreSQL, to let the relay in", func(ctx context.Context) []Verdict {
+		conn, v := connect(ctx, r.cfg)
+		r.conn = conn
+		return []Verdict{v}
+	})
+	if r.conn != nil {
+		defer func() { _ = r.conn.Close(context.WithoutCancel(ctx)) }() // nothing was written
+	}
+	r.postgres(ctx)
+	r.kafka(ctx)
+}
+
+// connection is the name of the check that all others of PostgreSQL stand on.
+const connection = "connection to PostgreSQL"
+
 func connect(ctx context.Context, cfg *relay.Config) (*pgx.Conn, Verdict) {
-	const name = "connection to PostgreSQL"
+	const name = connection
 	dsn, err := cfg.DSN()
 	if err != nil {
 		return nil, failure(name, err)
@@ -80,20 +126,47 @@ func connect(ctx context.Context, cfg *relay.Config) (*pgx.Conn, Verdict) {
 
 // postgres runs the start-up checks as the relay does, and goes on after a
 // failure as far as it makes sense.
-func postgres(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) []Verdict {
-	source := cdc.Config{DSN: "checked", Slot: cfg.SlotName(), Publication: cfg.PublicationName(), Logger: slog.New(slog.DiscardHandler)}
-	var all []Verdict
+func (r *run) postgres(ctx context.Context) {
+	source := cdc.Config{DSN: "checked", Slot: r.cfg.SlotName(), Publication: r.cfg.PublicationName(), Logger: slog.New(slog.DiscardHandler)}
 	for _, c := range cdc.StartChecks() {
-		all = append(all, verdictOf(c.Name, c.Run(ctx, conn, source)))
+		r.ask(ctx, c.Name, func(ctx context.Context) []Verdict { return []Verdict{verdictOf(c.Name, c.Run(ctx, r.conn, source))} })
 	}
-	all = append(all, dependencies(ctx, conn))
-	if Worst(all) == Failed {
-		return append(all, Verdict{Name: "replication slot", Status: Skipped, Detail: "the checks before it failed"})
+	r.ask(ctx, "foreign functions", func(ctx context.Context) []Verdict { return []Verdict{dependencies(ctx, r.conn)} })
+	if Worst(r.verdicts) == Failed {
+		r.tell(Verdict{Name: "replication slot", Status: Skipped, Detail: "the checks before it failed"})
+		return
 	}
-	for _, advice := range []func(context.Context, *pgx.Conn, *relay.Config) Verdict{slot, words, keepSize, partitionsAhead, clockSkew} {
-		all = append(all, advice(ctx, conn, cfg))
+	r.ask(ctx, "first start", func(ctx context.Context) (found []Verdict) {
+		for _, d := range relay.Decide(ctx, r.cfg, r.conn) {
+			v := verdictOf(d.Name, d.Err)
+			if d.Err == nil {
+				v.Detail, v.Code = d.Detail, d.Code
+			}
+			if d.Code != "" {
+				v.Status = Warning
+			}
+			found = append(found, v)
+		}
+		return found
+	})
+	for _, advice := range []struct {
+		name  string
+		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
+	}{
+		{"operator's words", words}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"partition of today", today}, {"partitions ahead", partitionsAhead}, {"clock", clockSkew},
+	} {
+		r.ask(ctx, advice.name, func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
 	}
-	return all
+}
+
+// ask looks at PostgreSQL, unless the connection is gone.
+func (r *run) ask(ctx context.Context, name string, check func(context.Context) []Verdict) {
+	if r.conn == nil || r.conn.IsClosed() {
+		r.tell(Verdict{Name: name, Status: Skipped, Detail: "no connection to PostgreSQL"})
+		return
+	}
+	r.look(ctx, name, "PostgreSQL, which does not answer a query", check)
 }
 
 func verdictOf(name string, err error) Verdict {
@@ -111,23 +184,6 @@ func failure(name string, err error) Verdict {
 		v.Code, v.Detail, v.Cure = start.Code, start.What, start.Cure
 	}
 	return v
-}
-
-// slot says whether the slot is there and can go on. A slot that does not exist
-// yet is fine when the relay may make it.
-func slot(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
-	v := Verdict{Name: "replication slot", Status: OK}
-	var ran bool
-	if err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM onceward.relay_state WHERE slot = $1)`, cfg.SlotName()).Scan(&ran); err != nil {
-		return failure(v.Name, err)
-	}
-	err := cdc.EnsureSlot(ctx, conn, cdc.Config{DSN: "checked", Slot: cfg.SlotName(), Publication: cfg.PublicationName()}, ran)
-	var start *cdc.StartError
-	if errors.As(err, &start) && start.Code == cdc.CodeSlotMissing && !ran && cfg.Postgres.Slot.Create == "auto" {
-		v.Detail = "does not exist yet; the relay makes it at its first start"
-		return v
-	}
-	return verdictOf(v.Name, err)
 }
 
 // keepSize warns of a slot that may fill the disk while the relay is away.

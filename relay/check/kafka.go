@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,29 +17,51 @@ import (
 // maxKinds bounds how many kinds of events are looked up in the table.
 const maxKinds = 1000
 
-// kafka looks at the brokers and at the topics of the events that are in the
-// table; without a connection, or with an empty table, only at the brokers.
-func kafka(ctx context.Context, cfg *relay.Config, conn *pgx.Conn) []Verdict {
+// kafka looks at the brokers, at the topics that routes name, and at those of the
+// events that are in the table.
+func (r *run) kafka(ctx context.Context) {
 	const name = "Kafka"
-	sink, err := cfg.Publisher(slog.New(slog.DiscardHandler))
+	sink, err := r.cfg.Publisher(slog.New(slog.DiscardHandler))
 	if err != nil {
-		return []Verdict{failure(name, err)}
+		r.tell(failure(name, err))
+		return
 	}
-	var all []Verdict
-	topics, routes := topicsOf(ctx, conn, sink)
-	all = append(all, routes...)
-	reports, err := publisher.Inspect(ctx, sink, topics)
+	topics, err := sink.FixedTopics()
 	if err != nil {
-		return append(all, failure(name, err))
+		r.tell(failure(name, err))
+		return
 	}
-	all = append(all, Verdict{Name: name, Status: OK, Detail: "the brokers answer"})
-	for _, r := range reports {
-		all = append(all, topicVerdict(r))
+	if r.conn != nil && !r.conn.IsClosed() {
+		r.look(ctx, "routes", "PostgreSQL, which does not answer a query", func(ctx context.Context) (found []Verdict) {
+			topics, found = topicsOf(ctx, r.conn, r.cfg, sink, topics)
+			return found
+		})
 	}
-	if cfg.Kafka.Mode == relay.ModeExactlyOnce {
-		all = append(all, checkpointVerdict(publisher.InspectCheckpoint(ctx, sink), cfg.Topics.Create))
+	waitsFor := "an answer of " + strings.Join(r.cfg.Kafka.Brokers, ", ")
+	r.look(ctx, name, waitsFor, func(ctx context.Context) []Verdict {
+		if _, err := publisher.Inspect(ctx, sink, nil); err != nil {
+			return []Verdict{failure(name, err)}
+		}
+		return []Verdict{{Name: name, Status: OK, Detail: "the brokers answer"}}
+	})
+	if r.verdicts[len(r.verdicts)-1].Status != OK {
+		return
 	}
-	return all
+	r.look(ctx, "topics", waitsFor, func(ctx context.Context) (found []Verdict) {
+		reports, err := publisher.Inspect(ctx, sink, topics)
+		if err != nil {
+			return []Verdict{failure("topics", err)}
+		}
+		for _, report := range reports {
+			found = append(found, topicVerdict(report))
+		}
+		return found
+	})
+	if r.cfg.Kafka.Mode == relay.ModeExactlyOnce {
+		r.look(ctx, "topic "+publisher.DefaultCheckpointTopic, waitsFor, func(ctx context.Context) []Verdict {
+			return []Verdict{checkpointVerdict(publisher.InspectCheckpoint(ctx, sink), r.cfg.Topics.Create)}
+		})
+	}
 }
 
 // checkpointVerdict judges the topic of exactly-once mode, which shows at the
@@ -58,29 +81,32 @@ func checkpointVerdict(err error, create bool) Verdict {
 	return v
 }
 
-// topicsOf routes every kind of event that the newest partitions hold.
-func topicsOf(ctx context.Context, conn *pgx.Conn, sink publisher.Config) (topics []string, failed []Verdict) {
-	if conn == nil {
-		return nil, nil
-	}
-	rows, err := conn.Query(ctx, `SELECT DISTINCT namespace, aggregate_type, event_type FROM
-		(SELECT namespace, aggregate_type, event_type FROM onceward.outbox ORDER BY id DESC LIMIT 100000) newest LIMIT $1`, maxKinds)
+// topicsOf adds the topics of every kind of event that the newest partitions hold. A
+// kind without a route counts while an event of it is not published.
+func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
+	rows, err := conn.Query(ctx, `SELECT namespace, aggregate_type, event_type, bool_or(NOT COALESCE(pg_catalog.pg_visible_in_snapshot(tx_id,
+			(SELECT snapshot FROM onceward.published_snapshots WHERE slot = $2)), false)) FROM
+		(SELECT namespace, aggregate_type, event_type, tx_id FROM onceward.outbox ORDER BY id DESC LIMIT 100000) newest GROUP BY 1, 2, 3 LIMIT $1`, maxKinds, cfg.SlotName())
 	if err != nil {
-		return nil, nil // said by the checks of the table
+		return topics, nil // said by the checks of the table
 	}
-	kinds, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (kind [3]string, err error) {
-		return kind, row.Scan(&kind[0], &kind[1], &kind[2])
-	})
+	type kind struct {
+		namespace, aggregateType, eventType string
+		pending                             bool
+	}
+	kinds, err := pgx.CollectRows(rows, pgx.RowToStructByPos[kind])
 	if err != nil {
-		return nil, nil
+		return topics, nil
 	}
-	for _, kind := range kinds {
-		topic, err := sink.TopicOf(kind[0], kind[1], kind[2])
+	for _, k := range kinds {
+		topic, err := sink.TopicOf(k.namespace, k.aggregateType, k.eventType)
 		switch {
-		case err != nil:
-			failed = append(failed, failure(fmt.Sprintf("route of %s in %s.%s", kind[2], kind[0], kind[1]), err))
-		case !slices.Contains(topics, topic):
+		case err == nil && !slices.Contains(topics, topic):
 			topics = append(topics, topic)
+		case err != nil && k.pending:
+			v := failure(fmt.Sprintf("route of %s in %s.%s", k.eventType, k.namespace, k.aggregateType), err)
+			v.Status = Held
+			failed = append(failed, v)
 		}
 	}
 	slices.Sort(topics)
@@ -92,9 +118,14 @@ func topicVerdict(r publisher.TopicReport) Verdict {
 	var route *publisher.RouteError
 	switch {
 	case errors.As(r.Err, &route):
-		v.Status, v.Code, v.Detail, v.Cure = Failed, "ROUTE", route.Reason, route.Cure
+		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Cure
 	case r.Err != nil:
 		return failure(v.Name, r.Err)
+	case r.Missing:
+		v.Detail = "does not exist; the relay makes it for its first event (topics.create)"
+	case r.Compacted:
+		v.Status, v.Code, v.Detail = Warning, "COMPACTED_TOPIC", "cleanup.policy holds compact: Kafka removes every event behind which another of its aggregate stands, also before a consumer has read it"
+		v.Cure = "set cleanup.policy=delete on the topic, unless its consumers want only the last event of each aggregate"
 	case r.Narrow:
 		v.Status, v.Code, v.Cure = Warning, "NARROW_TOPIC", r.Cure
 		v.Detail = fmt.Sprintf("takes batches of at most %d bytes (max.message.bytes), below the relay's max_message_bytes: its records go one by one, which is slow", r.Limit)

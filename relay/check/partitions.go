@@ -7,6 +7,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/relay"
 )
@@ -27,8 +28,23 @@ func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdi
 	if ahead < minAhead {
 		v.Status, v.Cure = Warning, "outboxctl migrate up --side outbox (or outboxctl partitions maintain, from cron)"
 	}
-	if ahead < 0 {
-		v.Status = Failed
+	return v
+}
+
+// today fails when producers cannot write now.
+func today(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
+	v := Verdict{Name: "partition of today", Status: OK}
+	var now time.Time
+	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+		return failure(v.Name, err)
+	}
+	days, err := partition.List(ctx, conn, "onceward.outbox")
+	if err != nil {
+		return failure(v.Name, err)
+	}
+	if !partition.Has(days, now) {
+		v.Status, v.Code, v.Cure = Failed, cdc.CodeNoPartition, "outboxctl partitions maintain (or migrate up --side outbox)"
+		v.Detail = fmt.Sprintf("onceward.outbox has no partition of %s: every Enqueue fails", now.UTC().Format(time.DateOnly))
 	}
 	return v
 }

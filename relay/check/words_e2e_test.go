@@ -12,7 +12,7 @@ import (
 
 func TestWhatAnOperatorPausedIsSeen(t *testing.T) {
 	pool, cfg := ready(t)
-	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg), "operator's words") }
+	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "operator's words") }
 	say := func(sql string) {
 		_, err := pool.Exec(t.Context(), sql)
 		require.NoError(t, err)

@@ -4,38 +4,57 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"text/tabwriter"
+
+	"github.com/onceward/onceward/internal/terminal"
 )
 
-// Write prints the verdicts as a table for people or as JSON; format is "table"
-// or "json". Cures stand below their verdict.
-func Write(w io.Writer, verdicts []Verdict, format string) error {
-	switch format {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(verdicts)
-	case "table":
-		return table(w, verdicts)
-	}
-	return fmt.Errorf("output %q: want table or json", format)
+// Printer writes verdicts as a table for people, line by line as they come, or as
+// one document of JSON at the end.
+type Printer struct {
+	w    io.Writer
+	json bool
+	all  []Verdict
+	err  error
 }
 
-func table(w io.Writer, verdicts []Verdict) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	for _, v := range verdicts {
-		detail := v.Detail
-		if v.Code != "" {
-			detail = v.Code + ": " + detail
-		}
-		if _, err := fmt.Fprintf(t, "%s\t%s\t%s\n", v.Status, v.Name, detail); err != nil {
-			return err
-		}
-		if v.Cure != "" {
-			if _, err := fmt.Fprintf(t, "\t\t-> %s\n", v.Cure); err != nil {
-				return err
-			}
-		}
+// NewPrinter returns a printer; format is "table" or "json".
+func NewPrinter(w io.Writer, format string) (*Printer, error) {
+	if format != "table" && format != "json" {
+		return nil, fmt.Errorf("output %q: want table or json", format)
 	}
-	return t.Flush()
+	return &Printer{w: w, json: format == "json", all: []Verdict{}}, nil
+}
+
+// Print takes one verdict. Its cure stands below it.
+func (p *Printer) Print(v Verdict) {
+	p.all = append(p.all, v)
+	if p.json || p.err != nil {
+		return
+	}
+	detail := v.Detail
+	if v.Code != "" {
+		detail = v.Code + ": " + detail
+	}
+	const indent = "                                                   " // as wide as status and name
+	text := fmt.Sprintf("%-7s  %-42s", v.Status, terminal.Escape(v.Name))
+	if detail != "" {
+		text += "  " + terminal.Escape(detail)
+	}
+	if v.Cure != "" {
+		text += "\n" + indent + "  -> " + terminal.Escape(v.Cure)
+	}
+	_, p.err = fmt.Fprintln(p.w, text)
+}
+
+// End writes what is left and returns the first error of writing.
+func (p *Printer) End() error {
+	if !p.json {
+		return p.err
+	}
+	document, err := json.MarshalIndent(p.all, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = p.w.Write(append(terminal.JSON(document), '\n'))
+	return err
 }

@@ -1,0 +1,143 @@
+//go:build e2e
+
+package check_test
+
+import (
+	"testing"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/check"
+)
+
+func execute(t *testing.T, pool *pgxpool.Pool, sql string) {
+	t.Helper()
+	_, err := pool.Exec(t.Context(), sql)
+	require.NoError(t, err)
+}
+
+// hasRun writes what a relay leaves behind: its row, its slot and what it knew of
+// the publication.
+const hasRun = `SELECT pg_create_logical_replication_slot('onceward_' || current_database(), 'pgoutput');
+	INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+	SELECT slot_name, 'orders', current_database(), (SELECT system_identifier FROM pg_control_system()), 1, confirmed_flush_lsn, 'onceward_orders'
+	FROM pg_replication_slots WHERE slot_name = 'onceward_' || current_database();
+	INSERT INTO onceward.published_snapshots SELECT slot, '1:1:', now() FROM onceward.relay_state`
+
+// ranBefore returns a database in which the relay has run.
+func ranBefore(t *testing.T) (*pgxpool.Pool, *relay.Config) {
+	t.Helper()
+	pool, cfg := ready(t)
+	cfg.Postgres.Slot.Name = "onceward_" + pool.Config().ConnConfig.Database
+	execute(t, pool, hasRun)
+	t.Cleanup(func() {
+		_, _ = pool.Exec(t.Context(), `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`)
+	})
+	return pool, cfg
+}
+
+func TestCheckDecidesWhatRunDecides(t *testing.T) {
+	t.Run("rows before the first start", func(t *testing.T) {
+		pool, cfg := ready(t)
+		enqueue(t, pool, "order")
+		verdicts := check.Run(t.Context(), cfg, nil)
+		require.Equal(t, check.Failed, check.Worst(verdicts))
+		require.Contains(t, named(t, verdicts, "first start").Detail, "outbox.start")
+	})
+	t.Run("all is as it was", func(t *testing.T) {
+		_, cfg := ranBefore(t)
+		verdicts := check.Run(t.Context(), cfg, nil)
+		require.NotEqual(t, check.Failed, check.Worst(verdicts), "%v", verdicts)
+		require.Equal(t, check.OK, named(t, verdicts, "system, timeline, checkpoint").Status)
+		require.Equal(t, check.OK, named(t, verdicts, "replication slot").Status)
+	})
+	// With gap: repair the relay starts, writes the gap down and repairs it; with gap:
+	// ask it stops by its code. What no repair can mend stops it in any case.
+	for name, c := range map[string]struct{ sql, verdict, want string }{
+		"publication made anew": {`UPDATE onceward.relay_state SET publication_catalog = 'publication 1 1'`, "publication since the last session", relay.CodePublicationChanged},
+		"another system":        {`UPDATE onceward.relay_state SET system_identifier = '1'`, "system, timeline, checkpoint", relay.CodeOtherSystem},
+		"slot advanced":         {`UPDATE onceward.relay_state SET confirmed_lsn = '0/10'`, "system, timeline, checkpoint", relay.CodeSlotAdvanced},
+		"beyond the log":        {`UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`, "system, timeline, checkpoint", relay.CodeCheckpointBeyondLog},
+		"slot gone":             {`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`, "replication slot", "SLOT_MISSING"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, cfg := ranBefore(t)
+			execute(t, pool, c.sql)
+			repaired := c.want != relay.CodeOtherSystem && c.want != relay.CodeCheckpointBeyondLog
+			for _, policy := range []string{relay.GapRepair, relay.GapAsk} {
+				cfg.Gap = policy
+				verdicts := check.Run(t.Context(), cfg, nil)
+				v := named(t, verdicts, c.verdict)
+				require.Equal(t, c.want, v.Code, v.Detail)
+				if repaired && policy == relay.GapRepair {
+					require.Equal(t, check.Warning, v.Status, "the relay starts")
+					require.NotEqual(t, check.Failed, check.Worst(verdicts), "%v", verdicts)
+					continue
+				}
+				require.Equal(t, check.Failed, v.Status)
+			}
+		})
+	}
+}
+
+func TestAGapThatIsUndecidedIsSeen(t *testing.T) {
+	pool, cfg := ranBefore(t)
+	execute(t, pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+		SELECT gen_random_uuid(), slot, 'SLOT_LOST', 'x', '1:1:', '2:2:', 1, 'open' FROM onceward.relay_state`)
+	v := named(t, check.Run(t.Context(), cfg, nil), "gaps")
+	require.Equal(t, check.Failed, v.Status)
+	require.Equal(t, "SLOT_LOST", v.Code)
+	require.Contains(t, v.Cure, "outboxctl gap show")
+}
+
+func TestTopicsOfTheRoutesAreLookedAt(t *testing.T) {
+	pool := testdb.New(t, "15")
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(3, "literal"))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	cfg := config(pool.Config().ConnString(), cluster.ListenAddrs()...)
+	cfg.Routes = []relay.RouteConfig{{Match: relay.MatchConfig{Namespace: "a"}, Topic: "literal"}, {Match: relay.MatchConfig{Namespace: "b"}, Topic: "typo"}}
+	verdicts := check.Run(t.Context(), cfg, nil)
+	require.NotEqual(t, check.Held, named(t, verdicts, "topic literal").Status)
+	require.Equal(t, check.Held, named(t, verdicts, "topic typo").Status, "before any event goes there")
+	cfg.Topics.Create = true
+	typo := named(t, check.Run(t.Context(), cfg, nil), "topic typo")
+	require.Equal(t, check.OK, typo.Status)
+	require.NotContains(t, typo.Detail+typo.Cure, "or set topics.create")
+}
+
+func TestAnEventWithoutARouteHoldsUntilItIsPublished(t *testing.T) {
+	pool, cfg := ranBefore(t)
+	cfg.Routes[0].Match.Namespace = "other"
+	enqueue(t, pool, "order")
+	require.Equal(t, check.Held, check.Worst(check.Run(t.Context(), cfg, nil)), "the relay starts, and holds it")
+	execute(t, pool, `UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()`)
+	require.Equal(t, check.Warning, check.Worst(check.Run(t.Context(), cfg, nil)), "skipped, or of an earlier configuration")
+}
+
+func TestTheDayThatProducersNeedIsMissed(t *testing.T) {
+	pool, cfg := ready(t)
+	execute(t, pool, `DO $$ BEGIN EXECUTE 'DROP TABLE onceward.outbox_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'); END $$`)
+	verdicts := check.Run(t.Context(), cfg, nil)
+	v := named(t, verdicts, "partition of today")
+	require.Equal(t, check.Failed, v.Status)
+	require.Contains(t, v.Detail, "every Enqueue fails")
+	require.Equal(t, check.OK, named(t, verdicts, "partitions of the outbox").Status, "there are others")
+}
+
+// What PostgreSQL 17 and 18 can be set to is looked at where it exists.
+func TestStandbysOfTheSlot(t *testing.T) {
+	for version, want := range map[string]check.Status{"15": check.OK, "18": check.OK} {
+		pool := testdb.New(t, version)
+		cfg := config(pool.Config().ConnString(), "127.0.0.1:1")
+		for _, v := range check.Run(t.Context(), cfg, nil) {
+			if v.Name == "standbys of the slot" {
+				require.Equal(t, want, v.Status, v.Detail)
+			}
+		}
+	}
+}

@@ -1,0 +1,40 @@
+package check
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/relay"
+)
+
+// standbys looks at what decides, from PostgreSQL 17 on, whether a promoted standby
+// has the slot with nothing missing behind it; and, from 18 on, whether the server
+// takes the slot away from a relay that is stopped.
+func standbys(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
+	v := Verdict{Name: "standbys of the slot", Status: OK}
+	major := cdc.ServerMajor(conn)
+	if major < 17 {
+		v.Detail = "a slot of PostgreSQL before 17 is on no standby"
+		return v
+	}
+	var waitsFor string
+	var idle int64 // minutes in 18; 0: never
+	var physical bool
+	err := conn.QueryRow(ctx, `SELECT (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'synchronized_standby_slots'),
+		COALESCE((SELECT setting::bigint * CASE unit WHEN 'min' THEN 60 ELSE 1 END FROM pg_catalog.pg_settings WHERE name = 'idle_replication_slot_timeout'), 0),
+		EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_type = 'physical')`).Scan(&waitsFor, &idle, &physical)
+	switch {
+	case err != nil:
+		return failure(v.Name, err)
+	case idle > 0:
+		v.Status, v.Detail = Warning, fmt.Sprintf("idle_replication_slot_timeout is %d s: the server invalidates the slot of a relay that is away for so long, and what was written meanwhile is not sent", idle)
+		v.Cure = "ALTER SYSTEM SET idle_replication_slot_timeout = 0; SELECT pg_reload_conf(); max_slot_wal_keep_size bounds what a slot keeps"
+	case cfg.Postgres.Slot.Failover && physical && waitsFor == "":
+		v.Status, v.Detail = Warning, "synchronized_standby_slots is empty: the relay may publish what no standby has yet, and a promoted one then lacks it"
+		v.Cure = "ALTER SYSTEM SET synchronized_standby_slots = '…'; with the physical slots of the standbys that may be promoted; SELECT pg_reload_conf();"
+	}
+	return v
+}

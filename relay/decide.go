@@ -1,0 +1,137 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// Decision is one answer that a relay would give at its start.
+type Decision struct {
+	Name string // what is decided, in words
+	Err  error  // why it does not start; nil: it goes on
+	// Code of a gap that it writes down and repairs; empty: none.
+	Code string
+	// Detail says what it finds, or what is left to the start itself.
+	Detail string
+}
+
+// Decide says what [Relay.Run] would decide about the database before it streams:
+// by the same code, and without a change. The preconditions of package cdc come
+// before it.
+func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
+	s := &session{cfg: cfg, state: newState(conn, cfg.SlotName())}
+	row, existed, err := s.state.load(ctx)
+	if err != nil {
+		return []Decision{{Name: "first start", Err: err}}
+	}
+	if !existed {
+		return []Decision{{Name: "first start", Err: s.mayBegin(ctx)}, s.wouldEnsure(ctx)}
+	}
+	all := []Decision{{Name: "first start", Detail: "it has run before"}}
+	if err := s.sameSystem(ctx, row, true); err != nil {
+		return append(all, Decision{Name: "system, timeline, checkpoint", Err: err})
+	}
+	left, err := s.wouldBind(ctx, row)
+	_, _, gaps := s.loadGaps(ctx)
+	return append(all, s.decided("system, timeline, checkpoint", left, err),
+		s.decided("publication since the last session", "", s.wouldTrust(ctx, row)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx))
+}
+
+// decided tells a gap, which by the policy is repaired or asked about, from what
+// keeps the relay from starting.
+func (s *session) decided(name, detail string, err error) Decision {
+	found := gapOf(err)
+	switch {
+	case found == nil:
+		return Decision{Name: name, Detail: detail, Err: err}
+	case s.cfg.Gap == GapRepair && !found.asked():
+		return Decision{Name: name, Code: found.code, Detail: "a gap, which the relay writes down at its start and repairs: " + found.what}
+	}
+	return Decision{Name: name, Err: &cdc.StartError{
+		Code: found.code, What: "a gap, which the relay writes down at its start; it stops there when events may have passed it by: " + found.what,
+		Cure: "start the relay, then outboxctl gap list",
+	}}
+}
+
+// wouldEnsure is ensureSlot without making or dropping one.
+func (s *session) wouldEnsure(ctx context.Context) Decision {
+	const name = "replication slot"
+	began, err := s.state.began(ctx)
+	if err != nil {
+		return Decision{Name: name, Err: err}
+	}
+	err = cdc.EnsureSlot(ctx, s.state.conn, cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}, began)
+	var start *cdc.StartError
+	if s.cfg.Postgres.Slot.Create != "auto" || !errors.As(err, &start) {
+		return Decision{Name: name, Err: err}
+	}
+	switch {
+	case start.Code == cdc.CodeSlotMissing && !began:
+		return Decision{Name: name, Detail: "does not exist yet; the relay makes it at its first start"}
+	case start.Code == cdc.CodeSlotMissing || start.Code == cdc.CodeSlotLost && began:
+		return s.decided(name, "", &gapError{code: start.Code, what: start.What})
+	}
+	return Decision{Name: name, Err: err}
+}
+
+// wouldBind is the part of bind that needs no hold on the slot. The history of
+// timelines is read over a replication connection: another timeline is left to the
+// start. In exactly-once mode so is the checkpoint, which is in Kafka.
+func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
+	var system pglogrepl.IdentifySystemResult
+	var end string
+	err = s.state.conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
+		('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int,
+		pg_catalog.pg_current_wal_flush_lsn()::text`).Scan(&system.SystemID, &system.Timeline, &end)
+	if err != nil {
+		return "", fmt.Errorf("identify the system: %w", err)
+	}
+	if system.XLogPos, err = parseLSN(end); err != nil {
+		return "", err
+	}
+	position, err := s.state.slotPosition(ctx)
+	if errors.Is(err, pgx.ErrNoRows) {
+		position, err = 0, nil // the check of the slot says so
+	}
+	if err != nil {
+		return "", err
+	}
+	confirmed, err := parseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return "", err
+	}
+	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: checkpoint{
+		horizon: horizon{order: confirmed}, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch,
+	}}
+	var left []string
+	if row.Timeline != system.Timeline {
+		b.switched = b.kept.order
+		left = append(left, fmt.Sprintf("the server is on timeline %d, the checkpoint on %d: whether one leads to the other is compared at the start", system.Timeline, row.Timeline))
+	}
+	if row.Mode == ModeExactlyOnce {
+		b.kept.order = max(b.kept.order, b.slotPosition) // the row's is older
+		left = append(left, "the checkpoint in Kafka is compared at the start")
+	}
+	return strings.Join(left, "; "), b.check()
+}
+
+// wouldTrust compares the publication with what is known of it.
+func (s *session) wouldTrust(ctx context.Context, row outboxdb.RelayState) error {
+	if row.PublicationCatalog == nil {
+		return nil
+	}
+	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	if err != nil {
+		return err
+	}
+	s.catalog = *row.PublicationCatalog
+	return s.samePublication(now.PublicationCatalog)
+}
