@@ -22,6 +22,26 @@ const repeatWarning = time.Minute
 // health watches what the slot keeps of the log, and names what pins it.
 type health struct {
 	lookedAt, warnedAt time.Time
+	countedAt          time.Time // the partitions
+}
+
+// countInterval is the time between two counts of the partitions ahead.
+const countInterval = time.Minute
+
+// countAhead shows how many days are made ahead, whoever makes them. Not to know it
+// is no reason to stop publishing.
+func (s *session) countAhead(ctx context.Context) {
+	if time.Since(s.health.countedAt) < countInterval {
+		return
+	}
+	s.health.countedAt = time.Now()
+	days, err := PartitionsAhead(ctx, s.state.conn)
+	if err != nil {
+		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
+		s.metrics.ahead.Reset()
+		return
+	}
+	s.metrics.ahead.WithLabelValues().Set(float64(days))
 }
 
 // look reads the slot's state into the metrics, at most once per healthInterval.
@@ -35,6 +55,7 @@ func (s *session) look(ctx context.Context) error {
 		return fmt.Errorf("look at slot %s: %w", s.state.slot, err)
 	}
 	s.metrics.slot(now)
+	s.countAhead(ctx)
 	s.report(WaitTransaction, pinning(now, time.Now())...)
 	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(s.health.warnedAt) < repeatWarning {
 		return nil

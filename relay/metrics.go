@@ -62,7 +62,7 @@ func newMetrics(relay string) *Metrics {
 		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
 		oldest:       gauge("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it."),
 		ahead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "onceward", Name: "partitions_ahead_days", Help: "Days after today that have a partition, as the last maintenance of this relay left it. No series: it does none.",
+			Namespace: "onceward", Name: "partitions_ahead_days", Help: "Days after today that have a partition, whoever makes them. No series: this process does not have the slot.",
 			ConstLabels: labels,
 		}, nil),
 		leaves: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -139,7 +139,9 @@ func (m *Metrics) slot(now outboxdb.SlotHealthRow) {
 
 // partitions shows what maintenance left.
 func (m *Metrics) partitions(report RetentionReport) {
-	m.ahead.WithLabelValues().Set(float64(report.Ahead))
+	if report.Ahead > 0 { // it was counted
+		m.ahead.WithLabelValues().Set(float64(report.Ahead))
+	}
 	m.leaves.Reset()
 	for _, l := range report.Leaves {
 		m.leaves.WithLabelValues(string(l.State)).Inc()
