@@ -87,7 +87,7 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 	}
 	server := s.Brokers[0]
 	create := fmt.Sprintf("kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d --config cleanup.policy=compact",
-		server, topic, checkpointWidth, s.Topics.ReplicationFactor)
+		server, topic, checkpointWidth, s.replicas())
 	switch {
 	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
 		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`, or set topics.create: true"}

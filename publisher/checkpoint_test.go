@@ -29,7 +29,7 @@ func TestCheckpointTopicIsChecked(t *testing.T) {
 		err := refused(t, c, cfg)
 		require.Contains(t, err.Error(), "does not exist")
 		require.Contains(t, err.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+
-			" --create --topic onceward.checkpoint --partitions 2 --replication-factor 2 --config cleanup.policy=compact")
+			" --create --topic onceward.checkpoint --partitions 2 --replication-factor 1 --config cleanup.policy=compact", "no more replicas than brokers")
 	})
 	t.Run("one partition", func(t *testing.T) {
 		c := newCluster(t)

@@ -52,15 +52,18 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 	return e
 }
 
-// byHand is the command that makes a topic, with no more replicas than there are
-// brokers.
-func byHand(name string, s *settings) string {
-	replicas := int(s.Topics.ReplicationFactor)
+// replicas is how many a printed command asks for: no more than there are brokers.
+func (s *settings) replicas() int {
 	if s.brokers > 0 {
-		replicas = min(replicas, s.brokers)
+		return min(int(s.Topics.ReplicationFactor), s.brokers)
 	}
-	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d`",
-		s.Brokers[0], name, s.Topics.Partitions, replicas)
+	return int(s.Topics.ReplicationFactor)
+}
+
+// byHand is the command that makes a topic.
+func byHand(name string, s *settings) string {
+	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
+		s.Brokers[0], name, s.Topics.Partitions, s.replicas())
 }
 
 // narrowCure is what to do about a topic that takes less than a batch.

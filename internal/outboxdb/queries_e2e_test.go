@@ -235,3 +235,21 @@ func TestSlotsAreThoseOfThisDatabase(t *testing.T) {
 	require.NotEmpty(t, slots[0].ConfirmedFlushLsn)
 	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_queries')")
 }
+
+// A transaction of the relay itself is never what pins the log.
+func TestSlotHealthNamesNoTransactionOfTheRelay(t *testing.T) {
+	pool, q := install(t)
+	slot := "onceward_" + pool.Config().ConnConfig.Database
+	exec(t, pool, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+	defer exec(t, pool, "SELECT pg_drop_replication_slot($1)", slot)
+	for name, named := range map[string]bool{"onceward relay " + slot: false, "somebody else": true} {
+		tx, err := pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = tx.Exec(t.Context(), "SELECT set_config('application_name', $1, true), pg_current_xact_id()", name)
+		require.NoError(t, err)
+		health, err := q.SlotHealth(t.Context(), slot)
+		require.NoError(t, err)
+		require.Equal(t, named, health.OldestTransaction != "", "%s: %s", name, health.OldestTransaction)
+		require.NoError(t, tx.Rollback(t.Context()))
+	}
+}

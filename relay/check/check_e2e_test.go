@@ -48,6 +48,7 @@ func enqueue(t *testing.T, pool *pgxpool.Pool, aggregateType string) {
 func TestAHealthyRelayPasses(t *testing.T) {
 	pool, cfg := ready(t)
 	enqueue(t, pool, "order")
+	cfg.Outbox.Start = "now"
 	verdicts := check.Run(t.Context(), cfg, nil)
 	require.NotEqual(t, check.Failed, check.Worst(verdicts), "%v", verdicts)
 	require.Equal(t, check.Warning, named(t, verdicts, "topic shop.order").Status, "one replica")
