@@ -57,6 +57,13 @@ func run(args, environ []string, stdout, stderr io.Writer) int {
 	}
 	for _, c := range app.Commands {
 		c.OnUsageError = app.OnUsageError
+		c.Before = func(c *cli.Context) error {
+			if c.NArg() == 0 {
+				return nil
+			}
+			usage = true
+			return fmt.Errorf("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
+		}
 	}
 	err := app.RunContext(ctx, args)
 	if err == nil {

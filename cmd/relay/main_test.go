@@ -37,7 +37,7 @@ routes: [{topic: t}]
 `
 
 func TestWrongUsageEndsWith2(t *testing.T) {
-	for _, args := range [][]string{{"chek"}, {"run", "--confg", "x"}, {"--nonsense"}} {
+	for _, args := range [][]string{{"chek"}, {"run", "--confg", "x"}, {"run", "extra"}, {"check", "extra"}, {"--nonsense"}} {
 		code, _, stderr := call(t, nil, args...)
 		require.Equal(t, 2, code, args)
 		require.Contains(t, stderr, "relay: ")
