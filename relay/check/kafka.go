@@ -84,7 +84,7 @@ func checkpointVerdict(err error, create bool) Verdict {
 // topicsOf adds the topics of every kind of event that the newest partitions hold. A
 // kind without a route counts while an event of it is not published.
 func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
-	rows, err := conn.Query(ctx, `SELECT namespace, aggregate_type, event_type, bool_or(NOT COALESCE(pg_catalog.pg_visible_in_snapshot(tx_id,
+	rows, err := conn.Query(ctx, `SELECT namespace, aggregate_type, event_type, pg_catalog.bool_or(NOT COALESCE(pg_catalog.pg_visible_in_snapshot(tx_id,
 			(SELECT snapshot FROM onceward.published_snapshots WHERE slot = $2)), false)) FROM
 		(SELECT namespace, aggregate_type, event_type, tx_id FROM onceward.outbox ORDER BY id DESC LIMIT 100000) newest GROUP BY 1, 2, 3 LIMIT $1`, maxKinds, cfg.SlotName())
 	skipped := func(err error) []Verdict {

@@ -35,7 +35,7 @@ func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdi
 func today(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 	v := Verdict{Name: "partition of today", Status: OK}
 	var now time.Time
-	if err := conn.QueryRow(ctx, `SELECT clock_timestamp()`).Scan(&now); err != nil {
+	if err := conn.QueryRow(ctx, `SELECT pg_catalog.clock_timestamp()`).Scan(&now); err != nil {
 		return failure(v.Name, err)
 	}
 	days, err := partition.List(ctx, conn, "onceward.outbox")
