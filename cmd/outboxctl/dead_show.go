@@ -60,9 +60,6 @@ func deadShow(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	if key, err = resolveOne(c.Context, db, key); err != nil {
-		return fmt.Errorf("dead show: %w", err)
-	}
 	q := outboxdb.New(db)
 	report := &deadShowReport{Key: key.String(), Letters: []wholeLetter{}, Words: []wordOf{}}
 	rows, err := q.ReadLetter(c.Context, key.id)

@@ -165,9 +165,6 @@ func readWord(c *cli.Context) (s selection, reason string, err error) {
 // find returns the waiting letters that are meant. It answers itself, with none,
 // where there is nothing to do; a KEY without a waiting letter is wrong.
 func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
-	if err := resolve(c.Context, db, s.keys); err != nil {
-		return nil, fmt.Errorf("look for letters: %w", err)
-	}
 	q := outboxdb.New(db)
 	rows, err := q.ListLetters(c.Context, s.letters(c))
 	if err != nil {
@@ -180,7 +177,7 @@ func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
 	var letters []deadReport
 	for _, v := range rows {
 		l := newDeadReport(v)
-		found[nameText(l.namespace, l.id)] = true
+		found[nameText(l.namespace, l.id)], found[l.id.String()] = true, true
 		letters = append(letters, l)
 	}
 	report := &wordReport{Action: c.Command.Name, Letters: []letterOutcome{}, Problems: []string{}}

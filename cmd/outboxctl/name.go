@@ -66,36 +66,26 @@ func nameText(namespace string, id uuid.UUID) string {
 	return keyText(namespace, id)
 }
 
-// resolve looks the namespaces of bare UUIDs up, in the outbox and among its letters.
+// resolve looks the namespace of a bare UUID up, in the outbox and among its letters.
 // One that is in neither stays as it is.
-func resolve(ctx context.Context, db *database, names []eventName) error {
-	q := outboxdb.New(db)
-	for i, n := range names {
-		if !n.bare {
-			continue
-		}
-		row, err := q.FindOutboxRow(ctx, n.id)
-		if err == nil {
-			names[i] = eventName{namespace: row.Namespace, id: n.id}
-			continue
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return fmt.Errorf("look up %s: %w", n, explain(err, migrations.Outbox))
-		}
-		letters, err := q.DeadLettersByID(ctx, []uuid.UUID{n.id})
-		if err != nil {
-			return fmt.Errorf("look up %s: %w", n, explain(err, migrations.Outbox))
-		}
-		if len(letters) > 0 {
-			names[i] = eventName{namespace: letters[0].Namespace, id: n.id}
-		}
+func (n eventName) resolve(ctx context.Context, db *database) (eventName, error) {
+	if !n.bare {
+		return n, nil
 	}
-	return nil
-}
-
-// resolveOne is resolve for one name.
-func resolveOne(ctx context.Context, db *database, name eventName) (eventName, error) {
-	names := []eventName{name}
-	err := resolve(ctx, db, names)
-	return names[0], err
+	q := outboxdb.New(db)
+	row, err := q.FindOutboxRow(ctx, n.id)
+	if err == nil {
+		return eventName{namespace: row.Namespace, id: n.id}, nil
+	}
+	if !errors.Is(err, pgx.ErrNoRows) {
+		return n, fmt.Errorf("look up %s: %w", n, explain(err, migrations.Outbox))
+	}
+	letters, err := q.DeadLettersByID(ctx, []uuid.UUID{n.id})
+	if err != nil {
+		return n, fmt.Errorf("look up %s: %w", n, explain(err, migrations.Outbox))
+	}
+	if len(letters) > 0 {
+		return eventName{namespace: letters[0].Namespace, id: n.id}, nil
+	}
+	return n, nil
 }

@@ -118,7 +118,7 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 	}
 	states := make(map[string]string, len(rows))
 	for _, v := range rows {
-		states[nameText(v.Namespace, v.LetterID)] = v.State
+		states[nameText(v.Namespace, v.LetterID)], states[v.LetterID.String()] = v.State, v.State
 		if v.State == letterDiscarded || v.State == letterOpen && o.topic != "" {
 			p.add(v.LetterID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)

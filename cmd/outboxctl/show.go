@@ -51,7 +51,7 @@ func show(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	if key, err = resolveOne(c.Context, db, key); err != nil {
+	if key, err = key.resolve(c.Context, db); err != nil {
 		return fmt.Errorf("show: %w", err)
 	}
 	report := &showReport{Key: key.String(), EventTime: key.Time()}

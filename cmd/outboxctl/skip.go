@@ -58,7 +58,7 @@ func skip(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if key, err = resolveOne(c.Context, db, key); err != nil {
+	if key, err = key.resolve(c.Context, db); err != nil {
 		return fmt.Errorf("skip: %w", err)
 	}
 	if key.bare {
