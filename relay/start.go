@@ -68,6 +68,9 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 // notInstalled lets the checks name what an error comes from: tables that are
 // missing, rights that the role lacks.
 func (s *session) notInstalled(ctx context.Context, source cdc.Config, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
 	if failed := cdc.Check(ctx, s.state.conn, source); failed != nil {
 		return failed
 	}
