@@ -182,8 +182,8 @@ func (h *hostile) ends(relay *relayProcess, events []outbox.Event) {
 			h.t.Fatal("the relay ended by itself")
 		default:
 		}
-		return scalar[bool](h.world, `SELECT bool_and(COALESCE(pg_visible_in_snapshot(o.tx_id, s.published_snapshot), false))
-			FROM onceward.outbox o, onceward.relay_state s WHERE o.id = ANY($1)`, ids)
+		return scalar[bool](h.world, `SELECT COALESCE(bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)), false)
+			FROM onceward.outbox o, onceward.published_snapshots s WHERE o.id = ANY($1)`, ids)
 	})
 }
 
