@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -56,6 +57,9 @@ func newDatabase(t *testing.T, version string) *database {
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), d.pool))
+	// Whole rows of replays are the owner's alone to write: with one, a test decides what is in the stream.
+	_, err = d.pool.Exec(t.Context(), `GRANT INSERT ON onceward.replays TO `+pgx.Identifier{roles.Name(migrations.RoleOperator)}.Sanitize())
+	require.NoError(t, err)
 	d.operatorRole, d.user = roles.Name(migrations.RoleOperator), d.pool.Config().ConnConfig.User
 	d.writer, d.operator = d.as(roles.Name(migrations.RoleWriter)), d.as(d.operatorRole)
 	d.cfg = cdc.Config{DSN: d.pool.Config().ConnString(), Slot: "onceward_" + name, Publication: migrations.PublicationName(name), CreateSlot: true}

@@ -162,7 +162,7 @@ func TestRowsOfAnotherLayoutArriveIncomplete(t *testing.T) {
 		add("", d.replay(d.operator))
 		d.execute(`ALTER TABLE onceward.outbox RENAME COLUMN kind TO event_type`)
 		add("", d.event(d.writer))
-		d.execute(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE json`)
+		d.execute(`ALTER TABLE onceward.outbox DROP CONSTRAINT outbox_headers, ALTER COLUMN headers TYPE json`)
 		add("headers", d.event(d.writer))
 		d.execute(`ALTER TABLE onceward.outbox ALTER COLUMN headers TYPE jsonb`)
 		d.execute(`ALTER TABLE onceward.replays RENAME COLUMN mode TO manner`)

@@ -168,7 +168,7 @@ func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) erro
 			p.line("-- nothing to do")
 		}
 		for _, s := range statements {
-			p.line("%s;", strings.TrimSuffix(s, ";"))
+			p.block(strings.TrimSuffix(s, ";") + ";\n")
 		}
 	})
 }

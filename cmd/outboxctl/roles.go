@@ -152,7 +152,7 @@ func (r rolesReport) print(p *page) {
 	}
 	if !r.Applied {
 		for _, sql := range r.SQL {
-			p.line("%s;", sql)
+			p.block(sql + ";\n")
 		}
 		if len(r.Logins) > 0 {
 			p.line("-- Who logs in is yours to say, for example:")
