@@ -22,7 +22,7 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	var plugin, walStatus string
 	var ours bool
 	var made bool
-	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, 'lost'),
+	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, ''),
 		confirmed_flush_lsn IS NOT NULL FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus, &made)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return createSlot(ctx, conn, cfg, existed)

@@ -31,6 +31,7 @@ type archived struct {
 	offset    int64
 	aggregate string
 	replayed  bool
+	repaired  bool // of a gap: what a tick brought before the gap was noticed stands before it
 }
 
 // archive is everything that was read from the topics, by key.
@@ -150,7 +151,7 @@ func (a *accounting) readTopics() {
 		records := map[string][]archived{}
 		for _, m := range a.committed(name) {
 			key := headerOf(m, outbox.HeaderKey)
-			records[key] = append(records[key], archived{life, m.Partition, m.Offset, string(m.Key), headerOf(m, outbox.HeaderReplayID) != ""})
+			records[key] = append(records[key], archived{life, m.Partition, m.Offset, string(m.Key), headerOf(m, outbox.HeaderReplayID) != "", headerOf(m, outbox.HeaderRepairID) != ""})
 			if _, ok := a.rows[key]; !ok {
 				a.found = append(a.found, violation{noInvention, fmt.Sprintf("%s at %s %d/%d belongs to no committed row", key, name, m.Partition, m.Offset)})
 			}
@@ -230,7 +231,7 @@ func (a *accounting) ordered(report func(string, ...any)) {
 			seen := map[place]bool{}
 			for _, m := range found { // in the order of offsets, within a partition
 				at := place{m.topic, m.partition, m.aggregate}
-				if m.replayed || seen[at] {
+				if m.replayed || m.repaired || seen[at] {
 					continue
 				}
 				seen[at] = true

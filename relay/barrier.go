@@ -21,27 +21,31 @@ const (
 // transaction up to X has ended, to be seen by everybody: a commit that is in the
 // log already but waits for its synchronous standby would else be in neither.
 // There is no deadline; what is waited for is named.
-func (s *session) barrier(ctx context.Context) (snapshot, error) {
+//
+// What the publication is like is read in the same statement as E: rows that are
+// not visible in E were sent only if it stays so.
+func (s *session) barrier(ctx context.Context) (end snapshot, catalog string, err error) {
 	xid, err := s.state.queries.AssignTransaction(ctx)
 	if err != nil {
-		return snapshot{}, fmt.Errorf("take a transaction id: %w", err)
+		return end, "", fmt.Errorf("take a transaction id: %w", err)
 	}
 	const what = "the start waits for transactions that were open when it began"
 	s.opening.unbounded(WaitSlot, what)
 	stop := s.naming(ctx, what)
 	defer stop()
 	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
-		now, err := s.state.queries.PassedBy(ctx, xid)
+		passed, err := s.state.queries.PassedBy(ctx, xid)
 		if err != nil {
-			return snapshot{}, fmt.Errorf("wait for open transactions: %w", err)
+			return end, "", fmt.Errorf("wait for open transactions: %w", err)
 		}
-		if now.Passed || defect == defectNoBarrier {
-			return snapshot{text: now.Snapshot, at: now.TakenAt}, nil
+		if passed || defect == defectNoBarrier {
+			taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+			return snapshot{text: taken.Snapshot, at: taken.TakenAt}, taken.PublicationCatalog, err
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return snapshot{}, ctx.Err()
+			return end, "", ctx.Err()
 		}
 	}
 }

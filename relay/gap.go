@@ -92,9 +92,13 @@ func (s *session) foundIn(err error) error {
 // first start, and after a gap. It is made before the slot is held, because what
 // it waits for may last, and used by the session that holds the slot next.
 type beginning struct {
-	cause *gapError // nil: the first start
-	epoch int64     // of the session before: nobody had the slot meanwhile
-	end   snapshot  // E: what is not visible in it comes by the stream
+	cause *gapError     // nil: the first start
+	epoch int64         // of the session before: nobody had the slot meanwhile
+	at    pglogrepl.LSN // of the slot that E was taken for; one that nobody holds does not move
+	end   snapshot      // E: what is not visible in it comes by the stream
+
+	catalog string // of the publication, read with E
+	gap     outboxdb.InsertGapParams
 }
 
 // gap is one that is not over.
@@ -122,25 +126,21 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 	if b == nil {
 		return row, nil
 	}
-	if row.Epoch != b.epoch+1 {
-		return row, fmt.Errorf("%w: another session had slot %s while this one waited", ErrFenced, s.cfg.SlotName())
+	if row.Epoch != b.epoch+1 || at != b.at {
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", ErrFenced, s.cfg.SlotName())
 	}
-	found, err := s.measure(ctx)
-	if err != nil {
-		return row, err
-	}
-	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
-	if err != nil {
-		return row, err
-	}
-	err = pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
+	found, now := b.gap, b.catalog
+	err := pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
-			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now.PublicationCatalog,
+			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
 			Slot: s.cfg.SlotName(), Epoch: s.state.epoch,
 		}
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
+		}
+		if err := takeBackRetries(ctx, q, row); err != nil {
+			return err
 		}
 		rows, err := q.BeginAnew(ctx, anew)
 		if err := s.state.fenced("begin anew", rows, err); err != nil {
@@ -159,6 +159,18 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 	s.tellBeginning(ctx, found)
 	row, _, err = s.state.load(ctx)
 	return row, err
+}
+
+// takeBackRetries opens letters whose retry was under way: the checkpoint passes
+// their control now, which says nothing of them any more.
+func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState) error {
+	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot, Checkpoint: &row.ConfirmedLsn}); err != nil {
+		return fmt.Errorf("settle letters of slot %s: %w", row.Slot, err)
+	}
+	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {
+		return fmt.Errorf("take letters of slot %s back: %w", row.Slot, err)
+	}
+	return nil
 }
 
 // measure says what the beginning leaves behind.

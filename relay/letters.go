@@ -148,6 +148,21 @@ func (l *letters) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 	return ok && h.before(commit, row.Seq)
 }
 
+// lastBefore returns the position of the newest letter of the event's aggregate
+// whose event is older by seq; 0 without any.
+func (l *letters) lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error) {
+	if _, ok := l.oldest.oldest[aggregateOf(row)]; !ok {
+		return 0, nil
+	}
+	text, err := l.queries.LastBefore(ctx, outboxdb.LastBeforeParams{
+		Slot: l.slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.slot, err)
+	}
+	return parseLSN(text)
+}
+
 // parkedCount is how many aggregates are parked.
 func (l *letters) parkedCount() int { return len(l.oldest.oldest) }
 

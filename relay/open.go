@@ -69,6 +69,11 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.own(ctx, dsn, last); err != nil {
 		return nil, err
 	}
+	word, err := s.state.pollWords(ctx) // a paused relay begins no session by publishing until its first tick
+	if err != nil {
+		return nil, err
+	}
+	s.pipeline.hear(word)
 	s.pipeline.tell = r.setState
 	s.pipeline.holding = r.setHeld
 	r.watched.Store(s.watched)

@@ -128,6 +128,17 @@ func (m *fakeMorgue) parked(row *outbox.Row, _ pglogrepl.LSN) bool {
 	return slices.ContainsFunc(m.admitted, holds)
 }
 
+func (m *fakeMorgue) lastBefore(_ context.Context, row *outbox.Row) (at pglogrepl.LSN, _ error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, dead := range m.letters {
+		if dead.row.Seq < row.Seq && aggregateOf(dead.row) == aggregateOf(row) {
+			at = max(at, dead.commit)
+		}
+	}
+	return at, nil
+}
+
 func (m *fakeMorgue) parkedCount() int {
 	seen := map[aggregate]bool{}
 	for _, dead := range m.letters {

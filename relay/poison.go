@@ -19,6 +19,9 @@ type morgue interface {
 	ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
 	parked(row *outbox.Row, commit pglogrepl.LSN) bool
 	parkedCount() int
+	// lastBefore returns where the newest letter stands of the event's aggregate
+	// that is older than the event, by seq; 0 without any.
+	lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error)
 	// admit parks an event's aggregate, if that is what its letter does; the
 	// letter itself is written later, by park. It refuses one aggregate too many.
 	admit(dead *casualty) *publisher.RouteError

@@ -101,6 +101,14 @@ func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error 
 	if g.cause != codeFirstStart {
 		s.repair = g.id
 	}
+	if p.morgue.parkedCount() > 0 { // letters may stand behind where the stream begins; the event's place is behind theirs
+		at, err := p.morgue.lastBefore(ctx, row)
+		if err != nil {
+			return err
+		}
+		s.at.commit = max(s.at.commit, at)
+		s.it.Commit = s.at.commit
+	}
 	p.mu.Lock()
 	s.tag = p.progress.Read()
 	p.owing++

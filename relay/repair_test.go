@@ -126,6 +126,21 @@ func TestARepairLeavesLetters(t *testing.T) {
 	require.True(t, rows.closed)
 }
 
+// A repaired event follows the letters of its aggregate that are older, also those
+// that stand beyond where the stream begins: its letter sorts behind them.
+func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
+	sink := newFakeSink()
+	p, rows, _ := repairing(sink, 1)
+	morgue := p.morgue.(*fakeMorgue)
+	older := *rows.rows[0]
+	older.ID, older.Seq = uuid.New(), rows.rows[0].Seq-1
+	require.NoError(t, morgue.park(t.Context(), casualty{row: &older, commit: 500, class: classBadRow, cause: "bad", holds: true}))
+	require.NoError(t, p.repair(t.Context()))
+	require.Empty(t, sink.got)
+	require.NoError(t, p.bury(t.Context()))
+	require.EqualValues(t, 500, morgue.letters[rows.rows[0].ID].commit)
+}
+
 // The stream leaves out what is visible in the end of the newest gap: it is of the
 // gap, or was published from the table. A row whose tx_id is not its own is not
 // judged by it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -41,6 +42,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 		found = nil // another session was there meanwhile, and has found it or will
 	}
 	if !existed {
+		s.opening.unbounded(WaitPostgres, "count the events of onceward.outbox")
 		if err := s.mayBegin(ctx); err != nil {
 			return err
 		}
@@ -53,16 +55,28 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 		return nil
 	}
 	if found != nil && found.advance {
+		s.opening.unbounded(WaitSlot, "slot "+s.cfg.SlotName()+" is led past log that the server would refuse to decode")
 		if err := s.state.passLog(ctx); err != nil {
 			return err
 		}
 	}
-	end, err := s.barrier(ctx)
-	if err != nil {
+	return s.findBeginning(ctx, found, row.Epoch)
+}
+
+// findBeginning finds where the relay begins. It is measured before the slot is
+// held, because nobody reads meanwhile what the server sends to who holds it.
+func (s *session) findBeginning(ctx context.Context, found *gapError, epoch int64) (err error) {
+	b := &beginning{cause: found, epoch: epoch}
+	if b.at, err = s.state.slotPosition(ctx); err != nil {
 		return err
 	}
-	s.beginning = &beginning{cause: found, epoch: row.Epoch, end: end}
-	return nil
+	if b.end, b.catalog, err = s.barrier(ctx); err != nil {
+		return err
+	}
+	s.beginning = b
+	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
+	b.gap, err = s.measure(ctx)
+	return err
 }
 
 // notInstalled lets the checks name what an error comes from: tables that are
@@ -117,13 +131,13 @@ func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool,
 	defer stop()
 	err := cdc.EnsureSlot(ctx, s.state.conn, source, began)
 	var start *cdc.StartError
-	if !began || !errors.As(err, &start) || !source.CreateSlot || start.Code != cdc.CodeSlotMissing && start.Code != cdc.CodeSlotLost {
+	if !errors.As(err, &start) || !source.CreateSlot || start.Code != cdc.CodeSlotLost && (!began || start.Code != cdc.CodeSlotMissing) {
 		if err == nil && !began {
 			crash(crashAfterSlot)
 		}
 		return found, err
 	}
-	if found == nil {
+	if found == nil && began {
 		found = &gapError{code: start.Code, what: start.What}
 	}
 	if start.Code == cdc.CodeSlotLost {
@@ -132,7 +146,9 @@ func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool,
 		}
 	}
 	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", start.What)
-	found.advance = false
+	if found != nil {
+		found.advance = false
+	}
 	if err := cdc.EnsureSlot(ctx, s.state.conn, source, false); err != nil {
 		return nil, err
 	}
@@ -155,9 +171,16 @@ func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed
 	return err
 }
 
-// dropSlot removes a slot that the server has invalidated.
+// dropSlot removes the slot if the server has invalidated it: another process may
+// have made it anew meanwhile. One that is gone or in use is that process's.
 func (s *state) dropSlot(ctx context.Context) error {
-	if _, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot($1)`, s.slot); err != nil {
+	_, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots
+		WHERE slot_name = $1 AND wal_status = 'lost'`, s.slot)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42704" || pg.Code == "55006") { // undefined_object, object_in_use
+		return fmt.Errorf("%w: another process makes slot %s anew", cdc.ErrSlotActive, s.slot)
+	}
+	if err != nil {
 		return fmt.Errorf("drop the invalidated slot %s: %w", s.slot, err)
 	}
 	return nil

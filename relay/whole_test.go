@@ -151,6 +151,8 @@ func (m graves) admit(dead *casualty) *publisher.RouteError {
 
 func (m graves) parkedCount() int { return 0 }
 
+func (m graves) lastBefore(context.Context, *outbox.Row) (pglogrepl.LSN, error) { return 0, nil }
+
 func (m graves) park(_ context.Context, dead ...casualty) error {
 	m.g.mu.Lock()
 	defer m.g.mu.Unlock()

@@ -9,9 +9,8 @@ SELECT EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = @slot):
 SELECT pg_catalog.pg_current_xact_id() AS xid;
 
 -- name: PassedBy :one
--- PassedBy says whether every transaction up to the given one has ended, to be seen by everybody, and takes a snapshot of that moment.
-SELECT (pg_catalog.pg_snapshot_xmin(s.now) > @xid::xid8)::boolean AS passed, s.now::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at
-FROM (SELECT pg_catalog.pg_current_snapshot() AS now OFFSET 0) s;
+-- PassedBy says whether every transaction up to the given one has ended, to be seen by everybody.
+SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) > @xid::xid8)::boolean AS passed;
 
 -- name: OpenTransactions :many
 -- OpenTransactions names the oldest transactions of the cluster that have written and not ended: open, prepared, or waiting for a standby.

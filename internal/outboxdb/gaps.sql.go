@@ -530,22 +530,15 @@ func (q *Queries) OutOfPlace(ctx context.Context) ([]OutOfPlaceRow, error) {
 }
 
 const passedBy = `-- name: PassedBy :one
-SELECT (pg_catalog.pg_snapshot_xmin(s.now) > $1::xid8)::boolean AS passed, s.now::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at
-FROM (SELECT pg_catalog.pg_current_snapshot() AS now OFFSET 0) s
+SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) > $1::xid8)::boolean AS passed
 `
 
-type PassedByRow struct {
-	Passed   bool
-	Snapshot string
-	TakenAt  time.Time
-}
-
-// PassedBy says whether every transaction up to the given one has ended, to be seen by everybody, and takes a snapshot of that moment.
-func (q *Queries) PassedBy(ctx context.Context, xid uint64) (PassedByRow, error) {
+// PassedBy says whether every transaction up to the given one has ended, to be seen by everybody.
+func (q *Queries) PassedBy(ctx context.Context, xid uint64) (bool, error) {
 	row := q.db.QueryRow(ctx, passedBy, xid)
-	var i PassedByRow
-	err := row.Scan(&i.Passed, &i.Snapshot, &i.TakenAt)
-	return i, err
+	var passed bool
+	err := row.Scan(&passed)
+	return passed, err
 }
 
 const recordAction = `-- name: RecordAction :exec

@@ -36,6 +36,11 @@ WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL AND retry_
 -- ReopenLetters takes back the retries whose control will be read again. The letters stay marked with it.
 UPDATE onceward.dead_letters SET state = 'open' WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL;
 
+-- name: TakeBackLetters :execrows
+-- TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do.
+UPDATE onceward.dead_letters SET state = 'open', retry_index = NULL, retry_position = NULL
+WHERE slot = @slot AND state IN ('open', 'retrying') AND retry_index IS NOT NULL;
+
 -- name: ParkedSet :many
 -- ParkedSet lists the parked aggregates, each with its oldest letter that holds it.
 SELECT a.namespace, a.aggregate_type, a.aggregate_id, a.position::text AS position, COALESCE(f.seq, 0)::bigint AS seq
@@ -55,6 +60,14 @@ WHERE d.slot = @slot AND d.state = 'open' AND d.holds
     = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
   AND d.namespace = @namespace AND d.aggregate_type = @aggregate_type AND d.aggregate_id = @aggregate_id
 ORDER BY d.position, d.seq LIMIT 1;
+
+-- name: LastBefore :one
+-- LastBefore returns the position of the newest waiting letter of an aggregate whose event is older, by seq, than the given one; 0/0 without any.
+SELECT COALESCE(pg_catalog.max(d.position), '0/0')::text AS position FROM onceward.dead_letters d
+WHERE d.slot = @slot AND d.state = 'open' AND d.seq < @seq
+  AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+    = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
+  AND d.namespace = @namespace AND d.aggregate_type = @aggregate_type AND d.aggregate_id = @aggregate_id;
 
 -- name: NewestLetter :one
 -- NewestLetter returns the position of the newest letter, 0/0 without any.

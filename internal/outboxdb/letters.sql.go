@@ -248,6 +248,36 @@ func (q *Queries) HasLetter(ctx context.Context, arg HasLetterParams) (bool, err
 	return found, err
 }
 
+const lastBefore = `-- name: LastBefore :one
+SELECT COALESCE(pg_catalog.max(d.position), '0/0')::text AS position FROM onceward.dead_letters d
+WHERE d.slot = $1 AND d.state = 'open' AND d.seq < $2
+  AND pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
+    = pg_catalog.hashtextextended($3::text, pg_catalog.hashtextextended($4::text, pg_catalog.hashtextextended($5::text, 0::bigint)))
+  AND d.namespace = $5 AND d.aggregate_type = $4 AND d.aggregate_id = $3
+`
+
+type LastBeforeParams struct {
+	Slot          string
+	Seq           int64
+	AggregateID   string
+	AggregateType string
+	Namespace     string
+}
+
+// LastBefore returns the position of the newest waiting letter of an aggregate whose event is older, by seq, than the given one; 0/0 without any.
+func (q *Queries) LastBefore(ctx context.Context, arg LastBeforeParams) (string, error) {
+	row := q.db.QueryRow(ctx, lastBefore,
+		arg.Slot,
+		arg.Seq,
+		arg.AggregateID,
+		arg.AggregateType,
+		arg.Namespace,
+	)
+	var position string
+	err := row.Scan(&position)
+	return position, err
+}
+
 const letterLane = `-- name: LetterLane :one
 SELECT namespace, aggregate_type, COALESCE(topic, '')::text AS topic FROM onceward.dead_letters WHERE slot = $1 AND letter_id = $2
 `
@@ -792,6 +822,20 @@ func (q *Queries) SkipReleased(ctx context.Context, arg SkipReleasedParams) (int
 		arg.LetterID,
 		arg.ControlID,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const takeBackLetters = `-- name: TakeBackLetters :execrows
+UPDATE onceward.dead_letters SET state = 'open', retry_index = NULL, retry_position = NULL
+WHERE slot = $1 AND state IN ('open', 'retrying') AND retry_index IS NOT NULL
+`
+
+// TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do.
+func (q *Queries) TakeBackLetters(ctx context.Context, slot string) (int64, error) {
+	result, err := q.db.Exec(ctx, takeBackLetters, slot)
 	if err != nil {
 		return 0, err
 	}
