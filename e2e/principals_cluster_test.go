@@ -54,6 +54,8 @@ func newCluster(t *testing.T, version string) *cluster {
 	run(t, c.super, "INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, 'billing', 't', 'a', 'e', 'secret'), ($2, 'shop', 't', 'a', 'e', 'own')",
 		c.words["{billing}"], c.words["{shop}"])
 	run(t, c.super, strings.Replace(stateOf, "'mine'", "'s'", 1))
+	c.words["{gap}"] = newID(t)
+	run(t, c.super, strings.ReplaceAll(aGap, "{id}", c.words["{gap}"]))
 	for word, state := range map[string]string{"{waiting}": "open", "{discarded}": "discarded", "{ofreplay}": "discarded"} {
 		c.words[word] = newID(t)
 		run(t, c.super, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, created_at, tx_id, seq, position,

@@ -52,7 +52,9 @@ const (
 		"VALUES ('s', '{id}', 'n', 't', 'a', 'e', 'c', now(), '5', 1, '0/1', 'c', 'e')"
 	aGap = "INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state) " +
 		"VALUES ('{id}', 's', 'SLOT_MISSING', 'd', pg_current_snapshot(), pg_current_snapshot(), 1, 'open')"
-	stateOf = "INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication) VALUES ('mine', 'r', 'd', '1', 1, '0/1', 'p')"
+	askRepair = "SELECT onceward.decide_gap('{gap}', 'open', 'repairing', 'r')"
+	askRetire = "SELECT onceward.retire_relay('s', 'r')"
+	stateOf   = "INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication) VALUES ('mine', 'r', 'd', '1', 1, '0/1', 'p')"
 )
 
 // notTheOwners is what nobody but the owner of the schema may.
@@ -80,7 +82,7 @@ var notAProducers = no(
 	"SELECT * FROM onceward.dead_letters", "SELECT * FROM onceward.relay_state", "SELECT * FROM onceward.gaps", "DELETE FROM onceward.relay_state",
 	"UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()", aGap,
 	insertReplay+"'{billing}', 'r')", "INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')",
-	stateOf, aLetter, "SET ROLE onceward_owner", "SET ROLE onceward_relay",
+	stateOf, aLetter, askRepair, askRetire, "SET ROLE onceward_owner", "SET ROLE onceward_relay",
 	// The content of any event, by a trigger on a table of one's own.
 	"CREATE TEMP TABLE mine (replay_id uuid, id uuid, namespace text, payload bytea); CREATE TRIGGER mine BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION onceward.fill_replay()",
 )
@@ -116,7 +118,8 @@ var attempts = map[string][]try{
 			"INSERT INTO onceward.controls (control_id, action, letter_id, payload, reason) VALUES ('{id}', 'edit', '{waiting}', 'x', 'r')",
 			"INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason) VALUES ('{id}', 'retry', 'n', 't', 'a', 'r')",
 			"UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = '{}'",
-			"SELECT * FROM onceward.dead_letters", "SELECT * FROM onceward.relay_state", "SELECT * FROM onceward.outbox_migrations"),
+			"SELECT * FROM onceward.dead_letters", "SELECT * FROM onceward.relay_state", "SELECT * FROM onceward.outbox_migrations",
+			askRepair, "SELECT onceward.decide_gap('{gap}', 'open', 'accepted', 'r')", askRetire, "SELECT a.* FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a"),
 		[]try{
 			{sql: "SELECT * FROM onceward.outbox", rows: "SELECT 2"},
 			{sql: insertReplay + "'{id}', 'r')", want: "OW005"},
@@ -124,6 +127,9 @@ var attempts = map[string][]try{
 			{sql: "INSERT INTO onceward.replays (replay_id, id, dead, reason) VALUES ('{id}', '{waiting}', true, 'r')", want: "OW005"},
 			{sql: "INSERT INTO onceward.replays (replay_id, id, reason) VALUES ('{id}', '{waiting}', 'r')", want: "OW005"},
 			{sql: "INSERT INTO onceward.replays (replay_id, id, dead, reason) VALUES ('{id}', '{ofreplay}', true, 'r')", want: "OW005"},
+			{sql: "SELECT onceward.decide_gap('{gap}', 'open', 'repaired', 'r')", want: "22023"},
+			{sql: "SELECT onceward.decide_gap('{gap}', 'before', 'repairing', 'r')", want: "OW006"},
+			{sql: "SELECT onceward.retire_relay('nobody', 'r')", want: "OW006"},
 		},
 		no("INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, payload, created_at, reason) VALUES ('{id}', '{id}', 'billing', 't', 'a', 'PayoutRequested', 'x', now(), 'r')",
 			"INSERT INTO onceward.replays (replay_id, id, payload, reason) VALUES ('{id}', '{billing}', 'x', 'r')",
@@ -134,6 +140,10 @@ var attempts = map[string][]try{
 			"INSERT INTO onceward.replays (replay_id, id, tx_id, reason) VALUES ('{id}', '{billing}', '5', 'r')",
 			insertEvent+"'billing', 't', 'a', 'e', 'x')", "SELECT onceward.enqueue('billing:{id}', 't', 'a', 'e', 'x')",
 			stateOf, aLetter, aGap, "UPDATE onceward.dead_letters SET state = 'replayed'", "UPDATE onceward.dead_letters SET payload = NULL",
+			"UPDATE onceward.gaps SET state = 'repaired'", "UPDATE onceward.gaps SET decided_by = 'bob'", "DELETE FROM onceward.gaps",
+			"DELETE FROM onceward.published_snapshots", "DELETE FROM onceward.relay_state", "DELETE FROM onceward.relay_actions",
+			"INSERT INTO onceward.relay_actions (action, slot, target, reason) VALUES ('a', 's', 't', 'r')",
+			"INSERT INTO onceward.relay_actions (action, slot, target, reason, requested_by) VALUES ('a', 's', 't', 'r', 'bob')",
 			"UPDATE onceward.gaps SET to_snapshot = pg_current_snapshot()", "UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()",
 			"UPDATE onceward.relay_state SET confirmed_lsn = '0/2'", "UPDATE onceward.relay_state SET epoch = 9", "UPDATE onceward.control_results SET note = 'x'",
 			"INSERT INTO onceward.controls (control_id, action, letter_id, reason, requested_by) VALUES ('{id}', 'retry', '{waiting}', 'r', 'bob')",
@@ -144,7 +154,7 @@ var attempts = map[string][]try{
 		yes(stateOf, aLetter, aGap, "UPDATE onceward.relay_state SET tick = 1", "UPDATE onceward.dead_letters SET state = 'replayed'", "SELECT * FROM onceward.replays",
 			"SELECT * FROM onceward.controls", "SELECT pg_logical_emit_message(false, 'onceward', 'x')"),
 		[]try{{sql: "SELECT * FROM onceward.outbox", rows: "SELECT 2"}, {sql: "SET LOCAL row_security = off; SELECT * FROM onceward.outbox", rows: "SELECT 2"}},
-		no(insertEvent+"'billing', 't', 'a', 'e', 'x')", insertReplay+"'{billing}', 'r')", "SELECT * FROM business",
+		no(insertEvent+"'billing', 't', 'a', 'e', 'x')", insertReplay+"'{billing}', 'r')", "SELECT * FROM business", askRepair, askRetire,
 			"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ('{id}', 'discard', '{waiting}', 'r')"),
 	),
 	maintainer: join(

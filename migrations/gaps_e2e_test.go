@@ -21,11 +21,13 @@ func TestPublishedSnapshotsAreTakenOver(t *testing.T) {
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, publication_catalog)
 		VALUES ('onceward_orders', 'orders', 'd', '1', 1, '0/1', 'onceward_orders', 'publication 1')`)
 	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('onceward_orders', '10:20:10,14', '2026-11-22 00:00Z')`)
-	file, err := os.ReadFile("outbox/00007_gaps.sql")
-	require.NoError(t, err)
-	_, down, ok := strings.Cut(string(file), "-- +goose Down")
-	require.True(t, ok)
-	exec(t, pool, down)
+	for _, name := range []string{"00009_decisions.sql", "00008_principals.sql", "00007_gaps.sql"} {
+		file, err := os.ReadFile("outbox/" + name)
+		require.NoError(t, err)
+		_, down, ok := strings.Cut(string(file), "-- +goose Down")
+		require.True(t, ok)
+		exec(t, pool, down)
+	}
 	exec(t, pool, "DELETE FROM onceward.outbox_migrations WHERE version_id >= 7")
 	require.Equal(t, "10:20:10,14", scalar[string](t, pool, "SELECT published_snapshot::text FROM onceward.relay_state"))
 	up(t, pool, migrations.Outbox, "orders")

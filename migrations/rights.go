@@ -20,8 +20,6 @@ const (
 	replayColumns  = "replay_id, id, mode, replay_group, topic, reason"
 	controlColumns = "control_id, action, namespace, aggregate_type, aggregate_id, letter_id, payload, headers, reason"
 	wordColumns    = "paused, paused_routes, skip"
-	decideColumns  = "state, decided_by, decided_why, decided_at"
-	actionColumns  = "action, slot, target, reason"
 )
 
 // resultsTable came with version 4 of the outbox's schema.
@@ -76,7 +74,7 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.replays(), r.functions(), producersRights(), everybodyElse()}
+	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.decisions(), r.replays(), r.functions(), producersRights(), everybodyElse()}
 }
 
 // replays is the right on what schema version 8 brings to onceward.replays.
@@ -107,17 +105,28 @@ func (r Roles) health() string {
 		literal(healthTable), healthTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
 }
 
-// gaps are the rights on what schema version 7 brings. An operator decides about a
-// gap, and retires a relay that is gone for good; who did is the database's to say.
+// gaps are the rights on what schema version 7 brings. What an operator decides
+// about gaps and relays goes by functions that came with version 9.
 func (r Roles) gaps() string {
 	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
   REVOKE ALL ON %[2]s FROM %[3]s;
   GRANT SELECT ON %[2]s TO %[4]s;
   GRANT SELECT, INSERT, UPDATE ON onceward.gaps, onceward.published_snapshots TO %[5]s;
-  GRANT UPDATE (%[6]s) ON onceward.gaps TO %[4]s;
-  GRANT INSERT (%[7]s) ON onceward.relay_actions TO %[4]s;
-  GRANT DELETE ON onceward.relay_state, onceward.published_snapshots, onceward.gaps TO %[4]s;`,
-		literal(gapTables[0]), strings.Join(gapTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay), decideColumns, actionColumns))
+  GRANT EXECUTE ON FUNCTION onceward.account(uuid, xid8, bigint) TO %[4]s, %[5]s, %[6]s;`,
+		literal(gapTables[0]), strings.Join(gapTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay), r.quoted(RoleMaintainer)))
+}
+
+// decisionFunctions came with version 9 of the outbox's schema.
+var decisionFunctions = []string{"onceward.decide_gap(uuid, text, text, text)", "onceward.retire_relay(text, text)"}
+
+// decisions are the rights on what schema version 9 brings: by these functions an
+// operator decides; who did is the database's to say.
+func (r Roles) decisions() string {
+	functions := strings.Join(decisionFunctions, ", ")
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regprocedure(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
+  GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
+		literal(decisionFunctions[0]), functions, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
 }
 
 // windows are the rights on the consumer's side that came with its version 2.

@@ -64,7 +64,7 @@ func otherSystem(row outboxdb.RelayState, system string) error {
 	return &cdc.StartError{
 		Code: CodeOtherSystem, What: fmt.Sprintf("relay %s (slot %s) has run on system %s, this server is %s: a restored copy, or another cluster", row.Relay, row.Slot, row.SystemIdentifier, system),
 		Cure: "if this is not the database that you meant, put the right one into postgres.dsn; " +
-			"if it takes the place of the other for good: outboxctl adopt --by copy, or --by dump (outboxctl adopt --help says which)",
+			"if it takes the place of the other for good: outboxctl adopt --by copy --reason \"…\", or --by dump --reason \"…\" (outboxctl adopt --help says which)",
 	}
 }
 

@@ -246,7 +246,7 @@ func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err er
 func undecided(g outboxdb.GapsOfSlotRow) error {
 	return &cdc.StartError{
 		Code: g.Cause, What: fmt.Sprintf("%s; %d events may not have been published (gap %s, found %s)", g.Detail, g.Events, g.GapID, g.FoundAt.UTC().Format(time.RFC3339)),
-		Cure: fmt.Sprintf("outboxctl gap show %[1]s (it lists them); then outboxctl gap repair %[1]s (they are published), or outboxctl gap accept %[1]s (they are given up)", g.GapID),
+		Cure: fmt.Sprintf("outboxctl gap show %[1]s (it lists them); then outboxctl gap repair %[1]s --reason \"…\" (they are published), or outboxctl gap accept %[1]s --reason \"…\" (they are given up)", g.GapID),
 	}
 }
 

@@ -217,7 +217,7 @@ func eachRelayIsAsked(o *oldOutbox) {
 	o.relay("b", early)
 	l := o.maintain()
 	require.Regexp(o.t, "waits for relay a: it has no published snapshot yet; its slot .*; waits for relay b: its published snapshot is older than the closing", l.Why)
-	require.Contains(o.t, l.Why, "if this relay is gone for good, outboxctl retire --slot a")
+	require.Contains(o.t, l.Why, "if this relay is gone for good, outboxctl retire --slot a --reason")
 	o.relay("a", o.now())
 	o.became(LeafWaiting, "waits for relay b: its published snapshot is older than the closing")
 	// A snapshot after the closing for which the row's transaction is open: what a
@@ -242,7 +242,7 @@ func gapsBlock(o *oldOutbox) {
 	o.relay("orders", o.now())
 	o.exec(`INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
 		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', pg_current_snapshot(), 2, 'open'`)
-	o.became(LeafWaiting, "2 rows are of a gap of relay orders: outboxctl gap list")
+	o.became(LeafWaiting, "2 rows are of a gap of relay orders: outboxctl gap show "+o.text("SELECT gap_id::text FROM onceward.gaps"))
 	o.exec("UPDATE onceward.gaps SET state = 'repairing', cursor = 1")
 	o.became(LeafWaiting, "waits for relay orders: 1 rows are not published yet")
 	o.exec("UPDATE onceward.gaps SET state = 'before', cursor = 0")

@@ -16,12 +16,14 @@ import (
 // its two.
 const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
   r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
-  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before
+  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before, s.gap_id, s.before_id
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot OPERATOR(pg_catalog.=) r.slot
 CROSS JOIN LATERAL (
   SELECT pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'pending'),
     pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'gap'),
-    pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before')
+    pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before'),
+    COALESCE(pg_catalog.min(a.gap_id::pg_catalog.text) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'gap'), ''),
+    COALESCE(pg_catalog.min(a.gap_id::pg_catalog.text) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before'), '')
   FROM (
     SELECT pg_catalog.pg_snapshot_xmin(p.snapshot), '18446744073709551615'::pg_catalog.xid8
     UNION ALL
@@ -30,7 +32,7 @@ CROSS JOIN LATERAL (
   ) x (low, high)
   JOIN %s o ON o.tx_id OPERATOR(pg_catalog.>=) x.low AND o.tx_id OPERATOR(pg_catalog.<) x.high
   JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot OPERATOR(pg_catalog.=) r.slot
-) s (pending, gap, before)
+) s (pending, gap, before, gap_id, before_id)
 ORDER BY r.relay, r.slot`
 
 const countLetters = `SELECT pg_catalog.count(*) FROM onceward.dead_letters 
@@ -40,20 +42,22 @@ WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
 // verdict is one relay's word on a closed leaf.
 type verdict struct {
 	relay, slot string
-	hasSlot     bool  // the slot is there
-	here        bool  // its state was written on this cluster
-	known       bool  // it has a published snapshot
-	after       bool  // taken after the leaf was closed
-	pending     int64 // rows that it has not published yet
-	gap         int64 // rows of gaps that nobody has decided about
-	before      int64 // rows that are older than the relay, which leaves them out
+	hasSlot     bool   // the slot is there
+	here        bool   // its state was written on this cluster
+	known       bool   // it has a published snapshot
+	after       bool   // taken after the leaf was closed
+	pending     int64  // rows that it has not published yet
+	gap         int64  // rows of gaps that nobody has decided about
+	before      int64  // rows that are older than the relay, which leaves them out
+	gapID       string // of the rows of gap the first
+	beforeID    string // the same of before
 }
 
 // reason says what to wait for; empty: every row is published.
 func (v verdict) reason(dropBefore bool) string {
 	reason := v.missing(dropBefore)
 	if reason != "" && !v.hasSlot {
-		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, outboxctl retire --slot %s", v.slot)
+		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
 	}
 	return reason
 }
@@ -69,9 +73,9 @@ func (v verdict) missing(dropBefore bool) string {
 	case v.pending > 0:
 		return fmt.Sprintf("waits for relay %s: %d rows are not published yet", v.relay, v.pending)
 	case v.gap > 0:
-		return fmt.Sprintf("%d rows are of a gap of relay %s: outboxctl gap list, then gap repair or gap accept", v.gap, v.relay)
+		return fmt.Sprintf("%[1]d rows are of a gap of relay %[2]s: outboxctl gap show %[3]s, then outboxctl gap repair %[3]s --reason \"…\" or outboxctl gap accept %[3]s --reason \"…\"", v.gap, v.relay, v.gapID)
 	case v.before > 0 && !dropBefore:
-		return fmt.Sprintf("%d rows are older than relay %s, which never published them: outboxctl gap repair publishes them, --drop-before drops them", v.before, v.relay)
+		return fmt.Sprintf("%d rows are older than relay %s, which never published them: outboxctl gap repair %s --reason \"…\" publishes them, outboxctl partitions maintain --drop-before --reason \"…\" drops them", v.before, v.relay, v.beforeID)
 	}
 	return ""
 }
@@ -97,7 +101,7 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 		return nil, fmt.Errorf("compare with published snapshots: %w", err)
 	}
 	verdicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (v verdict, err error) {
-		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before)
+		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before, &v.gapID, &v.beforeID)
 		return v, err
 	})
 	if err != nil {

@@ -111,7 +111,7 @@ func explain(err error, side migrations.Side) error {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
 		return fmt.Errorf("%w; this database has no tables of Onceward's %s side: run `outboxctl migrate up --side %s`, or connect to another database",
 			err, side, side)
-	case "42703": // undefined_column
+	case "42703", "42883": // undefined_column, undefined_function
 		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%w; connect as a role that may read schema onceward", err)

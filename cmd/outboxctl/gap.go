@@ -228,6 +228,6 @@ func (g *gapReport) print(p *page) {
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
 	if g.State == gapOpen {
-		p.line("\n`outboxctl gap repair %s` has them published, `outboxctl gap accept %s` gives them up", g.Gap, g.Gap)
+		p.line("\n`outboxctl gap repair %s --reason \"…\"` has them published, `outboxctl gap accept %s --reason \"…\"` gives them up", g.Gap, g.Gap)
 	}
 }

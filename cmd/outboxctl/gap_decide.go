@@ -4,20 +4,20 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
-// gapDecisions says from which states a gap can be decided to another.
+// gapDecisions says from which states a gap can be decided to another, as
+// onceward.decide_gap does.
 var gapDecisions = map[string][]string{
 	gapRepairing: {gapOpen, gapAccepted, gapBefore},
 	gapAccepted:  {gapOpen},
 }
 
-// decideGap is gap repair and gap accept: it shows what is meant, asks, and writes
-// the decision and who took it in one transaction.
+// decideGap is gap repair and gap accept: it shows what is meant, asks, and has
+// the decision written, with who took it, by the database.
 func decideGap(c *cli.Context, to string) error {
 	id, err := readGapArgument(c)
 	if err != nil {
@@ -52,19 +52,7 @@ func decideGap(c *cli.Context, to string) error {
 	if err := confirm(c, what); err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		rows, err := q.DecideGap(c.Context, outboxdb.DecideGapParams{GapID: id, State: to, Seen: gap.State, Reason: reason})
-		if err != nil {
-			return err
-		}
-		if rows == 0 {
-			return fmt.Errorf("gap %s is not %s any more; look again", id, gap.State)
-		}
-		return q.RecordAction(c.Context, outboxdb.RecordActionParams{
-			Action: c.Command.HelpName, Slot: gap.Slot, Target: fmt.Sprintf("gap %s, %s, %d events", id, gap.State, *gap.Left), Reason: reason,
-		})
-	})
+	err = outboxdb.New(db).DecideGap(c.Context, outboxdb.DecideGapParams{GapID: id, Seen: gap.State, Decision: to, Reason: reason})
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Command.HelpName, explainWrite(err))
 	}

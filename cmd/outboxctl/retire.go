@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -14,8 +13,8 @@ func retireCommand() *cli.Command {
 		Name:  "retire",
 		Usage: "forget a relay that is gone for good, so that nothing waits for it",
 		Description: "Retention keeps what any relay of the database has not published. A relay that was renamed or taken down for\n" +
-			"good is forgotten by this command, with its gaps; its dead letters stay readable. Its slot must be gone: it would pin\n" +
-			"the log, and a relay that used it would begin anew.",
+			"good is forgotten by this command, with its gaps; its dead letters stay readable, and those that wait are discarded.\n" +
+			"Its slot must be gone: it would pin the log, and a relay that used it would begin anew.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
 		Action: retire,
 	}
@@ -26,6 +25,7 @@ type retireReport struct {
 	Relay   string `json:"relay"`
 	Slot    string `json:"slot"`
 	Pending int    `json:"pending"` // events that it owed, at most maxOwedShown + 1
+	Letters int64  `json:"letters"` // dead letters that waited; they are discarded
 }
 
 // maxOwedShown bounds the count of what a relay still owes.
@@ -59,25 +59,22 @@ func retire(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("retire: %w", err)
 	}
+	waiting, err := outboxdb.New(db).WaitingLetters(c.Context, state.Slot)
+	if err != nil {
+		return fmt.Errorf("retire: %w", err)
+	}
 	report := &retireReport{Relay: state.Relay, Slot: state.Slot, Pending: len(owed)}
-	if err := confirm(c, fmt.Sprintf("forget relay %s, which has not published %d events", state.Relay, len(owed))); err != nil {
+	what := fmt.Sprintf("forget relay %s, which has not published %d events, and discard its %d dead letters that wait", state.Relay, len(owed), waiting)
+	if err := confirm(c, what); err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		if _, err := q.RetireGaps(c.Context, state.Slot); err != nil {
-			return err
-		}
-		if err := q.RetireSnapshot(c.Context, state.Slot); err != nil {
-			return err
-		}
-		if _, err := q.RetireRelay(c.Context, state.Slot); err != nil {
-			return err
-		}
-		return q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: c.Command.HelpName, Slot: state.Slot, Target: fmt.Sprintf("relay %s, %d events pending", state.Relay, len(owed)), Reason: reason})
-	})
+	// The slot is looked for again there, in the transaction that forgets.
+	report.Letters, err = outboxdb.New(db).RetireRelay(c.Context, outboxdb.RetireRelayParams{Slot: state.Slot, Reason: reason})
 	if err != nil {
 		return fmt.Errorf("retire: %w", explainWrite(err))
 	}
-	return answer(c, report, func(p *page) { p.line("relay %s is forgotten; nothing waits for it any more", report.Relay) })
+	return answer(c, report, func(p *page) {
+		p.line("relay %s is forgotten; nothing waits for it any more", report.Relay)
+		p.line("%d dead letters that waited are discarded", report.Letters)
+	})
 }

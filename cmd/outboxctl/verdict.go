@@ -108,11 +108,11 @@ func (v *publishedReport) why() string {
 	}
 	switch {
 	case v.State == stateGap:
-		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair` publishes it", v.Relay, gap)
+		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair %s --reason \"…\"` publishes it", v.Relay, gap, gap)
 	case v.State == stateGivenUp:
-		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay` or `gap repair` publishes it all the same", gap, v.Relay)
+		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay KEY --reason \"…\"` or `outboxctl gap repair %s --reason \"…\"` publishes it all the same", gap, v.Relay, gap)
 	case v.State == stateBefore:
-		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay`, or `gap repair %s` for all of them, publishes it", v.Relay, gap)
+		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay KEY --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, gap)
 	case v.State == statePublished:
 		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
 	case gap != "":

@@ -89,21 +89,24 @@ JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id);
 
--- name: DecideGap :execrows
--- DecideGap says what becomes of a gap. 0 rows: it is not in the state that the operator saw.
-UPDATE onceward.gaps SET state = @state, decided_by = session_user, decided_why = @reason::text, decided_at = pg_catalog.clock_timestamp()
-WHERE gap_id = @gap_id AND state = @seen;
+-- name: DecideGap :exec
+-- DecideGap says what becomes of a gap, and writes it down. It fails when the gap is not in the state that the operator saw.
+SELECT onceward.decide_gap(@gap_id::uuid, @seen::text, @decision::text, @reason::text);
 
 -- name: RecordAction :exec
 -- RecordAction writes down what an operator decided.
 INSERT INTO onceward.relay_actions (action, slot, target, reason) VALUES (@action, @slot, @target, @reason);
 
--- name: RetireRelay :execrows
--- RetireRelay forgets a relay that is gone for good.
-DELETE FROM onceward.relay_state WHERE slot = @slot;
+-- name: RetireRelay :one
+-- RetireRelay forgets a relay that is gone for good, and writes it down. It returns how many dead letters went with it, and fails while the slot exists.
+SELECT onceward.retire_relay(@slot::text, @reason::text)::bigint AS letters;
+
+-- name: WaitingLetters :one
+-- WaitingLetters counts the dead letters of a relay that nobody has decided about.
+SELECT pg_catalog.count(*) FROM onceward.dead_letters d WHERE d.slot = @slot AND d.state IN ('open', 'retrying');
 
 -- name: RetireGaps :execrows
--- RetireGaps forgets the gaps of a relay that is gone for good: its slot's name may be given to another.
+-- RetireGaps forgets the gaps of a relay: they say nothing of this database's transactions.
 DELETE FROM onceward.gaps WHERE slot = @slot;
 
 -- name: LockOutbox :exec
@@ -134,10 +137,6 @@ UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
 -- name: AdoptSnapshots :exec
 -- AdoptSnapshots says that nothing is proved published here.
 UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY(@slots::text[]);
-
--- name: RetireSnapshot :exec
--- RetireSnapshot forgets what a relay that is gone for good had published.
-DELETE FROM onceward.published_snapshots WHERE slot = @slot;
 
 -- name: RowsOfGap :many
 -- RowsOfGap reads events in the order of seq, the first in any case, further ones while their payloads together are within the bytes.

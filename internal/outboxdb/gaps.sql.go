@@ -170,30 +170,26 @@ func (q *Queries) CountOutbox(ctx context.Context) (int64, error) {
 	return count, err
 }
 
-const decideGap = `-- name: DecideGap :execrows
-UPDATE onceward.gaps SET state = $1, decided_by = session_user, decided_why = $2::text, decided_at = pg_catalog.clock_timestamp()
-WHERE gap_id = $3 AND state = $4
+const decideGap = `-- name: DecideGap :exec
+SELECT onceward.decide_gap($1::uuid, $2::text, $3::text, $4::text)
 `
 
 type DecideGapParams struct {
-	State  string
-	Reason string
-	GapID  uuid.UUID
-	Seen   string
+	GapID    uuid.UUID
+	Seen     string
+	Decision string
+	Reason   string
 }
 
-// DecideGap says what becomes of a gap. 0 rows: it is not in the state that the operator saw.
-func (q *Queries) DecideGap(ctx context.Context, arg DecideGapParams) (int64, error) {
-	result, err := q.db.Exec(ctx, decideGap,
-		arg.State,
-		arg.Reason,
+// DecideGap says what becomes of a gap, and writes it down. It fails when the gap is not in the state that the operator saw.
+func (q *Queries) DecideGap(ctx context.Context, arg DecideGapParams) error {
+	_, err := q.db.Exec(ctx, decideGap,
 		arg.GapID,
 		arg.Seen,
+		arg.Decision,
+		arg.Reason,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }
 
 const eventsOfGap = `-- name: EventsOfGap :many
@@ -567,7 +563,7 @@ const retireGaps = `-- name: RetireGaps :execrows
 DELETE FROM onceward.gaps WHERE slot = $1
 `
 
-// RetireGaps forgets the gaps of a relay that is gone for good: its slot's name may be given to another.
+// RetireGaps forgets the gaps of a relay: they say nothing of this database's transactions.
 func (q *Queries) RetireGaps(ctx context.Context, slot string) (int64, error) {
 	result, err := q.db.Exec(ctx, retireGaps, slot)
 	if err != nil {
@@ -576,27 +572,21 @@ func (q *Queries) RetireGaps(ctx context.Context, slot string) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
-const retireRelay = `-- name: RetireRelay :execrows
-DELETE FROM onceward.relay_state WHERE slot = $1
+const retireRelay = `-- name: RetireRelay :one
+SELECT onceward.retire_relay($1::text, $2::text)::bigint AS letters
 `
 
-// RetireRelay forgets a relay that is gone for good.
-func (q *Queries) RetireRelay(ctx context.Context, slot string) (int64, error) {
-	result, err := q.db.Exec(ctx, retireRelay, slot)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+type RetireRelayParams struct {
+	Slot   string
+	Reason string
 }
 
-const retireSnapshot = `-- name: RetireSnapshot :exec
-DELETE FROM onceward.published_snapshots WHERE slot = $1
-`
-
-// RetireSnapshot forgets what a relay that is gone for good had published.
-func (q *Queries) RetireSnapshot(ctx context.Context, slot string) error {
-	_, err := q.db.Exec(ctx, retireSnapshot, slot)
-	return err
+// RetireRelay forgets a relay that is gone for good, and writes it down. It returns how many dead letters went with it, and fails while the slot exists.
+func (q *Queries) RetireRelay(ctx context.Context, arg RetireRelayParams) (int64, error) {
+	row := q.db.QueryRow(ctx, retireRelay, arg.Slot, arg.Reason)
+	var letters int64
+	err := row.Scan(&letters)
+	return letters, err
 }
 
 const rowsOfGap = `-- name: RowsOfGap :many
@@ -643,4 +633,16 @@ func (q *Queries) RowsOfGap(ctx context.Context, arg RowsOfGapParams) ([]OutboxR
 		return nil, err
 	}
 	return items, nil
+}
+
+const waitingLetters = `-- name: WaitingLetters :one
+SELECT pg_catalog.count(*) FROM onceward.dead_letters d WHERE d.slot = $1 AND d.state IN ('open', 'retrying')
+`
+
+// WaitingLetters counts the dead letters of a relay that nobody has decided about.
+func (q *Queries) WaitingLetters(ctx context.Context, slot string) (int64, error) {
+	row := q.db.QueryRow(ctx, waitingLetters, slot)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
