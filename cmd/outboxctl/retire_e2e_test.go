@@ -1,0 +1,47 @@
+//go:build e2e
+
+package main
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+)
+
+// What the operator's role decides about gaps and relays, with no right on their
+// rows: by the commands, in the database's name for the one who asks.
+func TestAnOperatorDecidesAndRetires(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+		VALUES ('gone_' || current_database(), 'gone', 'd', '1', 1, '0/1', 'p')`)
+	exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position,
+		error_class, error) VALUES ('gone_' || current_database(), gen_random_uuid(), 'n', 't', 'a', 'e', 'c', now(), '5', 1, '0/1', 'c', 'e')`)
+	gap := uuid.New().String()
+	exec(t, pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+		VALUES ($1, 'gone_' || current_database(), 'SLOT_MISSING', '', '1:1:', '2:2:', 3, 'open')`, gap)
+	loginAs(t, pool, dsn, prefix+"_operator")
+	require.Contains(t, fine(t, "gap", "show", gap), "outboxctl gap repair "+gap+` --reason "…"`)
+	require.Contains(t, fine(t, "gap", "accept", gap, "--reason", "old", "--yes"), "is accepted")
+	code, _, stderr := call(t, "gap", "accept", gap, "--reason", "again", "--yes")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "nothing is left to decide")
+	require.Contains(t, fine(t, "gap", "repair", gap, "--reason", "after all", "--yes"), "is repairing")
+
+	exec(t, pool, "SELECT pg_create_physical_replication_slot('gone_' || current_database())")
+	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved", "--yes")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, "exists: drop it first")
+	exec(t, pool, "SELECT pg_drop_replication_slot('gone_' || current_database())")
+	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "discard its 1 dead letters that wait")
+	require.Contains(t, fine(t, "retire", "--relay", "gone", "--reason", "moved", "--yes"), "1 dead letters that waited are discarded")
+	var written string
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', action, reason, requested_by), ', ' ORDER BY action_id) FROM onceward.relay_actions").Scan(&written))
+	by := " login-" + prefix + "_operator"
+	require.Equal(t, "gap accept old"+by+", gap repair after all"+by+", retire moved"+by, written)
+}
