@@ -207,6 +207,18 @@ func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// An Up that was interrupted after the migrations gave no rights: the next gives them.
+func TestUpGivesRightsWithoutAMigration(t *testing.T) {
+	pool := testdb.New(t, "15")
+	producer, _ := cast(t, pool)
+	maintainer := login(t, pool, producer.Name(migrations.RoleMaintainer))
+	up(t, maintainer, migrations.Outbox, "orders")
+	operator := producer.Name(migrations.RoleOperator)
+	exec(t, pool, "REVOKE SELECT ON onceward.gaps FROM "+pgx.Identifier{operator}.Sanitize())
+	up(t, maintainer, migrations.Outbox, "orders")
+	require.True(t, scalar[bool](t, pool, "SELECT has_table_privilege($1, 'onceward.gaps', 'SELECT')", operator))
+}
+
 // A plan is the script that a DBA runs by hand, in a transaction.
 func TestThePlanMakesThingsTheOwners(t *testing.T) {
 	pool := testdb.New(t, "15")

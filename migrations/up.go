@@ -48,17 +48,23 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 	if res.Partitions, err = m.makePartitions(ctx); err != nil {
 		return res, err
 	}
-	if res.Publication, err = m.makePublication(ctx); err != nil || res.From == res.To {
+	if res.Publication, err = m.makePublication(ctx); err != nil {
 		return res, err
 	}
+	return res, m.giveRights(ctx)
+}
+
+// giveRights runs in every Up: one that was interrupted after the migrations gave
+// none, and the next finds no migration to run.
+func (m *Migrator) giveRights(ctx context.Context) error {
 	rights, err := m.rightsSQL(ctx)
-	if err != nil {
-		return res, err
+	if err != nil || len(rights) == 0 {
+		return err
 	}
-	if err := m.exec(ctx, rights); err != nil {
-		return res, fmt.Errorf("give the roles their rights: %w", explain(err))
+	if err := m.patient(ctx, func() error { return m.exec(ctx, rights) }); err != nil {
+		return fmt.Errorf("give the roles their rights: %w", explain(err))
 	}
-	return res, nil
+	return nil
 }
 
 // upSQL mirrors up, statement by statement.
@@ -94,11 +100,7 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	out = append(append(out, partitions...), publication...)
-	latest, err := m.cfg.Side.latest()
-	if err != nil {
-		return nil, err
-	}
-	if version < latest {
+	if len(out) > 0 { // the rights alone are no plan: nothing to do stays empty
 		rights, err := m.rightsSQL(ctx)
 		if err != nil {
 			return nil, err
