@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -243,10 +245,30 @@ func TestAdoptedDump(t *testing.T) {
 	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	w.execute(`UPDATE onceward.outbox SET tx_id = '900000000'`)
+	rule := fmt.Sprintf("ADD CONSTRAINT outbox_old CHECK (seq > %d) NOT VALID", scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`))
+	w.execute("ALTER TABLE onceward.outbox_" + time.Now().UTC().Format("20060102") + " " + rule) // a dump gives the leaf its own
+	w.execute("ALTER TABLE onceward.outbox " + rule)
+	const rules = `SELECT string_agg(conrelid::regclass || ' ' || pg_get_constraintdef(oid), E'\n' ORDER BY conrelid::regclass::text) FROM pg_constraint WHERE conname = 'outbox_old'`
+	before := scalar[string](w, rules)
+	require.Contains(t, before, "NOT VALID")
 	writeOne(t, w)
+	past := "onceward.outbox_" + time.Now().UTC().AddDate(0, 0, -1).Format("20060102")
+	w.execute("CREATE TRIGGER onceward_closed BEFORE INSERT ON " + past + " FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()")
+	w.execute("COMMENT ON TRIGGER onceward_closed ON " + past + " IS 'closed by outbox retention in transaction 900000000 at 2026-01-01T00:00:00Z'")
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ", "and not that its slot is missing")
+	printed, err := process.Run(t.Context(), process.Spec{
+		Path: outboxctlBinary(t), Args: []string{"adopt", "--by", "copy", "--reason", "moved", "--yes"},
+		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	require.Error(t, err)
+	require.Contains(t, printed, "run it with --by dump")
 	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
+	require.Equal(t, before, scalar[string](w, rules), "the rules that old rows break are back")
+	require.Less(t, scalar[int64](w, `SELECT substring(obj_description(oid, 'pg_trigger') FROM 'transaction ([0-9]+) at ')::bigint FROM pg_trigger WHERE tgname = 'onceward_closed'`), int64(900000000))
+	r.start()
+	require.Contains(t, r.wait(30*time.Second), "SLOT_MISSING", "gap: repair, and yet it asks")
+	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")
 	r.start()
 	caughtUp(t, w, r)
 	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })

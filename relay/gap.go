@@ -201,7 +201,8 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
 		g.State = gapBefore
 	case b.cause == nil:
-	case s.cfg.Gap == GapAsk || b.cause.asked():
+	case s.cfg.Gap == GapAsk || b.cause.asked() || g.FromSnapshot == noneVisible:
+		// None is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
 		g.State = gapOpen
 	}
 	return g, nil

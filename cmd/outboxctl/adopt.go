@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -22,11 +24,13 @@ func adoptCommand() *cli.Command {
 		Name:  "adopt",
 		Usage: "make a database that was restored or moved the one that its relays go on with",
 		Description: "A relay stops with OTHER_SYSTEM when it meets its state on another system than it was written on. If this database\n" +
-			"takes the place of the other for good, say how it came here. By copy (a base backup, a disk snapshot, pg_upgrade)\n" +
+			"takes the place of the other for good, say how it came here. By copy (pg_upgrade, pg_createsubscriber, pg_resetwal)\n" +
 			"its transaction ids were kept, so that what was published is known. By dump (pg_dump, logical replication) they\n" +
-			"mean nothing here: every event gets a new one, and none is proved published. In both cases each relay finds a gap\n" +
-			"at its next start, which is repaired or asked about as its configuration says. By dump this writes every row of\n" +
-			"the outbox anew and lets producers wait meanwhile. Connect as a member of the role maintainer.",
+			"mean nothing here: every event gets a new one, and none is proved published. Each relay finds a gap at its next\n" +
+			"start. By copy it is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
+			"given up or older than the relay are in it. By dump this writes every row of the outbox anew and lets readers and\n" +
+			"producers wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
+			"Connect as a member of the role maintainer.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"}, reasonFlag(), yesFlag(), outputFlag(),
 		}, dsnFlags()...),
@@ -40,6 +44,11 @@ type adoptedReport struct {
 	Relays []string `json:"relays"`
 	System string   `json:"system_identifier"`
 	Events int64    `json:"events_rewritten"`
+
+	// Of the events that --by dump leaves to be asked about, those that were never
+	// to be published.
+	Before  int64 `json:"events_before,omitempty"`
+	GivenUp int64 `json:"events_given_up,omitempty"`
 }
 
 func adoptDatabase(c *cli.Context) error {
@@ -64,7 +73,7 @@ func adoptDatabase(c *cli.Context) error {
 	defer db.Close()
 	found, err := outboxdb.New(db).OutOfPlace(c.Context)
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("adopt: %w", explainAdoption(err))
 	}
 	if len(found) == 0 {
 		return fmt.Errorf("adopt: no relay of this database has run on another system")
@@ -73,20 +82,57 @@ func adoptDatabase(c *cli.Context) error {
 	for _, v := range found {
 		report.Relays, slots, report.System = append(report.Relays, v.Relay), append(slots, v.Slot), v.Here
 	}
-	what := fmt.Sprintf("make this system (%s) that of relay %s", report.System, strings.Join(report.Relays, ", "))
-	if report.By == byDump {
-		what += ", and count none of the events in the outbox as published"
+	what, err := report.plan(c, outboxdb.New(db), slots)
+	if err != nil {
+		return fmt.Errorf("adopt: %w", explainAdoption(err))
 	}
 	if err := confirm(c, what); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), slots, reason) })
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("adopt: %w", explainAdoption(err))
 	}
 	return answer(c, report, func(p *page) {
 		p.line("relay %s goes on with this system when it is started; it finds a gap then: `outboxctl gap list`", strings.Join(report.Relays, ", "))
+		if report.By == byDump {
+			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by `outboxctl gap repair` or `gap accept`",
+				report.Events, report.Before, report.GivenUp)
+		}
 	})
+}
+
+// plan says what is to be confirmed, and refuses a copy that is none: a relay would
+// take events for published whose transaction ids are those of another system.
+func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries, slots []string) (what string, err error) {
+	what = fmt.Sprintf("make this system (%s) that of relay %s", r.System, strings.Join(r.Relays, ", "))
+	if r.By == byCopy {
+		ahead, err := q.TransactionsAhead(c.Context, slots)
+		if err != nil {
+			return "", err
+		}
+		if ahead {
+			return "", errors.New("this database is no copy: it holds transaction ids that this system has not given out yet, " +
+				"so that events would be lost unseen; it came by dump: run it with --by dump")
+		}
+		return what, nil
+	}
+	left, err := q.CountLeftOut(c.Context, slots)
+	if err != nil {
+		return "", err
+	}
+	r.Events, r.Before, r.GivenUp = left.Events, left.Before, left.GivenUp
+	return fmt.Sprintf("%s, and count none of the %d events in the outbox as published, of which %d are older than a relay and %d were given up",
+		what, left.Events, left.Before, left.GivenUp), nil
+}
+
+// explainAdoption says who may do this.
+func explainAdoption(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
+		return fmt.Errorf("%w; connect as a member of the role maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
+	}
+	return explain(err, migrations.Outbox)
 }
 
 func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []string, reason string) (err error) {
@@ -94,7 +140,7 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []strin
 		if err := q.LockOutbox(c.Context); err != nil {
 			return err
 		}
-		if r.Events, err = q.AdoptRows(c.Context); err != nil {
+		if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
 			return err
 		}
 		if err := q.AdoptSnapshots(c.Context, slots); err != nil {
@@ -113,10 +159,18 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []strin
 		return err
 	}
 	for _, slot := range slots {
-		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: "adopt by " + r.By, Slot: slot, Target: "system " + r.System, Reason: reason})
+		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: "adopt by " + r.By, Slot: slot, Target: r.target(), Reason: reason})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// target is what the record of the action says.
+func (r *adoptedReport) target() string {
+	if r.By == byCopy {
+		return "system " + r.System
+	}
+	return fmt.Sprintf("system %s: %d events, %d before, %d given up", r.System, r.Events, r.Before, r.GivenUp)
 }

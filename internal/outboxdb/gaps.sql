@@ -130,9 +130,43 @@ WHERE r.slot = ANY(@slots::text[]);
 UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
 WHERE slot = ANY(@slots::text[]) AND state IN ('open', 'retrying');
 
+-- name: TransactionsAhead :one
+-- TransactionsAhead says whether an event, or what a relay has published, is of a transaction that this cluster has not begun:
+-- then its transaction ids were not kept.
+SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
+  OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY(@slots::text[]) AND pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next))::boolean AS ahead
+FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n;
+
 -- name: AdoptRows :execrows
 -- AdoptRows gives every event the present transaction of this system.
 UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
+
+-- name: RulesNotValid :many
+-- RulesNotValid returns the statements that drop the CHECKs which old rows may break and those that add them again, the table's own before
+-- those of its leaves: a dump gives each leaf its own.
+SELECT pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', c.conrelid::regclass, c.conname)::text AS lift,
+  (CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_constraint r
+      WHERE r.conrelid = 'onceward.outbox'::regclass AND r.conname = c.conname AND r.oid <> c.oid AND NOT r.convalidated)
+    THEN pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', c.conrelid::regclass, c.conname, pg_catalog.pg_get_constraintdef(c.oid)) ELSE '' END)::text AS put_back
+FROM pg_catalog.pg_constraint c
+WHERE c.contype = 'c' AND NOT c.convalidated AND (c.conrelid = 'onceward.outbox'::regclass
+  OR c.conrelid IN (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass))
+ORDER BY c.conrelid <> 'onceward.outbox'::regclass, c.oid;
+
+-- name: CloseAnew :many
+-- CloseAnew returns the statements that say of closed leaves that the present transaction closed them: what retention wrote there is a
+-- transaction of another system. The caller holds LockOutbox, so that no writer of them is open.
+SELECT pg_catalog.format('COMMENT ON TRIGGER onceward_closed ON %s IS %L', t.tgrelid::regclass,
+  pg_catalog.format('closed by outbox retention in transaction %s at %s', pg_catalog.pg_current_xact_id(),
+    pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))::text AS statement
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_inherits i ON i.inhrelid = t.tgrelid AND i.inhparent = 'onceward.outbox'::regclass
+WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc;
+
+-- name: CountLeftOut :one
+-- CountLeftOut counts the events that are there, and those of them that a relay leaves out because they are older than it or were given up.
+SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'before') AS before,
+  pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'given-up') AS given_up
+FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = ANY(@slots::text[]);
 
 -- name: AdoptSnapshots :exec
 -- AdoptSnapshots says that nothing is proved published here.

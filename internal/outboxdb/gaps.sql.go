@@ -122,6 +122,36 @@ func (q *Queries) BeginAnew(ctx context.Context, arg BeginAnewParams) (int64, er
 	return result.RowsAffected(), nil
 }
 
+const closeAnew = `-- name: CloseAnew :many
+SELECT pg_catalog.format('COMMENT ON TRIGGER onceward_closed ON %s IS %L', t.tgrelid::regclass,
+  pg_catalog.format('closed by outbox retention in transaction %s at %s', pg_catalog.pg_current_xact_id(),
+    pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))::text AS statement
+FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_inherits i ON i.inhrelid = t.tgrelid AND i.inhparent = 'onceward.outbox'::regclass
+WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc
+`
+
+// CloseAnew returns the statements that say of closed leaves that the present transaction closed them: what retention wrote there is a
+// transaction of another system. The caller holds LockOutbox, so that no writer of them is open.
+func (q *Queries) CloseAnew(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, closeAnew)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var statement string
+		if err := rows.Scan(&statement); err != nil {
+			return nil, err
+		}
+		items = append(items, statement)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const countEventsOfGap = `-- name: CountEventsOfGap :one
 SELECT pg_catalog.count(*) FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
@@ -156,6 +186,26 @@ func (q *Queries) CountGap(ctx context.Context, arg CountGapParams) (int64, erro
 	var count int64
 	err := row.Scan(&count)
 	return count, err
+}
+
+const countLeftOut = `-- name: CountLeftOut :one
+SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'before') AS before,
+  pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'given-up') AS given_up
+FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = ANY($1::text[])
+`
+
+type CountLeftOutRow struct {
+	Events  int64
+	Before  int64
+	GivenUp int64
+}
+
+// CountLeftOut counts the events that are there, and those of them that a relay leaves out because they are older than it or were given up.
+func (q *Queries) CountLeftOut(ctx context.Context, slots []string) (CountLeftOutRow, error) {
+	row := q.db.QueryRow(ctx, countLeftOut, slots)
+	var i CountLeftOutRow
+	err := row.Scan(&i.Events, &i.Before, &i.GivenUp)
+	return i, err
 }
 
 const countOutbox = `-- name: CountOutbox :one
@@ -633,6 +683,59 @@ func (q *Queries) RowsOfGap(ctx context.Context, arg RowsOfGapParams) ([]OutboxR
 		return nil, err
 	}
 	return items, nil
+}
+
+const rulesNotValid = `-- name: RulesNotValid :many
+SELECT pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', c.conrelid::regclass, c.conname)::text AS lift,
+  (CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_constraint r
+      WHERE r.conrelid = 'onceward.outbox'::regclass AND r.conname = c.conname AND r.oid <> c.oid AND NOT r.convalidated)
+    THEN pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', c.conrelid::regclass, c.conname, pg_catalog.pg_get_constraintdef(c.oid)) ELSE '' END)::text AS put_back
+FROM pg_catalog.pg_constraint c
+WHERE c.contype = 'c' AND NOT c.convalidated AND (c.conrelid = 'onceward.outbox'::regclass
+  OR c.conrelid IN (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass))
+ORDER BY c.conrelid <> 'onceward.outbox'::regclass, c.oid
+`
+
+type RulesNotValidRow struct {
+	Lift    string
+	PutBack string
+}
+
+// RulesNotValid returns the statements that drop the CHECKs which old rows may break and those that add them again, the table's own before
+// those of its leaves: a dump gives each leaf its own.
+func (q *Queries) RulesNotValid(ctx context.Context) ([]RulesNotValidRow, error) {
+	rows, err := q.db.Query(ctx, rulesNotValid)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RulesNotValidRow
+	for rows.Next() {
+		var i RulesNotValidRow
+		if err := rows.Scan(&i.Lift, &i.PutBack); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const transactionsAhead = `-- name: TransactionsAhead :one
+SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
+  OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY($1::text[]) AND pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next))::boolean AS ahead
+FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n
+`
+
+// TransactionsAhead says whether an event, or what a relay has published, is of a transaction that this cluster has not begun:
+// then its transaction ids were not kept.
+func (q *Queries) TransactionsAhead(ctx context.Context, slots []string) (bool, error) {
+	row := q.db.QueryRow(ctx, transactionsAhead, slots)
+	var ahead bool
+	err := row.Scan(&ahead)
+	return ahead, err
 }
 
 const waitingLetters = `-- name: WaitingLetters :one
