@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/pinned"
 )
 
 // readOnlyError says where default_transaction_read_only was switched on. It may
@@ -40,17 +43,26 @@ func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
 // by whatever policy. Every session of ours has row_security = off, so that a statement
 // on such a table fails; this says so before the first.
 func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
-	var table, role string
-	err := conn.QueryRow(ctx, `SELECT c.relname::text, current_user::text FROM pg_catalog.pg_class c
+	var table, role, owner string
+	var ours bool
+	err := conn.QueryRow(ctx, `SELECT c.relname::text, current_user::text, pg_catalog.pg_get_userbyid(c.relowner)::text,
+		EXISTS (SELECT FROM pg_catalog.pg_policy p WHERE p.polrelid = c.oid AND p.polname = '`+pinned.EverybodyElse+`') FROM pg_catalog.pg_class c
 		WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND c.relrowsecurity
-		AND pg_catalog.row_security_active(c.oid) ORDER BY c.relname = 'outbox' DESC, c.relname LIMIT 1`).Scan(&table, &role)
+		AND pg_catalog.row_security_active(c.oid) ORDER BY c.relname = 'outbox' DESC, c.relname LIMIT 1`).Scan(&table, &role, &owner, &ours)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("look for row-level security: %w", err)
 	}
-	return rowSecurityError(table, role, nil)
+	filtered := rowSecurityError(table, role, nil)
+	if ours {
+		filtered.Cure = "as a superuser: outboxctl migrate roles --side outbox --apply"
+		if prefix, ok := strings.CutSuffix(owner, "_owner"); ok && prefix != "onceward" {
+			filtered.Cure += " --prefix " + prefix
+		}
+	}
+	return filtered
 }
 
 // ExplainFiltered names what an operator can mend when a statement was refused because
@@ -72,7 +84,7 @@ func ExplainFiltered(err error) error {
 // quoted finds the table in the server's text, whatever its language.
 var quoted = regexp.MustCompile(`[„"«»](\w+)[“"«»]`)
 
-func rowSecurityError(table, role string, err error) error {
+func rowSecurityError(table, role string, err error) *StartError {
 	name, who, alter := "a table of schema onceward", "the role of this session", "…"
 	if table != "" {
 		name = "onceward." + table

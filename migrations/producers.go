@@ -128,7 +128,7 @@ func (p Producer) refuse() string {
 // filtered (row_security = off), for which PostgreSQL wants more than a policy that
 // hides nothing; whoever has REPLICATION reads everything in any case.
 func (p Producer) bind() string {
-	return do("login name;", fmt.Sprintf(`  PERFORM pg_catalog.set_config('lock_timeout', '2s', true); -- behind one who waits for this lock all writers wait
+	return do("", fmt.Sprintf(`  PERFORM pg_catalog.set_config('lock_timeout', '2s', true); -- behind one who waits for this lock all writers wait
   REVOKE ALL ON onceward.outbox FROM %[1]s; -- what it has is said below
   DROP POLICY IF EXISTS %[2]s ON onceward.outbox;
   DROP POLICY IF EXISTS %[3]s ON onceward.outbox;
@@ -136,15 +136,29 @@ func (p Producer) bind() string {
   CREATE POLICY %[3]s ON onceward.outbox FOR SELECT TO %[1]s USING (namespace OPERATOR(pg_catalog.=) %[4]s);
 %[5]s
 %[6]s
-  FOR login IN SELECT r.rolname FROM pg_catalog.pg_roles AS r
-    WHERE r.rolreplication AND NOT r.rolsuper AND NOT r.rolbypassrls
-      AND EXISTS (SELECT FROM (%[7]s) AS h WHERE h.grantee <> 0 AND pg_catalog.pg_has_role(r.oid, h.grantee, 'MEMBER'))
-  LOOP
-    EXECUTE pg_catalog.format('ALTER ROLE %%I BYPASSRLS', login);
-  END LOOP;
+%[7]s
   IF NOT (SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = 'onceward.outbox'::pg_catalog.regclass) THEN
     ALTER TABLE onceward.outbox ENABLE ROW LEVEL SECURITY;
-  END IF;`, p.quoted(), p.policy(insertPolicy), p.policy(selectPolicy), literal(p.namespace), producersBody, elseBody, holders))
+  END IF;`, p.quoted(), p.policy(insertPolicy), p.policy(selectPolicy), literal(p.namespace), producersBody, elseBody, bypassBody))
+}
+
+// bypassBody is about those who log in to replicate and have a right on the outbox.
+const bypassBody = `  DECLARE
+    login name;
+  BEGIN
+    FOR login IN SELECT r.rolname FROM pg_catalog.pg_roles AS r
+      WHERE r.rolreplication AND NOT r.rolsuper AND NOT r.rolbypassrls
+        AND EXISTS (SELECT FROM (` + holders + `) AS h WHERE h.grantee <> 0 AND pg_catalog.pg_has_role(r.oid, h.grantee, 'MEMBER'))
+    LOOP
+      EXECUTE pg_catalog.format('ALTER ROLE %I BYPASSRLS', login);
+    END LOOP;
+  END;`
+
+// bypass gives it to those who came after the first producer was bound.
+func bypass() string {
+	return do("", `  IF EXISTS (`+bound+`) AND (SELECT relrowsecurity FROM pg_catalog.pg_class WHERE oid = pg_catalog.to_regclass('onceward.outbox')) THEN
+`+bypassBody+`
+  END IF;`)
 }
 
 // elseBody gives everybody with rights on the outbox but the bound producers a

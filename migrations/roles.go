@@ -100,13 +100,17 @@ func (r Roles) statements() []string {
 		out = append(out, r.replication(), r.member("pg_monitor", r.Name(RoleRelay)))
 	}
 	out = append(out, r.database(), r.schema(), r.adopt())
-	return append(out, r.rights()...)
+	out = append(out, r.rights()...)
+	if r.side == Outbox {
+		out = append(out, bypass())
+	}
+	return out
 }
 
 // Apply makes what is missing, in one transaction. The session needs to be a
 // superuser's, or, from PostgreSQL 16 on, one with CREATEROLE, REPLICATION and
-// the admin option on pg_monitor that owns the database. It waits for a running
-// migration.
+// the admin option on pg_monitor that owns the database; where producers are bound,
+// BYPASSRLS too, to give it to new roles of relays. It waits for a running migration.
 func (r Roles) Apply(ctx context.Context, conn Beginner) error {
 	if err := applyAll(ctx, conn, r.statements()); err != nil {
 		return fmt.Errorf("make roles %s_*: %w", r.prefix, err)
@@ -271,11 +275,30 @@ func (r Roles) adopt() string {
 	if r.side == Outbox {
 		body += fmt.Sprintf(`
     UNION ALL SELECT 'FUNCTION ' || p.oid::regprocedure::text FROM pg_catalog.pg_proc p
-    WHERE pg_catalog.pg_get_userbyid(p.proowner) <> %[1]s AND p.pronamespace = '%[2]s'::regnamespace
-    UNION ALL SELECT 'PUBLICATION ' || pg_catalog.quote_ident(b.pubname) FROM pg_catalog.pg_publication b
-    WHERE pg_catalog.pg_get_userbyid(b.pubowner) <> %[1]s AND pg_catalog.obj_description(b.oid, 'pg_publication') = '%[3]s'`,
-			literal(r.Name(RoleOwner)), schemaName, madeByUs)
+    WHERE pg_catalog.pg_get_userbyid(p.proowner) <> %[1]s AND p.pronamespace = '%[2]s'::regnamespace`, literal(r.Name(RoleOwner)), schemaName)
 	}
 	body += fmt.Sprintf("\n  LOOP\n    EXECUTE 'ALTER ' || thing || ' OWNER TO %s';\n  END LOOP;", r.quoted(RoleOwner))
-	return do("thing text;", body)
+	if r.side == Outbox {
+		body += r.adoptPublications()
+	}
+	return do("thing text; publication record;", body)
+}
+
+// adoptPublications leaves what relays know of a publication true: a new owner is a
+// new xmin of its row, by which they would take it for changed. What was another
+// before stays another.
+func (r Roles) adoptPublications() string {
+	return fmt.Sprintf(`
+  FOR publication IN
+    SELECT b.oid, b.pubname, b.xmin::text AS was FROM pg_catalog.pg_publication b
+    WHERE pg_catalog.pg_get_userbyid(b.pubowner) <> %[1]s AND pg_catalog.obj_description(b.oid, 'pg_publication') = '%[2]s'
+  LOOP
+    EXECUTE pg_catalog.format('ALTER PUBLICATION %%I OWNER TO %[3]s', publication.pubname);
+    IF pg_catalog.to_regclass('onceward.relay_state') IS NOT NULL THEN
+      UPDATE onceward.relay_state AS s SET publication_catalog =
+          pg_catalog.regexp_replace(s.publication_catalog, ' xmin ' || publication.was || '( unlogged |$)', ' xmin ' || b.xmin::text || E'\\1')
+        FROM pg_catalog.pg_publication AS b
+        WHERE b.oid = publication.oid AND s.publication = b.pubname AND pg_catalog.starts_with(s.publication_catalog, 'publication ' || b.oid || ' ');
+    END IF;
+  END LOOP;`, literal(r.Name(RoleOwner)), madeByUs, r.quoted(RoleOwner))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -183,7 +184,19 @@ func consumerMay(t *testing.T, pool *pgxpool.Pool) {
 func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	pool := testdb.New(t, "15")
 	up(t, pool, migrations.Outbox, "orders")
+	known := func() string {
+		now, err := outboxdb.New(pool).TakeSnapshot(t.Context(), "onceward_orders")
+		require.NoError(t, err)
+		return now.PublicationCatalog
+	}
+	before := known()
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, mode, publication, publication_catalog)
+		VALUES ('same', 'orders', 'd', '1', 1, '0/1', 'idempotent', 'onceward_orders', $1), ('changed', 'o', 'd', '1', 1, '0/1', 'idempotent', 'onceward_orders', $1 || '0')`, before)
 	producer, _ := cast(t, pool)
+	require.NotEqual(t, before, known())
+	require.Equal(t, known(), scalar[string](t, pool, "SELECT publication_catalog FROM onceward.relay_state WHERE slot = 'same'"), "a relay sees no change")
+	require.Equal(t, before+"0", scalar[string](t, pool, "SELECT publication_catalog FROM onceward.relay_state WHERE slot = 'changed'"))
+	exec(t, pool, "DELETE FROM onceward.relay_state")
 	require.Equal(t, producer.Name(migrations.RoleOwner), scalar[string](t, pool, `SELECT string_agg(DISTINCT pg_get_userbyid(owner), ', ') FROM (
 		SELECT relowner FROM pg_class WHERE relnamespace = 'onceward'::regnamespace
 		UNION ALL SELECT proowner FROM pg_proc WHERE pronamespace = 'onceward'::regnamespace
@@ -205,6 +218,27 @@ func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	require.Empty(t, plan, "nothing to do is nothing, not a SET ROLE")
 	_, err = m.Down(t.Context())
 	require.NoError(t, err)
+}
+
+// A relay's role that came after the first bound producer is not filtered either.
+func TestRolesGiveALaterRelayBypass(t *testing.T) {
+	pool := testdb.New(t, "15")
+	producer, _ := cast(t, pool)
+	up(t, pool, migrations.Outbox, "orders")
+	login := "late-" + pool.Config().ConnConfig.Database
+	late := func() bool {
+		return scalar[bool](t, pool, "SELECT rolbypassrls FROM pg_roles WHERE rolname = $1", login)
+	}
+	exec(t, pool, "CREATE ROLE "+pgx.Identifier{login}.Sanitize()+" LOGIN REPLICATION IN ROLE "+pgx.Identifier{producer.Name(migrations.RoleRelay)}.Sanitize())
+	require.NoError(t, producer.Apply(t.Context(), pool))
+	require.False(t, late(), "nothing is filtered")
+	exec(t, pool, "ALTER ROLE "+pgx.Identifier{login}.Sanitize()+" NOREPLICATION")
+	shop, err := producer.Producer("shop-"+pool.Config().ConnConfig.Database, "shop")
+	require.NoError(t, err)
+	require.NoError(t, shop.Apply(t.Context(), pool))
+	exec(t, pool, "ALTER ROLE "+pgx.Identifier{login}.Sanitize()+" REPLICATION")
+	require.NoError(t, producer.Apply(t.Context(), pool))
+	require.True(t, late())
 }
 
 // An Up that was interrupted after the migrations gave no rights: the next gives them.
