@@ -286,7 +286,8 @@ func (a *accounting) togglePublication(s step) bool {
 	}
 	a.gapOpens()
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
-		return set(back) || scalar[int](a.world, `SELECT count(*) FROM pg_publication WHERE pubname = $1`, a.publication()) == 0
+		// Another move may have made it anew, as it should be.
+		return set(back) || a.nemesis.sql(`SELECT 1 / (1 - count(*)) FROM pg_publication WHERE pubname = '`+a.publication()+`'`)
 	}})
 	return true
 }

@@ -287,6 +287,8 @@ func (c *consumerProcess) kill() {
 
 func (c *consumerProcess) stop() {
 	c.t.Helper()
+	// Before its first word it does not listen to the signal yet.
+	eventually(c.t, "the consumer runs", 30*time.Second, func() bool { return c.says("level=") })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	require.NoError(c.t, c.process.Stop(ctx, syscall.SIGTERM))
