@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,7 +179,7 @@ func TestThePagesHoldNoWordOfADriver(t *testing.T) {
 func TestALiveRotationTellsNoPassword(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "dsn")
 	require.NoError(t, os.WriteFile(file, []byte("host=127.0.0.1 port=1 user=u sslmode=disable"), 0o600))
-	var log bytes.Buffer
+	var log lockedBuffer
 	good := testRelay(t, nil).cfg
 	good.Postgres.DSN, good.Postgres.DSNFile = "", file
 	synctest.Test(t, func(t *testing.T) {
@@ -200,6 +201,26 @@ func TestALiveRotationTellsNoPassword(t *testing.T) {
 		cancel()
 		require.NoError(t, <-ended)
 	})
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) Len() int { return len(b.String()) }
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
 }
 
 // A connection that asks nothing does not stay for ever.
