@@ -1,7 +1,6 @@
 -- +goose Up
 -- What the relay needs to write letters, to hold an aggregate behind them and to
--- release them again. A relay of this release runs on the schema before as well,
--- but there it halts at the first event that needs a letter.
+-- release them again.
 
 ALTER TABLE onceward.dead_letters
   ADD COLUMN holds            boolean NOT NULL DEFAULT false, -- later events of its aggregate follow it while it is open
