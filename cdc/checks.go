@@ -171,7 +171,8 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 		('onceward.published_snapshots', 'SELECT'), ('onceward.published_snapshots', 'INSERT'), ('onceward.published_snapshots', 'UPDATE'),
 		('onceward.gaps', 'SELECT'), ('onceward.gaps', 'INSERT'), ('onceward.gaps', 'UPDATE'),
 		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
-		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE')) need(t, p)
+		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE'),
+		('onceward.waiting', 'SELECT'), ('onceward.waiting', 'INSERT'), ('onceward.waiting', 'DELETE')) need(t, p)
 		WHERE CASE WHEN pg_catalog.to_regclass(t) IS NULL THEN t <> '`+resultsTable+`'
 			ELSE NOT pg_catalog.has_table_privilege(t, p) END LIMIT 1`).Scan(&table, &privilege, &there)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -204,8 +205,8 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 		writes += ", " + resultsTable
 	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[1]s;",
-			pgx.Identifier{role}.Sanitize(), writes)}
+		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[1]s; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO %[1]s;", pgx.Identifier{role}.Sanitize(), writes)}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a

@@ -31,6 +31,9 @@ const healthTable = "onceward.relay_health"
 // gapTables came with version 7 of the outbox's schema.
 var gapTables = []string{"onceward.gaps", "onceward.published_snapshots", "onceward.relay_actions"}
 
+// waitingTables came with version 10 of the outbox's schema.
+var waitingTables = []string{"onceward.waiting", "onceward.waiting_copies", "onceward.lanes", "onceward.releases"}
+
 // laterTables came with version 2 of the consumer's schema.
 var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
 
@@ -74,7 +77,10 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT INSERT (%s) ON onceward.controls TO %s;", controlColumns, r.quoted(RoleOperator)),
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
-	return []string{do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.decisions(), r.replays(), r.functions(), producersRights(), everybodyElse()}
+	return []string{
+		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.replays(), r.functions(), producersRights(),
+		everybodyElse(),
+	}
 }
 
 // replays is the right on what schema version 8 brings to onceward.replays.
@@ -98,11 +104,21 @@ func (r Roles) results() string {
 // health are the rights on what schema version 6 brings: a relay writes how it
 // does, and removes what processes that are gone have left.
 func (r Roles) health() string {
+	return r.written(healthTable)
+}
+
+// waiting are the rights on what is held, which came with version 10.
+func (r Roles) waiting() string {
+	return r.written(waitingTables...)
+}
+
+// written are tables that a relay writes and an operator reads.
+func (r Roles) written(tables ...string) string {
 	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
   REVOKE ALL ON %[2]s FROM %[3]s;
   GRANT SELECT ON %[2]s TO %[4]s;
   GRANT SELECT, INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
-		literal(healthTable), healthTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
+		literal(tables[0]), strings.Join(tables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
 }
 
 // gaps are the rights on what schema version 7 brings. What an operator decides

@@ -154,7 +154,7 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 		settings: s, input: input, inflight: newInflight(),
 		failed: make(chan struct{}), quit: make(chan struct{}),
 	}
-	p.watcher = &watcher{questions: make(chan question), usable: make(map[string]*topic)}
+	p.watcher = &watcher{questions: make(chan question), usable: make(map[string]*topic), nudged: make(map[*topic]struct{})}
 	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	done := make(chan struct{})
 	go func() {

@@ -128,7 +128,8 @@ func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publis
 	p.watcher = &watcher{
 		settings: s, wire: w, brokers: b, client: client,
 		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
-		fail: p.fail, usable: make(map[string]*topic), refreshing: make(map[string]bool), narrow: named(s.Narrow), creator: newCreator(),
+		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}), nudges: make(chan struct{}, 1),
+		refreshing: make(map[string]bool), narrow: named(s.Narrow), creator: newCreator(),
 	}
 	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	return p, nil
@@ -181,6 +182,22 @@ func (p *Publisher) Publish(ctx context.Context, ev Event) error {
 		return err
 	}
 	return p.reason(p.send(ctx, r))
+}
+
+// Usable reports by a [*RouteError] that an event would not be taken for its
+// topic. Of the row it looks at the names that lead to the topic only, and it
+// hands nothing over. The other errors are those of [Publisher.Publish].
+func (p *Publisher) Usable(ctx context.Context, ev Event) error {
+	p.handover.Lock()
+	defer p.handover.Unlock()
+	if err := p.ended(); err != nil {
+		return err
+	}
+	t, err := p.placer.route(&ev)
+	if err == nil {
+		_, err = p.placer.prepare(ctx, t)
+	}
+	return p.reason(err)
 }
 
 // accept makes the record of an event, unless the publisher has ended, or its

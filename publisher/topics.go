@@ -39,6 +39,9 @@ type watcher struct {
 
 	mu     sync.Mutex
 	usable map[string]*topic // found usable once; bounded by the cluster, not by rows
+	nudged map[*topic]struct{}
+
+	nudges chan struct{} // some were nudged
 
 	creator    creator
 	refreshing map[string]bool
@@ -58,6 +61,8 @@ func (w *watcher) run() {
 	defer refresh.Stop()
 	stall := time.NewTicker(stallCheck)
 	defer stall.Stop()
+	var again <-chan time.Time
+	var looked time.Time
 	for {
 		select {
 		case <-w.wire.down:
@@ -67,6 +72,13 @@ func (w *watcher) run() {
 				w.unanswered(q.topic, err)
 			}
 			close(q.answered)
+		case <-w.nudges:
+			if again == nil {
+				again = time.After(gather - time.Since(looked))
+			}
+		case <-again:
+			again, looked = nil, time.Now()
+			w.again()
 		case refused := <-w.creator.made:
 			w.endRound(refused)
 		case t := <-w.refreshed:
@@ -107,12 +119,45 @@ func (w *watcher) ask(ctx context.Context, t *topic, failed, quit <-chan struct{
 	}
 }
 
-// nudge has a refused topic looked up again, unless the watcher is busy. It
-// does not block, so that other routes go on meanwhile.
+// nudge has a refused topic looked up again, together with others. It does not
+// block, so that other routes go on meanwhile.
 func (w *watcher) nudge(t *topic) {
+	w.mu.Lock()
+	w.nudged[t] = struct{}{}
+	w.mu.Unlock()
 	select {
-	case w.questions <- question{topic: t, answered: make(chan struct{})}:
+	case w.nudges <- struct{}{}:
 	default:
+	}
+}
+
+// gather is the least time between two requests for topics that were refused:
+// thousands of them are to cost the others nothing.
+const gather = 200 * time.Millisecond
+
+// nudgedAtOnce is how many topics are looked up by one request.
+const nudgedAtOnce = 500
+
+// again looks up topics that were nudged.
+func (w *watcher) again() {
+	var topics []*topic
+	w.mu.Lock()
+	for t := range w.nudged {
+		if len(topics) == nudgedAtOnce {
+			select {
+			case w.nudges <- struct{}{}:
+			default:
+			}
+			break
+		}
+		topics = append(topics, t)
+		delete(w.nudged, t)
+	}
+	w.mu.Unlock()
+	if err := w.check(topics...); err != nil {
+		for _, t := range topics {
+			w.unanswered(t, err)
+		}
 	}
 }
 

@@ -216,6 +216,11 @@ func (t *Transactional) Publish(ctx context.Context, ev Event) error {
 	return nil
 }
 
+// Usable is [Publisher.Usable].
+func (t *Transactional) Usable(ctx context.Context, ev Event) error {
+	return t.publisher.Usable(ctx, ev)
+}
+
 // begin opens a transaction, for sarama and for the watch. Nothing is sent.
 func (t *Transactional) begin() error {
 	if t.begun {

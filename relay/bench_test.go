@@ -20,18 +20,17 @@ import (
 func BenchmarkPump(b *testing.B) {
 	for _, mode := range []string{ModeIdempotent, ModeExactlyOnce} {
 		b.Run(mode, func(b *testing.B) {
-			books := newBooks(100, 7, newMetrics("bench"))
-			p := newPipeline(horizon{order: 100}, 1<<20, books, slog.New(slog.DiscardHandler))
+			began := checkpoint{order: 100}
+			books := newBooks(&began, 7, newMetrics("bench"))
+			p := newPipeline(began, books, slog.New(slog.DiscardHandler))
 			p.routing = newRouting(&Config{}, publisher.Config{})
 			p.morgue = &idleMorgue{}
-			p.durable = func() pglogrepl.LSN { return 100 }
 			if mode == ModeIdempotent {
-				p.sink, p.mode = ackSink{books}, &idempotent{books: books}
+				p.sink, p.mode = ackSink{books}, &idempotent{books: books, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
-					repair: func() mended { return mended{} },
-					books:  books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, horizon: p.horizon, committed: time.Now(),
+					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil }, letters: func() int64 { return 0 },
 				}
 			}
@@ -69,6 +68,8 @@ func (s *loop) Next(context.Context, []cdc.Item) ([]cdc.Item, error) {
 
 type ackSink struct{ *books }
 
+func (s ackSink) Usable(context.Context, publisher.Event) error { return nil }
+
 func (s ackSink) Publish(_ context.Context, ev publisher.Event) error {
 	s.acknowledged([]uint64{ev.Tag})
 	return nil
@@ -81,6 +82,8 @@ type countLedger struct {
 	open  int
 	since time.Time
 }
+
+func (l *countLedger) Usable(context.Context, publisher.Event) error { return nil }
 
 func (l *countLedger) Publish(context.Context, publisher.Event) error {
 	if l.open == 0 {

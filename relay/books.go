@@ -18,15 +18,16 @@ type books struct {
 	metrics *Metrics
 
 	mu       sync.Mutex
-	progress *cdc.Progress
+	progress *ledger
 	owing    uint64 // read and not ended
+	letters  int64  // writes ever made, at the last mark
 	asked    bool   // somebody asked for a published snapshot
 	unseen   unseen // read since it was asked last
 	err      error  // a tag that the sink reported twice
 }
 
-func newBooks(start pglogrepl.LSN, nonce uint64, metrics *Metrics) *books {
-	return &books{progress: cdc.NewProgress(start), nonce: nonce, metrics: metrics}
+func newBooks(start *checkpoint, nonce uint64, metrics *Metrics) *books {
+	return &books{progress: newLedger(start.order, start.reach), nonce: nonce, metrics: metrics}
 }
 
 // status is what the checkpoint and the metrics need to know.
@@ -39,6 +40,9 @@ type status struct {
 	marked   uint64    // the last marker before which everything has ended
 
 	transactions uint64 // that the position has passed
+	reach        reach  // beside the position
+	letters      int64  // writes ever made
+	ends         [ways]uint64
 }
 
 // status returns the present one, or the first error of the books.
@@ -53,6 +57,7 @@ func (b *books) look() status {
 	return status{
 		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(), owing: b.owing,
 		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
+		reach: b.progress.reached, letters: b.letters, ends: b.progress.ends,
 	}
 }
 
@@ -64,20 +69,24 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// end records that one step has ended.
-func (b *books) end(tag uint64) error {
+// end records that one step has ended, and how. What the books do not count is
+// none of them.
+func (b *books) end(tag uint64, how way) error {
+	if tag == noTag {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.close(tag)
+	return b.close(tag, how)
 }
 
 // close is end for who holds the lock.
-func (b *books) close(tag uint64) error {
+func (b *books) close(tag uint64, how way) error {
 	b.owing--
 	if defect == defectConfirmEarly {
 		return nil // it was ended when it was read
 	}
-	return b.progress.End(tag)
+	return b.progress.End(tag, how)
 }
 
 // note records an item that is no row. The caller holds the lock.
@@ -120,22 +129,9 @@ func (b *books) acknowledged(tags []uint64) {
 			continue
 		}
 		n++
-		if err := b.close(tag); err != nil && b.err == nil {
+		if err := b.close(tag, wayAcknowledged); err != nil && b.err == nil {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}
 	b.metrics.published(n, b.progress.Reached())
-}
-
-// passed returns the position that would be reached if the given tags, which are
-// held, had ended. The books are of no use after it.
-func (b *books) passed(held []uint64) (pglogrepl.LSN, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, tag := range held {
-		if err := b.progress.End(tag); err != nil {
-			return 0, err
-		}
-	}
-	return b.progress.Position(), nil
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 )
@@ -53,7 +52,7 @@ func (s *session) round(session, whole context.Context) error {
 		return err
 	}
 	now.oldest = earlier(now.oldest, s.reader.Reading())
-	s.metrics.observe(now, pglogrepl.LSN(s.durable.Load()), s.reader.QueueBytes())
+	s.metrics.observe(now, s.saved.Load().order, s.reader.QueueBytes())
 	word, err := s.state.pollWords(ctx)
 	if err != nil {
 		return err
@@ -195,21 +194,25 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 // exactly-once mode the position is durable in Kafka already, by the same rule,
 // and what is written here is the lower bound for the day on which that is lost.
 func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
-	durable := pglogrepl.LSN(s.durable.Load())
-	if now.position <= durable {
+	saved := s.saved.Load()
+	durable := saved.order
+	if now.position < durable || now.position == durable && now.reach == saved.reach {
 		return nil
 	}
-	passed, ahead := now.transactions != s.savedTransactions, now.position-durable
-	if !last && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
+	passed, ahead, reached := now.transactions != s.savedTransactions, now.position-durable, now.reach != saved.reach
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
 		return nil
 	}
 	s.early(now.position)
-	tick, err := s.state.save(ctx, now.position)
+	c := checkpoint{
+		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, epoch: s.state.epoch,
+	}
+	tick, err := s.state.save(ctx, c)
 	if err != nil {
 		return err
 	}
 	crash(crashBeforeConfirm)
-	s.durable.Store(uint64(now.position))
+	s.saved.Store(&c)
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions
 	s.tick.Store(max(tick, s.tick.Load()))
 	s.idle.saved(passed, ahead)

@@ -16,6 +16,9 @@ import (
 // rows reads events from the table.
 type rows interface {
 	event(ctx context.Context, id uuid.UUID) (*outbox.Row, error)
+	// fit returns an error while the table is not as it must be: a column of
+	// another type may show the value with other bytes.
+	fit(ctx context.Context) error
 }
 
 // complete fills in the events whose table lacked a needed column when they were
@@ -42,10 +45,10 @@ func (p *pipeline) complete(ctx context.Context, batch []cdc.Item) error {
 // outboxRows is [rows] over the pump's connection.
 type outboxRows struct{ pumps *state }
 
-// event reads the row from a table that is as it must be: a column of another
-// type may show the value with other bytes, and those would be published.
+func (o outboxRows) fit(ctx context.Context) error { return cdc.CheckColumns(ctx, o.pumps.conn) }
+
 func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error) {
-	if err := cdc.CheckColumns(ctx, o.pumps.conn); err != nil {
+	if err := o.fit(ctx); err != nil {
 		return nil, err
 	}
 	r, err := o.pumps.queries.FindOutboxRow(ctx, id)

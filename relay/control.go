@@ -45,7 +45,25 @@ func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
 // whose row is bad. A word that is read again acts no second time: a retry
 // returns what it released then and what has not ended since.
 func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (*release, error) {
+	r, err := l.obey(ctx, c, bad, at, false)
+	if n := len(l.unsettled); r != nil && (n == 0 || l.unsettled[n-1] < at) {
+		l.unsettled = append(l.unsettled, at)
+	}
+	return r, err
+}
+
+// actWaited is act for a control that waited for its route. Its own position was
+// passed when it was written down: what it releases is replayed once it is
+// forgotten.
+func (l *letters) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (*release, error) {
+	return l.obey(ctx, c, bad, at, true)
+}
+
+func (l *letters) obey(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (*release, error) {
 	w := word{letters: l, control: c, at: at.String()}
+	if !waited {
+		w.settledAt = &w.at
+	}
 	if bad != nil {
 		w.bad = bad.Error()
 	}
@@ -66,10 +84,16 @@ func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogre
 	if w.released == 0 {
 		return nil, nil //nolint:nilnil // that nothing is to be published is an answer
 	}
-	if n := len(l.unsettled); n == 0 || l.unsettled[n-1] < at {
-		l.unsettled = append(l.unsettled, at)
-	}
 	return &release{letters: l, control: c.ID, repeat: w.repeat}, nil
+}
+
+// reopen takes back what a control released, from one of its letters on: it waits
+// for a route, and acts again. Its aggregates are parked meanwhile.
+func (l *letters) reopen(ctx context.Context, c *cdc.Control, from uint32) error {
+	return l.write(ctx, fmt.Sprintf("take back what control %s released", c.ID), func(q *outboxdb.Queries) error {
+		_, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: l.slot, ControlID: &c.ID, FromIndex: int64(from)})
+		return err
+	})
 }
 
 // word is a control while it acts, inside its transaction.
@@ -79,6 +103,9 @@ type word struct {
 	control *cdc.Control
 	bad     string // what is wrong with its row
 	at      string
+	// settledAt is the position beyond which a checkpoint settles what is released;
+	// nil: it is settled when the control is forgotten.
+	settledAt *string
 
 	writes   int // for the counter
 	released int64
@@ -137,7 +164,7 @@ func (w *word) first(ctx context.Context) (n int64, note string, err error) {
 func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 	c := w.control
 	n, err := w.queries.ReleaseAggregate(ctx, outboxdb.ReleaseAggregateParams{
-		Slot: w.letters.slot, ControlID: &c.ID, At: &w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	w.released = n
@@ -150,7 +177,7 @@ func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 func (w *word) retryLetter(ctx context.Context) (int64, error) {
 	c := w.control
 	rows, err := w.queries.ReleaseLetter(ctx, outboxdb.ReleaseLetterParams{
-		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: &w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	w.released = int64(len(rows))
 	if err != nil || len(rows) == 0 {
@@ -195,7 +222,7 @@ func (w *word) edit(ctx context.Context) (int64, error) {
 // another word released or ended since, are not.
 func (w *word) again(ctx context.Context) error {
 	c := w.control
-	rows, err := w.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: w.letters.slot, ControlID: &c.ID, At: &w.at})
+	rows, err := w.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: w.letters.slot, ControlID: &c.ID, SettledAt: w.settledAt})
 	if err != nil {
 		return err
 	}

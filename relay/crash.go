@@ -34,4 +34,21 @@ const (
 	// crashBeforeMode: the checkpoint was taken to where the new mode keeps it,
 	// and relay_state still has the old mode.
 	crashBeforeMode = "before-mode"
+	// crashBeforeWaiting: events of a held route are in memory only.
+	crashBeforeWaiting = "before-waiting"
+	// crashAfterWaiting: they are written down, and no checkpoint is beyond them.
+	crashAfterWaiting = "after-waiting"
+	// crashBeforeRelease: a route can be used again, and nothing says so yet.
+	crashBeforeRelease = "before-release"
+	// crashAfterRelease: the release has a number, and no checkpoint knows of it.
+	crashAfterRelease = "after-release"
+	// crashMidRelease: some of what waited was handed over, some not.
+	crashMidRelease = "mid-release"
+	// crashBeforeForget: a checkpoint is beyond what was released, which is still
+	// in the table.
+	crashBeforeForget = "before-forget"
+	// crashBeforeReleased: a checkpoint is beyond the whole release.
+	crashBeforeReleased = "before-released"
+	// crashAfterReleased: the release is forgotten, and the checkpoint names it.
+	crashAfterReleased = "after-released"
 )

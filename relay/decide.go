@@ -109,7 +109,7 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 		return "", err
 	}
 	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: checkpoint{
-		horizon: horizon{order: confirmed}, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch,
+		order: confirmed, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch,
 	}}
 	var left []string
 	if row.Timeline != system.Timeline {

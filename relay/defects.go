@@ -57,7 +57,7 @@ func (s *session) parting(ctx context.Context) {
 	if s.mode.flush(ctx) != nil {
 		return
 	}
-	if now, err := s.mode.status(); err == nil && now.position > pglogrepl.LSN(s.durable.Load()) {
+	if now, err := s.mode.status(); err == nil && now.position > s.saved.Load().order {
 		_, _ = s.pumps.unfenced(ctx, now.position)
 	}
 }

@@ -48,9 +48,14 @@
 // wait for transactions of others.
 //
 // A route that is missing, forbidden or paused is no state: its lane is held, and
-// the others go on. So is a type of aggregate of which too many are parked. A lane is all aggregates of one type, so that an aggregate's
-// events stay in order wherever its route leads. What is held is in memory, in
-// order, up to half of queue.bytes; beyond that everything waits.
+// the others go on. So is a type of aggregate of which too many are parked. A
+// lane is all aggregates of one type, so that an aggregate's
+// events stay in order wherever its route leads. What is held is written down in
+// onceward.waiting before a checkpoint passes it, and has ended for the stream:
+// it costs the slot, the published snapshot, a restart and the memory nothing.
+// Once the route can be used, a release publishes what waits, lane by lane, from
+// the table, while the stream goes on; what the stream brings for the lane goes
+// behind. An event passes its route's lane first, the park of its aggregate second.
 //
 // # Who owns what
 //
@@ -66,10 +71,16 @@
 //     after START_REPLICATION, in this order; a standby that made a producer would
 //     fence the healthy owner. So would a session that lost the slot while it asks
 //     for its producer, which takes many tries: it looks at the epoch meanwhile.
-//   - What has ended is described by a horizon: an order of transactions, a place
-//     up to which all lanes but the held ones are done, and for each of those where
-//     it waits. An in-process reconnect, a crash in the middle of a transaction and
-//     a held route are all this one rule.
+//   - What has ended is one checkpoint in both modes, of less than 200 bytes: a
+//     position, a place inside the transaction behind it, and the number and the
+//     cursor of the last release. In idempotent mode it is in relay_state, in
+//     exactly-once mode in Kafka's transaction, which relay_state follows. A
+//     session that starts from it forgets what was written down beyond it, and
+//     what the cursor had passed.
+//   - The ledger gives tags in the order in which things are dealt with, of the
+//     stream and of a release alike, so that a checkpoint is one moment of the pump.
+//   - A lane that is held once more gets another id: a cursor that has passed a
+//     lane can never take for ended what waits there later.
 //   - A control acts again until its transaction has ended, because the letters it
 //     released were opened when the session began; those that are out already are
 //     counted by their index and left out.

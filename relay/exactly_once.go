@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-// ledger is a sink that commits what it was handed together with a position.
+// transactional is a sink that commits what it was handed together with a position.
 // [publisher.Transactional] is the one.
-type ledger interface {
+type transactional interface {
 	Sink
 	// Commit makes everything handed over since the last one visible, and the
 	// position durable with it; nil only when that is known.
@@ -35,14 +35,14 @@ const commitGrace = 5 * time.Second
 // It belongs to the pump's goroutine, but for status.
 type exactlyOnce struct {
 	*books
-	tx       ledger
+	tx       transactional
 	interval time.Duration
 	maxBytes int64
 	bound    checkpoint                               // timeline and epoch of every checkpoint
 	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
 	letters  func() int64                             // ever written
-	horizon  func() horizon                           // once everything handed over has ended
-	repair   func() mended                            // likewise
+	cut      func() checkpoint                        // order, reach and repair, once everything handed over has ended
+	before   func(ctx context.Context) error          // what is held is written down before a commit
 
 	idle      idleRule
 	committed time.Time // when the last one was
@@ -67,13 +67,17 @@ func (m *exactlyOnce) handed(s *step) error {
 		return nil
 	}
 	m.events++
-	return m.close(s.tag)
+	return m.close(s.tag, wayAcknowledged)
 }
 
-func (m *exactlyOnce) released(_ context.Context, s *step) error { return m.end(s.tag) }
+func (*exactlyOnce) handedAll(context.Context) error { return nil }
 
 // ended: the next session reads it in Kafka.
-func (*exactlyOnce) ended(*pipeline) (horizon, error) { return horizon{}, nil }
+func (*exactlyOnce) ended() (checkpoint, error) { return checkpoint{}, nil }
+
+func (m *exactlyOnce) durable() checkpoint {
+	return checkpoint{order: m.known.position, reach: m.known.reach}
+}
 
 // settle commits when the open transaction is old or large enough, when the
 // stream pauses and the last commit is an interval ago, and when a position
@@ -96,10 +100,12 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
 	live := m.look()
 	passed, ahead, since := live.transactions != m.known.transactions, live.position-m.known.position, now.Sub(m.committed)
+	at := m.cut().reach
+	released := at.release != m.known.reach.release || at.cursor != m.known.reach.cursor
 	m.mu.Lock()
 	m.known.marked = live.marked
 	m.mu.Unlock()
-	if since < m.interval || !m.idle.due(passed, ahead, since) && since < refresh {
+	if since < m.interval || !released && !m.idle.due(passed, ahead, since) && since < refresh {
 		return nil
 	}
 	return m.commit(ctx)
@@ -115,7 +121,7 @@ func (m *exactlyOnce) wake(time.Time) time.Time {
 
 // flush commits what is open, or a position that is ahead of the last commit.
 func (m *exactlyOnce) flush(ctx context.Context) error {
-	if m.open == 0 && m.progress.Position() <= m.known.position {
+	if m.open == 0 && m.progress.Position() <= m.known.position && m.cut().reach == m.known.reach {
 		return nil
 	}
 	return m.commit(ctx)
@@ -127,12 +133,15 @@ func (m *exactlyOnce) flush(ctx context.Context) error {
 func (m *exactlyOnce) commit(ctx context.Context) error {
 	ctx, cancel := outlast(ctx, commitGrace)
 	defer cancel()
+	if err := m.before(ctx); err != nil {
+		return err
+	}
 	tick, err := m.tick(ctx)
 	if err != nil {
 		return err
 	}
-	c := m.bound
-	c.horizon, c.tick, c.letters, c.mended = m.horizon(), tick, m.letters(), m.repair()
+	c, now := m.bound, m.cut()
+	c.order, c.reach, c.mended, c.tick, c.letters = now.order, now.reach, now.mended, tick, m.letters()
 	began := time.Now()
 	crash(crashBeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {
@@ -147,11 +156,11 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	now := m.look()
-	now.position = c.order
-	passed, ahead := now.transactions != m.known.transactions, now.position-m.known.position
+	live := m.look()
+	live.position, live.reach = c.order, c.reach
+	passed, ahead := live.transactions != m.known.transactions, live.position-m.known.position
 	m.idle.saved(passed, ahead)
-	m.known, m.open, m.events, m.oldest = now, 0, 0, time.Time{}
+	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
 }
 

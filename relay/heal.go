@@ -3,144 +3,245 @@ package relay
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
-// hold lets a refused step wait, with all that follows it in its lane. What does
-// not fit into the checkpoint is not held: everything waits with it.
-func (p *pipeline) hold(ctx context.Context, s step, why *publisher.RouteError) error {
-	of := s.lane()
-	for !p.fits(of, s.at) {
-		if err := p.rest(ctx); err != nil {
-			return err
-		}
-		err := p.deliver(ctx, &s)
-		if !errors.As(err, &why) {
-			return err
-		}
+// hold lets a refused step wait, with all that follows it in its lane.
+func (p *pipeline) hold(ctx context.Context, s *step, why *publisher.RouteError) error {
+	if w := p.lanes.find(s.lane()); w != nil {
+		return p.queue(ctx, w, s)
 	}
-	w := p.lanes.hold(of, time.Now())
-	p.refuse(ctx, w, &s, why)
+	w := &heldLane{of: s.lane(), first: p.asking(s), retry: s.release != nil}
+	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) {
+		p.sayHeld(ctx, s, w, why)
+	}
 	return p.queue(ctx, w, s)
 }
 
-// fits reports whether the checkpoint has room for one more lane.
-func (p *pipeline) fits(of lane, at place) bool {
-	heads := p.lanes.heads()
-	if heads == nil {
-		heads = make(map[lane]place, 1)
-	}
-	heads[of] = at
-	const widest = 1 << 62 // every number as long as it can be
-	c := checkpoint{horizon: p.began.move(p.began.order, p.next, heads), timeline: 1 << 30, tick: widest, letters: widest, epoch: widest}
-	return len(c.meta())+len("FFFFFFFF/FFFFFFFF,4294967295,4294967295") <= metaLimit
-}
-
-// queue puts a step behind its lane. When that is too much, everything waits.
-func (p *pipeline) queue(ctx context.Context, w *waiting, s step) error {
-	s.size = weight(s.it)
-	p.lanes.add(w, s)
-	p.next = s.at.after()
-	for p.lanes.full() {
-		if err := p.rest(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// weight is what a step costs in memory while it is held, in bytes.
-func weight(it *cdc.Item) int {
-	const overhead = 512
-	n := overhead
-	if r := it.Row; r != nil {
-		n += len(r.AggregateID) + len(r.Payload) + len(r.Headers) + len(r.Traceparent) + len(r.Namespace) + len(r.AggregateType) + len(r.Type) + len(r.ContentType)
-	}
-	if c := it.Control; c != nil {
-		n += len(c.AggregateID) + len(c.Payload) + len(c.Headers) + len(c.Reason)
-	}
-	return n
-}
-
-// rest waits until something is due, and does it.
-func (p *pipeline) rest(ctx context.Context) error {
-	timer := time.NewTimer(time.Until(p.wake(time.Now())))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return p.turn(ctx, true)
-	case <-p.sink.Failed():
-		return p.sink.Err()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// heal tries the lanes whose time has come.
-func (p *pipeline) heal(ctx context.Context) error {
-	for {
-		w := p.lanes.due(time.Now())
-		if w == nil {
-			return nil
-		}
-		if err := p.retry(ctx, w); err != nil {
-			return err
-		}
-	}
-}
-
-// retry publishes what waits in a lane, in order, until all of it is out or one
-// is refused again.
-func (p *pipeline) retry(ctx context.Context, w *waiting) error {
-	for n := 0; len(w.steps) > 0; n++ {
-		err := p.deliver(ctx, &w.steps[0])
-		var route *publisher.RouteError
-		if errors.As(err, &route) {
-			p.refuse(ctx, w, &w.steps[0], route)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		p.lanes.pop(w)
-		if n%64 == 63 {
-			if err := p.settle(ctx, false); err != nil {
-				return err
-			}
-		}
-	}
-	p.lanes.release(w)
-	p.show()
-	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", clip(w.of.String(), 2*maxName), "route", w.route)
-	return nil
-}
-
-// refuse notes that a lane waits on, with its first step, and says so when the
-// reason is a new one.
-func (p *pipeline) refuse(ctx context.Context, w *waiting, first *step, why *publisher.RouteError) {
-	w.refused(time.Now())
-	if w.why == why.Error() {
-		return
-	}
-	w.route, w.why = why.Route, why.Error()
-	p.show()
-	if why.Passing {
+// sayHeld logs a route that is held. Names of routes come from rows: of very many
+// only the first are logged, and the health pages name no more either.
+func (p *pipeline) sayHeld(ctx context.Context, s *step, w *heldLane, why *publisher.RouteError) {
+	switch n := len(p.lanes.routes); {
+	case why.Passing:
 		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.of.String())
-		return
+	case n <= shownRoutes:
+		p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
+			"first", s.name(), "position", s.at.commit.String())
+	case n == shownRoutes+1:
+		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
 	}
-	p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", clip(w.of.String(), 2*maxName),
-		"first", first.name(), "position", first.at.commit.String())
 }
+
+// asking is an event by which the route of a step is tried again, without its
+// content.
+func (p *pipeline) asking(s *step) publisher.Event {
+	row := s.it.Row
+	if s.release != nil && len(s.release.page) > 0 {
+		row = s.release.page[0].row
+	}
+	if row == nil {
+		return publisher.Event{}
+	}
+	ev := publisher.Event{Row: &outbox.Row{Namespace: row.Namespace, AggregateType: row.AggregateType, Type: row.Type}}
+	if s.it.Replay != nil {
+		ev.Topic = s.it.Replay.Topic
+	}
+	return ev
+}
+
+// queue puts a step behind its lane.
+func (p *pipeline) queue(ctx context.Context, w *heldLane, s *step) error {
+	h := heldItem{lane: w, at: s.at, tag: s.tag}
+	if c := s.it.Control; c != nil {
+		h.id, h.txID = c.ID, c.TxID
+	} else {
+		h.id, h.txID = s.id(), s.it.Row.TxID
+	}
+	if s.mending {
+		h.mending, h.repair, h.at = true, s.repair, p.mendPlace
+		p.mendPlace = p.mendPlace.after()
+	}
+	if s.it.Kind != cdc.KindEvent || s.it.Bad != nil {
+		it := *s.it // the batch that it came with is used again
+		h.whole = &it
+	}
+	if s.release != nil { // part of it may be out, the rest is taken back
+		if err := p.mode.handedAll(ctx); err != nil {
+			return err
+		}
+		h.reopen = s.it.Control.ID
+	}
+	p.lanes.add(h, time.Now())
+	if p.word().skips(h.id) {
+		p.skippedFor = nil // once more
+	}
+	if h.reopen == uuid.Nil && !p.lanes.toWrite(time.Now()) {
+		return nil
+	}
+	return p.writeDown(ctx)
+}
+
+// writeDown writes what is held. It has ended then.
+func (p *pipeline) writeDown(ctx context.Context) error {
+	items := p.lanes.unwritten
+	if len(items) == 0 {
+		return nil
+	}
+	crash(crashBeforeWaiting)
+	if err := p.keeper.write(ctx, items); err != nil {
+		return err
+	}
+	crash(crashAfterWaiting)
+	for i := range items {
+		if err := p.end(items[i].tag, wayWaiting); err != nil {
+			return err
+		}
+	}
+	p.metrics.waited(len(items))
+	p.lanes.written()
+	return nil
+}
+
+// heal tries what is due, and goes on with the release.
+func (p *pipeline) heal(ctx context.Context) error {
+	if err := p.skipWaiting(ctx); err != nil {
+		return err
+	}
+	if err := p.try(ctx); err != nil {
+		return err
+	}
+	if p.release == nil && len(p.lanes.ready) > 0 {
+		if err := p.begin(ctx); err != nil {
+			return err
+		}
+	}
+	if p.release == nil {
+		return nil
+	}
+	return p.drain(ctx)
+}
+
+// maxTries bounds how many routes are tried between two looks at the stream.
+const maxTries = 64
+
+// try asks whether the routes whose time has come can be used again.
+func (p *pipeline) try(ctx context.Context) error {
+	for range maxTries {
+		r := p.lanes.try(time.Now())
+		if r == nil {
+			return nil
+		}
+		err := p.usable(ctx, r.lanes[0].first)
+		var route *publisher.RouteError
+		switch {
+		case err == nil:
+			p.lanes.usable(r)
+		case errors.As(err, &route):
+			if p.lanes.refused(r, route.Error(), time.Now()) && !route.Passing {
+				p.log.ErrorContext(ctx, "route still held", "error", route, "route", r.name)
+			}
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// usable asks by one event. Where nobody knows what the first one is, the
+// release finds out.
+func (p *pipeline) usable(ctx context.Context, ev publisher.Event) error {
+	if ev.Row == nil {
+		return nil
+	}
+	if rests := p.rests(ev); rests != nil {
+		return rests
+	}
+	return p.sink.Usable(ctx, ev)
+}
+
+// skipWaiting gives up events that wait, because an operator said so, and tries
+// retries that wait: it may be about one of their letters.
+func (p *pipeline) skipWaiting(ctx context.Context) error {
+	word := p.word()
+	if slices.Equal(word.skip, p.skippedFor) || !p.lanes.any() {
+		return nil
+	}
+	if err := p.writeDown(ctx); err != nil {
+		return err
+	}
+	found, err := p.keeper.find(ctx, word.skip)
+	if err != nil {
+		return err
+	}
+	p.skippedFor = word.skip
+	for _, w := range p.lanes.byKey {
+		if w.retry && p.lanes.routes[w.route.name] == w.route {
+			p.lanes.usable(w.route)
+		}
+	}
+	for i := range found {
+		h := &found[i]
+		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
+		if h.status != heldHere || s.it.Kind == cdc.KindControl {
+			continue
+		}
+		if err := p.skip(ctx, &s, "it waited for its route"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// item is what waited.
+func (h *heldItem) item() *cdc.Item {
+	if h.whole != nil {
+		return h.whole
+	}
+	return &cdc.Item{Kind: cdc.KindEvent, Row: h.row}
+}
+
+// showEvery is the least time between two showings of what is held.
+const showEvery = time.Second
+
+// shownRoutes is how many routes are shown by name.
+const shownRoutes = 100
 
 // show puts what is held into the metrics and the health pages.
-func (p *pipeline) show() {
-	held := make(map[string]heldRoute, len(p.lanes.all))
-	for _, w := range p.lanes.all {
-		held[w.route] = heldRoute{why: w.why, events: held[w.route].events + len(w.steps)}
+func (p *pipeline) show(now time.Time) {
+	if !p.lanes.changed || now.Sub(p.shown) < showEvery && p.lanes.any() {
+		return
+	}
+	p.lanes.changed, p.shown = false, now
+	held := make(map[string]heldRoute)
+	for _, w := range p.lanes.byKey {
+		name, why := w.route.name, w.route.why
+		if _, known := held[name]; !known && len(held) >= shownRoutes {
+			name = "others"
+		}
+		if why == "" {
+			why = "waits since before this session"
+		}
+		held[name] = heldRoute{why: why, events: held[name].events + w.events + w.fresh}
 	}
 	p.metrics.holding(held)
 	p.holding(held)
+}
+
+// takeUp lets wait what the last session left waiting.
+func (p *pipeline) takeUp(held []*heldLane) {
+	now := time.Now()
+	for _, w := range held {
+		if w.of.topic == "" && w.first.Row == nil {
+			p.lanes.hold(w, w.of.String(), "", now)
+			continue
+		}
+		p.lanes.hold(w, p.routing.routeOf(w.first), "", now)
+	}
 }

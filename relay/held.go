@@ -1,30 +1,43 @@
 package relay
 
 import (
-	"slices"
+	"container/heap"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
 )
 
-// Bounds of the wait between two tries of a lane that is held.
+// Bounds of the wait between two tries of a route that is held. Where many are,
+// each waits longer, so that all tries together stay few.
 const (
-	holdMin = 100 * time.Millisecond
-	holdMax = 5 * time.Second
+	holdMin   = 100 * time.Millisecond
+	holdMax   = 5 * time.Second
+	holdShare = 5 * time.Millisecond // × the routes that are held
+)
+
+// Bounds of what is held and not written down yet.
+const (
+	unwrittenBytes = 1 << 20
+	unwrittenTime  = 100 * time.Millisecond
 )
 
 // step is one item that has to be dealt with, and where it stands.
 type step struct {
-	it   *cdc.Item
-	at   place  // letter counts those of a retry that are out
-	tag  uint64 // in the progress
-	size int    // of the item in memory, in bytes
+	it  *cdc.Item
+	at  place  // letter counts those of a retry that are out
+	tag uint64 // in the ledger
+
+	again    bool // a control that had acted when the session began
+	released bool // it waited, and is read back from the table
 
 	release *retry    // of a control that has acted
 	letter  lane      // of a retry of one letter: what that letter waits behind
-	repair  uuid.UUID // the gap that it is of; else zero
+	mending bool      // by the repair of a gap, from the table
+	repair  uuid.UUID // the gap as its record names it; else zero
 }
 
 // lane returns the step's. An edit or a discard of one letter has none: it acts
@@ -42,118 +55,230 @@ func (s *step) lane() lane {
 	}
 }
 
-// waiting is one lane that is held, with its steps in order.
-type waiting struct {
+// heldLane is one lane that is held, from the refusal of an item until the last
+// one that waits was handed over.
+type heldLane struct {
 	of    lane
-	route string // by which the publisher refuses it, for the operator
+	id    int32 // in onceward.lanes; 0: not written down yet
+	route *laneRoute
+	// events wait in the table, fresh ones in memory only.
+	events, fresh int
+	first         publisher.Event // asks whether the route can be used; without a Row nobody can tell
+	retry         bool            // the first is a control that has acted
+	wait          time.Duration   // of its route before it was released; zero once something went out
+}
+
+func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
+
+// laneRoute is what the publisher refuses, with the lanes that wait for it. It is
+// tried as one.
+type laneRoute struct {
+	name  string
 	why   string
-	steps []step
+	lanes []*heldLane
 	wait  time.Duration // before the next try
 	next  time.Time     // of a try
+	index int           // in the queue
 }
 
-// lanes holds back what cannot be published for now, in order, so that other
-// lanes can go on. Nothing that is held counts as ended. It is pure, and owned by
-// the pump's goroutine.
+// heldItem is one item that waits.
+type heldItem struct {
+	lane *heldLane
+	at   place
+	tag  uint64 // of one that is not written down yet
+	txID uint64
+	id   uuid.UUID
+	// whole is the item where it cannot be read back equal.
+	whole *cdc.Item
+	// mending: the repair of a gap met it, and its record names repair.
+	mending bool
+	repair  uuid.UUID
+	// reopen is the control whose letters from at.letter on are taken back.
+	reopen uuid.UUID
+
+	// Of one that is read back:
+
+	row    *outbox.Row
+	status heldStatus
+}
+
+// heldStatus is what became of an item meanwhile.
+type heldStatus int
+
+const (
+	heldHere      heldStatus = iota
+	heldInvisible            // its transaction is decoded and not visible yet
+	heldErased               // its row is gone
+	heldDead                 // it has a letter by now
+)
+
+// size is what one that is not written down yet costs in memory, in bytes.
+func (h *heldItem) size() int {
+	const overhead = 160
+	n := overhead
+	if h.whole == nil {
+		return n
+	}
+	if r := h.whole.Row; r != nil {
+		n += 512 + len(r.AggregateID) + len(r.Payload) + len(r.Headers) + len(r.Traceparent) + len(r.Namespace) + len(r.AggregateType) + len(r.Type) + len(r.ContentType)
+	}
+	if c := h.whole.Control; c != nil {
+		n += 512 + len(c.AggregateID) + len(c.Payload) + len(c.Headers) + len(c.Reason)
+	}
+	return n
+}
+
+// lanes knows what is held, and when it is tried again; what waits is in the
+// table, but for what is not written down yet. It is pure, and owned by the
+// pump's goroutine.
 type lanes struct {
-	limit int // of bytes; beyond it everything waits
-	bytes int
-	all   []*waiting // in the order in which they were held
-	byKey map[lane]*waiting
+	byKey  map[lane]*heldLane
+	routes map[string]*laneRoute
+	due    routeQueue
+	ready  []*heldLane // whose route can be used again
+
+	unwritten []heldItem // in the order of the stream
+	bytes     int        // of them
+	since     time.Time  // the first of them came
+	changed   bool       // since it was shown last
 }
 
-func newLanes(limit int) *lanes { return &lanes{limit: limit, byKey: make(map[lane]*waiting)} }
+func newLanes() *lanes {
+	return &lanes{byKey: make(map[lane]*heldLane), routes: make(map[string]*laneRoute)}
+}
 
 // any reports whether some lane is held.
-func (l *lanes) any() bool { return len(l.all) > 0 }
-
-// full reports whether everything has to wait.
-func (l *lanes) full() bool { return l.bytes > l.limit }
+func (l *lanes) any() bool { return len(l.byKey) > 0 }
 
 // find returns the lane if it is held.
-func (l *lanes) find(of lane) *waiting {
-	if len(l.all) == 0 {
+func (l *lanes) find(of lane) *heldLane {
+	if len(l.byKey) == 0 {
 		return nil
 	}
 	return l.byKey[of]
 }
 
-// hold makes the lane wait from now on.
-func (l *lanes) hold(of lane, now time.Time) *waiting {
-	w := &waiting{of: of, wait: holdMin, next: now.Add(holdMin)}
-	l.all = append(l.all, w)
-	l.byKey[of] = w
-	return w
-}
-
-// add puts a step behind the others of its lane. The item is copied, because the
-// batch that it came with is used again.
-func (l *lanes) add(w *waiting, s step) {
-	it := *s.it
-	s.it = &it
-	w.steps = append(w.steps, s)
-	l.bytes += s.size
-}
-
-// pop takes the first step away: it was dealt with.
-func (l *lanes) pop(w *waiting) {
-	l.bytes -= w.steps[0].size
-	w.steps[0] = step{} // the row goes now, not with the slice
-	w.steps = w.steps[1:]
-}
-
-// release forgets a lane that holds no step any more.
-func (l *lanes) release(w *waiting) {
-	delete(l.byKey, w.of)
-	l.all = slices.DeleteFunc(l.all, func(other *waiting) bool { return other == w })
-}
-
-// refused doubles the wait of a lane whose first step was refused again.
-func (w *waiting) refused(now time.Time) {
-	w.wait = min(2*w.wait, holdMax)
-	w.next = now.Add(w.wait)
-}
-
-// due returns the first lane whose next try has come; nil when there is none.
-func (l *lanes) due(now time.Time) *waiting {
-	for _, w := range l.all {
-		if !now.Before(w.next) {
-			return w
-		}
+// hold makes a lane wait for a route from now on, and reports whether that is
+// news: the first lane that waits for it, or another reason.
+func (l *lanes) hold(w *heldLane, route, why string, now time.Time) (news bool) {
+	r := l.routes[route]
+	if r == nil {
+		wait := max(holdMin, min(2*w.wait, holdMax))
+		r = &laneRoute{name: route, wait: wait, next: now.Add(wait)}
+		l.routes[route] = r
+		heap.Push(&l.due, r)
+		news = true
 	}
-	return nil
+	news = news || r.why != why
+	r.why = why
+	r.lanes = append(r.lanes, w)
+	w.route = r
+	l.byKey[w.of] = w
+	l.changed = true
+	return news
 }
 
-// wake returns when the next try of a lane is due; zero when none is held.
+// add puts an item behind the others of its lane.
+func (l *lanes) add(h heldItem, now time.Time) {
+	if len(l.unwritten) == 0 {
+		l.since = now
+	}
+	l.unwritten = append(l.unwritten, h)
+	l.bytes += h.size()
+	h.lane.fresh++
+	l.changed = true
+}
+
+// toWrite reports whether what is held is to be written down now.
+func (l *lanes) toWrite(now time.Time) bool {
+	return len(l.unwritten) > 0 && (l.bytes >= unwrittenBytes || now.Sub(l.since) >= unwrittenTime)
+}
+
+// written forgets what was written down.
+func (l *lanes) written() {
+	for i := range l.unwritten {
+		l.unwritten[i].lane.fresh--
+		l.unwritten[i].lane.events++
+	}
+	clear(l.unwritten)
+	l.unwritten, l.bytes = l.unwritten[:0], 0
+}
+
+// refused lets a route wait longer.
+func (l *lanes) refused(r *laneRoute, why string, now time.Time) (news bool) {
+	r.wait = min(2*r.wait, max(holdMax, time.Duration(len(l.routes))*holdShare))
+	r.next = now.Add(r.wait)
+	heap.Fix(&l.due, r.index)
+	news = r.why != why && r.why != "" // else it waits since before this session
+	l.changed = l.changed || r.why != why
+	r.why = why
+	return news
+}
+
+// usable makes the lanes of a route ready to be released.
+func (l *lanes) usable(r *laneRoute) {
+	heap.Remove(&l.due, r.index)
+	delete(l.routes, r.name)
+	for _, w := range r.lanes {
+		w.wait = r.wait
+	}
+	l.ready = append(l.ready, r.lanes...)
+	l.changed = true
+}
+
+// opened forgets a lane of which nothing waits any more.
+func (l *lanes) opened(w *heldLane) {
+	delete(l.byKey, w.of)
+	l.changed = true
+}
+
+// try returns the route whose next try has come; nil when there is none.
+func (l *lanes) try(now time.Time) *laneRoute {
+	if len(l.due) == 0 || now.Before(l.due[0].next) {
+		return nil
+	}
+	return l.due[0]
+}
+
+// wake returns when something is due; zero when nothing is held.
 func (l *lanes) wake() (at time.Time) {
-	for _, w := range l.all {
-		if at.IsZero() || w.next.Before(at) {
-			at = w.next
+	if len(l.due) > 0 {
+		at = l.due[0].next
+	}
+	if len(l.unwritten) > 0 {
+		if write := l.since.Add(unwrittenTime); at.IsZero() || write.Before(at) {
+			at = write
 		}
 	}
 	return at
 }
 
-// heads returns the place of each lane's first step; nil when none is held.
-func (l *lanes) heads() map[lane]place {
-	if len(l.all) == 0 {
-		return nil
-	}
-	heads := make(map[lane]place, len(l.all))
-	for _, w := range l.all {
-		if len(w.steps) > 0 {
-			heads[w.of] = w.steps[0].at
-		}
-	}
-	return heads
+// routeQueue is a heap of routes by their next try.
+type routeQueue []*laneRoute
+
+// Len implements [heap.Interface].
+func (q routeQueue) Len() int { return len(q) }
+
+// Less implements [heap.Interface].
+func (q routeQueue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+
+// Swap implements [heap.Interface].
+func (q routeQueue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
 }
 
-// tags returns those of everything that waits.
-func (l *lanes) tags() (tags []uint64) {
-	for _, w := range l.all {
-		for _, s := range w.steps {
-			tags = append(tags, s.tag)
-		}
-	}
-	return tags
+// Push implements [heap.Interface].
+func (q *routeQueue) Push(x any) {
+	r, _ := x.(*laneRoute) // nothing else is pushed
+	r.index = len(*q)
+	*q = append(*q, r)
+}
+
+// Pop implements [heap.Interface].
+func (q *routeQueue) Pop() any {
+	last := (*q)[len(*q)-1]
+	(*q)[len(*q)-1] = nil
+	*q = (*q)[:len(*q)-1]
+	return last
 }

@@ -3,7 +3,8 @@ package relay
 import (
 	"context"
 	"fmt"
-	"strings"
+	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -27,23 +29,30 @@ func typed(commit uint64, aggregateType string) cdc.Item {
 // missing is a sink without the topics of some aggregate types.
 func missing(gone *atomic.Pointer[[]string]) func(publisher.Event) error {
 	return func(ev publisher.Event) error {
-		for _, name := range *gone.Load() {
-			if ev.Row.AggregateType == name {
-				return &publisher.RouteError{Topic: "shop." + name, Route: "shop." + name, Reason: "does not exist"}
-			}
+		if slices.Contains(*gone.Load(), ev.Row.AggregateType) {
+			return &publisher.RouteError{Topic: "shop." + ev.Row.AggregateType, Route: "shop." + ev.Row.AggregateType, Reason: "does not exist"}
 		}
 		return nil
 	}
 }
 
-func types(sink *fakeSink) string {
-	sink.mu.Lock()
-	defer sink.mu.Unlock()
-	var names []string
-	for _, ev := range sink.got {
-		names = append(names, fmt.Sprint(ev.Row.AggregateType, ev.Tag))
+// keys are the ids of what a sink was given, of one aggregate type or of all.
+func (s *fakeSink) keys(aggregateType string) (ids []uuid.UUID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ev := range s.got {
+		if aggregateType == "" || ev.Row.AggregateType == aggregateType {
+			ids = append(ids, ev.Row.ID)
+		}
 	}
-	return strings.Join(names, " ")
+	return ids
+}
+
+func keysOfItems(items ...cdc.Item) (ids []uuid.UUID) {
+	for _, it := range items {
+		ids = append(ids, it.Row.ID)
+	}
+	return ids
 }
 
 // pumping runs the pump until the test's function returns.
@@ -57,6 +66,42 @@ func pumping(t *testing.T, p *pipeline, batches [][]cdc.Item, during func()) {
 	require.ErrorIs(t, <-ended, context.Canceled)
 }
 
+// save makes the present state of an idempotent pipeline its checkpoint.
+func save(t require.TestingT, p *pipeline) checkpoint {
+	c, err := p.mode.ended()
+	require.NoError(t, err)
+	p.mode.(*idempotent).saved.Store(&c)
+	return c
+}
+
+// releaseAll publishes everything that waits, with a checkpoint wherever one is due.
+func releaseAll(t require.TestingT, p *pipeline) {
+	for range 10_000 {
+		if !p.lanes.any() && p.release == nil {
+			return
+		}
+		for _, r := range p.lanes.due {
+			r.next = time.Time{}
+		}
+		require.NoError(t, p.turn(context.Background(), true))
+		if sink, ok := p.sink.(*fakeSink); ok {
+			acknowledgeAll(p, sink)
+			save(t, p)
+			continue
+		}
+		require.NoError(t, p.flush(context.Background()))
+	}
+	require.Fail(t, "it does not end")
+}
+
+// acknowledgeAll acknowledges what was not.
+func acknowledgeAll(p *pipeline, sink *fakeSink) {
+	tags := sink.tags()
+	fresh := tags[sink.acked:]
+	sink.acked = len(tags)
+	p.acknowledged(fresh)
+}
+
 func TestAHeldRouteHoldsItsLaneOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newFakeSink()
@@ -65,19 +110,26 @@ func TestAHeldRouteHoldsItsLaneOnly(t *testing.T) {
 		sink.refuse = missing(&gone)
 		p := testPipeline(sink)
 		batch := []cdc.Item{typed(200, "order"), typed(200, "user"), typed(200, "order"), commitAt(200), typed(300, "user"), typed(300, "order"), commitAt(300)}
+		want := keysOfItems(batch[1], batch[4], batch[0], batch[2], batch[5])
 		pumping(t, p, [][]cdc.Item{batch}, func() {
 			<-time.After(time.Hour)
-			require.Equal(t, "user1 user3", types(sink))
-			p.acknowledged([]uint64{1, 3})
-			require.EqualValues(t, 100, position(t, p), "what is held has not ended")
+			require.Equal(t, want[:2], sink.keys(""))
+			require.EqualValues(t, 100, position(t, p))
+			acknowledgeAll(p, sink)
+			require.EqualValues(t, 308, position(t, p), "what is held is written down")
+			save(t, p)
 			gone.Store(&[]string{})
 			<-time.After(holdMax)
-			require.Equal(t, "user1 user3 order0 order2 order4", types(sink), "in order")
-			p.acknowledged([]uint64{0, 2, 4})
-			require.EqualValues(t, 308, position(t, p))
+			require.Equal(t, want, sink.keys(""), "in order")
+			acknowledgeAll(p, sink)
+			save(t, p)
+			<-time.After(time.Second)
+			require.Equal(t, reach{upto: place{commit: 300, ordinal: 2}, release: 1, cursor: cursor{lane: 1}}, save(t, p).reach)
 		})
 		require.False(t, p.lanes.any())
-		require.Zero(t, p.lanes.bytes)
+		require.Nil(t, p.release)
+		require.Empty(t, p.keeper.(*table).rows)
+		require.Empty(t, p.keeper.(*table).lanes)
 	})
 }
 
@@ -87,150 +139,334 @@ func TestWhatIsReadDuringTheReleaseComesAfterIt(t *testing.T) {
 	gone.Store(&[]string{"order", "bill"})
 	sink.refuse = missing(&gone)
 	p := testPipeline(sink)
-	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order"), typed(200, "bill"), typed(200, "order")}))
-	require.Len(t, p.lanes.all, 2)
+	batch := []cdc.Item{typed(200, "order"), typed(200, "bill")}
+	for range 6 {
+		batch = append(batch, typed(200, "order"))
+	}
+	require.NoError(t, p.take(t.Context(), batch))
+	require.Len(t, p.lanes.byKey, 2)
 	gone.Store(&[]string{"bill"})
-	require.NoError(t, p.retry(t.Context(), p.lanes.all[0]))
-	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order"), typed(200, "bill")}))
-	require.Equal(t, "order0 order2 order3", types(sink))
-	require.Len(t, p.lanes.tags(), 2)
-	require.Equal(t, map[lane]place{{namespace: "shop", aggregateType: "bill"}: {commit: 200, ordinal: 1}}, p.lanes.heads())
+	for _, r := range p.lanes.due {
+		r.next = time.Time{}
+	}
+	p.spent = 0
+	require.NoError(t, p.turn(t.Context(), false))
+	require.Len(t, sink.keys("order"), 3, "one page")
+	late := typed(200, "order")
+	require.NoError(t, p.take(t.Context(), []cdc.Item{late, typed(200, "bill")}))
+	require.Len(t, sink.keys("order"), 3)
+	gone.Store(&[]string{})
+	releaseAll(t, p)
+	got := sink.keys("order")
+	require.Len(t, got, 8)
+	require.Equal(t, late.Row.ID, got[7])
+	require.Len(t, sink.keys("bill"), 2)
 }
 
-func TestBeyondTheLimitEverythingWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := newFakeSink()
-		var gone atomic.Pointer[[]string]
-		gone.Store(&[]string{"order"})
-		sink.refuse = missing(&gone)
-		p := testPipeline(sink)
-		big := typed(200, "order")
-		big.Row.Payload = make([]byte, 1<<20)
-		pumping(t, p, [][]cdc.Item{{typed(200, "user"), big, typed(200, "user")}}, func() {
-			<-time.After(time.Hour)
-			require.Equal(t, "user0", types(sink))
-			gone.Store(&[]string{})
-			<-time.After(holdMax)
-			require.Equal(t, "user0 order1 user2", types(sink))
-		})
-	})
-}
-
-func TestMoreLanesThanTheCheckpointHasRoomForWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sink := newFakeSink()
-		var gone atomic.Pointer[[]string]
-		var names []string
-		var batch []cdc.Item
-		for i := range 200 {
-			names = append(names, fmt.Sprintf("aggregate-type-%d", i))
-			batch = append(batch, typed(200, names[i]))
+// However many lanes are held, with however much in them: others go on, and it
+// costs memory and checkpoint nothing.
+func TestManyLanesThatWaitCostNothing(t *testing.T) {
+	sink := newFakeSink()
+	sink.refuse = func(ev publisher.Event) error {
+		if ev.Row.AggregateType != "user" {
+			return &publisher.RouteError{Route: ev.Row.AggregateType, Reason: "does not exist"}
 		}
-		gone.Store(&names)
-		sink.refuse = missing(&gone)
-		p := testPipeline(sink)
-		pumping(t, p, [][]cdc.Item{append(batch, typed(200, "user"))}, func() {
-			<-time.After(time.Hour)
-			require.Empty(t, types(sink), "the user waits behind a lane that does not fit")
-			c := checkpoint{horizon: p.horizon()}
-			require.LessOrEqual(t, len(c.meta()), metaLimit)
-			require.Greater(t, len(p.lanes.all), 20)
-			gone.Store(&[]string{})
-			<-time.After(holdMax)
-			require.Len(t, sink.tags(), 201)
-		})
-	})
+		return nil
+	}
+	p := testPipeline(sink)
+	const names, each = 20_000, 20
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	p.keeper = countedKeeper{}
+	at := uint64(200)
+	for round := range each {
+		for n := 0; n < names; n += 100 {
+			var batch []cdc.Item
+			for i := range 100 {
+				row := &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: fmt.Sprint("type-", n+i), Payload: make([]byte, 100)}
+				batch = append(batch, cdc.Item{Kind: cdc.KindEvent, Commit: lsn(at), Row: row}, commitAt(lsn(at)))
+				at += 16
+			}
+			if round == each-1 && n == 0 {
+				batch = append(batch, typed(at, "user"), commitAt(lsn(at)))
+				at += 16
+			}
+			require.NoError(t, p.take(t.Context(), batch))
+			require.LessOrEqual(t, p.lanes.bytes, unwrittenBytes)
+			require.NoError(t, p.turn(t.Context(), false))
+		}
+	}
+	require.NoError(t, p.writeDown(t.Context()))
+	require.Len(t, sink.tags(), 1, "the user does not wait")
+	acknowledgeAll(p, sink)
+	c := save(t, p)
+	require.Equal(t, lsn(at-8), c.order)
+	require.Zero(t, p.progress.InFlight())
+	c.timeline, c.tick, c.letters, c.epoch = 1000, 1e12, 1e12, 1e9
+	require.Less(t, len(c.meta()), 200)
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d lanes, %d events: %d KiB", len(p.lanes.byKey), names*each, grown>>10)
+	require.Less(t, grown, int64(names*1500), "per lane, whatever waits in it")
+	runtime.KeepAlive(p)
 }
 
-func TestTheWaitOfALaneGrowsToItsBound(t *testing.T) {
-	var w waiting
-	w.wait = holdMin
+// countedKeeper keeps nothing.
+type countedKeeper struct{ keeper }
+
+func (countedKeeper) write(context.Context, []heldItem) error { return nil }
+
+func TestWhatIsHeldIsWrittenDownBeforeItIsLarge(t *testing.T) {
+	sink := newFakeSink()
+	sink.refuse = func(publisher.Event) error { return &publisher.RouteError{Route: "t", Reason: "missing"} }
+	p := testPipeline(sink)
+	bad := typed(200, "order") // a bad row is kept whole
+	bad.Row.Payload = make([]byte, unwrittenBytes)
+	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order")}))
+	require.Empty(t, p.keeper.(*table).rows)
+	bad.Bad = fmt.Errorf("bad")
+	require.NoError(t, p.take(t.Context(), []cdc.Item{bad}))
+	require.Len(t, p.keeper.(*table).rows, 2)
+	require.Zero(t, p.lanes.bytes)
+}
+
+func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
+	l := newLanes()
 	now := time.Unix(0, 0)
+	w := &heldLane{of: lane{namespace: "shop", aggregateType: "order"}}
+	require.True(t, l.hold(w, "shop.order", "missing", now))
+	require.False(t, l.hold(&heldLane{of: lane{topic: "x"}}, "shop.order", "missing", now), "one route, one try")
 	var waits []time.Duration
 	for range 8 {
-		w.refused(now)
-		waits = append(waits, w.next.Sub(now))
+		require.False(t, l.refused(w.route, "missing", now))
+		waits = append(waits, w.route.next.Sub(now))
 	}
 	require.Equal(t, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 5e9, 5e9, 5e9}, waits)
+	for i := range 40_000 {
+		l.hold(&heldLane{of: lane{topic: fmt.Sprint(i)}}, fmt.Sprint(i), "missing", now)
+	}
+	for range 8 {
+		l.refused(w.route, "missing", now)
+	}
+	require.Equal(t, 40_001*holdShare, w.route.next.Sub(now), "many routes are tried no more often than a few")
+	require.True(t, l.refused(w.route, "forbidden", now), "another reason is news")
 }
 
-// A reconnect of an idempotent session loses nothing, whatever was acknowledged
-// and held.
-func TestAnIdempotentReconnectGoesOnWhereEachLaneStood(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var stream []cdc.Item
-		for i := range rapid.Uint64Range(1, 8).Draw(t, "transactions") {
-			commit := 200 + 20*i
-			for range rapid.IntRange(0, 4).Draw(t, "events") {
-				stream = append(stream, typed(commit, string(rune('a'+rapid.IntRange(0, 2).Draw(t, "type")))))
-			}
-			stream = append(stream, commitAt(lsn(commit)))
+func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
+	sink := newFakeSink()
+	var gone atomic.Pointer[[]string]
+	gone.Store(&[]string{"order"})
+	sink.refuse = missing(&gone)
+	p := testPipeline(sink)
+	batch := []cdc.Item{typed(200, "order"), typed(200, "order"), typed(300, "order")}
+	require.NoError(t, p.take(t.Context(), batch))
+	kept := p.keeper.(*table)
+	madeRows.Delete(batch[0].Row.ID)
+	kept.hidden = map[uuid.UUID]bool{batch[1].Row.ID: true}
+	gone.Store(&[]string{})
+	for range 100 {
+		for _, r := range p.lanes.due {
+			r.next = time.Time{}
 		}
-		var gone atomic.Pointer[[]string]
-		gone.Store(&[]string{})
-		acked := map[uuid.UUID]bool{}
-		began := horizon{order: 100}
-		for last := range 4 {
-			sink := newFakeSink()
-			sink.refuse = missing(&gone)
-			p := testPipeline(sink)
-			p.progress, p.began = cdc.NewProgress(began.order), began
-			for _, it := range stream {
-				if it.Commit < began.order {
-					continue
-				}
-				if rapid.IntRange(0, 5).Draw(t, "topics") == 0 && last < 3 {
-					gone.Store(&[]string{string(rune('a' + rapid.IntRange(0, 3).Draw(t, "missing")))})
-				}
-				require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
-			}
-			if last == 3 {
-				gone.Store(&[]string{})
-			}
-			for _, w := range append([]*waiting(nil), p.lanes.all...) {
-				require.NoError(t, p.retry(t.Context(), w))
-			}
-			for _, ev := range sink.got {
-				if last == 3 || rapid.IntRange(0, 3).Draw(t, "acknowledged") > 0 {
-					p.acknowledged([]uint64{ev.Tag})
-					acked[ev.Row.ID] = true
-				}
-			}
-			var err error
-			began, err = p.mode.ended(p)
-			require.NoError(t, err)
-			for _, it := range stream { // the rule never covers what was not acknowledged
-				if it.Row != nil && !acked[it.Row.ID] {
-					s := step{it: &it, at: placeIn(stream, it.Row.ID)}
-					require.False(t, began.ended(s.at, s.lane()), "%s counts as ended", s.at)
-				}
-			}
-		}
-		require.True(t, everyAcked(stream, acked))
+		require.NoError(t, p.turn(t.Context(), true))
+	}
+	require.Empty(t, sink.tags(), "the second waits, and the third behind it")
+	require.Equal(t, 1, valueOf(p.metrics.skippedTotal.WithLabelValues(skippedErased)))
+	kept.hidden = nil
+	p.release.paused = time.Time{}
+	releaseAll(t, p)
+	require.Equal(t, keysOfItems(batch[1:]...), sink.keys(""))
+	require.EqualValues(t, 1, p.progress.ends[wayErased])
+	require.EqualValues(t, 3, p.progress.ends[wayWaiting])
+}
+
+// A release that publishes nothing ends all the same, though the stream is silent
+// and its position stands.
+func TestAReleaseOfErasedRowsEndsBesideASilentStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		g.missing["order"] = true
+		p, _, _ := g.session(t)
+		batch := single(200)
+		running(t, p, &trickle{every: time.Second, batches: [][]cdc.Item{batch}}, func() {
+			pass(time.Minute)
+			_, _, saved := g.seen()
+			require.EqualValues(t, 208, saved)
+			madeRows.Delete(batch[0].Row.ID)
+			delete(g.missing, "order")
+			pass(time.Minute)
+		})
+		require.Empty(t, g.visible)
+		require.Empty(t, g.table.rows)
+		require.Nil(t, p.release)
+		require.False(t, p.lanes.any())
 	})
 }
 
-func everyAcked(stream []cdc.Item, acked map[uuid.UUID]bool) bool {
-	for _, it := range stream {
-		if it.Row != nil && !acked[it.Row.ID] {
-			return false
+// A relay in idempotent mode, whatever is held, released, acknowledged and cut
+// off, in this process or with it: nothing is lost, and the topic of a lane only
+// ever goes on with the next event or begins again at an earlier one.
+func TestIdempotentWhateverCrashes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := idempotentModel{t: t, topics: make(map[string][]uuid.UUID), table: newTable()}
+		want := make(map[string][]uuid.UUID)
+		end := uint64(100)
+		for range rapid.Uint64Range(1, 8).Draw(t, "transactions") {
+			commit := end + rapid.Uint64Range(0, 2).Draw(t, "gap")
+			for range rapid.IntRange(0, 5).Draw(t, "events") {
+				it := typed(commit, string(rune('a'+rapid.IntRange(0, 2).Draw(t, "type"))))
+				m.stream = append(m.stream, it)
+				want[it.Row.AggregateType] = append(want[it.Row.AggregateType], it.Row.ID)
+			}
+			end = commit + 8
+			m.stream = append(m.stream, commitAt(lsn(commit)))
 		}
-	}
-	return true
+		m.saved, m.ended = checkpoint{order: 100}, checkpoint{order: 100}
+		crash := func(where string) error {
+			if rapid.IntRange(0, 14).Draw(t, where) == 0 {
+				return errCrash
+			}
+			return nil
+		}
+		for range rapid.IntRange(0, 6).Draw(t, "sessions") {
+			m.table.crash = crash
+			m.session(rapid.Bool().Draw(t, "the process lives on"))
+		}
+		m.table.crash = func(string) error { return nil }
+		m.last()
+		require.Equal(t, lsn(end), m.saved.order)
+		for name, ids := range want {
+			at := -1
+			for _, id := range m.topics[name] {
+				i := slices.Index(ids, id)
+				require.LessOrEqual(t, i, at+1, "topic %s skips an event", name)
+				at = i
+			}
+			require.Equal(t, len(ids)-1, at, "topic %s ends with another than the last event", name)
+		}
+		require.Empty(t, m.table.rows)
+	})
 }
 
-func placeIn(stream []cdc.Item, id uuid.UUID) (at place) {
-	for _, it := range stream {
-		if it.Row == nil {
-			continue
-		}
-		if it.Commit != at.commit {
-			at = place{commit: it.Commit}
-		}
-		if it.Row.ID == id {
-			return at
-		}
-		at.ordinal++
-	}
-	return at
+type idempotentModel struct {
+	t            *rapid.T
+	stream       []cdc.Item
+	topics       map[string][]uuid.UUID
+	table        *table
+	saved, ended checkpoint
+
+	gone atomic.Pointer[[]string]
+	p    *pipeline
+	sink *fakeSink
+	// Of each topic, how many of the session's events are in Kafka, and whether
+	// the last of them is there and its acknowledgement is not.
+	kept   map[string]int
+	broken map[string]bool
 }
+
+func (m *idempotentModel) open(lives bool) []cdc.Item {
+	start := m.saved
+	if lives {
+		start = m.ended
+	}
+	m.sink = newFakeSink()
+	m.sink.refuse = missing(&m.gone)
+	m.p = testPipeline(m.sink)
+	b := newBooks(&start, 7, newMetrics("test"))
+	p := newPipeline(start, b, m.p.log)
+	p.sink, p.morgue, p.routing = m.sink, m.p.morgue, m.p.routing
+	p.mode = &idempotent{books: b, sink: m.sink, saved: savedAt(m.saved)}
+	m.p = p
+	m.table.takeUp(p)
+	m.kept, m.broken = make(map[string]int), make(map[string]bool)
+	var left []cdc.Item
+	for _, it := range m.stream {
+		if it.Commit >= start.order {
+			left = append(left, it)
+		}
+	}
+	return left
+}
+
+// kafka writes some of what was handed over, in the order of each topic, and
+// acknowledges some of that.
+func (m *idempotentModel) kafka(all bool) {
+	byTopic := make(map[string][]publisher.Event)
+	for _, ev := range m.sink.got {
+		byTopic[ev.Row.AggregateType] = append(byTopic[ev.Row.AggregateType], ev)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		events := byTopic[name][m.kept[name]:]
+		if !all {
+			events = events[:rapid.IntRange(0, len(events)).Draw(m.t, "written")]
+		}
+		for _, ev := range events {
+			if m.broken[name] {
+				break // what comes behind is lost with the session
+			}
+			m.kept[name]++
+			m.topics[name] = append(m.topics[name], ev.Row.ID)
+			m.broken[name] = !all && rapid.IntRange(0, 5).Draw(m.t, "acknowledged") == 0
+			if !m.broken[name] {
+				m.p.acknowledged([]uint64{ev.Tag})
+			}
+		}
+	}
+}
+
+func (m *idempotentModel) session(lives bool) {
+	left := m.open(lives)
+	for range 40 {
+		gone := []string{}
+		for _, name := range []string{"a", "b", "c"} {
+			if rapid.IntRange(0, 3).Draw(m.t, "missing") == 0 {
+				gone = append(gone, name)
+			}
+		}
+		m.gone.Store(&gone)
+		n := min(rapid.IntRange(0, 4).Draw(m.t, "batch"), len(left))
+		if n > 0 && m.p.take(m.t.Context(), left[:n]) != nil {
+			break
+		}
+		left = left[n:]
+		if m.turn() != nil {
+			break
+		}
+		m.kafka(false)
+		if rapid.IntRange(0, 2).Draw(m.t, "checkpoint") == 0 {
+			m.saved = save(m.t, m.p)
+		}
+		if rapid.IntRange(0, 9).Draw(m.t, "the session ends") == 0 {
+			break
+		}
+	}
+	ended, err := m.p.mode.ended()
+	require.NoError(m.t, err)
+	m.ended = ended
+}
+
+func (m *idempotentModel) turn() error {
+	for _, r := range m.p.lanes.due {
+		r.next = time.Time{}
+	}
+	return m.p.turn(m.t.Context(), true)
+}
+
+// last is a session in which nothing fails.
+func (m *idempotentModel) last() {
+	m.gone.Store(&[]string{})
+	require.NoError(m.t, m.p0take())
+	for range 1000 {
+		require.NoError(m.t, m.turn())
+		m.kafka(true)
+		m.saved = save(m.t, m.p)
+		if !m.p.lanes.any() && m.p.release == nil {
+			return
+		}
+	}
+	require.Fail(m.t, "it does not end")
+}
+
+func (m *idempotentModel) p0take() error { return m.p.take(m.t.Context(), m.open(false)) }

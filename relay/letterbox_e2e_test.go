@@ -35,6 +35,7 @@ type letterbox struct {
 	conn  *pgx.Conn // the relay's role
 	slot  string
 	epoch int64
+	first func(ctx context.Context, q *outboxdb.Queries) error // of the next session
 	*letters
 }
 
@@ -127,7 +128,7 @@ func (b *letterbox) reopen(checkpoint pglogrepl.LSN) {
 }
 
 func (b *letterbox) config(checkpoint pglogrepl.LSN) lettersConfig {
-	return lettersConfig{slot: b.slot, epoch: b.epoch, checkpoint: checkpoint, maxParked: 1000}
+	return lettersConfig{slot: b.slot, epoch: b.epoch, checkpoint: checkpoint, maxParked: 1000, first: b.first}
 }
 
 // idOf makes ids that tests can read: the number is at the end.

@@ -76,6 +76,8 @@ type lettersConfig struct {
 	// at or before it has ended and is not read again. Controls after it are.
 	checkpoint pglogrepl.LSN
 	maxParked  int // aggregates of one kind
+	// first is done in the transaction that takes up what the last session left.
+	first func(ctx context.Context, q *outboxdb.Queries) error
 }
 
 // openLetters settles what the last session left, and loads the parked set. The
@@ -89,7 +91,7 @@ func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*lette
 	if _, err := conn.Exec(ctx, "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '10s'"); err != nil {
 		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
 	}
-	if err := l.takeBack(ctx); err != nil {
+	if err := l.takeBack(ctx, cfg.first); err != nil {
 		return nil, err
 	}
 	var err error
@@ -102,8 +104,13 @@ func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*lette
 // takeBack ends the retries that the checkpoint has passed, and opens the others
 // again. The positions are starts of commit records and the checkpoint is the end
 // of one, so that equal means not passed.
-func (l *letters) takeBack(ctx context.Context) error {
+func (l *letters) takeBack(ctx context.Context, first func(context.Context, *outboxdb.Queries) error) error {
 	return l.write(ctx, "settle letters", func(q *outboxdb.Queries) (err error) {
+		if first != nil {
+			if err := first(ctx, q); err != nil {
+				return err
+			}
+		}
 		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
 			return err
 		}

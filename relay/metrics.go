@@ -76,7 +76,7 @@ func newMetrics(relay string) *Metrics {
 			ConstLabels: labels,
 		}, []string{"route"}),
 		heldEvents: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "onceward", Name: "held_events", Help: "Events in memory that wait for this topic.", ConstLabels: labels,
+			Namespace: "onceward", Name: "held_events", Help: "Events that wait for this topic. Beyond 100 topics the rest is one series, others.", ConstLabels: labels,
 		}, []string{"route"}),
 		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "waiting", Help: "1 while the relay waits for this; /readyz says since when and why.", ConstLabels: labels,

@@ -10,7 +10,7 @@ import (
 // parked, skipped or rewound, or is in flight.
 type endMetrics struct {
 	parkedTotal, rewoundTotal prometheus.Counter
-	lettersTotal              prometheus.Counter
+	lettersTotal, waitedTotal prometheus.Counter
 	transactionTotal          prometheus.Counter
 	rotationTotal, rewinds    prometheus.Counter
 	lostTotal                 prometheus.Counter
@@ -24,6 +24,7 @@ func newEndMetrics(labels prometheus.Labels, counter func(name, help string) pro
 		parkedTotal:      counter("events_parked_total", "Events kept as dead letters."),
 		rewoundTotal:     counter("events_rewound_total", "Events read whose session ended before they had; they are read again."),
 		lettersTotal:     counter("letters_published_total", "Dead letters published because an operator retried them."),
+		waitedTotal:      counter("events_waited_total", "Events written down because their route could not be used. They count as published, or otherwise, once they have."),
 		rewinds:          counter("rewinds_total", "Sessions that ended with events in flight."),
 		transactionTotal: counter("transactions_total", "Kafka transactions committed, those that carried a checkpoint only included."),
 		lostTotal:        counter("checkpoints_lost_total", "Sessions that found no usable checkpoint in Kafka and went on from relay_state."),
@@ -34,7 +35,8 @@ func newEndMetrics(labels prometheus.Labels, counter func(name, help string) pro
 		}),
 		parkedAggregates: gauge("parked_aggregates", "Aggregates whose events wait behind a dead letter."),
 		skippedTotal: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "onceward", Name: "events_skipped_total", Help: "Ended, neither published nor parked now: letter (has one), word (an operator's), control (rows of controls).",
+			Namespace: "onceward", Name: "events_skipped_total", Help: "Ended, neither published nor parked now: letter (has one), word (an operator's), " +
+				"control (rows of controls), erased (waited, and its row is gone).",
 			ConstLabels: labels,
 		}, []string{"reason"}),
 		controls: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -45,7 +47,7 @@ func newEndMetrics(labels prometheus.Labels, counter func(name, help string) pro
 
 func (m *endMetrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{
-		m.parkedTotal, m.rewoundTotal, m.lettersTotal, m.rewinds, m.transactionTotal, m.rotationTotal, m.lostTotal,
+		m.parkedTotal, m.rewoundTotal, m.lettersTotal, m.waitedTotal, m.rewinds, m.transactionTotal, m.rotationTotal, m.lostTotal,
 		m.transactionSeconds, m.parkedAggregates, m.skippedTotal, m.controls,
 	}
 }
@@ -56,11 +58,12 @@ const (
 	skippedByWord    = "word"
 	skippedByControl = "control"
 	skippedByGap     = "gap"
+	skippedErased    = "erased"
 )
 
-func (m *endMetrics) skipped(reason string) {
-	m.skippedTotal.WithLabelValues(reason).Inc()
-}
+func (m *endMetrics) skipped(reason string) { m.skippedTotal.WithLabelValues(reason).Inc() }
+
+func (m *endMetrics) waited(events int) { m.waitedTotal.Add(float64(events)) }
 
 func (m *endMetrics) control(action string) {
 	switch action {

@@ -2,7 +2,7 @@ package relay
 
 import (
 	"context"
-	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/publisher"
@@ -15,6 +15,9 @@ type Sink interface {
 	// [publisher.RouteError] or a [publisher.RecordError] nothing was handed
 	// over, and others can be.
 	Publish(ctx context.Context, ev publisher.Event) error
+	// Usable reports by a [publisher.RouteError] that an event like this one could
+	// not be handed over. Of its row only the names count.
+	Usable(ctx context.Context, ev publisher.Event) error
 	// Failed is closed when the sink can go on no more; Err says why.
 	Failed() <-chan struct{}
 	Err() error
@@ -28,8 +31,9 @@ type Sink interface {
 type mode interface {
 	// handed: the sink took the step's event.
 	handed(s *step) error
-	// released: the sink took every letter that the step's control released.
-	released(ctx context.Context, s *step) error
+	// handedAll returns when the books may say that everything handed over has
+	// ended; until then letters of a retry, which have no tags, hold up its control.
+	handedAll(ctx context.Context) error
 	// settle ends what is due at this time; paused says that the stream has
 	// nothing more for now.
 	settle(ctx context.Context, now time.Time, paused bool) error
@@ -40,7 +44,9 @@ type mode interface {
 	flush(ctx context.Context) error
 	// ended is what a session that is over has ended, for the next one of this
 	// process; zero when that is to be read elsewhere.
-	ended(p *pipeline) (horizon, error)
+	ended() (checkpoint, error)
+	// durable is the last checkpoint, where it counts.
+	durable() checkpoint
 	// status tells how far everything has ended, durably. Safe for concurrent
 	// use.
 	status() (status, error)
@@ -50,7 +56,8 @@ type mode interface {
 // checkpoint is kept in PostgreSQL only.
 type idempotent struct {
 	*books
-	sink flusher
+	sink  flusher
+	saved *atomic.Pointer[checkpoint] // as the checkpoint's goroutine wrote it
 }
 
 // flusher waits until everything handed over was acknowledged.
@@ -63,28 +70,12 @@ func (*idempotent) settle(context.Context, time.Time, bool) error { return nil }
 func (*idempotent) wake(time.Time) time.Time                      { return time.Time{} }
 func (m *idempotent) flush(ctx context.Context) error             { return m.sink.Flush(ctx) }
 
-func (m *idempotent) released(ctx context.Context, s *step) error {
-	if err := m.sink.Flush(ctx); err != nil {
-		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
-	}
-	return m.end(s.tag)
-}
+func (m *idempotent) handedAll(ctx context.Context) error { return m.sink.Flush(ctx) }
 
-// ended is whole transactions that were acknowledged, but for what is held. Of
-// a retry that is held in the middle nobody knows which letters were.
-func (m *idempotent) ended(p *pipeline) (horizon, error) {
+func (m *idempotent) durable() checkpoint { return *m.saved.Load() }
+
+// ended is what was acknowledged, as far as there is no hole in it.
+func (m *idempotent) ended() (checkpoint, error) {
 	now, err := m.status()
-	if err != nil {
-		return horizon{}, err
-	}
-	passed, err := m.passed(p.lanes.tags())
-	if err != nil {
-		return horizon{}, err
-	}
-	heads := p.lanes.heads()
-	for of, at := range heads {
-		at.letter = 0
-		heads[of] = at
-	}
-	return p.began.move(now.position, place{commit: passed}, heads), nil
+	return checkpoint{order: now.position, reach: now.reach}, err
 }

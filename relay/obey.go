@@ -3,8 +3,8 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
@@ -41,16 +41,16 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		if err := p.bury(ctx); err != nil { // they may be what it is about
 			return err
 		}
-		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit)
+		released, err := p.act(ctx, s)
 		if err != nil {
 			return err
 		}
 		crash(crashAfterRetrying)
 		p.metrics.control(s.it.Control.Action)
 		if released == nil {
-			return p.end(s.tag)
+			return p.end(s.tag, wayAcknowledged)
 		}
-		s.release = &retry{pages: released}
+		s.release = &retry{pages: released, from: s.at.letter}
 	}
 	for {
 		if err := p.page(ctx, s); err != nil {
@@ -64,7 +64,26 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		}
 	}
 	// The letters have no tags: what they wait for is the control's.
-	return p.mode.released(ctx, s)
+	if err := p.mode.handedAll(ctx); err != nil {
+		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
+	}
+	return p.end(s.tag, wayAcknowledged)
+}
+
+func (m ownMorgue) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
+	released, err := m.letters.actWaited(ctx, c, bad, at)
+	if released == nil {
+		return nil, err
+	}
+	return released, err
+}
+
+// act lets a control act.
+func (p *pipeline) act(ctx context.Context, s *step) (pages, error) {
+	if s.released {
+		return p.morgue.actWaited(ctx, s.it.Control, s.it.Bad, s.at.commit)
+	}
+	return p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit)
 }
 
 func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
@@ -89,6 +108,7 @@ type retry struct {
 	pages pages
 	page  []*letter // what is left of the present one
 	over  bool
+	from  uint32 // those before are out
 }
 
 // page publishes one page of letters.
@@ -110,9 +130,7 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 			}
 		}
 		s.at.letter = l.index + 1
-		if p.next.before(s.at) {
-			p.next = s.at
-		}
+		p.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
 		}
@@ -120,10 +138,21 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 	return nil
 }
 
-// out reports whether a letter was out when the session began. Retries of one
-// letter once had a lane of their own, as a checkpoint of an older relay may say.
+// out reports whether a letter was out when the session began, or when its
+// control was held.
 func (p *pipeline) out(s *step, at place) bool {
-	return p.began.ended(at, s.lane()) && (s.it.Control.LetterID == uuid.Nil || p.began.ended(at, lane{}))
+	return at.letter < s.release.from || !s.released && p.began.ended(at)
+}
+
+// passed notes that everything before a place in the middle of a retry was dealt
+// with.
+func (p *pipeline) passed(at place, released bool) {
+	switch {
+	case released:
+		p.release.at.from = at
+	case p.next.before(at):
+		p.next = at
+	}
 }
 
 // letter publishes one letter, or opens it again, or gives it up.

@@ -29,7 +29,6 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
 		p.log = slog.New(slog.NewTextHandler(&log, nil))
-		p.mode = &idempotent{books: p.books, sink: flushed{}}
 		p.refused = last.refused
 		released := &fakeRelease{left: []*letter{x}, repeat: acted[control.Control.ID]}
 		acted[control.Control.ID] = true
@@ -110,7 +109,7 @@ func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
 	sink := newFakeSink()
 	p := testPipeline(sink)
 	kafka := &acknowledging{err: errors.New("the leader is away")}
-	p.mode = &idempotent{books: p.books, sink: kafka}
+	p.mode.(*idempotent).sink = kafka
 	control, released := retryOf(letterOf(0, true))
 	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
 	err := p.take(t.Context(), []cdc.Item{control, commitAt(300)})
@@ -130,16 +129,18 @@ func TestSkipReachesALetterOfAHeldRetry(t *testing.T) {
 			return &publisher.RouteError{Route: "t", Topic: "t", Reason: "does not exist"}
 		}
 		p := testPipeline(sink)
-		p.mode = &idempotent{books: p.books, sink: flushed{}}
-		control, released := retryOf(letterOf(0, true))
-		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
-		x := released.left[0].id
+		x := letterOf(0, true)
+		control, released := retryOf()
+		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages {
+			released.left = []*letter{x}
+			return released
+		}
 		pumping(t, p, [][]cdc.Item{{control, commitAt(300)}}, func() {
 			pass(time.Minute)
 			require.Empty(t, released.skipped)
-			p.hear(words{skip: []uuid.UUID{x}})
+			p.hear(words{skip: []uuid.UUID{x.id}})
 			pass(2 * holdMax)
-			require.Equal(t, []uuid.UUID{x}, released.skipped)
+			require.Equal(t, []uuid.UUID{x.id}, released.skipped)
 			require.EqualValues(t, 308, position(t, p))
 		})
 	})
@@ -166,7 +167,6 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			return nil
 		}
 		p := testPipeline(sink)
-		p.mode = &idempotent{books: p.books, sink: flushed{}}
 		m := p.morgue.(*fakeMorgue)
 		m.lanes = map[uuid.UUID]lane{x.id: {namespace: "shop", aggregateType: "order"}, unrelated.id: {namespace: "shop", aggregateType: "user"}}
 		acted := map[string]int{}
@@ -193,22 +193,6 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			require.Equal(t, x.id, sink.got[0].Row.ID, "the letter comes first")
 		})
 	})
-}
-
-// A checkpoint of an older relay holds retries of one letter in a lane of their
-// own: the letter is not taken for published.
-func TestARetryThatAnOlderRelayHeldGoesOut(t *testing.T) {
-	x := letterOf(0, true)
-	sink := newFakeSink()
-	p := testPipeline(sink)
-	at := place{commit: 300}
-	p.began = horizon{order: 100, upto: place{commit: 400}, held: map[lane]place{{}: at}}
-	p.mode = &idempotent{books: p.books, sink: flushed{}}
-	m := p.morgue.(*fakeMorgue)
-	m.lanes = map[uuid.UUID]lane{x.id: {namespace: "shop", aggregateType: "order"}}
-	m.acted = func(*cdc.Control) pages { return &fakeRelease{left: []*letter{x}} }
-	require.NoError(t, p.take(t.Context(), []cdc.Item{aboutOne(cdc.ActionRetry, x, 300), commitAt(300)}))
-	require.Len(t, sink.got, 1)
 }
 
 // A session that ends with news, or that got further in whatever mode, is no

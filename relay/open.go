@@ -118,13 +118,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	start := s.start(kept, row, last)
-	s.opening.step("open the dead letters")
-	// What began before the start is not read again: a release among it that
-	// has ended must not be opened.
-	s.letters, err = openLetters(ctx, conn, lettersConfig{
-		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.order, maxParked: s.cfg.MaxParkedAggregates,
-	})
-	if err != nil {
+	s.opening.step("open the dead letters and what is held")
+	if err := s.openTables(ctx, &start); err != nil {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
@@ -133,7 +128,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.pipeline.covered, s.pipeline.gaps = covered, &gapRows{pumps: s.pumps}
 	s.repairFrom(gaps, kept.mended)
-	s.durable.Store(uint64(kept.order))
+	s.saved.Store(&kept)
 	s.savedAt = time.Now()
 	s.idle.owed = true // whatever the last session left
 	if start.order > kept.order {
@@ -180,26 +175,26 @@ func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row
 
 // start is where the session begins: at the checkpoint, or at what this process
 // knows to have ended beyond it, if nobody else had the slot meanwhile.
-func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) horizon {
+func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) checkpoint {
 	system := s.reader.System()
 	ended := last.ended
 	if s.cfg.Kafka.Mode == ModeIdempotent && last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 &&
 		ended.order >= kept.order && max(ended.order, ended.upto.commit) <= system.XLogPos {
 		return ended
 	}
-	return kept.horizon
+	return kept
 }
 
 // assemble makes the pipeline and the sink of the session's mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start horizon, last *owned) error {
-	b := newBooks(start.order, s.snapshots.nonce, s.metrics)
-	p := newPipeline(start, int(s.cfg.Queue.Bytes)/2, b, s.log)
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start checkpoint, last *owned) error {
+	b := newBooks(&start, s.snapshots.nonce, s.metrics)
+	p := newPipeline(start, b, s.log)
 	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
 	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}
 	watch := s.watched.sink
 	s.watched.topic = newRouting(s.cfg, sink).topicOf
-	p.durable = func() pglogrepl.LSN { return pglogrepl.LSN(s.durable.Load()) }
 	p.refused = last.refused
+	p.counted = func() int64 { return s.letters.written }
 	s.metrics.parkedNow(s.letters.parkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
@@ -211,10 +206,32 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 		if err != nil {
 			return err
 		}
-		s.sink, s.mode = published, &idempotent{books: b, sink: watchedFlush{published, watch}}
+		s.sink, s.mode = published, &idempotent{books: b, sink: watchedFlush{published, watch}, saved: &s.saved}
 	}
 	p.sink, p.mode = watchedSink{s.sink, watch}, s.mode
 	s.pipeline = p
+	return s.takeUpHeld(ctx, p)
+}
+
+// openTables opens the letters and what waits. What began before the start is not
+// read again: a release among it that has ended must not be opened.
+func (s *session) openTables(ctx context.Context, start *checkpoint) (err error) {
+	s.waiting = &waiting{slot: s.pumps.slot, queries: s.pumps.queries, rows: outboxRows{s.pumps}, start: start}
+	s.letters, err = openLetters(ctx, s.pumps.conn, lettersConfig{
+		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
+	})
+	s.waiting.letters = s.letters
+	return err
+}
+
+// takeUpHeld lets wait what waited before.
+func (s *session) takeUpHeld(ctx context.Context, p *pipeline) error {
+	held, controls, err := s.waiting.load(ctx)
+	if err != nil {
+		return err
+	}
+	p.keeper, p.controls = s.waiting, controls
+	p.takeUp(held)
 	return nil
 }
 
@@ -222,10 +239,10 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 	conf := s.cfg.Kafka.Transaction
 	s.watched.patience += conf.Interval
 	m := &exactlyOnce{
-		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), horizon: p.horizon, committed: time.Now(),
-		repair:  func() mended { return p.mended },
-		bound:   checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
-		letters: func() int64 { return s.letters.written },
+		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
+		committed: time.Now(),
+		bound:     checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
+		letters:   func() int64 { return s.letters.written },
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.raiseTick(ctx)
 			if err == nil {
@@ -235,6 +252,6 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 		},
 	}
 	m.idle.owed = true
-	m.known.position = p.began.order
+	m.known.position, m.known.reach = p.began.order, p.began.reach
 	return m
 }

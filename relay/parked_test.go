@@ -2,7 +2,6 @@ package relay
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -69,12 +68,13 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 1)
 	require.Equal(t, "user", sink.got[0].Row.AggregateType)
-	require.Contains(t, p.lanes.all[0].why, "max_parked_aggregates")
+	require.Contains(t, p.lanes.routes["shop/order"].why, "max_parked_aggregates")
 	require.NotContains(t, morgue.letters, bad.Row.ID)
 	p.hear(words{skip: []uuid.UUID{bad.Row.ID}})
-	p.lanes.all[0].next = time.Time{}
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
+	p.keeper.(*table).dead = func(id uuid.UUID) bool { return id == bad.Row.ID }
+	releaseAll(t, p)
 	require.Len(t, sink.got, 2)
 	require.False(t, p.lanes.any())
 }

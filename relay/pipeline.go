@@ -39,20 +39,31 @@ type pipeline struct {
 	rows    rows
 	routing *routing
 	refused map[uuid.UUID]string       // what a broker has refused, and why; forgotten once a letter says so
-	durable func() pglogrepl.LSN       // the last checkpoint
 	tell    func(State, error)         // what the health pages show
 	holding func(map[string]heldRoute) // likewise, by route
 	log     *slog.Logger
 
-	gaps    ledgerOfGaps
-	repairs []gap   // to be published before the stream
-	mended  mended  // how far that has come
-	covered visible // what the stream leaves out: it was published from the table, or is of a gap
+	gaps      ledgerOfGaps
+	repairs   []gap   // to be published before the stream
+	mended    mended  // how far that has come
+	mendPlace place   // of the next of its events that waits
+	covered   visible // what the stream leaves out: it was published from the table, or is of a gap
 
-	began horizon // what had ended when the session began
-	at    place   // of the next item to be read
-	next  place   // everything before it was dealt with
+	counted func() int64 // writes of letters and of what waits, ever made
+
+	began checkpoint // what had ended when the session began
+	at    place      // of the next item to be read
+	next  place      // everything before it was dealt with
 	lanes *lanes
+
+	keeper     keeper
+	controls   map[place]bool // that wait, of those that are read again
+	release    *draining      // nil: none is under way
+	releases   int64          // number of the last
+	lastCursor cursor         // where it ended
+	spent      time.Duration  // on the last batch
+	shown      time.Time      // what is held was shown last
+	skippedFor []uuid.UUID    // what waits was looked through for these
 
 	following  []casualty // letters to be written
 	followed   []unwritten
@@ -67,9 +78,12 @@ type pipeline struct {
 	heard chan struct{}         // they have changed
 }
 
-func newPipeline(began horizon, held int, b *books, log *slog.Logger) *pipeline {
-	p := &pipeline{books: b, began: began, lanes: newLanes(held), log: log, heard: make(chan struct{}, 1)}
+func newPipeline(began checkpoint, b *books, log *slog.Logger) *pipeline {
+	p := &pipeline{
+		books: b, began: began, lanes: newLanes(), releases: began.release, lastCursor: began.cursor, log: log, heard: make(chan struct{}, 1),
+	}
 	p.words.Store(&words{})
+	p.counted = func() int64 { return 0 }
 	p.tell, p.holding = func(State, error) {}, func(map[string]heldRoute) {}
 	return p
 }
@@ -89,9 +103,11 @@ func (p *pipeline) pump(ctx context.Context, source Source) error {
 		if taken != nil {
 			batch = taken
 		}
+		began := time.Now()
 		if err := p.take(ctx, taken); err != nil {
 			return err
 		}
+		p.spent = time.Since(began) / drainShare
 		if err := p.turn(ctx, len(taken) == 0); err != nil {
 			return err
 		}
@@ -115,7 +131,7 @@ func (p *pipeline) await(ctx context.Context, source Source, used []cdc.Item) ([
 // wake returns when the pump has something to do though nothing is read.
 func (p *pipeline) wake(now time.Time) time.Time {
 	at := now.Add(pulse)
-	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now)} {
+	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}
@@ -144,6 +160,7 @@ func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
 		}
 	}
 	p.next = p.at
+	p.mark()
 	return nil
 }
 
@@ -175,7 +192,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		s.tag = p.progress.Read()
 		p.steps = append(p.steps, s)
 		if defect == defectConfirmEarly {
-			_ = p.progress.End(s.tag)
+			_ = p.progress.End(s.tag, wayAcknowledged)
 		}
 	}
 	p.owing += uint64(len(p.steps))
@@ -184,16 +201,19 @@ func (p *pipeline) read(batch []cdc.Item) error {
 }
 
 // hadEnded applies the resume rule. A control acts again until its transaction
-// has ended: its letters were opened when the session began, and those that are
-// out already are left out then.
+// has ended, unless it waits: its letters were opened when the session began, and
+// those that are out already are left out then.
 func (p *pipeline) hadEnded(s *step) bool {
 	switch {
 	case s.at.commit < p.began.order:
 		return true
-	case !s.at.before(p.began.upto) || s.it.Kind == cdc.KindControl:
+	case !s.at.before(p.began.upto):
 		return false
+	case s.it.Kind != cdc.KindControl:
+		return true
 	}
-	return p.began.ended(s.at, s.lane())
+	s.again = true
+	return p.controls[s.at]
 }
 
 // deal publishes a step, or lets it wait with its lane.
@@ -210,17 +230,22 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 		}
 		if dead {
 			p.metrics.skipped(skippedByLetter)
-			return p.end(s.tag)
+			return p.end(s.tag, wayLetter)
 		}
 	}
 	// A row whose tx_id is not its own is judged by nothing but its letter.
 	if s.it.Kind == cdc.KindEvent && s.it.Bad == nil && p.covered.sees(s.it.Row.TxID) {
 		p.metrics.skipped(skippedByGap)
-		return p.end(s.tag)
+		return p.end(s.tag, waySkipped)
 	}
-	if p.lanes.any() {
+	return p.deliverOrHold(ctx, s)
+}
+
+// deliverOrHold publishes a step, or lets it wait with its lane.
+func (p *pipeline) deliverOrHold(ctx context.Context, s *step) error {
+	if !s.again && p.lanes.any() {
 		if w := p.lanes.find(s.lane()); w != nil {
-			return p.queue(ctx, w, *s)
+			return p.queue(ctx, w, s)
 		}
 	}
 	err := p.deliver(ctx, s)
@@ -229,7 +254,7 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 	}
 	var route *publisher.RouteError
 	if errors.As(err, &route) {
-		return p.hold(ctx, *s, route)
+		return p.hold(ctx, s, route)
 	}
 	return err
 }
@@ -310,12 +335,12 @@ func positionText(at pglogrepl.LSN) string {
 // first, and what was handed over is settled. paused says that the stream has
 // nothing more for now.
 func (p *pipeline) turn(ctx context.Context, paused bool) error {
-	if p.lanes.any() {
+	if p.lanes.any() || p.release != nil {
 		if err := p.heal(ctx); err != nil {
 			return err
 		}
-		p.show()
 	}
+	p.show(time.Now())
 	return p.settle(ctx, paused)
 }
 
@@ -325,10 +350,15 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 	if err := p.bury(ctx); err != nil {
 		return err
 	}
+	if p.lanes.toWrite(time.Now()) {
+		if err := p.writeDown(ctx); err != nil {
+			return err
+		}
+	}
 	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
 		return err
 	}
-	if err := p.morgue.settle(ctx, p.durable()); err != nil {
+	if err := p.morgue.settle(ctx, p.mode.durable().order); err != nil {
 		return err
 	}
 	if !p.word().paused {
@@ -351,12 +381,17 @@ func (p *pipeline) flush(ctx context.Context) error {
 	if err := p.bury(ctx); err != nil {
 		return err
 	}
+	if err := p.writeDown(ctx); err != nil {
+		return err
+	}
+	p.mark()
 	return p.mode.flush(ctx)
 }
 
-// horizon is what has ended once everything that was handed over has.
-func (p *pipeline) horizon() horizon {
-	return p.began.move(p.progress.Position(), p.next, p.lanes.heads())
+// cut is what has ended once everything that was handed over has: order, reach and
+// repair.
+func (p *pipeline) cut() checkpoint {
+	return checkpoint{order: p.progress.Position(), reach: p.reach(), mended: p.mended}
 }
 
 // hear takes the operator's words. Safe for concurrent use.

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -47,9 +48,19 @@ type fakeSink struct {
 	refuse func(publisher.Event) error
 	failed chan struct{}
 	err    error
+	acked  int // of got
 }
 
 func newFakeSink() *fakeSink { return &fakeSink{failed: make(chan struct{})} }
+
+func (s *fakeSink) Flush(context.Context) error { return nil }
+
+func (s *fakeSink) Usable(_ context.Context, ev publisher.Event) error {
+	if s.refuse != nil {
+		return s.refuse(ev)
+	}
+	return nil
+}
 
 func (s *fakeSink) Publish(_ context.Context, ev publisher.Event) error {
 	if s.refuse != nil {
@@ -78,7 +89,9 @@ func (s *fakeSink) tags() []uint64 {
 }
 
 func event(commit pglogrepl.LSN) cdc.Item {
-	return cdc.Item{Kind: cdc.KindEvent, Commit: commit, Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order"}}
+	row := &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order"}
+	madeRows.Store(row.ID, row)
+	return cdc.Item{Kind: cdc.KindEvent, Commit: commit, Row: row}
 }
 
 func commitAt(commit pglogrepl.LSN) cdc.Item {
@@ -86,12 +99,16 @@ func commitAt(commit pglogrepl.LSN) cdc.Item {
 }
 
 func testPipeline(sink Sink) *pipeline {
-	b := newBooks(100, 7, newMetrics("test"))
-	p := newPipeline(horizon{order: 100}, 1<<20, b, slog.New(slog.DiscardHandler))
-	p.sink, p.mode = sink, &idempotent{books: b}
+	began := checkpoint{order: 100}
+	b := newBooks(&began, 7, newMetrics("test"))
+	p := newPipeline(began, b, slog.New(slog.DiscardHandler))
+	m := &idempotent{books: b, saved: savedAt(began)}
+	if f, ok := sink.(flusher); ok {
+		m.sink = f
+	}
+	p.sink, p.mode, p.keeper = sink, m, newTable()
 	p.morgue = &fakeMorgue{letters: map[uuid.UUID]casualty{}}
 	p.routing = newRouting(&Config{}, publisher.Config{})
-	p.durable = func() pglogrepl.LSN { return 100 }
 	return p
 }
 
@@ -191,6 +208,12 @@ func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl
 
 func (m *fakeMorgue) laneOf(_ context.Context, id uuid.UUID) (lane, error) { return m.lanes[id], nil }
 
+func (m *fakeMorgue) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
+	return m.act(ctx, c, bad, at)
+}
+
+func (m *fakeMorgue) reopen(context.Context, *cdc.Control, uint32) error { return nil }
+
 func (m *fakeMorgue) settle(context.Context, pglogrepl.LSN) error { return nil }
 
 func position(t *testing.T, p *pipeline) pglogrepl.LSN {
@@ -230,17 +253,21 @@ func TestPumpEndsWithTheSourcesError(t *testing.T) {
 	require.ErrorIs(t, p.pump(t.Context(), &fakeSource{end: broken}), broken)
 }
 
-func TestAFullPipelineEndsWithTheSink(t *testing.T) {
+func TestAPipelineThatWaitsForARouteEndsWithTheSink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newFakeSink()
-		sink.err = errors.New("producer failed")
-		sink.refuse = func(publisher.Event) error { return &publisher.RouteError{Topic: "t", Reason: "missing"} }
+		var failed atomic.Bool
+		sink.refuse = func(publisher.Event) error {
+			if failed.Load() {
+				return errors.New("producer failed")
+			}
+			return &publisher.RouteError{Topic: "t", Reason: "missing"}
+		}
 		p := testPipeline(sink)
-		p.lanes.limit = 0
 		ended := make(chan error, 1)
 		go func() { ended <- p.pump(t.Context(), &fakeSource{batches: [][]cdc.Item{{event(200)}}}) }()
 		<-time.After(time.Minute)
-		close(sink.failed)
+		failed.Store(true)
 		require.ErrorContains(t, <-ended, "producer failed")
 	})
 }

@@ -32,6 +32,11 @@ type morgue interface {
 	laneOf(ctx context.Context, id uuid.UUID) (lane, error)
 	// act returns nil when nothing is to be published.
 	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
+	// actWaited is act for a control that waited: what it releases is settled when
+	// the control is forgotten.
+	actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
+	// reopen takes back what a control released, from one of its letters on.
+	reopen(ctx context.Context, c *cdc.Control, from uint32) error
 	settle(ctx context.Context, checkpoint pglogrepl.LSN) error
 }
 
@@ -81,7 +86,7 @@ func (p *pipeline) bury(ctx context.Context) error {
 				"position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
 		}
 		delete(p.refused, dead.id()) // the letter says it now
-		if err := p.end(u.tag); err != nil {
+		if err := p.end(u.tag, wayLetter); err != nil {
 			return err
 		}
 	}
@@ -124,7 +129,7 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
 	delete(p.refused, dead.id())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
 	p.metrics.skipped(skippedByWord)
-	return p.end(s.tag)
+	return p.end(s.tag, waySkipped)
 }
 
 // halt waits for the operator's word about one event, with everything behind it.

@@ -47,7 +47,7 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	good := func() binding {
 		return binding{
 			slot: "onceward_orders", row: outboxdb.RelayState{Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 2, Tick: 9},
-			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: checkpoint{horizon: horizon{order: 400}, timeline: 2, tick: 9}, slotPosition: 300,
+			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: checkpoint{order: 400, timeline: 2, tick: 9}, slotPosition: 300,
 			last: owned{systemID: "7000", timeline: 2, tick: 9},
 		}
 	}

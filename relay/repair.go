@@ -2,8 +2,8 @@ package relay
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,7 +11,6 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/publisher"
 )
 
 // Bounds of a page of a repair: so many events are read at once, and, unless one
@@ -40,9 +39,15 @@ type ledgerOfGaps interface {
 
 // repair publishes the events of the gaps, page by page, before anything of the
 // stream: aggregates keep the order of their events' seq, which is that of their
-// commits where the writers of an aggregate wait for one another. An event whose
-// route is held holds the repair up, in its place.
+// commits where the writers of an aggregate wait for one another. What meets a route
+// that is held waits there; nothing is released meanwhile.
 func (p *pipeline) repair(ctx context.Context) error {
+	if len(p.repairs) == 0 {
+		return nil
+	}
+	if err := p.placeRepair(ctx); err != nil {
+		return err
+	}
 	for _, g := range p.repairs {
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.id, "cause", g.cause, "events", g.events, "after_seq", g.cursor)
 		if err := p.gaps.open(ctx, g); err != nil {
@@ -93,45 +98,46 @@ func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row) er
 	if err := p.gaps.move(ctx, p.mended, false); err != nil {
 		return err
 	}
+	p.show(time.Now())
 	return p.settle(ctx, false)
 }
 
 func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error {
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.order}, at: place{commit: p.began.order}}
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.order}, mending: true, tag: p.open()}
 	if g.cause != codeFirstStart {
 		s.repair = g.id
 	}
-	if p.morgue.parkedCount() > 0 { // letters may stand behind where the stream begins; the event's place is behind theirs
-		at, err := p.morgue.lastBefore(ctx, row)
-		if err != nil {
-			return err
-		}
-		s.at.commit = max(s.at.commit, at)
-		s.it.Commit = s.at.commit
+	if err := p.behindLetters(ctx, s); err != nil {
+		return err
 	}
-	p.mu.Lock()
-	s.tag = p.progress.Read()
-	p.owing++
-	p.mu.Unlock()
 	p.metrics.read(1)
-	for said := ""; ; {
-		err := p.deliver(ctx, s)
-		var route *publisher.RouteError
-		if !errors.As(err, &route) {
-			if said != "" {
-				p.holding(nil)
-			}
-			return err
-		}
-		if said != route.Error() {
-			said = route.Error()
-			p.log.ErrorContext(ctx, "the repair waits: the route of its next event is held", "error", route, "key", keyOf(s.it), "gap", g.id)
-			p.holding(map[string]heldRoute{route.Route: {why: said, events: 1}})
-		}
-		if err := p.rest(ctx); err != nil {
-			return err
-		}
+	return p.deliverOrHold(ctx, s)
+}
+
+// behindLetters gives an event that comes from the table its place among the
+// letters of its aggregate, which may stand behind where the stream begins: it is
+// behind theirs.
+func (p *pipeline) behindLetters(ctx context.Context, s *step) error {
+	s.at = place{commit: p.began.order}
+	if p.morgue.parkedCount() == 0 {
+		return nil
 	}
+	at, err := p.morgue.lastBefore(ctx, s.it.Row)
+	if err != nil {
+		return err
+	}
+	s.at.commit = max(s.at.commit, at)
+	return nil
+}
+
+// placeRepair finds the place at which events of a repair wait: before everything
+// that the stream brings, where no checkpoint counts them as read again, and behind
+// those that an earlier session left there.
+func (p *pipeline) placeRepair(ctx context.Context) error {
+	p.mendPlace.commit = p.mode.durable().order - 1
+	last, err := p.keeper.last(ctx, p.mendPlace.commit)
+	p.mendPlace.ordinal = last + 1
+	return err
 }
 
 // flushRepair is the graceful stop in the middle of a repair.
@@ -155,6 +161,7 @@ SELECT o.id FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = '%s' AND o.seq > %d AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq`
 
 func (r *gapRows) open(ctx context.Context, g gap) error {

@@ -35,6 +35,9 @@ CROSS JOIN LATERAL (
 ) s (pending, gap, before, gap_id, before_id)
 ORDER BY r.relay, r.slot`
 
+const countWaiting = `SELECT pg_catalog.count(*) FROM onceward.waiting
+WHERE id OPERATOR(pg_catalog.>=) $1 AND id OPERATOR(pg_catalog.<) $2`
+
 const countLetters = `SELECT pg_catalog.count(*) FROM onceward.dead_letters 
 WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
   AND letter_id OPERATOR(pg_catalog.>=) $1 AND letter_id OPERATOR(pg_catalog.<) $2`
@@ -113,13 +116,18 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 	if err := tx.QueryRow(ctx, countLetters, l.Lower, l.Upper).Scan(&letters); err != nil {
 		return nil, fmt.Errorf("count dead letters: %w", err)
 	}
+	// So is what waits: it was written down before a snapshot could cover it.
+	var waits int64
+	if err := tx.QueryRow(ctx, countWaiting, l.Lower, l.Upper).Scan(&waits); err != nil {
+		return nil, fmt.Errorf("count what waits: %w", err)
+	}
 	l.before = l.before[:0]
 	for _, v := range verdicts {
 		if v.before > 0 {
 			l.before = append(l.before, v)
 		}
 	}
-	return reasons(verdicts, letters, m.cfg.DropBefore != ""), nil
+	return reasons(verdicts, letters, waits, m.cfg.DropBefore != ""), nil
 }
 
 // record writes down, with the drop, that rows go which were never published.
@@ -144,7 +152,7 @@ func (m *maintenance) source(l *leaf) string {
 	return fmt.Sprintf("(SELECT id, tx_id, seq FROM %s WHERE id OPERATOR(pg_catalog.>=) '%s' AND id OPERATOR(pg_catalog.<) '%s')", outboxTable, l.Lower, l.Upper)
 }
 
-func reasons(verdicts []verdict, letters int64, dropBefore bool) []string {
+func reasons(verdicts []verdict, letters, waits int64, dropBefore bool) []string {
 	var out []string
 	if len(verdicts) == 0 {
 		out = append(out, "no relay has run on this database yet")
@@ -156,6 +164,9 @@ func reasons(verdicts []verdict, letters int64, dropBefore bool) []string {
 	}
 	if letters > 0 {
 		out = append(out, fmt.Sprintf("%d of its events are open dead letters: retry or discard them", letters))
+	}
+	if waits > 0 {
+		out = append(out, fmt.Sprintf("%d of its events wait for a route that cannot be used: `outboxctl status` names it", waits))
 	}
 	return out
 }

@@ -22,13 +22,13 @@ func TestRetentionDefaultsAndBounds(t *testing.T) {
 }
 
 // A leaf may be dropped on one combination only: at least one relay, each with a
-// snapshot of this cluster, after the closing, that sees every row, and no letter.
+// snapshot of this cluster, after the closing, that sees every row, no letter, and nothing that waits.
 func TestGateOpensForOneCombination(t *testing.T) {
 	good := verdict{relay: "a", here: true, known: true, after: true}
-	for bits := range 1 << 9 {
+	for bits := range 1 << 10 {
 		bit := func(n int) bool { return bits&(1<<n) != 0 }
 		second := verdict{relay: "b", here: bit(0), known: bit(1), after: bit(2), pending: int64(bits >> 3 & 1), gap: int64(bits >> 6 & 1), before: int64(bits >> 7 & 1)}
-		letters := int64(bits >> 4 & 1)
+		letters, waits := int64(bits>>4&1), int64(bits>>9&1)
 		verdicts := []verdict{good, second}
 		if bit(5) {
 			verdicts = nil
@@ -37,8 +37,8 @@ func TestGateOpensForOneCombination(t *testing.T) {
 		if bit(8) {
 			shut.before = 0 // an operator said that such rows may go
 		}
-		want := len(verdicts) > 0 && shut == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0
-		require.Equal(t, want, len(reasons(verdicts, letters, bit(8))) == 0, "%+v, %d letters", second, letters)
+		want := len(verdicts) > 0 && shut == (verdict{relay: "b", here: true, known: true, after: true}) && letters == 0 && waits == 0
+		require.Equal(t, want, len(reasons(verdicts, letters, waits, bit(8))) == 0, "%+v, %d letters, %d wait", second, letters, waits)
 	}
 }
 

@@ -41,14 +41,19 @@ func (r *routing) policy(row *outbox.Row) string {
 // rests reports whether an event's topic, or where it has none its
 // namespace/aggregate_type, is among those that an operator paused.
 func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteError {
-	topic := ev.Topic
-	if topic == "" {
-		topic = r.topic(ev.Row)
-	}
+	topic := r.routeOf(ev)
 	if !slices.Contains(paused, topic) {
 		return nil
 	}
 	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator", Cure: "`outboxctl resume --route " + topic + "` lets it go on"}
+}
+
+// routeOf is what an event is held by when it cannot be published.
+func (r *routing) routeOf(ev publisher.Event) string {
+	if ev.Topic != "" {
+		return ev.Topic
+	}
+	return r.topic(ev.Row)
 }
 
 func (r *routing) topic(row *outbox.Row) string {

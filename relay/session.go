@@ -27,11 +27,12 @@ type session struct {
 	pumps    *state // of the pump's
 	reader   *cdc.Reader
 	letters  *letters
+	waiting  *waiting
 	sink     Sink
 	mode     mode
 	pipeline *pipeline
 
-	durable           atomic.Uint64 // the last checkpoint
+	saved             atomic.Pointer[checkpoint] // the last one in relay_state
 	savedAt           time.Time
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
@@ -56,7 +57,7 @@ type owned struct {
 	epoch    int64
 	tick     int64
 	letters  int64
-	ended    horizon
+	ended    checkpoint    // order and reach
 	reached  pglogrepl.LSN // how far the last session had ended everything
 
 	gap *gapError // found by the last session; the next one writes it down
@@ -174,10 +175,20 @@ func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
 	last.keep(s.mode, s.metrics)
+	s.log.Info("session ended", s.tally()...)
 	s.metrics.holding(nil)
-	last.ended = horizon{}
-	if ended, err := s.mode.ended(s.pipeline); err == nil {
+	last.ended = checkpoint{}
+	if ended, err := s.mode.ended(); err == nil {
 		last.ended = ended
+	}
+}
+
+// tally says how what the session dealt with has ended.
+func (s *session) tally() []any {
+	now, _ := s.mode.status() // an error of it has ended the session
+	return []any{
+		"acknowledged", now.ends[wayAcknowledged], "letters", now.ends[wayLetter], "waiting", now.ends[wayWaiting],
+		"skipped", now.ends[waySkipped], "erased", now.ends[wayErased], "in_flight", now.owing,
 	}
 }
 

@@ -144,14 +144,14 @@ func (f watchedFlush) Flush(ctx context.Context) error {
 
 // watchedLedger is a ledger that is watched.
 type watchedLedger struct {
-	ledger
+	transactional
 	watch *sinkWatch
 }
 
 // Commit implements ledger.
 func (l watchedLedger) Commit(ctx context.Context, pos publisher.Position) error {
 	l.watch.enter("a transaction is to be committed")
-	err := l.ledger.Commit(ctx, pos)
+	err := l.transactional.Commit(ctx, pos)
 	l.watch.leave()
 	if err == nil {
 		l.watch.committed()

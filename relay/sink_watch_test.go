@@ -80,7 +80,7 @@ func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
 
 // commits is a ledger whose commits end at once, or with their context.
 type commits struct {
-	ledger
+	transactional
 	stuck bool
 }
 

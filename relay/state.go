@@ -7,10 +7,14 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
+
+// CodeSchemaBehind: the database has the schema of an earlier release.
+const CodeSchemaBehind = "SCHEMA_BEHIND"
 
 // ErrFenced: a newer session of this relay owns the slot. This one stops
 // without having written anything after the other began.
@@ -35,6 +39,12 @@ func (s *state) load(ctx context.Context) (outboxdb.RelayState, bool, error) {
 	row, err := s.queries.LoadRelayState(ctx, s.slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, false, nil
+	}
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42703" { // undefined_column
+		return row, false, &cdc.StartError{
+			Code: CodeSchemaBehind, What: fmt.Sprintf("onceward.relay_state is of an earlier release (%s)", pg.Message), Cure: "outboxctl migrate up --side outbox",
+		}
 	}
 	if err != nil {
 		return row, false, fmt.Errorf("load relay state of slot %s: %w", s.slot, err)
@@ -93,16 +103,17 @@ func (s *state) owns(ctx context.Context) error {
 
 // save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
 // another session has raised the epoch.
-func (s *state) save(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
+func (s *state) save(ctx context.Context, c checkpoint) (tick int64, err error) {
 	if defect == defectNoEpoch {
-		return s.unfenced(ctx, position)
+		return s.unfenced(ctx, c.order)
 	}
-	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
+	meta := c.meta()
+	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: c.order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
 	if err != nil {
-		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", position, s.slot, err)
+		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", c.order, s.slot, err)
 	}
 	return tick, nil
 }
@@ -126,8 +137,9 @@ func (s *state) enterExactlyOnce(ctx context.Context) error {
 }
 
 // leaveExactlyOnce takes the checkpoint over from Kafka.
-func (s *state) leaveExactlyOnce(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
-	tick, err = s.queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: position.String(), Slot: s.slot, Epoch: s.epoch})
+func (s *state) leaveExactlyOnce(ctx context.Context, c *checkpoint) (tick int64, err error) {
+	meta := c.meta()
+	tick, err = s.queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: c.order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}

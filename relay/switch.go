@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -21,7 +22,10 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 	if err != nil {
 		return checkpoint{}, nil, err
 	}
-	kept := checkpoint{horizon: horizon{order: confirmed}, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch}
+	kept, err := inState(row, confirmed)
+	if err != nil {
+		return checkpoint{}, nil, err
+	}
 	if s.cfg.Kafka.Mode != ModeExactlyOnce && row.Mode != ModeExactlyOnce {
 		return kept, nil, nil
 	}
@@ -57,6 +61,23 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 		return kept, tx, nil
 	}
 	return inKafka, tx, nil
+}
+
+// inState is the checkpoint of relay_state. A relay of an older release moves the
+// position alone: then what the text says of the stream is out of date.
+func inState(row outboxdb.RelayState, confirmed pglogrepl.LSN) (checkpoint, error) {
+	kept := checkpoint{order: confirmed}
+	if row.Checkpoint != nil {
+		var err error
+		if kept, err = readCheckpoint(*row.Checkpoint); err != nil {
+			return kept, fmt.Errorf("read the checkpoint of slot %s: %w", row.Slot, err)
+		}
+		if kept.order != confirmed {
+			kept.order, kept.upto = confirmed, place{}
+		}
+	}
+	kept.timeline, kept.tick, kept.letters, kept.epoch = row.Timeline, row.Tick, row.DeadLetters, row.Epoch
+	return kept, nil
 }
 
 // ownerCheck is how often a session looks whether the slot is still its own
@@ -114,7 +135,7 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 	}
 	s.log.Log(ctx, level, "the mode changes", "from", from, "to", to, "checkpoint", kept.order.String())
 	if to == ModeIdempotent {
-		tick, err := s.state.leaveExactlyOnce(ctx, kept.order)
+		tick, err := s.state.leaveExactlyOnce(ctx, kept)
 		if err != nil {
 			return nil, err
 		}

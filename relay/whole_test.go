@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -42,6 +40,7 @@ type ground struct {
 	last    owned              // what the process remembers
 	acted   map[uuid.UUID]bool // controls
 	dead    []*graveyard       // letters, in the order of their writing
+	table   *table             // what waits
 
 	admitted []casualty // letters that the session has not written yet
 }
@@ -52,6 +51,7 @@ type graveyard struct {
 	state   string
 	control uuid.UUID
 	index   uint32
+	after   pglogrepl.LSN // settled by a checkpoint beyond it
 }
 
 var errCrash, errRefused = errors.New("crash"), errors.New("refused")
@@ -61,6 +61,13 @@ type fakeLedger struct {
 	g    *ground
 	open []uuid.UUID
 	at   time.Time
+}
+
+func (l *fakeLedger) Usable(_ context.Context, ev publisher.Event) error {
+	if l.g.missing[ev.Row.AggregateType] {
+		return &publisher.RouteError{Route: ev.Row.AggregateType, Topic: ev.Row.AggregateType, Reason: "does not exist"}
+	}
+	return nil
 }
 
 func (l *fakeLedger) Publish(_ context.Context, ev publisher.Event) error {
@@ -117,149 +124,6 @@ func (g *ground) seen() (visible, letters int, saved uint64) {
 	return len(g.visible), len(g.dead), g.saved.Order
 }
 
-// graves are the letters of one session, with the rules of [letters].
-type graves struct{ g *ground }
-
-func (m graves) find(id uuid.UUID) *graveyard {
-	for _, d := range m.g.dead {
-		if d.id() == id {
-			return d
-		}
-	}
-	return nil
-}
-
-func (m graves) ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (bool, error) {
-	return m.find(id) != nil, nil
-}
-
-func (m graves) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
-	for _, d := range m.g.dead {
-		if d.state == letterOpen && d.parks() && aggregateOf(d.row) == aggregateOf(row) && (holder{d.commit, d.row.Seq}).before(commit, row.Seq) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(m.g.admitted, func(d casualty) bool { return aggregateOf(d.row) == aggregateOf(row) })
-}
-
-func (m graves) admit(dead *casualty) *publisher.RouteError {
-	if dead.parks() {
-		m.g.admitted = append(m.g.admitted, *dead)
-	}
-	return nil
-}
-
-func (m graves) parkedCount() int { return 0 }
-
-func (m graves) lastBefore(context.Context, *outbox.Row) (pglogrepl.LSN, error) { return 0, nil }
-
-func (m graves) park(_ context.Context, dead ...casualty) error {
-	m.g.mu.Lock()
-	defer m.g.mu.Unlock()
-	m.g.admitted = nil
-	for _, c := range dead {
-		if m.find(c.id()) == nil {
-			m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterOpen})
-		}
-	}
-	return m.g.mayCrash("after a letter")
-}
-
-func (m graves) skip(_ context.Context, c casualty) error {
-	m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterDiscarded})
-	return nil
-}
-
-func (m graves) laneOf(context.Context, uuid.UUID) (lane, error) { return lane{}, nil }
-
-func (m graves) settle(context.Context, pglogrepl.LSN) error { return nil }
-
-// again is what a control that has acted released then, but for what stands
-// behind an older letter by now: that is given up.
-func (m graves) again(c *cdc.Control) (released []*graveyard) {
-	var givenUp []*graveyard
-	for _, d := range m.g.dead {
-		if d.control != c.ID {
-			continue
-		}
-		if slices.ContainsFunc(m.g.dead, func(o *graveyard) bool {
-			return o.state == letterOpen && o.control != c.ID && aggregateOf(o.row) == aggregateOf(d.row) && (holder{o.commit, o.row.Seq}).before(d.commit, d.row.Seq)
-		}) {
-			givenUp = append(givenUp, d)
-			continue
-		}
-		released = append(released, d)
-	}
-	for _, d := range givenUp {
-		d.control = uuid.Nil
-	}
-	slices.SortFunc(released, func(a, b *graveyard) int { return int(a.index) - int(b.index) })
-	return released
-}
-
-func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN) (pages, error) {
-	released, repeat := m.again(c), m.g.acted[c.ID]
-	if !repeat {
-		if m.g.acted == nil {
-			m.g.acted = make(map[uuid.UUID]bool)
-		}
-		m.g.acted[c.ID] = true
-		for _, d := range m.g.dead {
-			if d.state == letterOpen && d.commit < at && bytes.Equal(d.row.AggregateID, c.AggregateID) {
-				released = append(released, d)
-			}
-		}
-		slices.SortFunc(released, func(a, b *graveyard) int {
-			return place{commit: a.commit, ordinal: uint32(a.row.Seq)}.compare(place{commit: b.commit, ordinal: uint32(b.row.Seq)})
-		})
-		for i, d := range released {
-			d.control, d.index = c.ID, uint32(i)
-		}
-	}
-	for _, d := range released {
-		d.state = letterRetrying
-		delete(m.g.poison, d.row.ID)
-	}
-	if err := m.g.mayCrash("after retrying"); err != nil {
-		return nil, err
-	}
-	if len(released) == 0 {
-		return nil, nil
-	}
-	return &gravePages{left: slices.Clone(released), all: released, repeat: repeat}, nil
-}
-
-type gravePages struct {
-	left, all []*graveyard
-	repeat    bool
-}
-
-func (p *gravePages) again() bool { return p.repeat }
-
-func (p *gravePages) next(context.Context) ([]*letter, error) {
-	n := min(2, len(p.left))
-	var page []*letter
-	for _, d := range p.left[:n] {
-		page = append(page, &letter{id: d.id(), index: d.index, commit: d.commit, row: d.row, holds: d.holds})
-	}
-	p.left = p.left[n:]
-	return page, nil
-}
-
-func (p *gravePages) skip(context.Context, *letter) error {
-	return errors.New("no letter is given up here")
-}
-
-func (p *gravePages) fail(_ context.Context, failed *letter, _, _ string) error {
-	for _, d := range p.all {
-		if d.state == letterRetrying && (d.id() == failed.id || d.index > failed.index) {
-			d.state, d.control = letterOpen, uuid.Nil
-		}
-	}
-	p.left = nil
-	return nil
-}
-
 func (g *ground) mayCrash(where string) error {
 	if g.draw != nil && rapid.IntRange(0, 9).Draw(g.draw, where) == 0 {
 		return errCrash
@@ -271,37 +135,48 @@ func (g *ground) mayCrash(where string) error {
 func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSource) {
 	g.epoch++
 	g.admitted = nil
-	c := checkpoint{horizon: horizon{order: 100}}
+	c := checkpoint{order: 100}
+	if g.table == nil {
+		g.table = newTable()
+	}
+	g.table.crash = g.mayCrash
+	g.table.dead = func(id uuid.UUID) bool { return graves{g}.find(id) != nil }
+	g.table.reopen = g.reopen
 	if g.saved.Meta != "" {
 		var err error
 		c, err = parseCheckpoint(g.saved.Order, g.saved.Meta)
 		require.NoError(t, err)
 		require.LessOrEqual(t, c.tick, g.tick, "the tick was durable before the checkpoint")
 	}
-	for _, d := range g.dead { // what takeBack does
-		if d.state == letterRetrying {
-			d.state = letterOpen
-			for _, it := range g.stream {
-				if it.Control != nil && it.Control.ID == d.control && it.Commit < c.order {
-					d.state = "replayed"
-				}
+	g.table.settled = func(control uuid.UUID) {
+		for _, d := range g.dead {
+			if d.control == control && d.state == letterRetrying {
+				d.state = "replayed"
 			}
 		}
 	}
-	b := newBooks(c.order, 7, newMetrics("test"))
-	p := newPipeline(c.horizon, 1<<30, b, slog.New(slog.DiscardHandler))
+	g.table.restart(&c)
+	for _, d := range g.dead { // what takeBack does
+		if d.state == letterRetrying {
+			d.state = letterOpen
+			if d.after < c.order {
+				d.state = "replayed"
+			}
+		}
+	}
+	b := newBooks(&c, 7, newMetrics("test"))
+	p := newPipeline(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		repair: func() mended { return mended{} },
-		books:  b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, horizon: p.horizon, committed: time.Now(),
+		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
 		letters: func() int64 { return int64(len(g.dead)) },
 		tick:    func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
-	m.known.position = c.order
+	m.known.position, m.known.reach = c.order, c.reach
 	p.sink, p.mode, p.morgue = l, m, graves{g}
 	p.routing = newRouting(&Config{}, publisher.Config{})
-	p.durable = func() pglogrepl.LSN { return m.known.position }
 	p.refused = g.last.refused
+	g.table.takeUp(p)
 	source := &fakeSource{}
 	for _, it := range g.stream {
 		if it.Commit >= c.order {
@@ -443,6 +318,7 @@ func TestExactlyOnceWhateverCrashes(t *testing.T) {
 			p, m, source := g.session(t)
 			require.NoError(t, p.take(t.Context(), slices.Concat(source.batches...)))
 			require.NoError(t, p.turn(t.Context(), true))
+			releaseAll(t, p)
 			require.NoError(t, p.flush(t.Context()))
 			require.Equal(t, end, m.known.position)
 			g.verify(t)

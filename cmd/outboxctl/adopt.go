@@ -146,6 +146,9 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []strin
 		if err := q.AdoptSnapshots(c.Context, slots); err != nil {
 			return err
 		}
+		if err := q.AdoptWaiting(c.Context, slots); err != nil {
+			return err
+		}
 		for _, slot := range slots {
 			if _, err := q.RetireGaps(c.Context, slot); err != nil {
 				return err

@@ -71,7 +71,7 @@ func TestWrongCalls(t *testing.T) {
 		"partitions maintain --side consumer --ahead 0":                    "--ahead 0: want at least 1 day",
 		"audit billing":                        `takes no argument, got "billing"; to name a group: --group`,
 		"audit -o yaml":                        `--output "yaml"`,
-		"list --state gone":                    `--state "gone": want one of pending, published, dead, gap, given-up, before`,
+		"list --state gone":                    `--state "gone": want one of pending, waiting, published, dead, gap, given-up, before`,
 		"list --limit 0":                       "--limit 0: want 1 to 100000",
 		"list --stuck 0s":                      "--stuck: want an age",
 		"list --stuck 1m --state dead":         "--stuck: want an age such as 1m, of pending events",

@@ -18,6 +18,7 @@ import (
 const (
 	statePending   = "pending"   // committed, not yet published
 	statePublished = "published" // in Kafka
+	stateWaiting   = "waiting"   // its route cannot be used for now
 	stateDead      = "dead"      // in the dead letters, with its reason
 	stateDiscarded = "discarded" // dead, and an operator decided that it stays so
 	stateGap       = "gap"       // a relay cannot prove that it published it
@@ -68,7 +69,7 @@ type publishedReport struct {
 	Relay       string     `json:"relay"`
 	Slot        string     `json:"slot"`
 	Known       bool       `json:"known"`
-	State       string     `json:"state"` // parked, discarded, before, gap, given-up, published or pending
+	State       string     `json:"state"` // parked, discarded, waiting, before, gap, given-up, published or pending
 	Gap         *uuid.UUID `json:"gap,omitempty"`
 	Published   bool       `json:"published"`
 	PublishedAt *time.Time `json:"snapshot_at"`

@@ -22,13 +22,15 @@ const maxListed = 100_000
 func listCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "list",
-		Usage: "list events by state: pending (the default), published, dead, gap, given-up or before",
+		Usage: "list events by state: pending (the default), waiting, published, dead, gap, given-up or before",
 		Description: "Every committed event is in exactly one state for each relay. What is pending is told by the relays' published\n" +
-			"snapshots, exactly and at most one tick late: some relay still owes it. Published: by every relay. Gap: a relay\n" +
-			"cannot prove that it published it (outboxctl gap list). Given-up: of a gap that was accepted. Before: older than\n" +
-			"a relay that began with outbox.start: now, which leaves it out. --relay asks one relay alone.",
+			"snapshots, exactly and at most one tick late: some relay still owes it. Waiting: its route cannot be used for now.\n" +
+			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list). Given-up: of a\n" +
+			"gap that was accepted. Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
+			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), published (newest first) or dead"},
+			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +
+				"waiting (in commit order), published (newest first) or dead"},
 			&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it some relay, and for published every relay"},
 			&cli.StringFlag{Name: "namespace", Usage: "only those of the producing service `NAME`"},
 			&cli.StringFlag{Name: "aggregate-type", Usage: "only those of aggregates of `TYPE`"},
@@ -119,7 +121,7 @@ func listArguments(c *cli.Context) error {
 		return err
 	}
 	state := c.String("state")
-	if states := []string{statePending, statePublished, stateDead, stateGap, stateGivenUp, stateBefore}; !slices.Contains(states, state) {
+	if states := []string{statePending, stateWaiting, statePublished, stateDead, stateGap, stateGivenUp, stateBefore}; !slices.Contains(states, state) {
 		return usage("--state %q: want one of %s", state, strings.Join(states, ", "))
 	}
 	if err := checkLimit(c); err != nil {
@@ -179,6 +181,14 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 		})
 		for _, v := range rows {
 			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
+		}
+		return out, err
+	case stateWaiting:
+		rows, err := q.ListWaiting(ctx, outboxdb.ListWaitingParams{
+			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
+		})
+		for _, v := range rows {
+			out = append(out, newEvent(stateWaiting, outboxdb.ListByStateRow(v)))
 		}
 		return out, err
 	case stateDead:

@@ -37,6 +37,7 @@ type statusReport struct {
 	DeadLetters []deadLettersCount `json:"dead_letters"`
 	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
 	Gaps        []gapReport        `json:"gaps"`              // that wait for a decision, or are being repaired
+	Held        []heldReport       `json:"held"`              // the longest held; at most maxParkedShown
 	Problems    []string           `json:"problems"`
 }
 
@@ -81,7 +82,25 @@ type parkedReport struct {
 	Error         string    `json:"error"`
 }
 
-// maxParkedShown bounds the list of parked aggregates.
+// heldReport is what waits for a route that cannot be used: the events of one
+// aggregate type, or the replays to one topic.
+type heldReport struct {
+	Slot          string    `json:"slot"`
+	Namespace     string    `json:"namespace"`
+	AggregateType string    `json:"aggregate_type"`
+	Topic         string    `json:"topic,omitempty"` // of replays
+	Events        int64     `json:"events"`
+	Since         time.Time `json:"since"`
+}
+
+func (r heldReport) name() string {
+	if r.Topic != "" {
+		return "replays to " + r.Topic
+	}
+	return r.Namespace + " " + r.AggregateType
+}
+
+// maxParkedShown bounds the list of parked aggregates, and that of what is held.
 const maxParkedShown = 100
 
 type partitionReport struct {
@@ -168,6 +187,9 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	if r.Gaps, err = openGaps(ctx, q); err != nil {
 		return nil, err
 	}
+	if r.Held, err = heldLanes(ctx, q); err != nil {
+		return nil, err
+	}
 	r.Problems = r.problems()
 	return r, nil
 }
@@ -195,6 +217,18 @@ func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport,
 		out = append(out, parkedReport{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,
 			Since: v.Since.UTC(), First: keyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass, Error: v.Error,
+		})
+	}
+	return out, err
+}
+
+// heldLanes are the routes whose events wait.
+func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]heldReport, error) {
+	out := []heldReport{}
+	rows, err := q.HeldLanes(ctx, maxParkedShown)
+	for _, v := range rows {
+		out = append(out, heldReport{
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events,
 		})
 	}
 	return out, err
@@ -275,6 +309,9 @@ func (r *statusReport) problems() []string {
 	if r.Partitions.DaysAhead < fewDaysAhead {
 		add("partitions reach only %d days ahead; run `outboxctl partitions maintain`", r.Partitions.DaysAhead)
 	}
+	if n := len(r.Held); n > 0 {
+		add("%d kinds of events wait for a route that cannot be used, the first is %s; /readyz of the relay says why", n, r.Held[0].name())
+	}
 	for _, l := range r.DeadLetters {
 		if l.State == "open" && l.Letters > 0 {
 			add("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
@@ -309,6 +346,11 @@ func (r *statusReport) print(p *page) {
 	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
 	p.table([]string{"process", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
 	p.table([]string{"dead letters", "state", "count"}, letters)
+	var held [][]string
+	for _, v := range r.Held {
+		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), stamp(&v.Since)})
+	}
+	p.table([]string{"held", "events", "since"}, held)
 	p.table([]string{"parked aggregate", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay has run here yet")

@@ -89,7 +89,7 @@ func (r *showReport) judgeByAccount() {
 		r.set(statePending, "no relay has run on this database yet")
 		return
 	}
-	for _, state := range []string{statePending, stateGap, stateGivenUp, stateBefore} {
+	for _, state := range []string{statePending, stateWaiting, stateGap, stateGivenUp, stateBefore} {
 		for _, v := range r.Relays {
 			if v.State == state {
 				r.set(state, "%s", v.why())
@@ -107,6 +107,8 @@ func (v *publishedReport) why() string {
 		gap = v.Gap.String()
 	}
 	switch {
+	case v.State == stateWaiting:
+		return fmt.Sprintf("its route cannot be used; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
 	case v.State == stateGap:
 		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair %s --reason \"…\"` publishes it", v.Relay, gap, gap)
 	case v.State == stateGivenUp:

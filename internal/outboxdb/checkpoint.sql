@@ -11,6 +11,6 @@ WHERE slot = @slot AND epoch = @epoch;
 
 -- name: LeaveExactlyOnce :one
 -- LeaveExactlyOnce takes the checkpoint over from Kafka, and says that it is here from now on. No row: the session was fenced.
-UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
+UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = @confirmed_lsn, checkpoint = @checkpoint, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch
 RETURNING tick;

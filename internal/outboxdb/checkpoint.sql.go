@@ -29,20 +29,26 @@ func (q *Queries) EnterExactlyOnce(ctx context.Context, arg EnterExactlyOncePara
 }
 
 const leaveExactlyOnce = `-- name: LeaveExactlyOnce :one
-UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = $1, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $2 AND epoch = $3
+UPDATE onceward.relay_state SET mode = 'idempotent', confirmed_lsn = $1, checkpoint = $2, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
+WHERE slot = $3 AND epoch = $4
 RETURNING tick
 `
 
 type LeaveExactlyOnceParams struct {
 	ConfirmedLsn string
+	Checkpoint   *string
 	Slot         string
 	Epoch        int64
 }
 
 // LeaveExactlyOnce takes the checkpoint over from Kafka, and says that it is here from now on. No row: the session was fenced.
 func (q *Queries) LeaveExactlyOnce(ctx context.Context, arg LeaveExactlyOnceParams) (int64, error) {
-	row := q.db.QueryRow(ctx, leaveExactlyOnce, arg.ConfirmedLsn, arg.Slot, arg.Epoch)
+	row := q.db.QueryRow(ctx, leaveExactlyOnce,
+		arg.ConfirmedLsn,
+		arg.Checkpoint,
+		arg.Slot,
+		arg.Epoch,
+	)
 	var tick int64
 	err := row.Scan(&tick)
 	return tick, err

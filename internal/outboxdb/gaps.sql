@@ -28,11 +28,12 @@ SELECT o.who::text AS who FROM (
 SELECT pg_catalog.count(*) FROM onceward.outbox;
 
 -- name: CountGap :one
--- CountGap counts the events that are visible in one snapshot and not in the other, without dead letters.
+-- CountGap counts the events that are visible in one snapshot and not in the other, without dead letters and what waits.
 SELECT pg_catalog.count(*) FROM onceward.outbox o
 WHERE o.tx_id >= pg_catalog.pg_snapshot_xmin(@from_snapshot::pg_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(@to_snapshot::pg_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, @to_snapshot::pg_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, @from_snapshot::pg_snapshot)
-  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = o.id);
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = @slot AND w.id = o.id);
 
 -- name: LastPublished :one
 -- LastPublished returns the last published snapshot. No row: the relay has none.
@@ -74,12 +75,13 @@ WHERE (pg_catalog.cardinality(@states::text[]) = 0 OR g.state = ANY(@states::tex
 ORDER BY g.found_at, g.gap_id;
 
 -- name: EventsOfGap :many
--- EventsOfGap lists the first events of a gap in the order in which a repair publishes them; what a repair has published is left out, and dead letters.
+-- EventsOfGap lists the first events of a gap in the order in which a repair publishes them; what a repair has published is left out, dead letters and what waits.
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq LIMIT @row_limit::int;
 
 -- name: CountEventsOfGap :one
@@ -87,7 +89,8 @@ ORDER BY o.seq LIMIT @row_limit::int;
 SELECT pg_catalog.count(*) FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
-WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id);
+WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id);
 
 -- name: DecideGap :exec
 -- DecideGap says what becomes of a gap, and writes it down. It fails when the gap is not in the state that the operator saw.
@@ -129,6 +132,19 @@ WHERE r.slot = ANY(@slots::text[]);
 -- AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back.
 UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
 WHERE slot = ANY(@slots::text[]) AND state IN ('open', 'retrying');
+
+-- name: AdoptWaiting :exec
+-- AdoptWaiting puts what waits, in its order, before everything of this system's log, with the transactions that its rows have here.
+-- Of a row that is gone it is one that has ended. A second time the place is another, so that no two meet.
+WITH r AS (
+  SELECT w.lane, w.position, w.ordinal, pg_catalog.row_number() OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal)::integer AS rank,
+    COALESCE(o.tx_id, '3'::xid8) AS tx_id,
+    CASE WHEN EXISTS (SELECT FROM onceward.waiting a WHERE a.position = '0/1') THEN '0/2'::pg_lsn ELSE '0/1' END AS place
+  FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane LEFT JOIN onceward.outbox o ON o.id = w.id WHERE l.slot = ANY(@slots::text[])
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = r.place, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = r.place, ordinal = r.rank, tx_id = r.tx_id FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;
 
 -- name: TransactionsAhead :one
 -- TransactionsAhead says whether an event, or what a relay has published, is of a transaction that this cluster has not begun:

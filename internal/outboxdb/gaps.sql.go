@@ -62,6 +62,25 @@ func (q *Queries) AdoptSnapshots(ctx context.Context, slots []string) error {
 	return err
 }
 
+const adoptWaiting = `-- name: AdoptWaiting :exec
+WITH r AS (
+  SELECT w.lane, w.position, w.ordinal, pg_catalog.row_number() OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal)::integer AS rank,
+    COALESCE(o.tx_id, '3'::xid8) AS tx_id,
+    CASE WHEN EXISTS (SELECT FROM onceward.waiting a WHERE a.position = '0/1') THEN '0/2'::pg_lsn ELSE '0/1' END AS place
+  FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane LEFT JOIN onceward.outbox o ON o.id = w.id WHERE l.slot = ANY($1::text[])
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = r.place, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = r.place, ordinal = r.rank, tx_id = r.tx_id FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+`
+
+// AdoptWaiting puts what waits, in its order, before everything of this system's log, with the transactions that its rows have here.
+// Of a row that is gone it is one that has ended. A second time the place is another, so that no two meet.
+func (q *Queries) AdoptWaiting(ctx context.Context, slots []string) error {
+	_, err := q.db.Exec(ctx, adoptWaiting, slots)
+	return err
+}
+
 const assignTransaction = `-- name: AssignTransaction :one
 SELECT pg_catalog.pg_current_xact_id() AS xid
 `
@@ -157,6 +176,7 @@ SELECT pg_catalog.count(*) FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = $1 AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 `
 
 // CountEventsOfGap counts what EventsOfGap lists.
@@ -172,6 +192,7 @@ SELECT pg_catalog.count(*) FROM onceward.outbox o
 WHERE o.tx_id >= pg_catalog.pg_snapshot_xmin($1::pg_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax($2::pg_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, $2::pg_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, $1::pg_snapshot)
   AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $3 AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $3 AND w.id = o.id)
 `
 
 type CountGapParams struct {
@@ -180,7 +201,7 @@ type CountGapParams struct {
 	Slot         string
 }
 
-// CountGap counts the events that are visible in one snapshot and not in the other, without dead letters.
+// CountGap counts the events that are visible in one snapshot and not in the other, without dead letters and what waits.
 func (q *Queries) CountGap(ctx context.Context, arg CountGapParams) (int64, error) {
 	row := q.db.QueryRow(ctx, countGap, arg.FromSnapshot, arg.ToSnapshot, arg.Slot)
 	var count int64
@@ -248,6 +269,7 @@ FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = $1 AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq LIMIT $2::int
 `
 
@@ -267,7 +289,7 @@ type EventsOfGapRow struct {
 	Seq           int64
 }
 
-// EventsOfGap lists the first events of a gap in the order in which a repair publishes them; what a repair has published is left out, and dead letters.
+// EventsOfGap lists the first events of a gap in the order in which a repair publishes them; what a repair has published is left out, dead letters and what waits.
 func (q *Queries) EventsOfGap(ctx context.Context, arg EventsOfGapParams) ([]EventsOfGapRow, error) {
 	rows, err := q.db.Query(ctx, eventsOfGap, arg.GapID, arg.RowLimit)
 	if err != nil {

@@ -95,7 +95,7 @@ UPDATE onceward.control_results SET letters = @letters, note = @note WHERE slot 
 -- name: ReleaseAggregate :execrows
 -- ReleaseAggregate releases all letters of an aggregate that committed before the control.
 UPDATE onceward.dead_letters d
-SET state = 'retrying', retry_position = @at, retry_index = n.rank - 1, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
+SET state = 'retrying', retry_position = sqlc.narg(settled_at), retry_index = n.rank - 1, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
 FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
   WHERE w.slot = @slot AND w.state = 'open' AND w.position < @at
     AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
@@ -106,7 +106,7 @@ WHERE d.slot = @slot AND d.letter_id = n.letter_id;
 -- name: ReleaseLetter :many
 -- ReleaseLetter releases one letter, unless an older one holds its aggregate.
 UPDATE onceward.dead_letters d
-SET state = 'retrying', retry_position = @at, retry_index = 0, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
+SET state = 'retrying', retry_position = sqlc.narg(settled_at), retry_index = 0, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
 WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND d.position < @at
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
     AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
@@ -128,7 +128,7 @@ WITH claimed AS (
   WHERE o.slot = @slot AND o.state = 'open' AND o.holds AND (o.control_id IS DISTINCT FROM @control_id OR o.retry_index IS NULL)
   ORDER BY o.position, o.seq LIMIT 1
 )
-UPDATE onceward.dead_letters d SET state = 'retrying', retry_position = @at
+UPDATE onceward.dead_letters d SET state = 'retrying', retry_position = sqlc.narg(settled_at)
 FROM claimed c
 WHERE d.slot = @slot AND d.letter_id = c.letter_id
   AND NOT (c.holds AND EXISTS (SELECT FROM blocker b WHERE (b.position, b.seq) < (c.position, c.seq)))

@@ -639,7 +639,7 @@ RETURNING d.namespace, d.aggregate_type, d.aggregate_id
 `
 
 type ReleaseAgainParams struct {
-	At        *string
+	SettledAt *string
 	Slot      string
 	ControlID *uuid.UUID
 }
@@ -652,7 +652,7 @@ type ReleaseAgainRow struct {
 
 // ReleaseAgain gives a control that is read again the letters that it had released and that were taken back, except those behind an older letter that holds their aggregate by now.
 func (q *Queries) ReleaseAgain(ctx context.Context, arg ReleaseAgainParams) ([]ReleaseAgainRow, error) {
-	rows, err := q.db.Query(ctx, releaseAgain, arg.At, arg.Slot, arg.ControlID)
+	rows, err := q.db.Query(ctx, releaseAgain, arg.SettledAt, arg.Slot, arg.ControlID)
 	if err != nil {
 		return nil, err
 	}
@@ -675,19 +675,20 @@ const releaseAggregate = `-- name: ReleaseAggregate :execrows
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = n.rank - 1, control_id = $2, decided_by = $3, decided_why = $4
 FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
-  WHERE w.slot = $5 AND w.state = 'open' AND w.position < $1
+  WHERE w.slot = $5 AND w.state = 'open' AND w.position < $6
     AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
-      = pg_catalog.hashtextextended($6::text, pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, 0::bigint)))
-    AND w.namespace = $8 AND w.aggregate_type = $7 AND w.aggregate_id = $6) n
+      = pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, pg_catalog.hashtextextended($9::text, 0::bigint)))
+    AND w.namespace = $9 AND w.aggregate_type = $8 AND w.aggregate_id = $7) n
 WHERE d.slot = $5 AND d.letter_id = n.letter_id
 `
 
 type ReleaseAggregateParams struct {
-	At            *string
+	SettledAt     *string
 	ControlID     *uuid.UUID
 	DecidedBy     *string
 	DecidedWhy    *string
 	Slot          string
+	At            string
 	AggregateID   string
 	AggregateType string
 	Namespace     string
@@ -696,11 +697,12 @@ type ReleaseAggregateParams struct {
 // ReleaseAggregate releases all letters of an aggregate that committed before the control.
 func (q *Queries) ReleaseAggregate(ctx context.Context, arg ReleaseAggregateParams) (int64, error) {
 	result, err := q.db.Exec(ctx, releaseAggregate,
-		arg.At,
+		arg.SettledAt,
 		arg.ControlID,
 		arg.DecidedBy,
 		arg.DecidedWhy,
 		arg.Slot,
+		arg.At,
 		arg.AggregateID,
 		arg.AggregateType,
 		arg.Namespace,
@@ -714,7 +716,7 @@ func (q *Queries) ReleaseAggregate(ctx context.Context, arg ReleaseAggregatePara
 const releaseLetter = `-- name: ReleaseLetter :many
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = 0, control_id = $2, decided_by = $3, decided_why = $4
-WHERE d.slot = $5 AND d.letter_id = $6 AND d.state = 'open' AND d.position < $1
+WHERE d.slot = $5 AND d.letter_id = $6 AND d.state = 'open' AND d.position < $7
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
     AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
@@ -724,12 +726,13 @@ RETURNING namespace, aggregate_type, aggregate_id
 `
 
 type ReleaseLetterParams struct {
-	At         *string
+	SettledAt  *string
 	ControlID  *uuid.UUID
 	DecidedBy  *string
 	DecidedWhy *string
 	Slot       string
 	LetterID   uuid.UUID
+	At         string
 }
 
 type ReleaseLetterRow struct {
@@ -741,12 +744,13 @@ type ReleaseLetterRow struct {
 // ReleaseLetter releases one letter, unless an older one holds its aggregate.
 func (q *Queries) ReleaseLetter(ctx context.Context, arg ReleaseLetterParams) ([]ReleaseLetterRow, error) {
 	rows, err := q.db.Query(ctx, releaseLetter,
-		arg.At,
+		arg.SettledAt,
 		arg.ControlID,
 		arg.DecidedBy,
 		arg.DecidedWhy,
 		arg.Slot,
 		arg.LetterID,
+		arg.At,
 	)
 	if err != nil {
 		return nil, err

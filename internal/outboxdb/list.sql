@@ -39,6 +39,18 @@ WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published'), false)
   AND (@event_type::text = '' OR o.event_type = @event_type)
 ORDER BY o.tx_id DESC, o.seq DESC LIMIT @row_limit::int;
 
+-- name: ListWaiting :many
+-- ListWaiting lists events that wait for their route, of every relay or that of the slot, in commit order. Empty filters match all.
+SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id AND o.tx_id = w.tx_id
+WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND d.letter_id = o.id)
+  AND (@slot::text = '' OR l.slot = @slot)
+  AND (@namespace::text = '' OR o.namespace = @namespace)
+  AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
+  AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
+  AND (@event_type::text = '' OR o.event_type = @event_type)
+ORDER BY w.position, w.ordinal LIMIT @row_limit::int;
+
 -- name: ListDead :many
 -- ListDead lists letters in the given states, oldest first; without states those that wait for a decision.
 SELECT d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.tx_id, d.seq, d.slot, d.state, d.error_class, d.error, d.attempts

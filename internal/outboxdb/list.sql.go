@@ -247,6 +247,75 @@ func (q *Queries) ListPublished(ctx context.Context, arg ListPublishedParams) ([
 	return items, nil
 }
 
+const listWaiting = `-- name: ListWaiting :many
+SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id AND o.tx_id = w.tx_id
+WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND d.letter_id = o.id)
+  AND ($1::text = '' OR l.slot = $1)
+  AND ($2::text = '' OR o.namespace = $2)
+  AND ($3::text = '' OR o.aggregate_type = $3)
+  AND ($4::text = '' OR o.aggregate_id = $4)
+  AND ($5::text = '' OR o.event_type = $5)
+ORDER BY w.position, w.ordinal LIMIT $6::int
+`
+
+type ListWaitingParams struct {
+	Slot          string
+	Namespace     string
+	AggregateType string
+	AggregateID   string
+	EventType     string
+	RowLimit      int32
+}
+
+type ListWaitingRow struct {
+	ID            uuid.UUID
+	Namespace     string
+	AggregateType string
+	AggregateID   string
+	EventType     string
+	CreatedAt     time.Time
+	TxID          uint64
+	Seq           int64
+}
+
+// ListWaiting lists events that wait for their route, of every relay or that of the slot, in commit order. Empty filters match all.
+func (q *Queries) ListWaiting(ctx context.Context, arg ListWaitingParams) ([]ListWaitingRow, error) {
+	rows, err := q.db.Query(ctx, listWaiting,
+		arg.Slot,
+		arg.Namespace,
+		arg.AggregateType,
+		arg.AggregateID,
+		arg.EventType,
+		arg.RowLimit,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListWaitingRow
+	for rows.Next() {
+		var i ListWaitingRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Namespace,
+			&i.AggregateType,
+			&i.AggregateID,
+			&i.EventType,
+			&i.CreatedAt,
+			&i.TxID,
+			&i.Seq,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const snapshots = `-- name: Snapshots :many
 SELECT r.slot, r.relay, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot ORDER BY r.relay, r.slot

@@ -36,7 +36,7 @@ type RelayState struct {
 	ConfirmedLsn     string
 	Epoch            int64
 	Mode             string
-	// Writes of letters ever made: letters, controls that acted on them, retries that failed. A database that lacks some went back in time.
+	// Writes of letters and of waiting events ever made: letters, controls that acted on them, retries that failed, what was held and released. A database that lacks some went back in time.
 	DeadLetters        int64
 	Publication        string
 	PublicationCatalog *string
@@ -45,4 +45,6 @@ type RelayState struct {
 	Skip               []uuid.UUID
 	SchemaVersion      int32
 	UpdatedAt          time.Time
+	// The whole checkpoint of which confirmed_lsn is the position.
+	Checkpoint *string
 }

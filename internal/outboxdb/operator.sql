@@ -1,9 +1,9 @@
 -- name: CountForReplay :many
--- CountForReplay counts the events that the filters select, by kind and by the state that the account of all relays gives them: dead, discarded, pending while any relay owes it, gap, given-up, before, or else published. Empty filters match all.
+-- CountForReplay counts the events that the filters select, by kind and by the state that the account of all relays gives them: dead, discarded, pending while any relay owes it, waiting, gap, given-up, before, or else published. Empty filters match all.
 SELECT o.namespace, o.aggregate_type, o.event_type, s.state::text AS state, pg_catalog.count(*) AS events
 FROM onceward.outbox o
 CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
-    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'waiting') THEN 'waiting' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
     WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
   FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
@@ -20,7 +20,7 @@ GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
 SELECT o.id, o.seq
 FROM onceward.outbox o
 CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
-    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'waiting') THEN 'waiting' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
     WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
   FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE (@namespace::text = '' OR o.namespace = @namespace)
@@ -38,7 +38,7 @@ ORDER BY o.seq LIMIT @row_limit::int;
 SELECT o.id, o.namespace, o.aggregate_type, o.event_type, o.seq, s.state::text AS state
 FROM onceward.outbox o
 CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN 'dead' WHEN pg_catalog.bool_or(a.state = 'discarded') THEN 'discarded'
-    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
+    WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'waiting') THEN 'waiting' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
     WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
   FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
 WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq;

@@ -18,7 +18,7 @@ RETURNING *;
 -- name: SaveCheckpoint :one
 -- SaveCheckpoint moves the durable checkpoint. No row: the session was fenced, or the position would go backwards.
 UPDATE onceward.relay_state
-SET confirmed_lsn = @confirmed_lsn, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
+SET confirmed_lsn = @confirmed_lsn, checkpoint = @checkpoint, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch AND confirmed_lsn <= @confirmed_lsn
 RETURNING tick;
 
@@ -108,6 +108,11 @@ FROM onceward.replays WHERE id = @id ORDER BY seq;
 -- name: DeadLettersByState :many
 -- DeadLettersByState counts letters.
 SELECT slot, state, pg_catalog.count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
+
+-- name: HeldLanes :many
+-- HeldLanes lists what is held, the longest held first, with how many events wait.
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (SELECT pg_catalog.count(*) FROM onceward.waiting w WHERE w.lane = l.id)::bigint AS events
+FROM onceward.lanes l ORDER BY l.id LIMIT @row_limit::int;
 
 -- name: Slots :many
 -- Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.

@@ -67,7 +67,7 @@ const bumpEpoch = `-- name: BumpEpoch :one
 UPDATE onceward.relay_state
 SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1
-RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at
+RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint
 `
 
 // BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
@@ -92,6 +92,7 @@ func (q *Queries) BumpEpoch(ctx context.Context, slot string) (RelayState, error
 		&i.Skip,
 		&i.SchemaVersion,
 		&i.UpdatedAt,
+		&i.Checkpoint,
 	)
 	return i, err
 }
@@ -213,6 +214,48 @@ func (q *Queries) FindOutboxRow(ctx context.Context, id uuid.UUID) (OutboxRow, e
 	return i, err
 }
 
+const heldLanes = `-- name: HeldLanes :many
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (SELECT pg_catalog.count(*) FROM onceward.waiting w WHERE w.lane = l.id)::bigint AS events
+FROM onceward.lanes l ORDER BY l.id LIMIT $1::int
+`
+
+type HeldLanesRow struct {
+	Slot          string
+	Namespace     string
+	AggregateType string
+	Topic         string
+	HeldAt        time.Time
+	Events        int64
+}
+
+// HeldLanes lists what is held, the longest held first, with how many events wait.
+func (q *Queries) HeldLanes(ctx context.Context, rowLimit int32) ([]HeldLanesRow, error) {
+	rows, err := q.db.Query(ctx, heldLanes, rowLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []HeldLanesRow
+	for rows.Next() {
+		var i HeldLanesRow
+		if err := rows.Scan(
+			&i.Slot,
+			&i.Namespace,
+			&i.AggregateType,
+			&i.Topic,
+			&i.HeldAt,
+			&i.Events,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const insertRelayState = `-- name: InsertRelayState :execrows
 INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, mode, publication, publication_catalog)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
@@ -251,7 +294,7 @@ func (q *Queries) InsertRelayState(ctx context.Context, arg InsertRelayStatePara
 }
 
 const loadRelayState = `-- name: LoadRelayState :one
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state WHERE slot = $1
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint FROM onceward.relay_state WHERE slot = $1
 `
 
 // LoadRelayState reads the whole state of the relay that owns the slot.
@@ -276,6 +319,7 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 		&i.Skip,
 		&i.SchemaVersion,
 		&i.UpdatedAt,
+		&i.Checkpoint,
 	)
 	return i, err
 }
@@ -295,7 +339,7 @@ func (q *Queries) OutboxEstimate(ctx context.Context) (int64, error) {
 }
 
 const relayStates = `-- name: RelayStates :many
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at FROM onceward.relay_state ORDER BY relay, slot
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint FROM onceward.relay_state ORDER BY relay, slot
 `
 
 // RelayStates lists every relay of this database.
@@ -326,6 +370,7 @@ func (q *Queries) RelayStates(ctx context.Context) ([]RelayState, error) {
 			&i.Skip,
 			&i.SchemaVersion,
 			&i.UpdatedAt,
+			&i.Checkpoint,
 		); err != nil {
 			return nil, err
 		}
@@ -385,20 +430,26 @@ func (q *Queries) ReplaysOfEvent(ctx context.Context, id uuid.UUID) ([]ReplaysOf
 
 const saveCheckpoint = `-- name: SaveCheckpoint :one
 UPDATE onceward.relay_state
-SET confirmed_lsn = $1, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $2 AND epoch = $3 AND confirmed_lsn <= $1
+SET confirmed_lsn = $1, checkpoint = $2, tick = tick + 1, updated_at = pg_catalog.clock_timestamp()
+WHERE slot = $3 AND epoch = $4 AND confirmed_lsn <= $1
 RETURNING tick
 `
 
 type SaveCheckpointParams struct {
 	ConfirmedLsn string
+	Checkpoint   *string
 	Slot         string
 	Epoch        int64
 }
 
 // SaveCheckpoint moves the durable checkpoint. No row: the session was fenced, or the position would go backwards.
 func (q *Queries) SaveCheckpoint(ctx context.Context, arg SaveCheckpointParams) (int64, error) {
-	row := q.db.QueryRow(ctx, saveCheckpoint, arg.ConfirmedLsn, arg.Slot, arg.Epoch)
+	row := q.db.QueryRow(ctx, saveCheckpoint,
+		arg.ConfirmedLsn,
+		arg.Checkpoint,
+		arg.Slot,
+		arg.Epoch,
+	)
 	var tick int64
 	err := row.Scan(&tick)
 	return tick, err

@@ -1,0 +1,243 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/outbox"
+)
+
+// heldForm is how much TestHeldRoutes holds.
+type heldForm struct {
+	missing, healed int // topics
+	behind          int // events of one of them
+	others          int // events of a topic that is there, for each measurement
+}
+
+var (
+	heldShort = heldForm{missing: 2000, healed: 20, behind: 100_000, others: 40_000}
+	heldLong  = heldForm{missing: 20_000, healed: 200, behind: 1_000_000, others: 200_000}
+)
+
+// TestHeldRoutes: thousands of topics are missing, and very much waits for one of
+// them. The others go on as fast as without, the slot moves, memory stays small,
+// a restart repeats nothing, each row is accounted for at once; what is made later
+// heals by itself, in order, also where an aggregate was parked meanwhile.
+func TestHeldRoutes(t *testing.T) {
+	form := heldShort
+	if os.Getenv("E2E_FULL") != "" {
+		form = heldLong
+	}
+	for _, c := range [][2]string{{"idempotent", "18"}, {"exactly-once", "15"}} {
+		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
+			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r.relay.stop()
+			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
+			r.relay.start()
+			(&heldRoutes{replays: r, heldForm: form}).run()
+		})
+	}
+}
+
+type heldRoutes struct {
+	*replays
+	heldForm
+	written int // by bulk
+}
+
+func (h *heldRoutes) kind(n int) string { return fmt.Sprintf("kind-%d", n) }
+
+func (h *heldRoutes) waits() int {
+	return scalar[int](h.world, `SELECT count(*) FROM onceward.waiting`)
+}
+
+func (h *heldRoutes) run() {
+	t := h.t
+	free := min(h.pass(), h.pass())
+	kept := h.hold()
+	held := min(h.pass(), h.pass())
+	t.Logf("%s: %d events of others took %s with all topics there, %s while %d events of %d topics waited", h.mode, h.others, free, held, h.waits(), h.missing)
+	require.Less(t, held.Seconds(), free.Seconds()/0.8, "others are as fast as without")
+	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
+	h.account()
+
+	before := len(h.committed(h.topic()))
+	h.relay.stop()
+	h.relay.start()
+	h.arrives(h.topic(), h.small("after the restart"))
+	require.Len(t, h.committed(h.topic()), before+1, "a restart repeats nothing")
+	h.heal(kept)
+	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
+	h.relay.stop()
+}
+
+// pass is how long events of a topic that is there take.
+func (h *heldRoutes) pass() time.Duration {
+	h.t.Helper()
+	require.NoError(h.t, bulk(h.t.Context(), h.world, h.written, h.others, 100))
+	h.written += h.others
+	began := time.Now()
+	caughtUp(h.t, h.world, h.relay)
+	return time.Since(began)
+}
+
+// hold writes events whose topics are missing, and returns the keys of those of
+// the first two kinds that the test writes one by one.
+func (h *heldRoutes) hold() map[int][]string {
+	t := h.t
+	h.execute(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008a00' || lpad(to_hex(i), 12, '0'))::uuid, $1, 'kind-' || i % $2, 'a-' || i / $2, 'Changed', '{}'
+		FROM generate_series(0, $2 - 1) i`, h.name, h.missing)
+	keys := make(map[int][]string)
+	for n := range 2 {
+		keys[n] = append(keys[n], h.enqueue(h.kind(n), "one", []byte("{}")))
+	}
+	// The second of these can be no record: its aggregate is parked in the middle.
+	keys[1] = append(keys[1], h.enqueue(h.kind(1), "one", make([]byte, 1_200_000)), h.enqueue(h.kind(1), "one", []byte("{}")))
+	h.execute(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008b00' || lpad(to_hex(i), 12, '0'))::uuid, $1, 'kind-0', 'b-' || i % 100, 'Changed',
+			convert_to(i::text, 'UTF8')
+		FROM generate_series(1, $2) i`, h.name, h.behind)
+	keys[0] = append(keys[0], h.enqueue(h.kind(0), "one", []byte("{}")))
+	caughtUp(t, h.world, h.relay)
+	require.Equal(t, h.missing+h.behind+5, h.waits(), "all of it is written down before the position moves past it")
+	moved := scalar[string](h.world, `SELECT confirmed_lsn::text FROM onceward.relay_state`)
+	eventually(t, "the slot is confirmed beyond what waits", 30*time.Second, func() bool {
+		return scalar[bool](h.world, `SELECT confirmed_flush_lsn >= $1::pg_lsn FROM pg_replication_slots WHERE database = current_database()`, moved)
+	})
+	require.Zero(t, scalar[int](h.world, `SELECT count(*) FROM onceward.dead_letters`), "a route that rests makes no letters")
+	return keys
+}
+
+// account: what is not in Kafka is waiting, and the snapshot covers everything.
+func (h *heldRoutes) account() {
+	t := h.t
+	eventually(t, "a published snapshot covers everything", 30*time.Second, func() bool {
+		return scalar[bool](h.world, `SELECT bool_and(pg_visible_in_snapshot(o.tx_id, s.snapshot)) FROM onceward.outbox o, onceward.published_snapshots s`)
+	})
+	published := make(map[string]bool)
+	for _, m := range h.committed(h.topic()) {
+		published[headerOf(m, outbox.HeaderKey)] = true
+	}
+	in := func(state string) int {
+		return scalar[int](h.world, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = $1`, state)
+	}
+	require.Len(t, published, in("published"))
+	require.Equal(t, h.waits(), in("waiting"))
+	require.Equal(t, scalar[int](h.world, `SELECT count(*) FROM onceward.outbox`), in("published")+in("waiting"))
+	require.Contains(t, h.order(0, "list", "--state", "waiting", "--limit", "3"), "kind-0")
+	require.Contains(t, h.order(0, "list", "--state", "published", "--limit", "1"), " order")
+	require.Contains(t, h.order(3, "status"), fmt.Sprintf("wait for a route that cannot be used, the first is %s kind-", h.name))
+}
+
+// heal makes some of the topics.
+func (h *heldRoutes) heal(keys map[int][]string) {
+	t := h.t
+	began := time.Now()
+	for n := range h.healed {
+		h.makeTopic(h.name+"."+h.kind(n), nil)
+	}
+	for n := range 2 { // behind what waits, or after it
+		keys[n] = append(keys[n], h.enqueue(h.kind(n), "one", []byte("{}")))
+	}
+	left := h.missing - h.healed
+	eventually(t, "what waited is released", 4*time.Minute, func() bool { return h.waits() == left })
+	t.Logf("%s: %d events of %d topics were released within %s", h.mode, h.behind, h.healed, time.Since(began))
+	h.letters(3)
+	bad := keys[1][1]
+	h.order(0, "dead", "edit", bad, "--payload-file", h.payload("mended"), "--reason", "too large", "--yes", "--wait", "30s")
+	h.order(0, "dead", "retry", bad, "--reason", "mended", "--yes", "--wait", "30s")
+	for n := range 2 {
+		topic := h.name + "." + h.kind(n)
+		h.arrives(topic, keys[n][len(keys[n])-1])
+		require.Equal(t, keys[n], h.keys(topic, "one"), topic)
+	}
+	last, count := make(map[string]int), 0
+	for _, m := range h.committed(h.name + ".kind-0") {
+		if m.Key[0] != 'b' {
+			continue
+		}
+		var n int
+		_, err := fmt.Sscan(string(m.Value), &n)
+		require.NoError(t, err)
+		require.Greater(t, n, last[string(m.Key)], "order of aggregate %s", m.Key)
+		last[string(m.Key)], count = n, count+1
+	}
+	require.Equal(t, h.behind, count, "none lost, none twice")
+	require.Equal(t, left, scalar[int](h.world, `SELECT count(*) FROM onceward.lanes`), "a lane ends with what waited in it")
+}
+
+// TestHeldRoutesDieAnywhere: a relay that is killed at any step of holding and of
+// a release loses nothing, keeps the order, and in exactly-once mode repeats
+// nothing.
+func TestHeldRoutesDieAnywhere(t *testing.T) {
+	for _, c := range [][2]string{{"idempotent", "15"}, {"exactly-once", "18"}} {
+		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
+			r := newReplays(t, newWorld(t, c[1]), c[0])
+			r.relay.stop()
+			r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
+			for i, point := range []string{
+				"before-waiting", "after-waiting:2", "before-release", "after-release", "mid-release:40", "before-forget", "before-released", "after-released", "after-txn-commit:3",
+			} {
+				if point == "after-txn-commit:3" && c[0] != "exactly-once" {
+					point = "before-confirm:3"
+				}
+				r.dieHolding(i, point)
+			}
+		})
+	}
+}
+
+func (r *replays) dieHolding(i int, point string) {
+	t := r.t
+	kind := fmt.Sprintf("dies-%d", i)
+	topic := r.name + "." + kind
+	dying := r.newRelay(r.config, "none").inMode(r.mode)
+	dying.env = append(dying.env, "ONCEWARD_TOPICS_CREATE=false", "CRASH_AT="+point)
+	dying.start()
+	var keys []string
+	for range 30 {
+		keys = append(keys, r.enqueue(kind, "a", []byte("{}")))
+	}
+	if point == "before-forget" { // more than one checkpoint's worth
+		r.execute(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
+			SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008c00' || lpad(to_hex(i), 12, '0'))::uuid, $1, $2, 'b', 'Changed', '{}'
+			FROM generate_series(1, 20000) i`, r.name, kind)
+	}
+	dead := func() bool {
+		select {
+		case <-dying.process.Done():
+			return true
+		default:
+			return false
+		}
+	}
+	eventually(t, "all of it waits, or death", time.Minute, func() bool {
+		return dead() || scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) >= len(keys)
+	})
+	r.makeTopic(topic, nil)
+	for range 30 {
+		keys = append(keys, r.enqueue(kind, "a", []byte("{}")))
+	}
+	eventually(t, "the relay dies at "+point, time.Minute, dead)
+	dying.process = nil
+	r.relay.start()
+	keys = append(keys, r.enqueue(kind, "a", []byte("{}")))
+	r.arrives(topic, keys[len(keys)-1])
+	got := r.keys(topic, "a")
+	if r.mode == "idempotent" {
+		got = firsts(got)
+	}
+	require.True(t, slices.Equal(keys, got), "%s: want %v, got %v", point, keys, got)
+	eventually(t, "nothing waits", 30*time.Second, func() bool {
+		return scalar[int](r.world, `SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.lanes) + (SELECT count(*) FROM onceward.releases)`) == 0
+	})
+	r.relay.stop()
+}

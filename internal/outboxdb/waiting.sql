@@ -1,0 +1,120 @@
+-- The relay's statements on what is held. Places are compared as (position, ordinal): start of the commit record, ordinal in the transaction.
+
+-- name: InsertLane :one
+-- InsertLane begins to hold a lane.
+INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) VALUES (@slot, @namespace, @aggregate_type, @topic) RETURNING id;
+
+-- name: InsertWaiting :execrows
+-- InsertWaiting writes down what waits.
+INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id)
+SELECT w.lane, w.position::pg_lsn, w.ordinal, w.tx_id::xid8, w.id
+FROM (SELECT pg_catalog.unnest(@lanes::integer[]) AS lane, pg_catalog.unnest(@positions::text[]) AS position, pg_catalog.unnest(@ordinals::integer[]) AS ordinal,
+  pg_catalog.unnest(@tx_ids::text[]) AS tx_id, pg_catalog.unnest(@ids::uuid[]) AS id) w;
+
+-- name: InsertWaitingCopy :exec
+-- InsertWaitingCopy keeps one whole that cannot be read back equal.
+INSERT INTO onceward.waiting_copies (lane, position, ordinal, kind, letter, item) VALUES (@lane, @position, @ordinal, @kind, @letter, @item);
+
+-- name: ReopenReleased :execrows
+-- ReopenReleased takes back what a control has released and not published, because the control waits. The letters stay marked with it.
+UPDATE onceward.dead_letters SET state = 'open'
+WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry_index >= @from_index::bigint;
+
+-- name: DeleteWaitingBeyond :execrows
+-- DeleteWaitingBeyond forgets what a session begins to read again.
+DELETE FROM onceward.waiting w USING onceward.lanes l
+WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND (w.position, w.ordinal) >= (@position::pg_lsn, @ordinal::integer);
+
+-- name: DeleteCopiesBeyond :execrows
+-- DeleteCopiesBeyond is DeleteWaitingBeyond for what is kept whole.
+DELETE FROM onceward.waiting_copies w USING onceward.lanes l
+WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND (w.position, w.ordinal) >= (@position::pg_lsn, @ordinal::integer);
+
+-- name: DeleteLanesRows :execrows
+-- DeleteLanesRows forgets lanes that have ended.
+DELETE FROM onceward.waiting WHERE lane = ANY(@lanes::integer[]);
+
+-- name: DeleteLanesCopies :execrows
+-- DeleteLanesCopies is DeleteLanesRows for what is kept whole.
+DELETE FROM onceward.waiting_copies WHERE lane = ANY(@lanes::integer[]);
+
+-- name: DeleteWaitingBefore :execrows
+-- DeleteWaitingBefore forgets what has ended of a lane.
+DELETE FROM onceward.waiting WHERE lane = @lane AND (position, ordinal) < (@position::pg_lsn, @ordinal::integer);
+
+-- name: DeleteCopiesBefore :execrows
+-- DeleteCopiesBefore is DeleteWaitingBefore for what is kept whole.
+DELETE FROM onceward.waiting_copies WHERE lane = @lane AND (position, ordinal) < (@position::pg_lsn, @ordinal::integer);
+
+-- name: MarkCopy :execrows
+-- MarkCopy notes how many letters of a retry are out.
+UPDATE onceward.waiting_copies SET letter = @letter WHERE lane = @lane AND position = @position AND ordinal = @ordinal AND letter < @letter;
+
+-- name: SettleWaited :execrows
+-- SettleWaited ends the retries of controls that waited and are about to be forgotten.
+UPDATE onceward.dead_letters d SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
+FROM (SELECT w.id FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
+  WHERE c.kind = 'control' AND (c.lane = ANY(@lanes::integer[]) OR c.lane = @lane AND (c.position, c.ordinal) < (@position::pg_lsn, @ordinal::integer))) n
+WHERE d.slot = @slot AND d.control_id = n.id AND d.state = 'retrying' AND d.retry_index IS NOT NULL;
+
+-- name: DeleteLanes :execrows
+-- DeleteLanes forgets lanes of which nothing waits any more.
+DELETE FROM onceward.lanes WHERE slot = @slot AND id = ANY(@lanes::integer[]);
+
+-- name: DeleteEmptyLanes :execrows
+-- DeleteEmptyLanes forgets every lane of which nothing waits any more.
+DELETE FROM onceward.lanes l WHERE l.slot = @slot AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = l.id);
+
+-- name: LoadLanes :many
+-- LoadLanes lists what is held, with how many wait and the type of the first event.
+SELECT l.id, l.namespace, l.aggregate_type, l.topic, COALESCE(n.events, 0)::bigint AS events, COALESCE(o.event_type, '')::text AS event_type
+FROM onceward.lanes l
+LEFT JOIN (SELECT w.lane, pg_catalog.count(*) AS events FROM onceward.waiting w GROUP BY w.lane) n ON n.lane = l.id
+LEFT JOIN LATERAL (SELECT f.id FROM onceward.waiting f WHERE f.lane = l.id ORDER BY f.position, f.ordinal LIMIT 1) f ON true
+LEFT JOIN onceward.outbox o ON o.id = f.id
+WHERE l.slot = @slot ORDER BY l.id;
+
+-- name: LoadRelease :one
+-- LoadRelease reads the release that is under way. No row: none is.
+SELECT release, lanes FROM onceward.releases WHERE slot = @slot;
+
+-- name: BeginRelease :exec
+-- BeginRelease says which lanes are published from now on.
+INSERT INTO onceward.releases (slot, release, lanes) VALUES (@slot, @release, @lanes::integer[]);
+
+-- name: EndRelease :execrows
+-- EndRelease ends a release.
+DELETE FROM onceward.releases WHERE slot = @slot;
+
+-- name: WaitingControls :many
+-- WaitingControls lists the controls that wait, of those that a session reads again.
+SELECT c.position::text AS position, c.ordinal FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
+WHERE l.slot = @slot AND c.kind = 'control' AND c.position >= @order_position;
+
+-- name: ReadWaiting :many
+-- ReadWaiting reads the next of a lane: the first, and as many more as fit into the bytes and the rows. Written says whether the transaction is visible: a row that is missing though it was written has been deleted.
+SELECT q.position::text AS position, q.ordinal, q.id, q.tx_id, q.written, q.dead, q.row_tx_id, q.namespace, q.aggregate_type, q.aggregate_id, q.event_type,
+  q.payload, q.content_type, q.headers, q.traceparent, q.created_at, q.seq, q.kind, q.letter, q.item
+FROM (
+  SELECT w.position, w.ordinal, w.id, w.tx_id, pg_catalog.pg_visible_in_snapshot(w.tx_id, pg_catalog.pg_current_snapshot())::boolean AS written,
+    EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = w.id)::boolean AS dead,
+    o.tx_id AS row_tx_id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, COALESCE(o.seq, 0)::bigint AS seq,
+    c.kind, c.letter, c.item,
+    pg_catalog.sum(COALESCE(pg_catalog.octet_length(o.payload), pg_catalog.octet_length(c.item), 0) + 512) OVER (ORDER BY w.position, w.ordinal)
+      - COALESCE(pg_catalog.octet_length(o.payload), pg_catalog.octet_length(c.item), 0) - 512 AS before
+  FROM (SELECT f.* FROM onceward.waiting f WHERE f.lane = @lane AND (f.position, f.ordinal) >= (@position::pg_lsn, @ordinal::integer)
+    ORDER BY f.position, f.ordinal LIMIT @row_limit::int) w
+  LEFT JOIN onceward.waiting_copies c ON c.lane = @lane AND c.position = w.position AND c.ordinal = w.ordinal
+  LEFT JOIN onceward.outbox o ON o.id = w.id AND (c.kind IS NULL OR c.kind = 'repair')
+) q
+WHERE q.before < @byte_limit::bigint ORDER BY q.position, q.ordinal;
+
+-- name: WaitingIDs :many
+-- WaitingIDs finds, of some events, those that wait.
+SELECT w.id, w.lane, w.position::text AS position, w.ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+WHERE l.slot = @slot AND w.id = ANY(@ids::uuid[]);
+
+-- name: LastOrdinal :one
+-- LastOrdinal returns the highest ordinal of what waits at a position; 0 when nothing does.
+SELECT COALESCE(pg_catalog.max(w.ordinal), 0)::integer AS ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+WHERE l.slot = @slot AND w.position = @position;

@@ -1,0 +1,265 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/onceward/onceward/publisher"
+)
+
+// draining is a release: lanes of which what waits is published, one after the
+// other, while the stream goes on and what it brings for them goes behind. A
+// release ends with its last lane, with a lane that is refused again, or when
+// others are ready and it has lasted; the next one takes up the rest. How far it
+// has come is in every checkpoint, and what that covers is deleted.
+type draining struct {
+	lanes     []*heldLane
+	at        cursor
+	began     time.Time
+	over      bool      // nothing more is done in it
+	paused    time.Time // nothing is done before: a commit is not visible yet
+	forgotten cursor    // what is deleted
+}
+
+// drainTime is how long a release lasts while others are ready.
+const drainTime = 5 * time.Second
+
+// invisibleWait is the pause before a commit that is decoded and not yet visible
+// is looked for again.
+const invisibleWait = 100 * time.Millisecond
+
+// begin starts a release of the lanes that are ready, those with the least first.
+func (p *pipeline) begin(ctx context.Context) error {
+	if err := p.writeDown(ctx); err != nil { // each has its number then
+		return err
+	}
+	ready := slices.DeleteFunc(p.lanes.ready, func(w *heldLane) bool {
+		if w.empty() {
+			p.lanes.opened(w)
+		}
+		return w.empty()
+	})
+	p.lanes.ready = nil
+	if len(ready) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(ready, func(a, b *heldLane) int { return cmp.Compare(a.events, b.events) })
+	crash(crashBeforeRelease)
+	if err := p.keeper.begin(ctx, p.releases+1, ready); err != nil {
+		return err
+	}
+	crash(crashAfterRelease)
+	p.releases++
+	p.release = &draining{lanes: ready, began: time.Now()}
+	p.mark()
+	return nil
+}
+
+// drain goes on with the release for as long as it has had no turn, one page at
+// least, and ends it when it can.
+func (p *pipeline) drain(ctx context.Context) error {
+	began := time.Now()
+	for !p.release.over && !began.Before(p.release.paused) {
+		if err := p.drainPage(ctx); err != nil {
+			return err
+		}
+		if err := p.settle(ctx, false); err != nil {
+			return err
+		}
+		if time.Since(began) >= p.spent {
+			break
+		}
+	}
+	d, durable := p.release, p.mode.durable()
+	if durable.release != p.releases {
+		return nil // no checkpoint knows of it
+	}
+	if d.over && !durable.cursor.before(d.at) {
+		return p.drained(ctx)
+	}
+	if !d.forgotten.before(durable.cursor) {
+		return nil
+	}
+	crash(crashBeforeForget)
+	d.forgotten = durable.cursor
+	return p.keeper.forget(ctx, d.lanes, durable.cursor)
+}
+
+// drained ends a release of which a durable checkpoint says how far it came.
+func (p *pipeline) drained(ctx context.Context) error {
+	d := p.release
+	crash(crashBeforeReleased)
+	if err := p.keeper.end(ctx, d.lanes, d.at); err != nil {
+		return err
+	}
+	crash(crashAfterReleased)
+	p.release, p.lastCursor = nil, d.at
+	return nil
+}
+
+// drainPage publishes one page of the present lane.
+func (p *pipeline) drainPage(ctx context.Context) error {
+	d := p.release
+	if d.at.lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
+		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane:]...)
+		d.over = true
+		return nil
+	}
+	w := d.lanes[d.at.lane]
+	page, err := p.keeper.page(ctx, w, d.at.from)
+	if err != nil {
+		return err
+	}
+	if len(page) == 0 {
+		return p.caughtUp(ctx, w)
+	}
+	for i := range page {
+		on, err := p.drainItem(ctx, w, &page[i])
+		if err != nil {
+			return err
+		}
+		if !on {
+			break
+		}
+		w.events--
+		w.wait = 0
+		d.at.from = page[i].at.item().after()
+	}
+	p.lanes.changed = true
+	p.mark()
+	return nil
+}
+
+// caughtUp opens a lane of which nothing waits any more. What came meanwhile and
+// is not written down comes first.
+func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
+	if w.fresh > 0 {
+		return p.writeDown(ctx)
+	}
+	p.lanes.opened(w)
+	p.release.at = cursor{lane: p.release.at.lane + 1}
+	p.mark()
+	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.of.String(), "route", w.route.name)
+	return nil
+}
+
+// drainItem publishes one item that waited, and reports whether the lane goes on.
+func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
+	switch h.status {
+	case heldHere:
+	case heldDead:
+		p.metrics.skipped(skippedByLetter)
+		return true, nil
+	case heldErased:
+		if err := p.end(p.open(), wayErased); err != nil {
+			return false, err
+		}
+		p.metrics.skipped(skippedErased)
+		p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
+			"id", h.id.String(), "position", h.at.commit.String(), "lane", w.of.String())
+		return true, nil
+	case heldInvisible:
+		p.release.paused = time.Now().Add(invisibleWait)
+		return false, nil
+	}
+	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, mending: h.mending, repair: h.repair}
+	if s.mending {
+		if err := p.behindLetters(ctx, &s); err != nil {
+			return false, err
+		}
+	}
+	crash(crashMidRelease)
+	err = p.deliver(ctx, &s)
+	var route *publisher.RouteError
+	if !errors.As(err, &route) {
+		return true, err
+	}
+	if s.release != nil {
+		if err := p.takeBack(ctx, &s); err != nil {
+			return false, err
+		}
+	}
+	w.retry = s.release != nil
+	p.refuseAgain(ctx, w, p.asking(&s), route)
+	return false, p.end(s.tag, wayWaiting)
+}
+
+// takeBack lets a control wait again of which some letters may be out.
+func (p *pipeline) takeBack(ctx context.Context, s *step) error {
+	if err := p.mode.handedAll(ctx); err != nil {
+		return err
+	}
+	p.release.at.from = s.at
+	return p.morgue.reopen(ctx, s.it.Control, s.at.letter)
+}
+
+// refuseAgain lets a lane wait again, and ends the release with it: the lanes
+// behind it go on in the next.
+func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, first publisher.Event, why *publisher.RouteError) {
+	d := p.release
+	w.first = first
+	before := w.route.why
+	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) && before != why.Error() && !why.Passing {
+		p.log.ErrorContext(ctx, "route held again", "error", why, "lane", w.of.String())
+	}
+	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane+1:]...)
+	d.over = true
+}
+
+// open gives an item a tag that does not come from the stream.
+func (p *pipeline) open() (tag uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.owing++
+	return p.progress.Read()
+}
+
+// mark writes down how far the pump has come.
+func (p *pipeline) mark() {
+	at, letters := p.reach(), p.counted()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.progress.mark(at)
+	p.letters = letters
+}
+
+// reach is how far the pump has come.
+func (p *pipeline) reach() reach {
+	at := reach{upto: p.next, release: p.releases}
+	if p.next.before(p.began.upto) {
+		at.upto = p.began.upto // what had ended there has ended
+	}
+	switch {
+	case p.release != nil:
+		at.cursor = p.release.at
+	default:
+		at.cursor = p.lastCursor
+	}
+	return at
+}
+
+// drainShare: a release has one such part of the time that the stream had.
+const drainShare = 3
+
+// drainPoll is how often a release that is over looks for its checkpoint.
+const drainPoll = 20 * time.Millisecond
+
+// drainWake returns when the release has something to do; zero when there is
+// none.
+func (p *pipeline) drainWake(now time.Time) time.Time {
+	switch {
+	case p.release == nil && len(p.lanes.ready) > 0:
+		return now
+	case p.release == nil:
+		return time.Time{}
+	case p.release.over:
+		return now.Add(drainPoll)
+	}
+	if p.release.paused.After(now) {
+		return p.release.paused
+	}
+	return now
+}

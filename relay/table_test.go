@@ -1,0 +1,208 @@
+package relay
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+)
+
+// madeRows are the rows that tests made: the outbox.
+var madeRows sync.Map
+
+// table is onceward.waiting in memory, which outlives sessions.
+type table struct {
+	crash   func(where string) error
+	dead    func(id uuid.UUID) bool
+	hidden  map[uuid.UUID]bool // committed and not visible
+	settled func(control uuid.UUID)
+	reopen  func(control uuid.UUID, from uint32)
+	lanes   map[int32]lane
+	lastID  int32
+	rows    []tableRow
+	release int64 // under way; 0: none is
+	set     []int32
+
+	writes, pages int
+	largest       int // rows at a time
+}
+
+type tableRow struct {
+	lane   int32
+	at     place // letter: of a retry, those that are out
+	id     uuid.UUID
+	whole  *cdc.Item
+	letter uint32
+
+	mending bool
+	repair  uuid.UUID
+}
+
+func newTable() *table {
+	return &table{lanes: make(map[int32]lane), crash: func(string) error { return nil }, dead: func(uuid.UUID) bool { return false }, settled: func(uuid.UUID) {}, reopen: func(uuid.UUID, uint32) {}}
+}
+
+func (k *table) write(_ context.Context, items []heldItem) error {
+	if err := k.crash("before what is held is written"); err != nil {
+		return err
+	}
+	k.writes++
+	for _, h := range items {
+		if h.lane.id == 0 {
+			k.lastID++
+			h.lane.id = k.lastID
+			k.lanes[k.lastID] = h.lane.of
+		}
+		if slices.ContainsFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.item() }) {
+			panic("written twice: " + h.at.String())
+		}
+		if h.reopen != uuid.Nil {
+			k.reopen(h.reopen, h.at.letter)
+		}
+		k.rows = append(k.rows, tableRow{lane: h.lane.id, at: h.at.item(), id: h.id, whole: h.whole, letter: h.at.letter, mending: h.mending, repair: h.repair})
+	}
+	k.largest = max(k.largest, len(k.rows))
+	return k.crash("after what is held is written")
+}
+
+func (k *table) begin(_ context.Context, release int64, lanes []*heldLane) error {
+	if err := k.crash("before a release"); err != nil {
+		return err
+	}
+	if k.release != 0 {
+		panic("two releases at a time")
+	}
+	k.release, k.set = release, laneIDs(lanes)
+	return k.crash("after the begin of a release")
+}
+
+func (k *table) page(_ context.Context, w *heldLane, from place) ([]heldItem, error) {
+	k.pages++
+	slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.compare(b.at) })
+	var items []heldItem
+	for _, r := range k.rows {
+		if r.lane != w.id || r.at.before(from.item()) || len(items) == 3 {
+			continue
+		}
+		h := heldItem{lane: w, at: r.at, id: r.id, whole: r.whole, mending: r.mending, repair: r.repair}
+		h.at.letter = r.letter
+		if row, ok := madeRows.Load(r.id); ok && r.whole == nil {
+			h.row = row.(*outbox.Row)
+		}
+		switch {
+		case k.dead(r.id):
+			h.status = heldDead
+		case r.whole == nil && k.hidden[r.id]:
+			h.status = heldInvisible
+		case r.whole == nil && h.row == nil:
+			h.status = heldErased
+		}
+		items = append(items, h)
+	}
+	return items, nil
+}
+
+func (k *table) forget(_ context.Context, lanes []*heldLane, at cursor) error {
+	k.remove(laneIDs(lanes), at)
+	return k.crash("after some is forgotten")
+}
+
+func (k *table) remove(lanes []int32, at cursor) {
+	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool {
+		i := slices.Index(lanes, r.lane)
+		gone := i >= 0 && (i < at.lane || i == at.lane && r.at.before(at.from.item()))
+		if gone && r.whole != nil && r.whole.Kind == cdc.KindControl {
+			k.settled(r.id)
+		}
+		return gone
+	})
+	for i := range k.rows {
+		if r := &k.rows[i]; at.lane < len(lanes) && r.lane == lanes[at.lane] && r.at == at.from.item() {
+			r.letter = max(r.letter, at.from.letter)
+		}
+	}
+}
+
+func (k *table) end(_ context.Context, lanes []*heldLane, at cursor) error {
+	if err := k.crash("before the end of a release"); err != nil {
+		return err
+	}
+	k.remove(laneIDs(lanes), at)
+	for _, id := range laneIDs(lanes)[:at.lane] {
+		delete(k.lanes, id)
+	}
+	k.release = 0
+	return k.crash("after the end of a release")
+}
+
+func (k *table) last(_ context.Context, at pglogrepl.LSN) (last uint32, err error) {
+	for _, r := range k.rows {
+		if r.at.commit == at {
+			last = max(last, r.at.ordinal)
+		}
+	}
+	return last, nil
+}
+
+func (k *table) find(_ context.Context, ids []uuid.UUID) (found []heldItem, err error) {
+	for _, r := range k.rows {
+		if slices.Contains(ids, r.id) && !k.dead(r.id) {
+			row, _ := madeRows.Load(r.id)
+			found = append(found, heldItem{at: r.at, id: r.id, whole: r.whole, row: row.(*outbox.Row)})
+		}
+	}
+	return found, nil
+}
+
+// restart is what [waiting.takeUp] does.
+func (k *table) restart(start *checkpoint) {
+	from := start.upto.item()
+	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool {
+		return r.at.commit >= start.order && !r.at.before(from)
+	})
+	if k.release != 0 && k.release == start.release {
+		k.remove(k.set, start.cursor)
+	}
+	k.release = 0
+}
+
+// takeUp is what [session.takeUpHeld] does.
+func (k *table) takeUp(p *pipeline) {
+	start := &p.began
+	k.restart(start)
+	p.controls = make(map[place]bool)
+	byLane := make(map[int32]*heldLane)
+	for _, r := range k.rows {
+		w := byLane[r.lane]
+		if w == nil {
+			w = &heldLane{of: k.lanes[r.lane], id: r.lane}
+			if row, ok := madeRows.Load(r.id); ok {
+				w.first.Row = row.(*outbox.Row)
+			}
+			byLane[r.lane] = w
+		}
+		w.events++
+		if r.whole != nil && r.whole.Kind == cdc.KindControl && r.at.commit >= start.order {
+			p.controls[r.at] = true
+		}
+	}
+	var held []*heldLane
+	for _, w := range byLane {
+		held = append(held, w)
+	}
+	slices.SortFunc(held, func(a, b *heldLane) int { return int(a.id - b.id) })
+	p.keeper = k
+	p.takeUp(held)
+}
+
+func savedAt(c checkpoint) *atomic.Pointer[checkpoint] {
+	p := new(atomic.Pointer[checkpoint])
+	p.Store(&c)
+	return p
+}

@@ -1,0 +1,401 @@
+package relay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// Bounds of one page of what waits.
+const (
+	waitingRows  = 500
+	waitingBytes = 1 << 20
+)
+
+// keeper keeps what is held. [waiting] is the one, over the pump's own
+// connection.
+type keeper interface {
+	// write writes items down, durably, all or none. Lanes without an id get one.
+	write(ctx context.Context, items []heldItem) error
+	// begin writes down that lanes are released from now on, in this order.
+	begin(ctx context.Context, release int64, lanes []*heldLane) error
+	// page reads the next items of a lane, none behind the last.
+	page(ctx context.Context, w *heldLane, from place) ([]heldItem, error)
+	// forget deletes what a release has ended, which a durable checkpoint says.
+	forget(ctx context.Context, lanes []*heldLane, at cursor) error
+	// end forgets a release that has come as far as at, after the same.
+	end(ctx context.Context, lanes []*heldLane, at cursor) error
+	// last returns the highest ordinal of what waits at a position; 0 when nothing does.
+	last(ctx context.Context, at pglogrepl.LSN) (uint32, error)
+	// find returns those of some events that wait.
+	find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
+}
+
+// waiting is onceward.waiting and the tables beside it. Every write counts only
+// for the session that owns the slot, and is counted as those of letters are: a
+// database that lacks one is found out.
+type waiting struct {
+	slot    string
+	queries *outboxdb.Queries
+	letters *letters // which write
+	rows    rows
+	start   *checkpoint // of the session
+}
+
+// takeUp brings the tables to where a session starts: what is read again is
+// forgotten, and what the release had ended. It comes before letters are taken
+// back: those of a control that is forgotten have ended.
+func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
+	start := s.start
+	from := start.upto.item()
+	beyond := outboxdb.DeleteWaitingBeyondParams{Slot: s.slot, OrderPosition: start.order.String(), Position: from.commit.String(), Ordinal: int32(from.ordinal)}
+	if _, err := q.DeleteWaitingBeyond(ctx, beyond); err != nil {
+		return err
+	}
+	if _, err := q.DeleteCopiesBeyond(ctx, outboxdb.DeleteCopiesBeyondParams(beyond)); err != nil {
+		return err
+	}
+	row, err := q.LoadRelease(ctx, s.slot)
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return err
+	}
+	if err == nil {
+		// A release that the checkpoint does not know has ended nothing.
+		if row.Release == start.release {
+			if err := s.forgetLanes(ctx, q, row.Lanes, start.cursor); err != nil {
+				return err
+			}
+		}
+		if _, err := q.EndRelease(ctx, s.slot); err != nil {
+			return err
+		}
+	}
+	_, err = q.DeleteEmptyLanes(ctx, s.slot)
+	return err
+}
+
+// forgetLanes deletes what a release has ended.
+func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []int32, at cursor) error {
+	done, present := lanes[:min(at.lane, len(lanes))], int32(0)
+	if at.lane < len(lanes) {
+		present = lanes[at.lane]
+	}
+	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
+		Slot: s.slot, Lanes: done, Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal),
+	}); err != nil {
+		return err
+	}
+	if len(done) > 0 {
+		if _, err := q.DeleteLanesRows(ctx, done); err != nil {
+			return err
+		}
+		if _, err := q.DeleteLanesCopies(ctx, done); err != nil {
+			return err
+		}
+	}
+	if present == 0 || at.from == (place{}) {
+		return nil
+	}
+	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal)}
+	if _, err := q.DeleteWaitingBefore(ctx, before); err != nil {
+		return err
+	}
+	if _, err := q.DeleteCopiesBefore(ctx, outboxdb.DeleteCopiesBeforeParams(before)); err != nil {
+		return err
+	}
+	if at.from.letter == 0 {
+		return nil
+	}
+	_, err := q.MarkCopy(ctx, outboxdb.MarkCopyParams{Letter: int64(at.from.letter), Lane: before.Lane, Position: before.Position, Ordinal: before.Ordinal})
+	return err
+}
+
+// load returns what is held, and the controls among it that are read again.
+func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[place]bool, err error) {
+	rows, err := s.queries.LoadLanes(ctx, s.slot)
+	if err != nil {
+		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.slot, err)
+	}
+	for _, r := range rows {
+		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events)}
+		w.first.Topic = r.Topic
+		if r.EventType != "" || r.Topic != "" {
+			w.first.Row = &outbox.Row{Namespace: r.Namespace, AggregateType: r.AggregateType, Type: r.EventType}
+		}
+		held = append(held, w)
+	}
+	again, err := s.queries.WaitingControls(ctx, outboxdb.WaitingControlsParams{Slot: s.slot, OrderPosition: s.start.order.String()})
+	if err != nil {
+		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.slot, err)
+	}
+	controls = make(map[place]bool, len(again))
+	for _, r := range again {
+		commit, err := parseLSN(r.Position)
+		if err != nil {
+			return nil, nil, err
+		}
+		controls[place{commit: commit, ordinal: uint32(r.Ordinal)}] = true
+	}
+	return held, controls, nil
+}
+
+// change runs work in one transaction and counts it.
+func (s *waiting) change(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
+	var written int64
+	err := s.letters.write(ctx, what, func(q *outboxdb.Queries) (err error) {
+		if err := work(q); err != nil {
+			return err
+		}
+		written, err = s.letters.count(ctx, q, 1)
+		return err
+	})
+	if err == nil {
+		s.letters.written = written
+	}
+	return err
+}
+
+func (s *waiting) write(ctx context.Context, items []heldItem) error {
+	ids := make(map[*heldLane]int32)
+	err := s.change(ctx, "write down what is held", func(q *outboxdb.Queries) error {
+		var all outboxdb.InsertWaitingParams
+		for i := range items {
+			h := &items[i]
+			id, err := s.laneID(ctx, q, h.lane, ids)
+			if err != nil {
+				return err
+			}
+			if h.at.ordinal > math.MaxInt32 {
+				return fmt.Errorf("transaction at %s: more than %d items", h.at.commit, math.MaxInt32)
+			}
+			all.Lanes = append(all.Lanes, id)
+			all.Positions = append(all.Positions, h.at.commit.String())
+			all.Ordinals = append(all.Ordinals, int32(h.at.ordinal))
+			all.TxIds = append(all.TxIds, strconv.FormatUint(h.txID, 10))
+			all.Ids = append(all.Ids, h.id)
+			if err := s.whole(ctx, q, h, id); err != nil {
+				return err
+			}
+		}
+		_, err := q.InsertWaiting(ctx, all)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for w, id := range ids {
+		w.id = id
+	}
+	return nil
+}
+
+// laneID makes the row of a lane that has none.
+func (s *waiting) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, fresh map[*heldLane]int32) (int32, error) {
+	if w.id != 0 {
+		return w.id, nil
+	}
+	if id, ok := fresh[w]; ok {
+		return id, nil
+	}
+	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
+	fresh[w] = id
+	return id, err
+}
+
+// whole keeps an item that cannot be read back equal, and takes back the letters
+// of a retry that waits.
+func (s *waiting) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, id int32) error {
+	kind, item := wholeRepair, h.repair[:]
+	switch {
+	case h.whole != nil:
+		var err error
+		if kind, item, err = encodeItem(h.whole); err != nil {
+			return err
+		}
+	case !h.mending:
+		return nil
+	}
+	if h.reopen != uuid.Nil {
+		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.slot, ControlID: &h.reopen, FromIndex: int64(h.at.letter)}); err != nil {
+			return err
+		}
+	}
+	return q.InsertWaitingCopy(ctx, outboxdb.InsertWaitingCopyParams{
+		Lane: id, Position: h.at.commit.String(), Ordinal: int32(h.at.ordinal), Kind: kind, Letter: int64(h.at.letter), Item: item,
+	})
+}
+
+func laneIDs(lanes []*heldLane) []int32 {
+	ids := make([]int32, len(lanes))
+	for i, w := range lanes {
+		ids[i] = w.id
+	}
+	return ids
+}
+
+func (s *waiting) begin(ctx context.Context, release int64, lanes []*heldLane) error {
+	return s.change(ctx, "begin a release", func(q *outboxdb.Queries) error {
+		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.slot, Release: release, Lanes: laneIDs(lanes)})
+	})
+}
+
+func (s *waiting) forget(ctx context.Context, lanes []*heldLane, at cursor) error {
+	return s.change(ctx, "forget what was released", func(q *outboxdb.Queries) error { return s.forgetLanes(ctx, q, laneIDs(lanes), at) })
+}
+
+func (s *waiting) end(ctx context.Context, lanes []*heldLane, at cursor) error {
+	ids := laneIDs(lanes)
+	return s.change(ctx, "end a release", func(q *outboxdb.Queries) error {
+		if err := s.forgetLanes(ctx, q, ids, at); err != nil {
+			return err
+		}
+		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: ids[:at.lane]}); err != nil {
+			return err
+		}
+		_, err := q.EndRelease(ctx, s.slot)
+		return err
+	})
+}
+
+func (s *waiting) page(ctx context.Context, w *heldLane, from place) ([]heldItem, error) {
+	if err := s.rows.fit(ctx); err != nil {
+		return nil, err
+	}
+	read, err := s.queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
+		Slot: s.slot, Lane: w.id, Position: from.commit.String(), Ordinal: int32(from.ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.slot, err)
+	}
+	items := make([]heldItem, len(read))
+	for i := range read {
+		if items[i], err = readBack(w, &read[i]); err != nil {
+			return nil, err
+		}
+	}
+	return items, nil
+}
+
+// readBack judges what was read. A row that is absent though its transaction is
+// visible was deleted, and so was one whose id another transaction used again.
+func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
+	commit, err := parseLSN(r.Position)
+	if err != nil {
+		return heldItem{}, err
+	}
+	h := heldItem{lane: w, at: place{commit: commit, ordinal: uint32(r.Ordinal)}, id: r.ID, txID: r.TxID}
+	if r.Kind != nil && *r.Kind == wholeRepair {
+		h.mending = true
+		if h.repair, err = uuid.FromBytes(r.Item); err != nil {
+			return h, fmt.Errorf("read back the gap of event %s: %w", r.ID, err)
+		}
+	}
+	switch {
+	case r.Kind != nil && !h.mending:
+		h.at.letter = uint32(*r.Letter)
+		if h.whole, err = decodeItem(*r.Kind, r.Item); err != nil {
+			return h, fmt.Errorf("read back item %s at %s: %w", r.ID, h.at, err)
+		}
+	case r.RowTxID.Valid && r.RowTxID.Uint64 == r.TxID:
+		h.row = &outbox.Row{
+			ID: r.ID, Namespace: *r.Namespace, AggregateType: *r.AggregateType, AggregateID: []byte(*r.AggregateID), Type: *r.EventType,
+			Payload: r.Payload, ContentType: *r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
+		}
+		if r.Traceparent != nil {
+			h.row.Traceparent = []byte(*r.Traceparent)
+		}
+	case !r.RowTxID.Valid && !r.Written:
+		h.status = heldInvisible
+	default:
+		h.status = heldErased
+	}
+	if r.Dead {
+		h.status = heldDead
+	}
+	return h, nil
+}
+
+func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
+	last, err := s.queries.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.slot, Position: at.String()})
+	if err != nil {
+		return 0, fmt.Errorf("look for what a repair left waiting: %w", err)
+	}
+	return uint32(last), nil
+}
+
+func (s *waiting) find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error) {
+	rows, err := s.queries.WaitingIDs(ctx, outboxdb.WaitingIDsParams{Slot: s.slot, Ids: ids})
+	if err != nil {
+		return nil, fmt.Errorf("look for events that wait: %w", err)
+	}
+	var found []heldItem
+	for _, r := range rows {
+		commit, err := parseLSN(r.Position)
+		if err != nil {
+			return nil, err
+		}
+		items, err := s.page(ctx, &heldLane{id: r.Lane}, place{commit: commit, ordinal: uint32(r.Ordinal)})
+		if err != nil {
+			return nil, err
+		}
+		if len(items) > 0 && items[0].id == r.ID {
+			found = append(found, items[0])
+		}
+	}
+	return found, nil
+}
+
+// Kinds of what is kept whole, as the table has them.
+const (
+	wholeEvent   = "event"
+	wholeReplay  = "replay"
+	wholeControl = "control"
+	// Not whole: the gap of an event that its repair met.
+	wholeRepair = "repair"
+)
+
+// wholeItem is an item as it is kept whole.
+type wholeItem struct {
+	Row     *outbox.Row  `json:",omitempty"`
+	Replay  *cdc.Replay  `json:",omitempty"`
+	Control *cdc.Control `json:",omitempty"`
+	Bad     string       `json:",omitempty"`
+}
+
+func encodeItem(it *cdc.Item) (kind string, text []byte, err error) {
+	w := wholeItem{Row: it.Row, Replay: it.Replay, Control: it.Control}
+	if it.Bad != nil {
+		w.Bad = it.Bad.Error()
+	}
+	kind = map[cdc.Kind]string{cdc.KindEvent: wholeEvent, cdc.KindReplay: wholeReplay, cdc.KindControl: wholeControl}[it.Kind]
+	if text, err = json.Marshal(w); err != nil {
+		return "", nil, fmt.Errorf("keep item whole: %w", err)
+	}
+	return kind, text, nil
+}
+
+func decodeItem(kind string, text []byte) (*cdc.Item, error) {
+	var w wholeItem
+	if err := json.Unmarshal(text, &w); err != nil {
+		return nil, err
+	}
+	it := &cdc.Item{
+		Kind: map[string]cdc.Kind{wholeEvent: cdc.KindEvent, wholeReplay: cdc.KindReplay, wholeControl: cdc.KindControl}[kind],
+		Row:  w.Row, Replay: w.Replay, Control: w.Control,
+	}
+	if w.Bad != "" {
+		it.Bad = errors.New(w.Bad)
+	}
+	return it, nil
+}

@@ -1,0 +1,209 @@
+//go:build e2e
+
+package relay
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
+)
+
+func TestWaiting(t *testing.T) {
+	onEachServer(t, map[string]func(*letterbox){
+		"what waits is read back equal":          readBackEqual,
+		"a row that is not visible or not there": notVisibleOrErased,
+		"a session forgets what it reads again":  forgetsBeyond,
+		"a release that the checkpoint knows":    releaseIsTakenUp,
+		"a retry that waits":                     retryThatWaits,
+		"a fenced session writes nothing":        fencedWaiting,
+	})
+}
+
+// waits is a session's table, from a checkpoint.
+func (b *letterbox) waits(start checkpoint) *waiting {
+	b.t.Helper()
+	pumps := newState(b.conn, b.slot)
+	s := &waiting{slot: b.slot, queries: pumps.queries, rows: outboxRows{pumps}, start: &start}
+	b.first = s.takeUp
+	b.reopen(start.order)
+	b.first = nil
+	s.letters = b.letters
+	return s
+}
+
+// enqueued is a row of the outbox, as the stream brings it.
+func (b *letterbox) enqueued() *outbox.Row {
+	b.t.Helper()
+	id, err := uuid.NewV7()
+	require.NoError(b.t, err)
+	b.exec(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers, traceparent)
+		VALUES ($1, 'shop', 'order', 'A', 'Changed', '\x00ff', '{"a": "ü"}', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`, id)
+	row, err := outboxRows{newState(b.conn, b.slot)}.event(b.t.Context(), id)
+	require.NoError(b.t, err)
+	return row
+}
+
+func (b *letterbox) pageOf(s *waiting, w *heldLane, from place) []heldItem {
+	b.t.Helper()
+	items, err := s.page(b.t.Context(), w, from)
+	require.NoError(b.t, err)
+	return items
+}
+
+func orders() *heldLane { return &heldLane{of: lane{namespace: "shop", aggregateType: "order"}} }
+
+func heldRow(w *heldLane, n uint32, row *outbox.Row) heldItem {
+	return heldItem{lane: w, at: place{commit: lsnOf(10), ordinal: n}, id: row.ID, txID: row.TxID}
+}
+
+func readBackEqual(b *letterbox) {
+	t := b.t
+	s, w, row := b.waits(checkpoint{}), orders(), b.enqueued()
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionEdit, LetterID: idOf(4), Headers: []byte(`{}`)}}
+	before := b.written
+	require.NoError(t, s.write(t.Context(), []heldItem{
+		heldRow(w, 0, row),
+		{lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(1), whole: bad},
+		{lane: w, at: place{commit: lsnOf(10), ordinal: 2}, id: idOf(2), whole: replay},
+		{lane: w, at: place{commit: lsnOf(10), ordinal: 3, letter: 7}, id: idOf(3), whole: control},
+	}))
+	require.Greater(t, b.written, before, "a standby that lacks it is found out")
+	require.NotZero(t, w.id)
+	got := b.pageOf(s, w, place{})
+	require.Len(t, got, 4)
+	require.Equal(t, row, got[0].row)
+	require.Equal(t, "created_at: out of range", got[1].whole.Bad.Error())
+	require.Equal(t, bad.Row, got[1].whole.Row, "empty is not a tombstone")
+	require.Equal(t, replay, got[2].whole)
+	require.Equal(t, control, got[3].whole)
+	require.EqualValues(t, 7, got[3].at.letter)
+	held, controls, err := s.load(t.Context())
+	require.NoError(t, err)
+	require.Len(t, held, 1)
+	require.Equal(t, 4, held[0].events)
+	require.Equal(t, "Changed", held[0].first.Row.Type)
+	require.Equal(t, map[place]bool{{commit: lsnOf(10), ordinal: 3}: true}, controls)
+	found, err := s.find(t.Context(), []uuid.UUID{row.ID, idOf(99)})
+	require.NoError(t, err)
+	require.Len(t, found, 1)
+	require.Equal(t, row, found[0].row)
+}
+
+func notVisibleOrErased(b *letterbox) {
+	t := b.t
+	s, w := b.waits(checkpoint{}), orders()
+	gone, again, dead := b.enqueued(), b.enqueued(), b.enqueued()
+	tx, err := dial(t, b.dsn).Begin(t.Context())
+	require.NoError(t, err)
+	open := *b.enqueued()
+	open.ID, err = uuid.NewV7()
+	require.NoError(t, err)
+	require.NoError(t, tx.QueryRow(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type)
+		VALUES ($1, 'shop', 'order', 'A', 'Changed') RETURNING tx_id`, open.ID).Scan(&open.TxID))
+	again.TxID++ // the id was used again by another transaction
+	b.parks(casualty{row: dead, commit: lsnOf(10), class: classRecord, cause: "x"})
+	require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, 0, gone), heldRow(w, 1, again), heldRow(w, 2, &open), heldRow(w, 3, dead)}))
+	b.exec("DELETE FROM onceward.outbox WHERE id = $1", gone.ID)
+	status := func() (all []heldStatus) {
+		for _, h := range b.pageOf(s, w, place{}) {
+			all = append(all, h.status)
+		}
+		return all
+	}
+	require.Equal(t, []heldStatus{heldErased, heldErased, heldInvisible, heldDead}, status())
+	require.NoError(t, tx.Commit(t.Context()))
+	require.Equal(t, []heldStatus{heldErased, heldErased, heldHere, heldDead}, status())
+}
+
+func forgetsBeyond(b *letterbox) {
+	t := b.t
+	s, w, row := b.waits(checkpoint{}), orders(), b.enqueued()
+	for n := range uint32(4) {
+		require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, n, row)}))
+	}
+	left := func(start checkpoint) int { return len(b.pageOf(b.waits(start), w, place{})) }
+	require.Equal(t, 4, left(checkpoint{order: lsnOf(11)}), "the whole transaction is before the checkpoint")
+	require.Equal(t, 3, left(checkpoint{order: lsnOf(9), reach: reach{upto: place{commit: lsnOf(10), ordinal: 3}}}))
+	require.Equal(t, 3, left(checkpoint{order: lsnOf(9), reach: reach{upto: place{commit: lsnOf(10), ordinal: 3, letter: 5}}}), "in the middle of the fourth")
+	require.Equal(t, 0, left(checkpoint{order: lsnOf(9)}))
+	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.lanes"))
+}
+
+func releaseIsTakenUp(b *letterbox) {
+	t := b.t
+	for name, tc := range map[string]struct {
+		start checkpoint
+		left  [2]int
+	}{
+		"not known":    {checkpoint{order: lsnOf(11), reach: reach{release: 4, cursor: cursor{lane: 2}}}, [2]int{3, 3}},
+		"in a lane":    {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{from: place{commit: lsnOf(10), ordinal: 2}}}}, [2]int{1, 3}},
+		"in the next":  {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{lane: 1, from: place{commit: lsnOf(10), ordinal: 1}}}}, [2]int{0, 2}},
+		"at its end":   {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{lane: 2}}}, [2]int{0, 0}},
+		"of a newer 1": {checkpoint{order: lsnOf(11), reach: reach{release: 6}}, [2]int{3, 3}},
+	} {
+		s, one, two, row := b.waits(checkpoint{}), orders(), &heldLane{of: lane{topic: "again"}}, b.enqueued()
+		for n := range uint32(3) {
+			require.NoError(t, s.write(t.Context(), []heldItem{heldRow(one, n, row), heldRow(two, n, row)}))
+		}
+		require.NoError(t, s.begin(t.Context(), 5, []*heldLane{one, two}))
+		s = b.waits(tc.start)
+		left := [2]int{len(b.pageOf(s, one, place{})), len(b.pageOf(s, two, place{}))}
+		require.Equal(t, tc.left, left, name)
+		require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.releases"), name)
+		b.exec("DELETE FROM onceward.waiting")
+	}
+}
+
+// retryThatWaits: the letters behind those that are out are taken back when it is
+// written down, and all are settled when it is forgotten, not by its position.
+func retryThatWaits(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A"))
+	s, w := b.waits(checkpoint{order: lsnOf(9)}), orders()
+	c := wordOf(10, cdc.ActionRetry, "A")
+	_, err := b.act(t.Context(), c, nil, lsnOf(10))
+	require.NoError(t, err)
+	states := func() string {
+		return b.text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
+	}
+	item := &cdc.Item{Kind: cdc.KindControl, Control: c}
+	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: place{commit: lsnOf(10), letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
+	require.Equal(t, "retrying open open", states())
+	require.NoError(t, b.settle(t.Context(), lsnOf(12)))
+	require.Equal(t, "replayed open open", states(), "the first is out")
+
+	require.NoError(t, s.begin(t.Context(), 1, []*heldLane{w}))
+	_, err = b.actWaited(t.Context(), c, nil, lsnOf(10))
+	require.NoError(t, err)
+	require.Equal(t, "replayed retrying retrying", states())
+	require.NoError(t, b.settle(t.Context(), lsnOf(99)))
+	require.Equal(t, "replayed retrying retrying", states(), "its position says nothing")
+	half := cursor{from: place{commit: lsnOf(10), letter: 2}}
+	require.NoError(t, s.forget(t.Context(), []*heldLane{w}, half))
+	require.EqualValues(t, 2, b.pageOf(s, w, place{})[0].at.letter, "two are out")
+	s = b.waits(checkpoint{order: lsnOf(12), reach: reach{release: 1, cursor: half}})
+	require.Equal(t, "replayed open open", states(), "a crash: it acts again")
+	_, err = b.actWaited(t.Context(), c, nil, lsnOf(10))
+	require.NoError(t, err)
+	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))
+	require.NoError(t, s.end(t.Context(), []*heldLane{w}, cursor{lane: 1}))
+	require.Equal(t, "replayed replayed replayed", states())
+	require.Equal(t, "0", b.text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
+}
+
+func fencedWaiting(b *letterbox) {
+	t := b.t
+	zombie, row := b.waits(checkpoint{}), b.enqueued()
+	zombie.letters = b.letters
+	b.waits(checkpoint{})
+	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), ErrFenced)
+	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), ErrFenced)
+	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.waiting"))
+}
