@@ -183,7 +183,7 @@ func (a *accounting) states() map[string][]string {
 		return nil
 	})
 	require.NoError(a.t, err)
-	for _, state := range []string{"pending", "published", "gap", "given-up", "before"} {
+	for _, state := range []string{"pending", "waiting", "published", "gap", "given-up", "before"} {
 		keys, ok := a.keysIn(state)
 		require.True(a.t, ok, "outboxctl list --state %s", state)
 		for _, key := range keys {

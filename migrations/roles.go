@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -259,7 +260,7 @@ func (r Roles) adopt() string {
 	var roots []string
 	known := append(r.tables(), r.side.versionTable())
 	if r.side == Outbox {
-		known = append(append(known, resultsTable, healthTable), gapTables...)
+		known = slices.Concat(known, []string{resultsTable, healthTable}, gapTables, waitingTables)
 	} else {
 		known = append(known, laterTables...)
 	}
