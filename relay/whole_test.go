@@ -63,15 +63,22 @@ type fakeLedger struct {
 	at   time.Time
 }
 
+// lacks reports whether an aggregate type is without its topic.
+func (g *ground) lacks(kind string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.missing[kind]
+}
+
 func (l *fakeLedger) Usable(_ context.Context, ev publisher.Event) error {
-	if l.g.missing[ev.Row.AggregateType] {
+	if l.g.lacks(ev.Row.AggregateType) {
 		return &publisher.RouteError{Route: ev.Row.AggregateType, Topic: ev.Row.AggregateType, Reason: "does not exist"}
 	}
 	return nil
 }
 
 func (l *fakeLedger) Publish(_ context.Context, ev publisher.Event) error {
-	if l.g.missing[ev.Row.AggregateType] {
+	if l.g.lacks(ev.Row.AggregateType) {
 		return &publisher.RouteError{Route: ev.Row.AggregateType, Topic: ev.Row.AggregateType, Reason: "does not exist"}
 	}
 	if l.g.poison[ev.Row.ID] {
