@@ -241,3 +241,57 @@ func (r *replays) dieHolding(i int, point string) {
 	})
 	r.relay.stop()
 }
+
+// TestHeldRoutesPromoted: the server fails over while events wait. Its successor
+// has them, with the slot or without; they go out in order once their topic is
+// there, and meanwhile are called what they are.
+func TestHeldRoutesPromoted(t *testing.T) {
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		for _, gone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/SlotGone=%t", mode, gone), func(t *testing.T) {
+				w := ownWorld(t, versions[i], nil)
+				r := newReplays(t, w, mode)
+				r.relay.stop()
+				r.relay.env = append(r.relay.env, "ONCEWARD_TOPICS_CREATE=false")
+				r.relay.start()
+				r.promotedHolding(gone)
+				r.relay.stop()
+			})
+		}
+	}
+}
+
+func (r *replays) promotedHolding(slotGone bool) {
+	t := r.t
+	var keys []string
+	write := func(n int) {
+		for range n {
+			keys = append(keys, r.enqueue("late", "a", []byte("{}")))
+		}
+	}
+	waiting := func(n int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("%d events wait", n), time.Minute, func() bool {
+			return scalar[int](r.world, `SELECT count(*) FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE o.aggregate_type = 'late' AND a.state = 'waiting'`) == n
+		})
+	}
+	write(30)
+	waiting(30)
+	promoted(t, r.world, slotGone)
+	write(30)
+	if slotGone {
+		eventually(t, "the gap is repaired", time.Minute, func() bool {
+			return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps WHERE state = 'repaired' AND cause = 'SLOT_MISSING'`) == 1
+		})
+	}
+	waiting(60)
+	r.makeTopic(r.name+".late", nil)
+	write(30)
+	r.arrives(r.name+".late", keys[len(keys)-1])
+	got := r.keys(r.name+".late", "a")
+	if r.mode == "idempotent" {
+		got = firsts(got)
+	}
+	require.Equal(t, keys, got)
+	eventually(t, "nothing waits", 30*time.Second, func() bool { return scalar[int](r.world, `SELECT count(*) FROM onceward.lanes`) == 0 })
+}
