@@ -29,7 +29,7 @@ func TestStandbyNeverFences(t *testing.T) {
 		standby.start()
 		looks := map[string]bool{}
 		eventually(t, "the standby looks for the slot", 30*time.Second, func() bool {
-			looks[a.looked()] = true
+			looks[looked(a.world)] = true
 			return len(looks) > 3 || a.producers("standby") > 0
 		})
 		require.Zero(t, a.producers("standby"), "a standby asks for no producer")
@@ -79,12 +79,6 @@ func TestZombieAsksForNoProducer(t *testing.T) {
 	owner.stop()
 	events := a.requireOnce(load.ghosts())
 	t.Logf("a zombie that waited for its producer asked %d times more when it woke, and stands by; one session and one producer of the owner; %d events, each once", asked, events)
-}
-
-// looked is when a standby looked last whether the slot is free.
-func (a *arena) looked() string {
-	return scalar[string](a.world, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity
-		WHERE application_name LIKE 'onceward process %' AND query LIKE '%SlotActive%'`)
 }
 
 // TestStoppedPastItsTransactionTimeout: a lone relay stops in its tracks with a

@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -213,16 +212,13 @@ func (l *lookout) stay(ctx context.Context, row outboxdb.SaveHealthParams, owner
 	return err
 }
 
-// free reports whether nobody streams from the slot, or there is none.
+// free reports whether nobody streams from the slot, or begins to.
 func (l *lookout) free(ctx context.Context) (free bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
 	err = l.work(ctx, func(q *outboxdb.Queries) error {
-		slot, err := q.SlotActive(ctx, l.cfg.SlotName())
-		free = errors.Is(err, pgx.ErrNoRows) || err == nil && !slot.Active
-		if errors.Is(err, pgx.ErrNoRows) {
-			return nil
-		}
+		pid, err := q.SlotActive(ctx, l.cfg.SlotName())
+		free = err == nil && pid == 0
 		return err
 	})
 	if err != nil {

@@ -162,6 +162,9 @@ func (s *session) settleGaps(ctx context.Context, row outboxdb.RelayState, at pg
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
 // at its slot, and changes its mode from there.
 func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row outboxdb.RelayState, err error) {
+	if err = s.state.begun(ctx); err != nil {
+		return 0, row, err
+	}
 	if slotPosition, err = s.state.slotPosition(ctx); err != nil {
 		return 0, row, err
 	}

@@ -24,6 +24,9 @@ const (
 // first start over a table with rows is never decided in silence, nor is a slot
 // made before it is decided: one that waits for a person pins the log.
 func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapError) error {
+	if err := s.state.begin(ctx); err != nil {
+		return err
+	}
 	row, existed, err := s.state.load(ctx)
 	if err != nil {
 		return s.notInstalled(ctx, source, err)

@@ -62,17 +62,42 @@ func (s *state) slotPosition(ctx context.Context) (pglogrepl.LSN, error) {
 	return parseLSN(text)
 }
 
+// begin makes this session the only one that begins on the slot, until begun or
+// the end of its connection: another that took the slot meanwhile would raise the
+// epoch, and void what this one waits for. Its error is [cdc.ErrSlotActive] when
+// there is one already.
+func (s *state) begin(ctx context.Context) error {
+	lock, err := s.queries.LockBeginning(ctx, s.slot)
+	if err != nil {
+		return fmt.Errorf("lock slot %s: %w", s.slot, err)
+	}
+	if !lock.Ours {
+		return fmt.Errorf("%w: another process begins on slot %s", cdc.ErrSlotActive, s.slot)
+	}
+	return nil
+}
+
+// begun lets others begin: the slot is held now.
+func (s *state) begun(ctx context.Context) error {
+	ours, err := s.queries.UnlockBeginning(ctx, s.slot)
+	if err == nil && !ours {
+		err = errors.New("another session has it")
+	}
+	if err != nil {
+		return fmt.Errorf("unlock slot %s: %w", s.slot, err)
+	}
+	return nil
+}
+
 // slotFree returns [cdc.ErrSlotActive] when somebody streams from the slot. To
 // try all the same would end in the same, and in a line of the server's log.
 func (s *state) slotFree(ctx context.Context) error {
-	slot, err := s.queries.SlotActive(ctx, s.slot)
+	pid, err := s.queries.SlotActive(ctx, s.slot)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
 	case err != nil:
 		return fmt.Errorf("look whether slot %s is free: %w", s.slot, err)
-	case slot.Active:
-		return fmt.Errorf("%w: by PID %d", cdc.ErrSlotActive, slot.Pid)
+	case pid != 0:
+		return fmt.Errorf("%w: by PID %d", cdc.ErrSlotActive, pid)
 	}
 	return nil
 }

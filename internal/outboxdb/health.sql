@@ -28,8 +28,20 @@ WHERE h.slot = @slot AND h.process <> @process AND NOT EXISTS (
   SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process);
 
 -- name: SlotActive :one
--- SlotActive says whether somebody streams from the slot. No row: there is none.
-SELECT active::boolean AS active, COALESCE(active_pid, 0)::int AS pid FROM pg_catalog.pg_replication_slots WHERE slot_name = @slot::text;
+-- SlotActive returns the process that streams from the slot, or has the lock of those that begin on it; 0: nobody, or there is no slot.
+SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = @slot::text),
+  (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+    WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2
+      AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid;
+
+-- name: LockBeginning :one
+-- LockBeginning makes this session the one that begins on a slot: until UnlockBeginning, its end, or a minute in which it asks for nothing,
+-- as when its process stands still.
+SELECT pg_catalog.pg_try_advisory_lock(1870094951, pg_catalog.hashtext(@slot::text))::boolean AS ours, pg_catalog.set_config('idle_session_timeout', '60s', false) AS bound;
+
+-- name: UnlockBeginning :one
+-- UnlockBeginning lets others begin on the slot; false: the lock was not this session's.
+SELECT (pg_catalog.pg_advisory_unlock(1870094951, pg_catalog.hashtext(@slot::text)) AND pg_catalog.set_config('idle_session_timeout', '0', false) = '0')::boolean AS ours;
 
 -- name: RelayHealth :many
 -- RelayHealth lists how every relay process of this database does, and whether it lives.

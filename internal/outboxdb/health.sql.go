@@ -47,6 +47,24 @@ func (q *Queries) HealthReady(ctx context.Context) (HealthReadyRow, error) {
 	return i, err
 }
 
+const lockBeginning = `-- name: LockBeginning :one
+SELECT pg_catalog.pg_try_advisory_lock(1870094951, pg_catalog.hashtext($1::text))::boolean AS ours, pg_catalog.set_config('idle_session_timeout', '60s', false) AS bound
+`
+
+type LockBeginningRow struct {
+	Ours  bool
+	Bound string
+}
+
+// LockBeginning makes this session the one that begins on a slot: until UnlockBeginning, its end, or a minute in which it asks for nothing,
+// as when its process stands still.
+func (q *Queries) LockBeginning(ctx context.Context, slot string) (LockBeginningRow, error) {
+	row := q.db.QueryRow(ctx, lockBeginning, slot)
+	var i LockBeginningRow
+	err := row.Scan(&i.Ours, &i.Bound)
+	return i, err
+}
+
 const relayHealth = `-- name: RelayHealth :many
 SELECT h.slot, h.process, h.relay, h.state, h.since, h.code, h.detail, h.waits, h.written_at,
   EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)::boolean AS alive
@@ -165,18 +183,28 @@ func (q *Queries) SaveHealth(ctx context.Context, arg SaveHealthParams) error {
 }
 
 const slotActive = `-- name: SlotActive :one
-SELECT active::boolean AS active, COALESCE(active_pid, 0)::int AS pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1::text
+SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = $1::text),
+  (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+    WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext($1::text)::oid AND l.objsubid = 2
+      AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid
 `
 
-type SlotActiveRow struct {
-	Active bool
-	Pid    int32
+// SlotActive returns the process that streams from the slot, or has the lock of those that begin on it; 0: nobody, or there is no slot.
+func (q *Queries) SlotActive(ctx context.Context, slot string) (int32, error) {
+	row := q.db.QueryRow(ctx, slotActive, slot)
+	var pid int32
+	err := row.Scan(&pid)
+	return pid, err
 }
 
-// SlotActive says whether somebody streams from the slot. No row: there is none.
-func (q *Queries) SlotActive(ctx context.Context, slot string) (SlotActiveRow, error) {
-	row := q.db.QueryRow(ctx, slotActive, slot)
-	var i SlotActiveRow
-	err := row.Scan(&i.Active, &i.Pid)
-	return i, err
+const unlockBeginning = `-- name: UnlockBeginning :one
+SELECT (pg_catalog.pg_advisory_unlock(1870094951, pg_catalog.hashtext($1::text)) AND pg_catalog.set_config('idle_session_timeout', '0', false) = '0')::boolean AS ours
+`
+
+// UnlockBeginning lets others begin on the slot; false: the lock was not this session's.
+func (q *Queries) UnlockBeginning(ctx context.Context, slot string) (bool, error) {
+	row := q.db.QueryRow(ctx, unlockBeginning, slot)
+	var ours bool
+	err := row.Scan(&ours)
+	return ours, err
 }
