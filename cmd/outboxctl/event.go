@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -73,6 +74,8 @@ type publishedReport struct {
 	Gap         *uuid.UUID `json:"gap,omitempty"`
 	Published   bool       `json:"published"`
 	PublishedAt *time.Time `json:"snapshot_at"`
+	Why         string     `json:"why"`
+	Disagrees   bool       `json:"disagrees,omitempty"` // with the topic, which does not have the event
 }
 
 type letterReport struct {
@@ -147,6 +150,12 @@ func (r *showReport) readProducer(ctx context.Context, db *database, key eventNa
 		}
 		return r.readLetters(ctx, q, key, ids)
 	})
+}
+
+// narrow leaves what one relay says.
+func (r *showReport) narrow(slot string) {
+	r.Relays = slices.DeleteFunc(r.Relays, func(v publishedReport) bool { return v.Slot != slot })
+	r.DeadLetters = slices.DeleteFunc(r.DeadLetters, func(l letterReport) bool { return l.Slot != slot })
 }
 
 func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key eventName) error {

@@ -13,6 +13,7 @@ import (
 func showCommand() *cli.Command {
 	flags := []cli.Flag{
 		outputFlag(),
+		&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it as the one that is least far"},
 		&cli.BoolFlag{Name: "payload", Usage: "print the whole payload (in JSON as base64), not only how it begins"},
 		&cli.StringFlag{Name: "consumer-dsn", Usage: "say also what each consumer group did, from the consumer's database at `DSN`"},
 		&cli.StringFlag{Name: "consumer-dsn-file", Usage: "read that connection string from `FILE`"},
@@ -57,6 +58,13 @@ func show(c *cli.Context) error {
 	report := &showReport{Key: key.String(), EventTime: key.Time()}
 	if err := report.readProducer(c.Context, db, key); err != nil {
 		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
+	}
+	if c.String("relay") != "" {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return err
+		}
+		report.narrow(state.Slot)
 	}
 	if consumerDSN != "" {
 		if err := verified(c, consumerDSN); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/google/uuid"
 )
@@ -10,29 +11,88 @@ import (
 // previewBytes of the payload are shown when it is not asked for.
 const previewBytes = 120
 
-// judge says in which state the event is, and by what. It is pure. A record of
-// the event itself, seen in Kafka, outweighs everything; then come letters, then
-// the accounts of the relays. A replay's record says nothing of the event's own.
+// judge says in which state the event is, and by what, for each relay and for all
+// of them. It is pure. A record of the event itself, seen in Kafka, outweighs
+// everything; else the relay that is least far counts. A replay's record says
+// nothing of the event's own.
 func (r *showReport) judge() {
-	letter := r.eventLetter()
-	seen := r.seen()
-	switch {
-	case seen != nil:
+	r.judgeRelays()
+	if seen := r.seen(); seen != nil {
 		r.set(statePublished, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
-	case letter != nil && letter.State == "discarded":
-		r.set(stateDiscarded, "an operator discarded it after: %s: %s", letter.Class, letter.Error)
-	case letter != nil && letter.State == "replayed":
-		r.set(statePublished, "it was a dead letter of slot %s and was released", letter.Slot)
-	case letter != nil:
-		r.set(stateDead, "%s: %s", letter.Class, letter.Error)
-	case r.Row == nil:
+	}
+	if r.Kafka == nil || len(r.Kafka.Copies) > 0 {
+		return
+	}
+	var sure []string
+	for i := range r.Relays {
+		if v := &r.Relays[i]; v.State == statePublished {
+			v.Disagrees = true
+			sure = append(sure, v.Relay)
+		}
+	}
+	says := "relay " + strings.Join(sure, ", ") + " has published it"
+	if len(sure) == 0 {
+		if r.State != statePublished {
+			return
+		}
+		says = "it was published"
+	}
+	r.Disagree = fmt.Sprintf("the database says that %s, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; `outboxctl replay` publishes it again", says, r.Kafka.Topic)
+}
+
+// leastFar orders the states of an event of which several relays have an account.
+var leastFar = []string{stateDead, statePending, stateWaiting, stateGap, stateGivenUp, stateBefore, stateDiscarded, statePublished}
+
+// judgeRelays says what each relay's state rests on, and takes the one that is
+// least far. A letter counts also where its relay is gone, and the row.
+func (r *showReport) judgeRelays() {
+	said := make(map[string]string) // why, by state
+	say := func(state, why string) {
+		if said[state] == "" {
+			said[state] = why
+		}
+	}
+	for i := range r.Relays {
+		v := &r.Relays[i]
+		if v.Why = v.why(); r.eventLetter(v.Slot) == nil {
+			say(v.State, v.Why)
+		}
+	}
+	for i := range r.DeadLetters {
+		l := &r.DeadLetters[i]
+		if r.isReplay(l.ID) {
+			continue
+		}
+		state, why := l.why()
+		say(state, why)
+		for k := range r.Relays {
+			if r.Relays[k].Slot == l.Slot {
+				r.Relays[k].Why = why
+			}
+		}
+	}
+	for _, state := range leastFar {
+		if why := said[state]; why != "" {
+			r.set(state, "%s", why)
+			return
+		}
+	}
+	if r.Row == nil {
 		r.judgeWithoutRow()
-	default:
-		r.judgeByAccount()
+		return
 	}
-	if r.Kafka != nil && len(r.Kafka.Copies) == 0 && r.State == statePublished {
-		r.Disagree = fmt.Sprintf("the database says published, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; `outboxctl replay` publishes it again", r.Kafka.Topic)
+	r.set(statePending, "no relay has run on this database yet")
+}
+
+// why says what a letter makes of its event.
+func (l *letterReport) why() (state, why string) {
+	switch l.State {
+	case "discarded":
+		return stateDiscarded, fmt.Sprintf("an operator discarded it after: %s: %s", l.Class, l.Error)
+	case "replayed":
+		return statePublished, fmt.Sprintf("it was a dead letter of slot %s and was released", l.Slot)
 	}
+	return stateDead, l.Class + ": " + l.Error
 }
 
 // seen returns a record of the event itself, or of its repair.
@@ -48,10 +108,11 @@ func (r *showReport) seen() *copyReport {
 	return nil
 }
 
-// eventLetter returns the letter of the event itself, not one of its replays.
-func (r *showReport) eventLetter() *letterReport {
+// eventLetter returns the letter of the event itself, not one of its replays, that
+// the relay of a slot has, or any.
+func (r *showReport) eventLetter(slot string) *letterReport {
 	for i := range r.DeadLetters {
-		if l := &r.DeadLetters[i]; !r.isReplay(l.ID) {
+		if l := &r.DeadLetters[i]; (slot == "" || l.Slot == slot) && !r.isReplay(l.ID) {
 			return l
 		}
 	}
@@ -80,24 +141,6 @@ func (r *showReport) judgeWithoutRow() {
 	default:
 		r.set(stateNotFound, "no committed row has this key; it may have been dropped with its day after it was published, or is not committed yet")
 	}
-}
-
-// judgeByAccount needs no look into Kafka. Where several relays read the outbox,
-// the one that is least far counts.
-func (r *showReport) judgeByAccount() {
-	if len(r.Relays) == 0 {
-		r.set(statePending, "no relay has run on this database yet")
-		return
-	}
-	for _, state := range []string{statePending, stateWaiting, stateGap, stateGivenUp, stateBefore} {
-		for _, v := range r.Relays {
-			if v.State == state {
-				r.set(state, "%s", v.why())
-				return
-			}
-		}
-	}
-	r.set(statePublished, "%s", r.Relays[0].why())
 }
 
 // why says what a state rests on.
@@ -181,7 +224,11 @@ func (r *showReport) printRow(p *page) {
 func (r *showReport) printProducer(p *page) {
 	var relays, letters, replays [][]string
 	for _, v := range r.Relays {
-		relays = append(relays, []string{v.Relay, v.Slot, v.State, stamp(v.PublishedAt)})
+		says := v.State
+		if v.Disagrees {
+			says += " (!)"
+		}
+		relays = append(relays, []string{v.Relay, v.Slot, says, stamp(v.PublishedAt), v.Why})
 	}
 	for _, v := range r.DeadLetters {
 		letters = append(letters, []string{
@@ -191,7 +238,7 @@ func (r *showReport) printProducer(p *page) {
 	for _, v := range r.Replays {
 		replays = append(replays, []string{v.ID.String(), v.Mode, stamp(&v.RequestedAt), v.RequestedBy, printable([]byte(v.Reason), previewBytes)})
 	}
-	p.table([]string{"relay", "slot", "says", "at"}, relays)
+	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
 	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
 	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
 }

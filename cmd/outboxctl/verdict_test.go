@@ -80,6 +80,45 @@ func TestTableAndTopicDisagree(t *testing.T) {
 	}
 }
 
+// Each relay is judged for itself: one that is behind does not hide another whose
+// word the topic contradicts, and --relay asks one alone.
+func TestEachRelayIsJudged(t *testing.T) {
+	event := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a")
+	report := func() *showReport {
+		return &showReport{
+			Row: &rowReport{}, Kafka: &kafkaReport{Topic: "orders"},
+			Relays: []publishedReport{
+				{Relay: "behind", Slot: "b", Known: true, State: statePending}, {Relay: "eager", Slot: "e", Known: true, State: statePublished},
+				{Relay: "stuck", Slot: "s", Known: true, State: "parked"}, {Relay: "freed", Slot: "f", Known: true, State: statePublished},
+			},
+			DeadLetters: []letterReport{
+				{ID: event, Slot: "f", State: "replayed", Class: "too-large"}, {ID: event, Slot: "gone", State: "discarded", Class: "too-large"},
+				{ID: event, Slot: "s", State: "open", Class: "bad-row", Error: "no key"},
+			},
+		}
+	}
+	r := report()
+	r.judge()
+	require.Equal(t, stateDead, r.State, "the one that is least far")
+	require.Equal(t, "bad-row: no key", r.Why)
+	require.Contains(t, r.Disagree, "relay eager, freed has published it")
+	for _, v := range r.Relays {
+		require.NotEmpty(t, v.Why, v.Relay)
+		require.Equal(t, v.State == statePublished, v.Disagrees, v.Relay)
+	}
+	for slot, want := range map[string]string{"b": statePending, "e": statePublished, "s": stateDead, "f": statePublished} {
+		r := report()
+		r.narrow(slot)
+		r.judge()
+		require.Equal(t, want, r.State, slot)
+		require.Equal(t, want == statePublished, r.Disagree != "", slot)
+	}
+	r = report()
+	r.narrow("f")
+	r.judge()
+	require.Contains(t, r.Why, "was released")
+}
+
 func TestSearchStartsWhereTheRecordCanBe(t *testing.T) {
 	key, err := outbox.ParseKeyAt(someKey, time.Time{}, outbox.NoSkewLimit)
 	require.NoError(t, err)

@@ -71,7 +71,7 @@ func (w whereabouts) search(ctx context.Context, r *showReport, key eventName) (
 // topicOf asks the routes; without a topic it says why there is none.
 func (w whereabouts) topicOf(r *showReport, key eventName) (topic, why string) {
 	var aggregateType, eventType string
-	switch letter := r.eventLetter(); {
+	switch letter := r.eventLetter(""); {
 	case r.Row != nil:
 		aggregateType, eventType = r.Row.AggregateType, r.Row.EventType
 	case letter != nil:
