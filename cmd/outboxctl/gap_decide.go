@@ -38,7 +38,7 @@ func decideGap(c *cli.Context, to string) error {
 		return fmt.Errorf("%s: %w", c.Command.HelpName, err)
 	}
 	if !slices.Contains(gapDecisions[to], gap.State) {
-		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", id, gap.State)
+		return gap.decided()
 	}
 	what := fmt.Sprintf("have relay %s publish the %d events of gap %s", gap.Relay, *gap.Left, id)
 	if to == gapAccepted {
@@ -63,4 +63,15 @@ func decideGap(c *cli.Context, to string) error {
 		p.line("gap %s is %s", id, gap.State)
 		p.line("a relay that streams sees it within a second or two; one that stopped for it goes on when it is started")
 	})
+}
+
+// decided says why nothing is left to decide. A repair that has begun ends: were the
+// rest of it given up, nobody could tell of the page that is under way which of its
+// events are in Kafka.
+func (g *gapReport) decided() error {
+	if g.State != gapRepairing {
+		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", g.Gap, g.State)
+	}
+	return fmt.Errorf("gap %s is being repaired: %d of its events are left, and a repair is not taken back; `outboxctl status` says what it waits for, "+
+		"`outboxctl skip KEY --reason \"…\"` leaves one event out, `outboxctl pause --relay %s` lets it rest", g.Gap, *g.Left, g.Relay)
 }

@@ -30,6 +30,10 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "nothing is left to decide")
 	require.Contains(t, fine(t, "gap", "repair", gap, "--reason", "after all", "--yes"), "is repairing")
+	code, _, stderr = call(t, "gap", "accept", gap, "--reason", "too long", "--yes")
+	require.Equal(t, exitFailed, code, "a repair that has begun is not cut off")
+	require.Contains(t, stderr, "0 of its events are left")
+	require.Contains(t, stderr, "outboxctl skip KEY")
 
 	exec(t, pool, "SELECT pg_create_physical_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved", "--yes")
