@@ -22,7 +22,8 @@ type rows interface {
 }
 
 // complete fills in the events whose table lacked a needed column when they were
-// written: they have the column by now, or nothing can be done here.
+// written: they have the column by now, or nothing can be done here. What the stream
+// leaves out needs none, and may have been dropped by retention since.
 func (p *pipeline) complete(ctx context.Context, batch []cdc.Item) error {
 	for i := range batch {
 		it := &batch[i]
@@ -31,6 +32,9 @@ func (p *pipeline) complete(ctx context.Context, batch []cdc.Item) error {
 		}
 		if it.Kind != cdc.KindEvent {
 			return it.Incomplete
+		}
+		if p.leavesOut(it) {
+			continue
 		}
 		row, err := p.rows.event(ctx, it.Row.ID)
 		if err != nil {

@@ -44,10 +44,11 @@ type pipeline struct {
 	log     *slog.Logger
 
 	gaps      ledgerOfGaps
-	repairs   []gap   // to be published before the stream
-	mended    mended  // how far that has come
-	mendPlace place   // of the next of its events that waits
-	covered   visible // what the stream leaves out: it was published from the table, or is of a gap
+	repairs   []gap       // to be published before the stream
+	mended    mended      // how far that has come
+	streams   atomic.Bool // that is over
+	mendPlace place       // of the next of its events that waits
+	covered   visible     // what the stream leaves out: it was published from the table, or is of a gap
 
 	counted func() int64 // writes of letters and of what waits, ever made
 
@@ -233,8 +234,7 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 			return p.end(s.tag, wayLetter)
 		}
 	}
-	// A row whose tx_id is not its own is judged by nothing but its letter.
-	if s.it.Kind == cdc.KindEvent && s.it.Bad == nil && p.covered.sees(s.it.Row.TxID) {
+	if p.leavesOut(s.it) {
 		p.metrics.skipped(skippedByGap)
 		return p.end(s.tag, waySkipped)
 	}
@@ -257,6 +257,13 @@ func (p *pipeline) deliverOrHold(ctx context.Context, s *step) error {
 		return p.hold(ctx, s, route)
 	}
 	return err
+}
+
+// leavesOut reports whether an event is not the stream's to publish: it is of a gap,
+// or was published from the table. A row whose tx_id is not its own is judged by
+// nothing but its letter.
+func (p *pipeline) leavesOut(it *cdc.Item) bool {
+	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.sees(it.Row.TxID)
 }
 
 // deliver does what a step asks for. After a [publisher.RouteError] it is to be

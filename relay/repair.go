@@ -42,6 +42,7 @@ type ledgerOfGaps interface {
 // commits where the writers of an aggregate wait for one another. What meets a route
 // that is held waits there; nothing is released meanwhile.
 func (p *pipeline) repair(ctx context.Context) error {
+	defer p.streams.Store(true)
 	if len(p.repairs) == 0 {
 		return nil
 	}
@@ -71,9 +72,9 @@ func (p *pipeline) repair(ctx context.Context) error {
 		if err := p.gaps.move(ctx, p.mended, true); err != nil {
 			return err
 		}
+		p.mended = mended{}
 		p.log.WarnContext(ctx, "the gap is repaired", "gap", g.id, "events", published)
 	}
-	p.mended = mended{}
 	return nil
 }
 

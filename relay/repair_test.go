@@ -127,6 +127,34 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 	})
 }
 
+// Where no more aggregates of a type may be parked, its events of a repair wait and
+// say so, and the repair goes on with others.
+func TestARepairPassesAFullPark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := newFakeSink()
+		p, rows, _ := repairing(sink, 4)
+		k := newTable()
+		p.keeper = k
+		p.routing = newRouting(&Config{Routes: []RouteConfig{{Topic: "t", Poison: PoisonParkAggregate}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
+		morgue := p.morgue.(*fakeMorgue)
+		morgue.limit = 1
+		require.NoError(t, morgue.park(t.Context(), casualty{row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, holds: true, class: classBadRow}))
+		rows.rows[3].AggregateType = "invoice"
+		sink.refuse = func(ev publisher.Event) error {
+			if ev.Row == rows.rows[1] {
+				return &publisher.RecordError{Field: "size"}
+			}
+			return nil
+		}
+		var shown map[string]heldRoute
+		p.holding = func(held map[string]heldRoute) { shown = held }
+		require.NoError(t, p.repair(t.Context()))
+		require.True(t, rows.closed)
+		require.Len(t, sink.got, 2, "one before the event and one of another type")
+		require.Contains(t, shown["shop/order"].why, "max_parked_aggregates")
+	})
+}
+
 // An event of a repair that can never be published becomes a letter, and the
 // repair goes on.
 func TestARepairLeavesLetters(t *testing.T) {
@@ -189,3 +217,25 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 208, now.position, "what is left out has ended")
 }
+
+// What the stream leaves out is not read from the table, from which retention may
+// have dropped it: the relay would never get past it.
+func TestWhatIsCoveredNeedsNotBeComplete(t *testing.T) {
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	p.covered = visible{xmin: 10, xmax: 10}
+	p.rows = noRows{}
+	covered, other := event(200), event(200)
+	covered.Row.TxID, covered.Incomplete = 9, &cdc.LayoutError{}
+	other.Row.TxID, other.Incomplete = 10, &cdc.LayoutError{}
+	require.NoError(t, p.take(t.Context(), []cdc.Item{covered, commitAt(200)}))
+	require.Empty(t, sink.got)
+	require.ErrorIs(t, p.take(t.Context(), []cdc.Item{other, commitAt(300)}), errNoRow)
+}
+
+type noRows struct{}
+
+var errNoRow = errors.New("it is not there any more")
+
+func (noRows) event(context.Context, uuid.UUID) (*outbox.Row, error) { return nil, errNoRow }
+func (noRows) fit(context.Context) error                             { return nil }
