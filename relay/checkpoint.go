@@ -147,14 +147,18 @@ func (s *session) awaitLast(ctx context.Context) {
 
 // lastSnapshot takes a snapshot of all that is published when the relay stops, so
 // that nothing of it is doubted later, should the slot be lost meanwhile, and
-// waits for its marker. [session.finish] publishes it.
+// waits for its marker, or that of the last tick's when nothing was read since.
+// [session.finish] publishes what came back; what did not is doubted.
 func (s *session) lastSnapshot(session context.Context) error {
 	defer close(s.parted)
+	if !s.pipeline.streams.Load() {
+		return nil // a marker comes by the stream
+	}
 	// Not the session's: its end would close the connection with the statement.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), tickLimit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), min(tickLimit, s.cfg.StopGrace))
 	defer cancel()
 	now, err := s.mode.status()
-	if err != nil || !s.snapshots.due(now.events, false) {
+	if err != nil {
 		return err
 	}
 	if err := s.takeSnapshot(ctx, now.events); err != nil {

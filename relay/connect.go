@@ -9,8 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pinned"
@@ -43,6 +46,12 @@ func (c *Config) maintenanceDSN() (string, error) {
 // Connect opens the ordinary connection. Checkpoints are durable when they
 // return, whatever the server's default is.
 func Connect(ctx context.Context, text, slot string) (*pgx.Conn, error) {
+	return connect(ctx, text, slot, 0)
+}
+
+// connect is Connect to a connection that outlives the end of a context by a grace:
+// a statement that is under way then may end, and the connection goes on.
+func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.Conn, error) {
 	conf, err := pgx.ParseConfig(text)
 	if err != nil {
 		return nil, secret.ParseError("postgres.dsn", err)
@@ -51,6 +60,9 @@ func Connect(ctx context.Context, text, slot string) (*pgx.Conn, error) {
 	conf.RuntimeParams["synchronous_commit"] = "on"
 	pinned.Startup(conf.RuntimeParams)
 	cdc.Bound(&conf.Config)
+	conf.BuildContextWatcherHandler = func(c *pgconn.PgConn) ctxwatch.Handler {
+		return &pgconn.DeadlineContextWatcherHandler{Conn: c.Conn(), DeadlineDelay: grace}
+	}
 	conn, err := pgx.ConnectConfig(ctx, conf)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, &conf.Config))

@@ -315,8 +315,11 @@ func (l *letters) count(ctx context.Context, q *outboxdb.Queries, writes int) (i
 }
 
 // write runs work in one transaction that counts only while this session owns
-// the slot; else the error is [ErrFenced] and nothing was changed.
+// the slot; else the error is [ErrFenced] and nothing was changed. A graceful stop
+// lets it end: it would close the connection, which the last flush needs.
 func (l *letters) write(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
+	ctx, cancel := outlast(ctx, commitGrace)
+	defer cancel()
 	err := pgx.BeginFunc(ctx, l.conn, func(tx pgx.Tx) error {
 		q := l.queries.WithTx(tx)
 		if _, err := q.LockEpoch(ctx, outboxdb.LockEpochParams{Slot: l.slot, Epoch: l.epoch}); err != nil {

@@ -92,7 +92,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.step("connect to PostgreSQL for letters")
-	conn, err := Connect(ctx, dsn, s.cfg.SlotName())
+	conn, err := connect(ctx, dsn, s.cfg.SlotName(), commitGrace)
 	if err != nil {
 		return err
 	}

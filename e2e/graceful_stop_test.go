@@ -1,0 +1,89 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestGracefulStopInARepair: stopped again and again in the middle of a repair, the
+// relay ends with 0 and goes on with the event behind the last one: none is in the
+// topic twice, in either mode.
+func TestGracefulStopInARepair(t *testing.T) {
+	seed := seedOf(t)
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			w := settled(t, versions[(seed+uint64(i))%2])
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			r := w.newRelay(w.config("checkpoint_interval: 100ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			caughtUp(t, w, r)
+			r.stop()
+			const events = 20_000
+			require.NoError(t, bulk(t.Context(), w, 0, events, 200))
+			w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
+			inside := 0
+			for range 12 {
+				before := cursor(w)
+				r.start()
+				eventually(t, "it repairs", 30*time.Second, func() bool { return cursor(w) > before })
+				require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(50*time.Millisecond)))))
+				r.stop()
+				if !repairing(w) {
+					break
+				}
+				inside++
+			}
+			require.GreaterOrEqual(t, inside, 5, "stops in the middle")
+			r.start()
+			caughtUp(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			states, copies := requireTrue(t, w)
+			require.Equal(t, events+2, states["published"])
+			require.Zero(t, copies, "after %d stops in the middle", inside)
+			t.Logf("%d events, %d graceful stops in the middle of their repair, 0 copies", events, inside)
+		})
+	}
+}
+
+// cursor is how far the repairs of gaps have come; as much as can be once they are over.
+func cursor(w *world) int64 {
+	w.t.Helper()
+	return scalar[int64](w, `SELECT coalesce(max(cursor), 0) + count(*) FILTER (WHERE state = 'repaired') FROM onceward.gaps WHERE cause = 'SLOT_ADVANCED'`)
+}
+
+func repairing(w *world) bool {
+	w.t.Helper()
+	return scalar[bool](w, `SELECT coalesce(bool_or(state = 'repairing'), false) FROM onceward.gaps WHERE cause = 'SLOT_ADVANCED'`)
+}
+
+// TestGracefulStopLeavesNoDoubt: whenever the relay is told to stop, everything that
+// was committed by then and is in the topic is called published, also what a tick
+// has just taken a snapshot of: a slot that is lost while it is down makes no copies.
+func TestGracefulStopLeavesNoDoubt(t *testing.T) {
+	seed := seedOf(t)
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			w := settled(t, versions[(seed+uint64(i))%2])
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
+			for n := range 12 {
+				r.start()
+				eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) > n })
+				caughtUp(t, w, r)
+				for range 1 + random.IntN(3) {
+					writeOne(t, w)
+					require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(60*time.Millisecond)))))
+				}
+				r.stop()
+				requireTrue(t, w)
+			}
+		})
+	}
+}
