@@ -40,10 +40,15 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 	}); err != nil {
 		return kept, nil, err
 	}
-	if row.Mode != ModeExactlyOnce {
-		return kept, tx, nil // what Kafka keeps is of an earlier time in that mode
-	}
 	pos, found := tx.Checkpoint()
+	if row.Mode != ModeExactlyOnce {
+		// What Kafka keeps is of an earlier time in that mode, as before a gap was
+		// written down: true of it is only how far the repair of an older gap has come.
+		if old, err := parseCheckpoint(pos.Order, pos.Meta); found && err == nil {
+			kept.mended = old.mended
+		}
+		return kept, tx, nil
+	}
 	if !found {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
 			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", confirmed.String(), "written", row.UpdatedAt)
