@@ -159,24 +159,28 @@ UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
 
 -- name: RulesNotValid :many
 -- RulesNotValid returns the statements that drop the CHECKs which old rows may break and those that add them again, the table's own before
--- those of its leaves: a dump gives each leaf its own.
+-- those of its leaves: a dump gives each leaf its own. Leaves that retention has detached and not dropped yet are among them.
 SELECT pg_catalog.format('ALTER TABLE %s DROP CONSTRAINT IF EXISTS %I', c.conrelid::regclass, c.conname)::text AS lift,
   (CASE WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_constraint r
       WHERE r.conrelid = 'onceward.outbox'::regclass AND r.conname = c.conname AND r.oid <> c.oid AND NOT r.convalidated)
+    OR NOT EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = c.conrelid) AND c.conrelid <> 'onceward.outbox'::regclass
     THEN pg_catalog.format('ALTER TABLE %s ADD CONSTRAINT %I %s', c.conrelid::regclass, c.conname, pg_catalog.pg_get_constraintdef(c.oid)) ELSE '' END)::text AS put_back
 FROM pg_catalog.pg_constraint c
 WHERE c.contype = 'c' AND NOT c.convalidated AND (c.conrelid = 'onceward.outbox'::regclass
-  OR c.conrelid IN (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass))
+  OR c.conrelid IN (SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass)
+  OR c.conrelid IN (SELECT t.tgrelid FROM pg_catalog.pg_trigger t WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc))
 ORDER BY c.conrelid <> 'onceward.outbox'::regclass, c.oid;
 
 -- name: CloseAnew :many
 -- CloseAnew returns the statements that say of closed leaves that the present transaction closed them: what retention wrote there is a
--- transaction of another system. The caller holds LockOutbox, so that no writer of them is open.
-SELECT pg_catalog.format('COMMENT ON TRIGGER onceward_closed ON %s IS %L', t.tgrelid::regclass,
-  pg_catalog.format('closed by outbox retention in transaction %s at %s', pg_catalog.pg_current_xact_id(),
-    pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')))::text AS statement
-FROM pg_catalog.pg_trigger t JOIN pg_catalog.pg_inherits i ON i.inhrelid = t.tgrelid AND i.inhparent = 'onceward.outbox'::regclass
-WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc;
+-- transaction of another system. So are those of the rows of a leaf that was detached and not dropped yet, which a dump
+-- leaves as a table beside the outbox. The caller holds LockOutbox, so that no writer of them is open.
+SELECT (CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = t.tgrelid) THEN ''
+    ELSE pg_catalog.format('UPDATE %s SET tx_id = pg_catalog.pg_current_xact_id(); ', t.tgrelid::regclass) END
+  || pg_catalog.format('COMMENT ON TRIGGER onceward_closed ON %s IS %L', t.tgrelid::regclass,
+    pg_catalog.format('closed by outbox retention in transaction %s at %s', pg_catalog.pg_current_xact_id(),
+      pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))::text AS statement
+FROM pg_catalog.pg_trigger t WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc;
 
 -- name: CountLeftOut :one
 -- CountLeftOut counts the events that are there, and those of them that a relay leaves out because they are older than it or were given up.
