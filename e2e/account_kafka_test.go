@@ -84,7 +84,7 @@ func (a *accounting) removeTopics() {
 	a.heal()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	for _, kind := range slices.Concat(kindsThere, kindsLate) {
+	for _, kind := range slices.Concat(kindsThere, kindsLate, []string{kindSecond}) {
 		if kind == "order" {
 			continue // the world's own
 		}

@@ -35,6 +35,8 @@ const (
 	partitionsMaintained pack = "partitions maintained"
 	migratedAgain        pack = "migrated again"
 	rolesApplied         pack = "roles applied again"
+	producerBound        pack = "producer bound and let go"
+	systemAdopted        pack = "database adopted by copy"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
 	topicRemoved       pack = "topic removed"
@@ -46,6 +48,8 @@ const (
 	publicationToggled pack = "publication toggled"
 	slotDropped        pack = "slot dropped"
 	slotAdvanced       pack = "slot advanced"
+	leafUnlogged       pack = "partition unlogged and logged"
+	secondRelay        pack = "second relay begun and retired"
 	// Users' mistakes.
 	badRow          pack = "row with a bad key"
 	impossibleTopic pack = "row of an impossible topic"
@@ -63,6 +67,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
 		transactionLeft:   a.leaveTransaction,
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
+		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, leafUnlogged: a.unlogLeaf, secondRelay: a.beginSecond,
 	}
 }
 
@@ -98,19 +103,19 @@ func (a *accounting) surely(lasting time.Duration, args ...string) {
 }
 
 func (a *accounting) pauseRelay(s step) bool {
-	if _, code := a.ctl("pause"); code != 0 {
+	if _, code := a.ctl("pause", "--relay", a.name); code != 0 {
 		return false
 	}
-	a.surely(s.lasting, "resume")
+	a.surely(s.lasting, "resume", "--relay", a.name)
 	return true
 }
 
 func (a *accounting) pauseRoute(s step) bool {
 	topic := a.topicOf(a.kind(s))
-	if _, code := a.ctl("pause", "--route", topic); code != 0 {
+	if _, code := a.ctl("pause", "--relay", a.name, "--route", topic); code != 0 {
 		return false
 	}
-	a.surely(s.lasting, "resume", "--route", topic)
+	a.surely(s.lasting, "resume", "--relay", a.name, "--route", topic)
 	return true
 }
 

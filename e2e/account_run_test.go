@@ -48,6 +48,7 @@ type accounting struct {
 	load    *mixedLoad
 	bag     []pack
 	policy  string      // for gaps: repair, or ask, and then calm decides
+	start   string      // of a relay that finds rows: all or now
 	kafka   *kgo.Client // past the faults
 	wide    int32       // partitions of the topic that grows
 
@@ -65,7 +66,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 		arena: newArena(t, versions[seed%2], 1), mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
 		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, read: newArchive(), wide: mixedPartitions,
 	}
-	a.policy = []string{"repair", "ask"}[seed/2%2]
+	a.policy, a.start = []string{"repair", "ask"}[seed/2%2], []string{"all", "now"}[seed/4%2]
 	a.kafka, a.copies = a.ground.behind(t), mode == "idempotent"
 	for _, kind := range kindsThere {
 		if kind != "order" { // is there
@@ -76,7 +77,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 	for i := range 2 {
 		r := a.relay(fmt.Sprintf("relay-%d", i), defect, smallQueue)
 		r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
-		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=3s", "ONCEWARD_GAP="+a.policy)
+		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=3s", "ONCEWARD_GAP="+a.policy, "ONCEWARD_OUTBOX_START="+a.start)
 	}
 	a.nemesis = newNemesis(a.arena)
 	a.nemesis.moves = a.moves()
@@ -100,18 +101,23 @@ const stormLength = 9 * time.Second
 
 // run moves and looks, until the time is over.
 func (a *accounting) run(length time.Duration) {
-	t := a.t
-	a.load = newMixedLoad(a.app, a.name, a.random.Uint64())
-	require.NoError(t, a.load.prepare(t.Context()))
-	a.arena.streams(a.relays[0])
-	a.relays[1].start()
-	stop := a.load.start(t)
-	defer stop()
-	a.nemesis.began = time.Now()
+	defer a.begin()()
 	for end := time.Now().Add(length); time.Now().Before(end) || a.quiet < fewestQuiet; {
 		a.storm()
 		a.settle()
 	}
+}
+
+// begin starts the load, and the relays over what it has written by then.
+func (a *accounting) begin() (stop func()) {
+	a.load = newMixedLoad(a.app, a.name, a.random.Uint64())
+	require.NoError(a.t, a.load.prepare(a.t.Context()))
+	stop = a.load.start(a.t)
+	eventually(a.t, "events are older than the relay", 30*time.Second, func() bool { return scalar[int](a.world, `SELECT count(*) FROM onceward.outbox`) > 20 })
+	a.arena.streams(a.relays[0])
+	a.relays[1].start()
+	a.nemesis.began = time.Now()
+	return stop
 }
 
 // settle ends all faults, waits for a quiet moment, and looks.
@@ -199,6 +205,6 @@ func (a *accounting) report() string {
 			gone++
 		}
 	}
-	return fmt.Sprintf("ends in mode %s, gaps: %s, PostgreSQL %d: %d rows (%d dropped by retention), states at the end %v; %d records read; %d quiet moments; %d moves of %d kinds: %s; %d violations",
-		a.mode, a.policy, a.server.Version(), len(a.rows), gone, states, a.read.total, a.quiet, a.nemesis.total(), len(a.nemesis.counts), a.nemesis, len(a.found))
+	return fmt.Sprintf("ends in mode %s, start: %s, gaps: %s, PostgreSQL %d: %d rows (%d dropped by retention), states at the end %v; %d records read; %d quiet moments; %d moves of %d kinds: %s; %d violations",
+		a.mode, a.start, a.policy, a.server.Version(), len(a.rows), gone, states, a.read.total, a.quiet, a.nemesis.total(), len(a.nemesis.counts), a.nemesis, len(a.found))
 }

@@ -29,7 +29,21 @@ const (
 	// defectNoBarrier begins without waiting for transactions that were open when
 	// the slot was made.
 	defectNoBarrier = "no-barrier"
+	// defectForgetGap takes what may have passed the relay by for published: a gap is
+	// written down as repaired.
+	defectForgetGap = "forget-gap"
+	// defectGapFromNow measures a gap from where it ends, as if the snapshot that was
+	// published last were void and a new one had its place.
+	defectGapFromNow = "gap-from-now"
+	// defectForgetBefore does so with what is older than a relay that begins with
+	// outbox.start: now.
+	defectForgetBefore = "forget-before"
 )
+
+// forgets applies defectForgetGap and defectForgetBefore to a beginning.
+func (b *beginning) forgets() bool {
+	return b.cause != nil && defect == defectForgetGap || b.gap.State == gapBefore && defect == defectForgetBefore
+}
 
 // early applies defectSlotFirst to a checkpoint that is about to be written.
 func (s *session) early(position pglogrepl.LSN) {

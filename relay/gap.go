@@ -146,6 +146,9 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := s.state.fenced("begin anew", rows, err); err != nil {
 			return err
 		}
+		if b.forgets() {
+			found.State = gapRepaired
+		}
 		if err := q.InsertGap(ctx, found); err != nil {
 			return fmt.Errorf("write the gap down: %w", err)
 		}
@@ -191,6 +194,9 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
 		}
 		g.FromSnapshot = last
+		if defect == defectGapFromNow {
+			g.FromSnapshot = g.ToSnapshot
+		}
 	}
 	if g.Events, err = s.state.queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
 		return g, fmt.Errorf("count the events of the gap: %w", err)

@@ -1,0 +1,135 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Moves of TestAccount that change the world around the relay for a while.
+
+// holds asks a question of the database; false also when it cannot be asked.
+func (a *accounting) holds(question string, args ...any) (yes bool) {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	return a.pool.QueryRow(ctx, question, args...).Scan(&yes) == nil && yes
+}
+
+// unlogLeaf takes the log from today's partition until the relay has noticed: within
+// one tick it would not, which is a stated limit.
+func (a *accounting) unlogLeaf(s step) bool {
+	leaf := "onceward.outbox_" + time.Now().UTC().Format("20060102")
+	if !a.nemesis.sql("ALTER TABLE " + leaf + " SET UNLOGGED") {
+		return false
+	}
+	a.gapOpens()
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		const noticed = `SELECT publication_catalog IN ('changed', 'unlogged') FROM onceward.relay_state WHERE slot = $1`
+		return a.holds(noticed, a.slot()) && a.nemesis.sql("ALTER TABLE "+leaf+" SET LOGGED")
+	}})
+	return true
+}
+
+// bindProducer binds a producer to a namespace and lets it go: the relay reads
+// under row security meanwhile.
+func (a *accounting) bindProducer(s step) bool {
+	name := a.name + "_bound"
+	roles := func(args ...string) bool {
+		shared.roles.Lock()
+		defer shared.roles.Unlock()
+		_, code := a.ctlAs(a.server.DSN(a.name), append([]string{"migrate", "roles", "--apply", "--producer", name}, args...)...)
+		return code == 0
+	}
+	if !roles("--namespace", a.name) {
+		return false
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		gone := `SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '` + name + `')`
+		return a.holds(gone) || roles("--remove") && a.nemesis.sql("DROP OWNED BY "+name+"; DROP ROLE "+name)
+	}})
+	return true
+}
+
+// adoptSystem makes the database look as if it had come from another system with its
+// transaction ids, as by pg_upgrade, until it is adopted.
+func (a *accounting) adoptSystem(s step) bool {
+	a.nemesis.killRelays(s)
+	if !a.nemesis.sql(`UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '` + a.slot() + `'`) {
+		return false
+	}
+	a.gapOpens()
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE system_identifier = '1'`) {
+			return true
+		}
+		_, code := a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", "copy", "--yes", "--reason", "move")
+		return code == 0
+	}})
+	return true
+}
+
+// beginSecond has a relay of another name publish the same outbox to a topic of its
+// own, and retires it: retention waits for it meanwhile, and no longer.
+func (a *accounting) beginSecond(s step) bool {
+	name := a.name + "_second"
+	if a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_state WHERE relay = $1) OR EXISTS (SELECT FROM pg_publication WHERE pubname = 'onceward_' || $1)`, name) {
+		return false
+	}
+	if _, code := a.ctlAs(a.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", name); code != 0 {
+		return false
+	}
+	a.makeTopic(kindSecond)
+	dsn, err := url.Parse(a.dsn(relayLogin))
+	require.NoError(a.t, err)
+	dsn.Host = a.postgres.Addr()
+	path := filepath.Join(a.t.TempDir(), "second.yaml")
+	require.NoError(a.t, os.WriteFile(path, fmt.Appendf(nil, `name: %s
+postgres: {dsn: "%s", insecure: true}
+kafka: {brokers: ["%s"], insecure: true}
+routes: [{topic: "%s"}]
+outbox: {start: %s}
+admin: {listen: "off"}
+stop_grace: 2s
+`, name, dsn, strings.Join(a.brokers, `", "`), a.topicOf(kindSecond), map[bool]string{true: "all", false: "now"}[s.up]), 0o600))
+	r := a.newRelay(path, "")
+	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
+	r.start()
+	process := r.process
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting + 2*time.Second), func() bool {
+		_ = process.Signal(syscall.SIGTERM)
+		select {
+		case <-process.Done():
+			r.process = nil
+			return a.retireSecond(name)
+		default:
+			return false
+		}
+	}})
+	return true
+}
+
+// kindSecond is the last part of the second relay's topic.
+const kindSecond = "second"
+
+func (a *accounting) retireSecond(name string) bool {
+	slot := "onceward_" + name
+	if !a.nemesis.sql(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '` + slot + `'`) {
+		return false
+	}
+	if a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_state WHERE slot = $1)`, slot) {
+		if _, code := a.ctl("retire", "--relay", name, "--yes", "--reason", "move"); code != 0 {
+			return false
+		}
+	}
+	return a.nemesis.sql("DROP PUBLICATION IF EXISTS " + slot)
+}
