@@ -32,12 +32,15 @@ func TestOneBegins(t *testing.T) {
 
 		second := startTwin(t, w, "checkpoint_interval: 100ms")
 		eventually(t, "the second stands by", 15*time.Second, func() bool { return second.logs("standby: another process holds the slot") })
-		for range 3 {
+		opened := func() int { return scalar[int](w, `SELECT sessions FROM pg_stat_database WHERE datname = current_database()`) }
+		began := opened()
+		for range 5 {
 			last := looked(w)
 			eventually(t, "it looks again", 10*time.Second, func() bool { return looked(w) != last })
 		}
 		require.Equal(t, before, epoch(), "nobody takes the slot from under who begins")
 		require.Zero(t, sessions(second))
+		require.Less(t, opened()-began, 6, "it looks by the one connection that it has")
 		require.False(t, second.logs("gap"))
 
 		first.kill()
