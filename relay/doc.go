@@ -71,6 +71,9 @@
 //     after START_REPLICATION, in this order; a standby that made a producer would
 //     fence the healthy owner. So would a session that lost the slot while it asks
 //     for its producer, which takes many tries: it looks at the epoch meanwhile.
+//   - Before START_REPLICATION an advisory lock of the slot arbitrates: who begins
+//     anew waits for open transactions, and another that took the slot meanwhile
+//     would void that.
 //   - What has ended is one checkpoint in both modes, of less than 200 bytes: a
 //     position, a place inside the transaction behind it, and the number and the
 //     cursor of the last release. In idempotent mode it is in relay_state, in
