@@ -66,7 +66,9 @@ func requireTrue(t *testing.T, w *world) (states map[string]int, copies int) {
 		}
 	}
 	for key, n := range maps.All(inTopic) {
-		require.Contains(t, said, key, "in the topic and not in the table")
+		if said[key] == "" { // Contains walks the whole map
+			require.Fail(t, "in the topic and not in the table", key)
+		}
 		copies += n - 1
 	}
 	return states, copies

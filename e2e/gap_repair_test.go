@@ -248,6 +248,7 @@ func TestAdoptedDump(t *testing.T) {
 	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	w.execute(`UPDATE onceward.outbox SET tx_id = '900000000'`)
+	detached := detachedLeaf(w)
 	rule := fmt.Sprintf("ADD CONSTRAINT outbox_old CHECK (seq > %d) NOT VALID", scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`))
 	w.execute("ALTER TABLE onceward.outbox_" + time.Now().UTC().Format("20060102") + " " + rule) // a dump gives the leaf its own
 	w.execute("ALTER TABLE onceward.outbox " + rule)
@@ -258,7 +259,6 @@ func TestAdoptedDump(t *testing.T) {
 	past := "onceward.outbox_" + time.Now().UTC().AddDate(0, 0, -1).Format("20060102")
 	w.execute("CREATE TRIGGER onceward_closed BEFORE INSERT ON " + past + " FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()")
 	w.execute("COMMENT ON TRIGGER onceward_closed ON " + past + " IS 'closed by outbox retention in transaction 900000000 at 2026-01-01T00:00:00Z'")
-	detached := detachedLeaf(w)
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ", "and not that its slot is missing")
 	printed, err := process.Run(t.Context(), process.Spec{
