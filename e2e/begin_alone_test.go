@@ -32,7 +32,9 @@ func TestOneBegins(t *testing.T) {
 
 		second := startTwin(t, w, "checkpoint_interval: 100ms")
 		eventually(t, "the second stands by", 15*time.Second, func() bool { return second.logs("standby: another process holds the slot") })
-		opened := func() int { return scalar[int](w, `SELECT sessions FROM pg_stat_database WHERE datname = current_database()`) }
+		opened := func() int {
+			return scalar[int](w, `SELECT sessions FROM pg_stat_database WHERE datname = current_database()`)
+		}
 		began := opened()
 		for range 5 {
 			last := looked(w)

@@ -245,6 +245,9 @@ func TestAdoptedDump(t *testing.T) {
 	r := startRelay(t, w, "checkpoint_interval: 100ms")
 	caughtUp(t, w, r)
 	r.stop()
+	eventually(t, "the slot is free", 10*time.Second, func() bool {
+		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+	})
 	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	w.execute(`UPDATE onceward.outbox SET tx_id = '900000000'`)
