@@ -34,6 +34,9 @@ var gapTables = []string{"onceward.gaps", "onceward.published_snapshots", "oncew
 // waitingTables came with version 10 of the outbox's schema.
 var waitingTables = []string{"onceward.waiting", "onceward.waiting_copies", "onceward.lanes", "onceward.releases"}
 
+// kafkaTable came with version 11 of the outbox's schema.
+const kafkaTable = "onceward.kafka_topics"
+
 // laterTables came with version 2 of the consumer's schema.
 var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
 
@@ -78,8 +81,8 @@ func (r Roles) rights() []string {
 		fmt.Sprintf("GRANT UPDATE (%s) ON onceward.relay_state TO %s;", wordColumns, r.quoted(RoleOperator)),
 	)
 	return []string{
-		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.replays(), r.functions(), producersRights(),
-		everybodyElse(),
+		do("", "  "+strings.Join(body, "\n  ")), r.results(), r.health(), r.gaps(), r.waiting(), r.decisions(), r.kafka(), r.replays(), r.functions(),
+		producersRights(), everybodyElse(),
 	}
 }
 
@@ -143,6 +146,18 @@ func (r Roles) decisions() string {
   REVOKE ALL ON FUNCTION %[2]s FROM PUBLIC, %[3]s;
   GRANT EXECUTE ON FUNCTION %[2]s TO %[4]s;`,
 		literal(decisionFunctions[0]), functions, r.quoted(r.All()[1:]...), r.quoted(RoleOperator)))
+}
+
+// kafka are the rights on what schema version 11 brings: the relay writes which
+// topics it writes to, an operator decides to which cluster it is bound.
+func (r Roles) kafka() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  REVOKE ALL ON FUNCTION onceward.adopt_kafka(text, text, text, text, text) FROM PUBLIC, %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s;
+  GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[5]s;
+  GRANT EXECUTE ON FUNCTION onceward.adopt_kafka(text, text, text, text, text) TO %[4]s;`,
+		literal(kafkaTable), kafkaTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
 }
 
 // windows are the rights on the consumer's side that came with its version 2.

@@ -31,6 +31,7 @@ type brokers struct {
 	learned []string // advertised addresses, for when the seeds are gone
 	conn    *sarama.Broker
 	address string // of conn
+	cluster string // the id of the one that is asked; empty: not known yet, or it has none
 }
 
 // close ends the connection.
@@ -42,11 +43,12 @@ func (b *brokers) close() {
 }
 
 // ask runs fn on the open connection, and when that fails on a new one to each
-// known address in turn.
+// known address in turn. No further one is asked after a broker of another cluster.
 func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 	if b.conn != nil {
-		if fn(b.conn) == nil {
-			return nil
+		err := fn(b.conn)
+		if err == nil || errors.Is(err, ErrOtherCluster) {
+			return err
 		}
 		b.close() // idle connections are closed by brokers; say so only if new ones fail
 	}
@@ -58,6 +60,9 @@ func (b *brokers) ask(fn func(*sarama.Broker) error) error {
 				return nil
 			}
 			b.close()
+		}
+		if errors.Is(err, ErrOtherCluster) {
+			return err
 		}
 		if reason := b.distrust(address); reason != nil {
 			err = reason
@@ -118,15 +123,13 @@ func (b *brokers) distrust(address string) error {
 	return nil
 }
 
-// reach checks that some broker answers, and learns the others' addresses.
+// reach checks that some broker of the right cluster answers, and learns the
+// others' addresses.
 func (b *brokers) reach() error {
 	return b.ask(func(conn *sarama.Broker) error {
-		response, err := conn.DescribeCluster(sarama.NewDescribeClusterRequest(b.config.Version))
+		response, err := b.identify(conn)
 		if err != nil {
 			return err
-		}
-		if response.Err != sarama.ErrNoError {
-			return response.Err
 		}
 		b.learned = b.learned[:0]
 		for _, broker := range response.Brokers {
@@ -144,8 +147,10 @@ func (b *brokers) describe(names []string) (*sarama.MetadataResponse, error) {
 		request := sarama.NewMetadataRequest(b.config.Version, names)
 		request.AllowAutoTopicCreation = false
 		request.IncludeTopicAuthorizedOperations = true
-		response, err = conn.GetMetadata(request)
-		return err
+		if response, err = conn.GetMetadata(request); err != nil || response.ClusterID == nil {
+			return err
+		}
+		return b.same(*response.ClusterID)
 	})
 	if err != nil {
 		return nil, err
@@ -219,6 +224,9 @@ func (b *brokers) create(details map[string]*sarama.TopicDetail) (map[string]err
 		return nil, err
 	}
 	defer func() { _ = conn.Close() }()
+	if _, err := b.identify(conn); err != nil {
+		return nil, err
+	}
 	response, err := conn.CreateTopics(sarama.NewCreateTopicsRequest(b.config.Version, details, 10*time.Second, false))
 	if err != nil {
 		return nil, err

@@ -43,6 +43,10 @@ const (
 type Config struct {
 	// Brokers are host:port addresses to find the cluster by. Required.
 	Brokers []string
+	// Cluster is the id of the one cluster that may be written to: a broker of
+	// another one ends [New], or the publisher, with an [OtherClusterError] before
+	// anything is written there. Empty: the first that answers.
+	Cluster string
 	// ClientID names this process in broker logs and quotas. Default "onceward".
 	ClientID string
 	// Version is the oldest broker in the cluster. Default and minimum 2.8.0.

@@ -92,7 +92,7 @@ func (w *watcher) endRound(refused map[string]*RouteError) {
 // round makes topics with one request, waits until they are known, and returns
 // why some could not be made. It has a connection of its own.
 func (w *watcher) round(names []string) map[string]*RouteError {
-	b := &brokers{config: w.brokers.config, seeds: w.settings.Brokers}
+	b := &brokers{config: w.brokers.config, seeds: w.settings.Brokers, cluster: w.settings.Cluster}
 	defer b.close()
 	memory, limit := w.settings.Memory, w.settings.Topics.MaxCreated
 	granted := memory.reserve(len(names), limit)
@@ -109,6 +109,7 @@ func (w *watcher) round(names []string) map[string]*RouteError {
 		details[name] = &sarama.TopicDetail{NumPartitions: w.settings.Topics.Partitions, ReplicationFactor: w.settings.Topics.ReplicationFactor}
 	}
 	failures, err := b.create(details)
+	w.wire.refuse(err)
 	made := make([]string, 0, len(names))
 	for _, name := range names {
 		switch failure := errors.Join(err, failures[name]); {

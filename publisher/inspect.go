@@ -87,10 +87,10 @@ func look(ctx context.Context, cfg Config, at func(b *brokers, w *wire, s *setti
 			w.cut()
 		}
 	}()
-	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers}
+	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers, cluster: s.Cluster}
 	defer b.close()
 	if err := b.reach(); err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err))
+		return errors.Join(ctx.Err(), unreachable(err))
 	}
 	s.brokers = len(b.learned)
 	return at(b, w, s)

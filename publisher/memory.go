@@ -18,6 +18,8 @@ type Memory struct {
 	partitions map[string]int32     // by which a topic's keys were placed last
 	clocks     map[string]time.Time // when a topic refused a timestamp of ours
 	created    int                  // topics made
+	identities map[string]*identity // of the topics that were written to
+	remade     []RemadeTopic        // and not told of yet
 
 	resting atomic.Bool // clocks is not empty
 }

@@ -89,12 +89,21 @@ func New(ctx context.Context, cfg Config, acknowledged func(tags []uint64)) (*Pu
 // reach opens the connection for look-ups first, because its errors name each
 // address.
 func reach(s *settings, w *wire) (*brokers, error) {
-	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers}
+	b := &brokers{config: lookupConfig(s, w), seeds: s.Brokers, cluster: s.Cluster}
 	if err := b.reach(); err != nil {
-		return nil, fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
+		b.close()
+		return nil, unreachable(err)
 	}
-	s.brokers = len(b.learned)
+	s.brokers, s.Cluster = len(b.learned), b.cluster
 	return b, nil
+}
+
+// unreachable says what to look at when no broker can be used.
+func unreachable(err error) error {
+	if errors.Is(err, ErrOtherCluster) {
+		return fmt.Errorf("connect to Kafka: %w", err)
+	}
+	return fmt.Errorf("connect to Kafka: no broker can be used; check brokers, TLS and SASL of the configuration: %w", err)
 }
 
 // connect gets the producer's id from the very broker that was reached: sarama
@@ -129,7 +138,7 @@ func connect(s *settings, w *wire, b *brokers, config *sarama.Config) (_ *Publis
 		settings: s, wire: w, brokers: b, client: client,
 		questions: make(chan question), refreshed: make(chan *topic), tasks: &p.tasks,
 		fail: p.fail, usable: make(map[string]*topic), nudged: make(map[*topic]struct{}), nudges: make(chan struct{}, 1),
-		refreshing: make(map[string]bool), narrow: named(s.Narrow), creator: newCreator(),
+		refreshing: make(map[string]bool), narrow: named(s.Narrow), doubtful: make(map[string]*topic), creator: newCreator(),
 	}
 	p.placer = newPlacer(s, p.watcher, p.inflight, p.failed, p.quit)
 	return p, nil

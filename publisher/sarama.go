@@ -43,7 +43,7 @@ const (
 // transactionalConfig and lookupConfig are the only places where one is built.
 func producerConfig(s *settings, w *wire) *sarama.Config {
 	c := lookupConfig(s, w)
-	c.Net.Proxy.Dialer = dialer{wire: w, gated: true}
+	c.Net.Proxy.Dialer = dialer{wire: w, gated: true, vet: func(address string) error { return vet(s, w, address) }}
 
 	p := &c.Producer
 	p.Idempotent = true                // sequence numbers: the broker drops what a retry repeats
@@ -204,11 +204,21 @@ func backoff(retry int, first, ceiling time.Duration) time.Duration {
 type dialer struct {
 	wire  *wire
 	gated bool
+	vet   func(address string) error // says whether it may be written to; nil: nothing is written
 }
 
 // Dial implements proxy.Dialer.
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	return d.wire.dial(network, address, d.gated)
+	conn, err := d.wire.dial(network, address, d.gated)
+	if err != nil || d.vet == nil {
+		return conn, err
+	}
+	if err := d.vet(address); err != nil {
+		_ = conn.Close() // nothing was written on it
+		d.wire.refuse(err)
+		return nil, err
+	}
+	return conn, nil
 }
 
 // conversation is a SCRAM exchange (RFC 5802) in the shape that sarama wants.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +45,7 @@ type watcher struct {
 
 	nudges chan struct{} // some were nudged
 
+	doubtful   map[string]*topic // that may have been made anew: one more answer decides
 	creator    creator
 	refreshing map[string]bool
 	narrow     map[string]bool // topics to write record by record: Config.Narrow
@@ -67,6 +70,8 @@ func (w *watcher) run() {
 		select {
 		case <-w.wire.down:
 			return
+		case err := <-w.wire.foreign:
+			w.fail(fmt.Errorf("%w: %w", ErrFailed, err))
 		case q := <-w.questions:
 			if err := w.check(q.topic); err != nil {
 				w.unanswered(q.topic, err)
@@ -88,6 +93,7 @@ func (w *watcher) run() {
 			_ = w.check(w.inUse()...)
 		case <-stall.C:
 			w.checkStalled()
+			w.checkDoubtful()
 		}
 	}
 }
@@ -232,6 +238,17 @@ func (w *watcher) checkStalled() {
 	}
 }
 
+// checkDoubtful asks once more, on a new connection and so perhaps another broker,
+// for topics that look as if they were made anew.
+func (w *watcher) checkDoubtful() {
+	if len(w.doubtful) == 0 {
+		return
+	}
+	topics := slices.Collect(maps.Values(w.doubtful))
+	w.brokers.close()
+	_ = w.check(topics...) // else at the next tick
+}
+
 // check looks topics up and stores what was found, and has missing ones made
 // when it may. The error is that of the network; what the cluster refuses is part
 // of the state.
@@ -244,6 +261,7 @@ func (w *watcher) check(topics ...*topic) error {
 		names[i] = t.name
 	}
 	response, err := w.brokers.describe(names)
+	w.wire.refuse(err)
 	if err != nil {
 		return err
 	}
@@ -253,6 +271,7 @@ func (w *watcher) check(topics ...*topic) error {
 	}
 	limits := w.limits(found)
 	for _, t := range topics {
+		w.recognise(t, found[t.name])
 		if metadata := found[t.name]; w.settings.Topics.Create && metadata != nil && errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition) {
 			w.store(t, topicState{refused: w.want(t)})
 			continue
@@ -260,6 +279,14 @@ func (w *watcher) check(topics ...*topic) error {
 		w.store(t, judge(t.name, found[t.name], limits[t.name], w.settings))
 	}
 	return nil
+}
+
+// recognise compares the topic's id with the one that is known.
+func (w *watcher) recognise(t *topic, metadata *sarama.TopicMetadata) {
+	delete(w.doubtful, t.name)
+	if metadata != nil && metadata.Err == sarama.ErrNoError && w.settings.Memory.meet(t, metadata.Uuid, time.Now()) {
+		w.doubtful[t.name] = t
+	}
 }
 
 // limits returns what is known of the topics' max.message.bytes.

@@ -28,6 +28,7 @@ type wire struct {
 	permits     chan struct{}
 	armed       atomic.Bool // gated writes need a permit
 	down        chan struct{}
+	foreign     chan error // that a broker is of another cluster
 
 	mu    sync.Mutex
 	conns map[*conn]struct{} // nil once cut
@@ -38,6 +39,7 @@ func newWire(dial func(ctx context.Context, network, address string) (net.Conn, 
 		dialContext: dial,
 		permits:     make(chan struct{}),
 		down:        make(chan struct{}),
+		foreign:     make(chan error, 1),
 		conns:       make(map[*conn]struct{}),
 	}
 }
@@ -59,6 +61,18 @@ func (w *wire) cut() {
 	close(w.down)
 	for c := range conns {
 		_ = c.Conn.Close() // whoever reads or writes on it gets the error
+	}
+}
+
+// refuse hands over that a broker is of another cluster. Other errors pass: the
+// address is dialed again.
+func (w *wire) refuse(err error) {
+	if !errors.Is(err, ErrOtherCluster) {
+		return
+	}
+	select {
+	case w.foreign <- err:
+	default: // one is enough
 	}
 }
 

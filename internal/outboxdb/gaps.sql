@@ -48,17 +48,19 @@ VALUES (@gap_id, @slot, @cause, @detail, @from_snapshot::pg_snapshot, @to_snapsh
 -- BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced.
 -- The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
 UPDATE onceward.relay_state SET confirmed_lsn = @confirmed_lsn, timeline = @timeline, tick = GREATEST(tick, @tick::bigint) + 1, mode = 'idempotent',
-  dead_letters = GREATEST(dead_letters, @letters::bigint), publication_catalog = @publication_catalog, updated_at = pg_catalog.clock_timestamp()
+  dead_letters = GREATEST(dead_letters, @letters::bigint), publication_catalog = @publication_catalog, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch;
 
 -- name: GapsOfSlot :many
--- GapsOfSlot lists the gaps of a relay that are not over, oldest first.
+-- GapsOfSlot lists the gaps of a relay that are not over, in the order of what is in them: one that was found later may lie before.
 SELECT g.gap_id, g.cause, g.detail, g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot, g.events, g.state, g.cursor, g.found_at
-FROM onceward.gaps g WHERE g.slot = @slot AND g.state IN ('open', 'repairing') ORDER BY g.found_at, g.gap_id;
+FROM onceward.gaps g WHERE g.slot = @slot AND g.state IN ('open', 'repairing')
+ORDER BY pg_catalog.pg_snapshot_xmax(g.to_snapshot), pg_catalog.pg_snapshot_xmin(g.to_snapshot), g.found_at, g.gap_id;
 
 -- name: LastGap :one
--- LastGap returns the end of the newest gap: the stream leaves out what is visible in it. No row: there was none.
-SELECT g.to_snapshot::text AS to_snapshot FROM onceward.gaps g WHERE g.slot = @slot ORDER BY g.found_at DESC, pg_catalog.pg_snapshot_xmax(g.to_snapshot) DESC LIMIT 1;
+-- LastGap returns the end of the last gap: the stream leaves out what is visible in it. No row: there was none.
+SELECT g.to_snapshot::text AS to_snapshot FROM onceward.gaps g WHERE g.slot = @slot
+ORDER BY pg_catalog.pg_snapshot_xmax(g.to_snapshot) DESC, pg_catalog.pg_snapshot_xmin(g.to_snapshot) DESC, g.found_at DESC LIMIT 1;
 
 -- name: MoveGap :execrows
 -- MoveGap says that a repair has come so far; done ends it. 0 rows: the session was fenced.

@@ -109,7 +109,7 @@ func (q *Queries) Began(ctx context.Context, slot string) (bool, error) {
 
 const beginAnew = `-- name: BeginAnew :execrows
 UPDATE onceward.relay_state SET confirmed_lsn = $1, timeline = $2, tick = GREATEST(tick, $3::bigint) + 1, mode = 'idempotent',
-  dead_letters = GREATEST(dead_letters, $4::bigint), publication_catalog = $5, updated_at = pg_catalog.clock_timestamp()
+  dead_letters = GREATEST(dead_letters, $4::bigint), publication_catalog = $5, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $6 AND epoch = $7
 `
 
@@ -323,7 +323,8 @@ func (q *Queries) EventsOfGap(ctx context.Context, arg EventsOfGapParams) ([]Eve
 
 const gapsOfSlot = `-- name: GapsOfSlot :many
 SELECT g.gap_id, g.cause, g.detail, g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot, g.events, g.state, g.cursor, g.found_at
-FROM onceward.gaps g WHERE g.slot = $1 AND g.state IN ('open', 'repairing') ORDER BY g.found_at, g.gap_id
+FROM onceward.gaps g WHERE g.slot = $1 AND g.state IN ('open', 'repairing')
+ORDER BY pg_catalog.pg_snapshot_xmax(g.to_snapshot), pg_catalog.pg_snapshot_xmin(g.to_snapshot), g.found_at, g.gap_id
 `
 
 type GapsOfSlotRow struct {
@@ -338,7 +339,7 @@ type GapsOfSlotRow struct {
 	FoundAt      time.Time
 }
 
-// GapsOfSlot lists the gaps of a relay that are not over, oldest first.
+// GapsOfSlot lists the gaps of a relay that are not over, in the order of what is in them: one that was found later may lie before.
 func (q *Queries) GapsOfSlot(ctx context.Context, slot string) ([]GapsOfSlotRow, error) {
 	rows, err := q.db.Query(ctx, gapsOfSlot, slot)
 	if err != nil {
@@ -401,10 +402,11 @@ func (q *Queries) InsertGap(ctx context.Context, arg InsertGapParams) error {
 }
 
 const lastGap = `-- name: LastGap :one
-SELECT g.to_snapshot::text AS to_snapshot FROM onceward.gaps g WHERE g.slot = $1 ORDER BY g.found_at DESC, pg_catalog.pg_snapshot_xmax(g.to_snapshot) DESC LIMIT 1
+SELECT g.to_snapshot::text AS to_snapshot FROM onceward.gaps g WHERE g.slot = $1
+ORDER BY pg_catalog.pg_snapshot_xmax(g.to_snapshot) DESC, pg_catalog.pg_snapshot_xmin(g.to_snapshot) DESC, g.found_at DESC LIMIT 1
 `
 
-// LastGap returns the end of the newest gap: the stream leaves out what is visible in it. No row: there was none.
+// LastGap returns the end of the last gap: the stream leaves out what is visible in it. No row: there was none.
 func (q *Queries) LastGap(ctx context.Context, slot string) (string, error) {
 	row := q.db.QueryRow(ctx, lastGap, slot)
 	var to_snapshot string

@@ -10,6 +10,17 @@ import (
 	"github.com/google/uuid"
 )
 
+type OncewardKafkaTopic struct {
+	Slot        string
+	Topic       string
+	TopicID     string
+	Records     int64
+	SeenAt      time.Time
+	Remade      int32
+	RemadeAt    *time.Time
+	LostRecords *int64
+}
+
 // Events, written in the transaction of their business rows. Append-only; there is no DEFAULT partition, ever.
 type OutboxRow struct {
 	ID            uuid.UUID
@@ -46,5 +57,9 @@ type RelayState struct {
 	SchemaVersion      int32
 	UpdatedAt          time.Time
 	// The whole checkpoint of which confirmed_lsn is the position.
-	Checkpoint *string
+	Checkpoint   *string
+	KafkaCluster *string
+	KafkaMet     *string
+	KafkaGap     bool
+	Routes       *string
 }

@@ -67,7 +67,7 @@ const bumpEpoch = `-- name: BumpEpoch :one
 UPDATE onceward.relay_state
 SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $1
-RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint
+RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint, kafka_cluster, kafka_met, kafka_gap, routes
 `
 
 // BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
@@ -93,6 +93,10 @@ func (q *Queries) BumpEpoch(ctx context.Context, slot string) (RelayState, error
 		&i.SchemaVersion,
 		&i.UpdatedAt,
 		&i.Checkpoint,
+		&i.KafkaCluster,
+		&i.KafkaMet,
+		&i.KafkaGap,
+		&i.Routes,
 	)
 	return i, err
 }
@@ -294,7 +298,7 @@ func (q *Queries) InsertRelayState(ctx context.Context, arg InsertRelayStatePara
 }
 
 const loadRelayState = `-- name: LoadRelayState :one
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint FROM onceward.relay_state WHERE slot = $1
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint, kafka_cluster, kafka_met, kafka_gap, routes FROM onceward.relay_state WHERE slot = $1
 `
 
 // LoadRelayState reads the whole state of the relay that owns the slot.
@@ -320,6 +324,10 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 		&i.SchemaVersion,
 		&i.UpdatedAt,
 		&i.Checkpoint,
+		&i.KafkaCluster,
+		&i.KafkaMet,
+		&i.KafkaGap,
+		&i.Routes,
 	)
 	return i, err
 }
@@ -339,7 +347,7 @@ func (q *Queries) OutboxEstimate(ctx context.Context) (int64, error) {
 }
 
 const relayStates = `-- name: RelayStates :many
-SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint FROM onceward.relay_state ORDER BY relay, slot
+SELECT slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint, kafka_cluster, kafka_met, kafka_gap, routes FROM onceward.relay_state ORDER BY relay, slot
 `
 
 // RelayStates lists every relay of this database.
@@ -371,6 +379,10 @@ func (q *Queries) RelayStates(ctx context.Context) ([]RelayState, error) {
 			&i.SchemaVersion,
 			&i.UpdatedAt,
 			&i.Checkpoint,
+			&i.KafkaCluster,
+			&i.KafkaMet,
+			&i.KafkaGap,
+			&i.Routes,
 		); err != nil {
 			return nil, err
 		}
