@@ -42,7 +42,7 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	left, err := s.wouldBind(ctx, row)
 	_, _, gaps := s.loadGaps(ctx)
 	return append(all, s.decided("system, timeline, checkpoint", left, err),
-		s.decided("publication since the last session", "", s.wouldTrust(ctx, row)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx))
+		s.decided("publication since the last session", "", s.wouldTrust(ctx, row)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
 }
 
 // decided tells a gap, which by the policy is repaired or asked about, from what

@@ -206,7 +206,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 		g.State = gapRepaired
 	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
 		g.State = gapBefore
-	case b.cause == nil:
+	case b.cause == nil, b.cause.code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
 	case s.cfg.Gap == GapAsk || b.cause.asked() || g.FromSnapshot == noneVisible:
 		// None is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
 		g.State = gapOpen

@@ -23,6 +23,7 @@ const repeatWarning = time.Minute
 type health struct {
 	lookedAt, warnedAt time.Time
 	countedAt          time.Time // the partitions
+	topicsAt           time.Time // the records of topics
 }
 
 // countInterval is the time between two counts of the partitions ahead.
@@ -56,6 +57,9 @@ func (s *session) look(ctx context.Context) error {
 	}
 	s.metrics.slot(now)
 	s.countAhead(ctx)
+	if err := s.saveTopics(ctx, false); err != nil {
+		return err
+	}
 	s.report(WaitTransaction, pinning(now, time.Now())...)
 	if now.WalStatus != "unreserved" && now.WalStatus != "lost" || time.Since(s.health.warnedAt) < repeatWarning {
 		return nil

@@ -14,7 +14,7 @@ import (
 // prometheus.Collector; safe for concurrent use.
 type Metrics struct {
 	readTotal, publishedTotal prometheus.Counter
-	sessions                  prometheus.Counter
+	sessions, topicsRemade    prometheus.Counter
 	checkpointTotal           prometheus.Counter
 	endMetrics
 	delay                   prometheus.Histogram
@@ -45,6 +45,7 @@ func newMetrics(relay string) *Metrics {
 		publishedTotal:  counter("events_published_total", "Events acknowledged by all in-sync replicas."),
 		endMetrics:      newEndMetrics(labels, counter, gauge),
 		sessions:        counter("sessions_total", "Sessions that took the slot."),
+		topicsRemade:    counter("topics_remade_total", "Topics that were found deleted and made anew: what was in them is gone."),
 		logDropped:      counter("log_lines_dropped_total", "Log lines that were dropped because nobody read the log."),
 		checkpointTotal: counter("checkpoints_total", "Checkpoints written."),
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -89,7 +90,7 @@ func newMetrics(relay string) *Metrics {
 
 func (m *Metrics) collectors() []prometheus.Collector {
 	return append(m.endMetrics.collectors(), []prometheus.Collector{
-		m.readTotal, m.publishedTotal, m.sessions, m.checkpointTotal, m.delay, m.lagSeconds,
+		m.readTotal, m.publishedTotal, m.sessions, m.topicsRemade, m.checkpointTotal, m.delay, m.lagSeconds,
 		m.inFlight, m.queueBytes, m.confirmed, m.ended, m.held, m.heldEvents, m.waiting, m.logDropped, m.snapshotTime, m.stateGauge,
 		m.retained, m.slotLag, m.safe, m.oldest, m.walStatus, m.ahead, m.leaves,
 	}...)

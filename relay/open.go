@@ -103,6 +103,9 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	sink.Narrow, sink.Memory = last.narrow, last.memory
+	if err := s.knowKafka(ctx, row, &sink); err != nil {
+		return err
+	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	kept, tx, err := s.recall(ctx, sink, row)
 	if err != nil {
@@ -124,6 +127,9 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
+		return err
+	}
+	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
 	s.pipeline.covered, s.pipeline.gaps = covered, &gapRows{pumps: s.pumps}

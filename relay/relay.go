@@ -141,7 +141,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 		r.setState(StateConnecting, nil)
 		began := time.Now()
 		before := last.reached
-		err := cdc.ExplainFiltered(r.session(ctx, t, &last))
+		err := r.explainKafka(ctx, &last, cdc.ExplainFiltered(r.session(ctx, t, &last)))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)
@@ -206,6 +206,8 @@ func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (tim
 // standBy waits until nobody holds the slot. It looks by the one connection that
 // is kept; the server logs nothing of it. The error says that it cannot look.
 func (r *Relay) standBy(ctx context.Context) error {
+	defer r.vitals.report(WaitSettings)
+	compared := time.Time{}
 	for pause := backoffMin; ; pause = min(2*pause, standbyWait) {
 		select {
 		case <-time.After(pause):
@@ -216,10 +218,18 @@ func (r *Relay) standBy(ctx context.Context) error {
 		if free || err != nil {
 			return err
 		}
+		if time.Since(compared) >= compareEvery {
+			compared = time.Now()
+			r.compare(ctx)
+		}
 	}
 }
 
 func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
+	last.took = false
+	if err := r.stillOther(ctx, last); err != nil {
+		return err
+	}
 	s, err := r.openSession(ctx, t, last)
 	if err != nil {
 		return err

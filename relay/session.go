@@ -41,6 +41,7 @@ type session struct {
 	health            health
 	catalog           string // of the publication, as it must stay
 	opening           *opening
+	memory            *publisher.Memory // of the process's publishers
 	watched           *watched
 	report            func(kind string, waits ...Wait)
 	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
@@ -62,9 +63,11 @@ type owned struct {
 
 	gap *gapError // found by the last session; the next one writes it down
 
-	memory  *publisher.Memory    // of the publishers
-	took    bool                 // the last session had the slot
-	narrow  []string             // topics that refused a batch
+	memory     *publisher.Memory // of the publishers
+	took       bool              // the last session had the slot
+	narrow     []string          // topics that refused a batch
+	otherKafka string            // the cluster that this process is bound to, when another one answered
+
 	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
 
@@ -164,6 +167,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 	err := group.Wait()
 	if ctx.Err() != nil {
 		err = s.finish(context.WithoutCancel(ctx))
+		s.lastTopics(ctx)
 	}
 	err = errors.Join(s.foundIn(err), s.discard(ctx))
 	s.remember(last)

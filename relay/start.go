@@ -44,6 +44,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 	if found != nil && found.epoch != row.Epoch {
 		found = nil // another session was there meanwhile, and has found it or will
 	}
+	found = adopted(row, found)
 	if !existed {
 		s.opening.unbounded(WaitPostgres, "count the events of onceward.outbox")
 		if err := s.mayBegin(ctx); err != nil {

@@ -22,10 +22,11 @@ const (
 	WaitStandby     = "standby"     // another process holds the slot
 	WaitPaused      = "paused"      // an operator wants it so
 	WaitHalted      = "halted"      // an operator has to decide or to mend
+	WaitSettings    = "settings"    // a standby is configured otherwise than who holds the slot
 )
 
 // Waits lists them all.
-var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused, WaitHalted}
+var Waits = []string{WaitKafka, WaitPostgres, WaitSlot, WaitRoute, WaitLetter, WaitTransaction, WaitStandby, WaitPaused, WaitHalted, WaitSettings}
 
 // Wait is one thing that waits.
 type Wait struct {

@@ -22,7 +22,7 @@ const (
 func adoptCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "adopt",
-		Usage: "make a database that was restored or moved the one that its relays go on with",
+		Usage: "make a database that was restored or moved, or another Kafka cluster, the one that relays go on with",
 		Description: "A relay stops with OTHER_SYSTEM when it meets its state on another system than it was written on. If this database\n" +
 			"takes the place of the other for good, say how it came here. By copy (pg_upgrade, pg_createsubscriber, pg_resetwal)\n" +
 			"its transaction ids were kept, so that what was published is known. By dump (pg_dump, logical replication) they\n" +
@@ -30,10 +30,22 @@ func adoptCommand() *cli.Command {
 			"start. By copy it is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
 			"given up or older than the relay are in it. By dump this writes every row of the outbox anew and lets readers and\n" +
 			"producers wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
-			"Connect as a member of the role maintainer.",
+			"Connect as a member of the role maintainer.\n\n" +
+			"A relay stops with OTHER_KAFKA when its brokers are of another cluster than the one that it has published to. With\n" +
+			"--kafka say of one relay how the new cluster stands to the old one:\n" +
+			"  continue       it has everything, as after a planned failover to a mirror that has caught up. In exactly-once mode\n" +
+			"                 the relay's checkpoint there counts, if it was mirrored too and is not behind the database's.\n" +
+			"  from-position  it has everything that was published; only the position in the database counts. In exactly-once\n" +
+			"                 mode up to a checkpoint interval of events is published again.\n" +
+			"  gap            nothing is known of it: what counts as published becomes a gap, to be repaired or accepted; what is\n" +
+			"                 pending is published; up to a tick of it may be in the old cluster too.\n" +
+			"The relay must not stream meanwhile. Connect as a member of the role operator.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"}, reasonFlag(), yesFlag(), outputFlag(),
-		}, dsnFlags()...),
+			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"},
+			&cli.StringFlag{Name: "kafka", Usage: "`HOW` the new Kafka cluster stands to the old one: continue, from-position or gap"},
+			&cli.StringFlag{Name: "cluster", Usage: "with --kafka: the `ID` of the new cluster; needed when the relay has not met it yet"},
+			reasonFlag(), yesFlag(),
+		}, relayFlags()...),
 		Action: adoptDatabase,
 	}
 }
@@ -58,9 +70,15 @@ func adoptDatabase(c *cli.Context) error {
 	if err := noArgument(c, ""); err != nil {
 		return err
 	}
+	if c.String("kafka") != "" {
+		return adoptKafka(c)
+	}
+	if c.String("relay") != "" || c.String("slot") != "" || c.String("cluster") != "" {
+		return usage("--relay, --slot and --cluster are for --kafka; --by is about all relays of the database")
+	}
 	report := &adoptedReport{By: c.String("by"), Relays: []string{}}
 	if report.By != byCopy && report.By != byDump {
-		return usage("--by %q: want %s or %s", report.By, byCopy, byDump)
+		return usage("--by %q: want %s or %s (the database), or give --kafka", report.By, byCopy, byDump)
 	}
 	reason, err := readReason(c)
 	if err != nil {

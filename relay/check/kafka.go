@@ -47,6 +47,14 @@ func (r *run) kafka(ctx context.Context) {
 	if r.verdicts[len(r.verdicts)-1].Status != OK {
 		return
 	}
+	r.ask(ctx, "Kafka cluster", func(ctx context.Context) []Verdict {
+		d := relay.DecideKafka(ctx, r.cfg, r.conn)
+		v := verdictOf(d.Name, d.Err)
+		if d.Err == nil {
+			v.Detail = d.Detail
+		}
+		return []Verdict{v}
+	})
 	r.look(ctx, "topics", waitsFor, func(ctx context.Context) (found []Verdict) {
 		reports, err := publisher.Inspect(ctx, sink, topics)
 		if err != nil {

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// How another Kafka cluster stands to the one before, as onceward.adopt_kafka has it.
+const (
+	kafkaContinue = "continue"
+	kafkaPosition = "from-position"
+	kafkaGap      = "gap"
+)
+
+var kafkaWords = []string{kafkaContinue, kafkaPosition, kafkaGap}
+
+// adoptedKafka is the JSON answer of adopt --kafka.
+type adoptedKafka struct {
+	Kafka   string `json:"kafka"`
+	Relay   string `json:"relay"`
+	Slot    string `json:"slot"`
+	Before  string `json:"cluster_before"` // empty: none was known
+	Cluster string `json:"cluster"`
+
+	// Of the events in the outbox, before the decision.
+	Published int64 `json:"events_published"`
+	Pending   int64 `json:"events_pending"`
+	Replayed  int64 `json:"letters_replayed"` // of those that are published
+
+	InDoubt int64 `json:"events_in_doubt"` // that became gaps
+}
+
+// adoptKafka binds a relay to another Kafka cluster.
+func adoptKafka(c *cli.Context) error {
+	report := &adoptedKafka{Kafka: c.String("kafka")}
+	if c.String("by") != "" {
+		return usage("--by is about the database and --kafka about Kafka: give one of them")
+	}
+	if !slices.Contains(kafkaWords, report.Kafka) {
+		return usage("--kafka %q: want %s, %s or %s", report.Kafka, kafkaContinue, kafkaPosition, kafkaGap)
+	}
+	reason, err := readReason(c)
+	if err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	state, err := theRelay(c, db)
+	if err != nil {
+		return err
+	}
+	report.Relay, report.Slot = state.Relay, state.Slot
+	if state.KafkaCluster != nil {
+		report.Before = *state.KafkaCluster
+	}
+	if report.Cluster, err = clusterToAdopt(c, state); err != nil {
+		return err
+	}
+	q := outboxdb.New(db)
+	counts, err := q.CountAccount(c.Context, state.Slot)
+	if err != nil {
+		return fmt.Errorf("adopt: count events: %w", explainWrite(err))
+	}
+	report.Published, report.Pending, report.Replayed = counts.Published, counts.Pending, counts.Replayed
+	if err := confirm(c, report.what(state.Mode)); err != nil {
+		return err
+	}
+	report.InDoubt, err = q.AdoptKafka(c.Context, outboxdb.AdoptKafkaParams{
+		Slot: state.Slot, How: report.Kafka, Seen: state.KafkaCluster, Cluster: report.Cluster, Reason: reason,
+	})
+	if err != nil {
+		return fmt.Errorf("adopt: %w", explainWrite(err))
+	}
+	return answer(c, report, report.print)
+}
+
+// clusterToAdopt is the one that the relay met, or that the operator names: before
+// a planned failover the relay has met none. Where both are known they must agree.
+func clusterToAdopt(c *cli.Context, state outboxdb.RelayState) (string, error) {
+	named := c.String("cluster")
+	met := ""
+	if state.KafkaMet != nil {
+		met = *state.KafkaMet
+	}
+	switch {
+	case named == "" && met == "":
+		return "", usage("relay %s has met no other Kafka cluster than the one that it is bound to: name it by --cluster ID (kafka-cluster.sh cluster-id shows it)", state.Relay)
+	case named == "":
+		return met, nil
+	case met != "" && named != met:
+		return "", fmt.Errorf("adopt: relay %s met Kafka cluster %s, not %s: put the brokers that you mean into its kafka.brokers, "+
+			"start it to have it look, and run this again", state.Relay, met, named)
+	}
+	return named, nil
+}
+
+// what says what is to be confirmed.
+func (r *adoptedKafka) what(mode string) string {
+	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %d events in the outbox count as published and %d are pending: ",
+		r.Relay, r.Cluster, orDash(r.Before), r.Published, r.Pending)
+	switch r.Kafka {
+	case kafkaContinue:
+		text += "all that count as published are taken to be in the new cluster"
+		if mode == "exactly-once" {
+			text += ", with the relay's checkpoint if one is there; without it up to a checkpoint interval of events is published again"
+		}
+	case kafkaPosition:
+		text += "all that count as published are taken to be in the new cluster; the relay goes on from the position in its database"
+		if mode == "exactly-once" {
+			text += ", and up to a checkpoint interval of events is published again, because the checkpoint in Kafka does not count"
+		}
+	default:
+		text += fmt.Sprintf("those that count as published become gaps to be decided about (of them %d dead letters that were replayed are open again), the pending ones are published", r.Replayed)
+	}
+	return text
+}
+
+func (r *adoptedKafka) print(p *page) {
+	p.line("relay %s is bound to Kafka cluster %s", r.Relay, r.Cluster)
+	if r.Kafka == kafkaGap && r.InDoubt > 0 {
+		p.line("%d events are in doubt: `outboxctl gap list`, then `outboxctl gap repair` has them published there, `outboxctl gap accept` gives them up", r.InDoubt)
+	}
+	if r.Kafka == kafkaGap && r.Replayed > 0 {
+		p.line("%d dead letters that were replayed are open again: `outboxctl dead list`", r.Replayed)
+	}
+	p.line("a relay that stopped with OTHER_KAFKA goes on within seconds; one that is stopped, when it is started with the new kafka.brokers")
+}

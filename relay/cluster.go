@@ -1,0 +1,169 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// CodeOtherKafka: the brokers are of another cluster than the one that holds what
+// the account calls published. It halts the relay, and is the cause of the gaps
+// that `outboxctl adopt --kafka gap` leaves.
+const CodeOtherKafka = "OTHER_KAFKA"
+
+// clusterLimit bounds a question for the cluster's id.
+const clusterLimit = 10 * time.Second
+
+// boundTo returns the cluster that a relay is bound to; empty: none is known.
+func boundTo(row outboxdb.RelayState) string {
+	if row.KafkaCluster == nil {
+		return ""
+	}
+	return *row.KafkaCluster
+}
+
+// otherKafka says that a relay met another cluster than the one that it is bound to.
+func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
+	return &cdc.StartError{
+		Code: CodeOtherKafka,
+		What: fmt.Sprintf("relay %s (slot %s) publishes to Kafka cluster %s, %s is of cluster %s; nothing was written to it", cfg.Name, cfg.SlotName(), met.Known, met.Address, met.Met),
+		Cure: fmt.Sprintf("if that is not the Kafka that you meant, put the right one into kafka.brokers, or have its names lead there; if it takes the place of the other: "+
+			"outboxctl adopt --kafka continue --slot %[1]s --cluster %[2]s --reason \"…\", or --kafka from-position, or --kafka gap (outboxctl adopt --help says which)", cfg.SlotName(), met.Met),
+	}
+}
+
+// knowKafka tells the producer to which cluster it may write, and which topics
+// were written to before.
+func (s *session) knowKafka(ctx context.Context, row outboxdb.RelayState, sink *publisher.Config) error {
+	sink.Cluster = boundTo(row)
+	s.memory = sink.Memory
+	return s.recallTopics(ctx)
+}
+
+// bindKafka writes to which cluster the session publishes, and by which routes, if
+// that is news. It comes before anything is published.
+func (s *session) bindKafka(ctx context.Context, row outboxdb.RelayState) error {
+	routes := s.cfg.routesHash()
+	if row.Routes != nil && *row.Routes != routes {
+		s.log.WarnContext(ctx, "the routes are not those of the session before", "slot", row.Slot, "before", *row.Routes, "now", routes)
+	}
+	cluster := s.clusterOf()
+	if boundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
+		return nil
+	}
+	n, err := s.state.queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: s.state.epoch})
+	if err := s.state.fenced("save the Kafka cluster", n, err); err != nil {
+		return err
+	}
+	if boundTo(row) == "" && cluster != "" {
+		s.log.InfoContext(ctx, "bound to a Kafka cluster", "slot", row.Slot, "cluster", cluster)
+	}
+	return nil
+}
+
+// clusterOf returns the cluster that the session's sink writes to; empty where it
+// does not say.
+func (s *session) clusterOf() string {
+	if sink, ok := s.sink.(interface{ Cluster() string }); ok {
+		return sink.Cluster()
+	}
+	return ""
+}
+
+func nonEmpty(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
+// adopted is the gap that `outboxctl adopt --kafka gap` leaves to the next session:
+// what no snapshot called published yet. Where the first session of a relay has
+// not ended there is none.
+func adopted(row outboxdb.RelayState, found *gapError) *gapError {
+	if !row.KafkaGap || found != nil {
+		return found
+	}
+	return &gapError{
+		code: CodeOtherKafka, epoch: row.Epoch,
+		what: fmt.Sprintf("the relay was bound to Kafka cluster %s; what it had not proved to be published by then is published there", boundTo(row)),
+	}
+}
+
+// explainKafka makes the error of a session that met another cluster one that halts
+// the relay, and remembers that it did.
+func (r *Relay) explainKafka(ctx context.Context, last *owned, err error) error {
+	var other *publisher.OtherClusterError
+	if !errors.As(err, &other) {
+		return err
+	}
+	last.otherKafka = other.Known
+	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
+	defer cancel()
+	_ = r.lookout.work(ctx, func(q *outboxdb.Queries) error { // the operator names it himself otherwise
+		return q.SaveKafkaMet(ctx, outboxdb.SaveKafkaMetParams{Met: other.Met, Slot: r.cfg.SlotName(), Cluster: other.Known})
+	})
+	return otherKafka(&r.cfg, other)
+}
+
+// stillOther looks whether a relay that met another cluster would meet it again,
+// without the slot: it is not one that may write. What cannot be looked at is left
+// to the session.
+func (r *Relay) stillOther(ctx context.Context, last *owned) error {
+	if last.otherKafka == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
+	defer cancel()
+	var row outboxdb.RelayState
+	err := r.lookout.work(ctx, func(q *outboxdb.Queries) (err error) {
+		row, err = q.LoadRelayState(ctx, r.cfg.SlotName())
+		return err
+	})
+	if err == nil && boundTo(row) == last.otherKafka {
+		if err := r.cfg.sameKafka(ctx, boundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
+			return err
+		}
+	}
+	last.otherKafka = ""
+	return nil
+}
+
+// sameKafka asks the brokers for their cluster and compares it with the one that
+// the relay is bound to; empty: none. It writes nothing there.
+func (c *Config) sameKafka(ctx context.Context, bound string) error {
+	sink, err := c.Publisher(nil)
+	if err != nil || bound == "" {
+		return err
+	}
+	sink.Cluster = bound
+	_, err = publisher.Inspect(ctx, sink, nil)
+	return err
+}
+
+// DecideKafka says what [Relay.Run] would decide about the brokers' cluster, by
+// the same code and without a change.
+func DecideKafka(ctx context.Context, cfg *Config, conn *pgx.Conn) Decision {
+	d := Decision{Name: "Kafka cluster", Detail: "the relay is bound to none yet"}
+	row, _, err := newState(conn, cfg.SlotName()).load(ctx)
+	if err == nil {
+		err = cfg.sameKafka(ctx, boundTo(row))
+	}
+	var other *publisher.OtherClusterError
+	switch {
+	case errors.As(err, &other):
+		d.Err = otherKafka(cfg, other)
+	case err != nil:
+		d.Err = err
+	case boundTo(row) != "":
+		d.Detail = boundTo(row)
+	}
+	return d
+}
