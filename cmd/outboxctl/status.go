@@ -38,6 +38,7 @@ type statusReport struct {
 	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
 	Gaps        []gapReport        `json:"gaps"`              // that wait for a decision, or are being repaired
 	Held        []heldReport       `json:"held"`              // the longest held; at most maxParkedShown
+	Remade      []remadeTopic      `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
 	Problems    []string           `json:"problems"`
 }
 
@@ -61,6 +62,7 @@ type relayReport struct {
 	LagBytes      int64       `json:"lag_bytes"`
 	// Processes are those of this relay, living or dead, as each says of itself.
 	Processes []processReport `json:"processes"`
+	boundReport
 }
 
 type deadLettersCount struct {
@@ -190,6 +192,9 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	if r.Held, err = heldLanes(ctx, q); err != nil {
 		return nil, err
 	}
+	if r.Remade, err = remadeTopics(ctx, q); err != nil {
+		return nil, err
+	}
 	r.Problems = r.problems()
 	return r, nil
 }
@@ -246,6 +251,7 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayR
 		r := relayReport{
 			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
 			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: notNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
+			boundReport: newBoundReport(st),
 		}
 		if s, ok := bySlot[st.Slot]; ok {
 			r.addSlot(s)
@@ -287,7 +293,7 @@ func (r *statusReport) problems() []string {
 		case relay.ActivePID == nil && !relay.lives():
 			add("relay %s: nobody is connected to slot %s; start the relay%s", relay.Relay, relay.Slot, relay.lastWords())
 		}
-		out = append(out, relay.waiting()...)
+		out = append(append(out, relay.waiting()...), relay.elsewhere()...)
 		if relay.Paused {
 			add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", relay.Relay, relay.Relay)
 		}
@@ -351,6 +357,7 @@ func (r *statusReport) print(p *page) {
 		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), stamp(&v.Since)})
 	}
 	p.table([]string{"held", "events", "since"}, held)
+	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
 	p.table([]string{"parked aggregate", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay has run here yet")

@@ -102,8 +102,11 @@ func (r *relayReport) waiting() []string {
 				continue
 			}
 			says := p.State + ", waits for " + w.For
-			if w.For == relay.WaitHalted {
+			switch w.For {
+			case relay.WaitHalted:
 				says = p.State
+			case relay.WaitSettings:
+				says = p.State + ", and not configured as the process that holds the slot,"
 			}
 			if w.What != "" {
 				says += " " + printable([]byte(w.What), previewBytes)

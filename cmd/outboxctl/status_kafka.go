@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// maxRemadeShown bounds the list of topics that were made anew.
+const maxRemadeShown = 20
+
+// boundReport says where a relay publishes.
+type boundReport struct {
+	Cluster string `json:"kafka_cluster,omitempty"` // that it is bound to
+	Met     string `json:"kafka_met,omitempty"`     // another one that answered
+	Routes  string `json:"routes,omitempty"`        // a hash of those of the last session
+}
+
+func newBoundReport(state outboxdb.RelayState) (r boundReport) {
+	for field, value := range map[*string]*string{&r.Cluster: state.KafkaCluster, &r.Met: state.KafkaMet, &r.Routes: state.Routes} {
+		if value != nil {
+			*field = *value
+		}
+	}
+	return r
+}
+
+// elsewhere says that a relay met another Kafka and nobody has decided about it. A
+// process that lives says so itself.
+func (r *relayReport) elsewhere() []string {
+	if r.Met == "" || r.lives() {
+		return nil
+	}
+	return []string{fmt.Sprintf("relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
+}
+
+// remadeTopic is a topic that was deleted and made anew under a relay.
+type remadeTopic struct {
+	Topic   string    `json:"topic"`
+	Slot    string    `json:"slot"`
+	Times   int32     `json:"times"`
+	Last    time.Time `json:"last"`
+	Records int64     `json:"records"` // that the one before had acknowledged to the relay, as far as was counted
+}
+
+func remadeTopics(ctx context.Context, q *outboxdb.Queries) ([]remadeTopic, error) {
+	out := []remadeTopic{}
+	rows, err := q.RemadeTopics(ctx, maxRemadeShown)
+	for _, v := range rows {
+		t := remadeTopic{Topic: v.Topic, Slot: v.Slot, Times: v.Remade}
+		if v.RemadeAt != nil {
+			t.Last = v.RemadeAt.UTC()
+		}
+		if v.LostRecords != nil {
+			t.Records = *v.LostRecords
+		}
+		out = append(out, t)
+	}
+	return out, err
+}
+
+func remadeRows(topics []remadeTopic) (rows [][]string) {
+	for _, t := range topics {
+		rows = append(rows, []string{t.Topic, t.Slot, strconv.Itoa(int(t.Times)), stamp(&t.Last), strconv.FormatInt(t.Records, 10)})
+	}
+	return rows
+}
