@@ -79,6 +79,18 @@ func (m *Memory) Topics(counts bool) (known []KnownTopic, remade []RemadeTopic) 
 	return known, remade
 }
 
+// Count adds what was acknowledged since the brokers were last asked for the topics'
+// ids, for a publisher that is about to be closed.
+func (m *Memory) Count() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, i := range m.identities {
+		if i.of != nil && i.other == "" {
+			i.count(i.of)
+		}
+	}
+}
+
 // meet takes in what a broker said of a topic, and reports whether it is to be
 // asked again, because it may have been made anew. A zero id says nothing.
 func (m *Memory) meet(t *topic, id sarama.Uuid, now time.Time) (doubtful bool) {

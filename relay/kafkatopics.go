@@ -68,6 +68,9 @@ func (s *session) saveTopics(ctx context.Context, counts bool) error {
 func (s *session) lastTopics(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
+	if s.memory != nil {
+		s.memory.Count()
+	}
 	if err := s.saveTopics(ctx, true); err != nil {
 		s.log.DebugContext(ctx, "counts of topics not written", "error", err)
 	}

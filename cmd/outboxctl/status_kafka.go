@@ -34,7 +34,7 @@ func (r *relayReport) elsewhere() []string {
 	if r.Met == "" || r.lives() {
 		return nil
 	}
-	return []string{fmt.Sprintf("relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
+	return []string{fmt.Sprintf("OTHER_KAFKA: relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
 }
 
 // remadeTopic is a topic that was deleted and made anew under a relay.
