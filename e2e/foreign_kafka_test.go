@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -311,7 +310,7 @@ func remadeTopic(t *testing.T, mode string) {
 	eventually(t, "it is told", 2*time.Minute, func() bool { return r.logs(anew) })
 	caughtUp(t, w, r)
 	_, page := readPage(t, adminURL(t, r)+"/metrics")
-	require.Contains(t, page, fmt.Sprintf(`onceward_topics_remade_total{relay="%s"} 1`, w.name))
+	require.Contains(t, page, `onceward_topics_remade_total{relay="`+w.name+`"} 1`)
 	r.stop()
 	require.Equal(t, 1, strings.Count(r.log(), anew))
 	require.Contains(t, r.log(), "records=6")

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"os"
 	"os/exec"
 	"strconv"
@@ -143,7 +142,7 @@ func (p *pair) retire() {
 		Env: []string{"ONCEWARD_POSTGRES_DSN=" + p.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
 	})
 	var exit *exec.ExitError
-	require.True(p.t, errors.As(err, &exit), out)
+	require.ErrorAs(p.t, err, &exit, out)
 	require.Contains(p.t, out, "exists: drop it first")
 	eventually(p.t, "the slot is free and dropped", 10*time.Second, func() bool {
 		_, err := p.pool.Exec(p.t.Context(), `SELECT pg_drop_replication_slot($1)`, "onceward_"+p.other)

@@ -34,17 +34,22 @@ func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
 	return &cdc.StartError{
 		Code: CodeOtherKafka,
 		What: fmt.Sprintf("relay %s (slot %s) publishes to Kafka cluster %s, %s is of cluster %s; nothing was written to it", cfg.Name, cfg.SlotName(), met.Known, met.Address, met.Met),
-		Cure: fmt.Sprintf("if that is not the Kafka that you meant, put the right one into kafka.brokers, or have its names lead there; if it takes the place of the other: "+
-			"outboxctl adopt --kafka continue --slot %[1]s --cluster %[2]s --reason \"…\", or --kafka from-position, or --kafka gap (outboxctl adopt --help says which)", cfg.SlotName(), met.Met),
+		Cure: fmt.Sprintf("if that is not the Kafka that you meant, put the right one into kafka.brokers, or have its names lead there; "+
+			"if it takes the place of the other: outboxctl adopt --kafka continue --slot %s --cluster %s --reason \"…\", "+
+			"or --kafka from-position, or --kafka gap (outboxctl adopt --help says which)", cfg.SlotName(), met.Met),
 	}
 }
 
-// knowKafka tells the producer to which cluster it may write, and which topics
-// were written to before.
-func (s *session) knowKafka(ctx context.Context, row outboxdb.RelayState, sink *publisher.Config) error {
-	sink.Cluster = boundTo(row)
-	s.memory = sink.Memory
-	return s.recallTopics(ctx)
+// sinkConfig is the configuration of a producer that writes to the cluster that the
+// relay is bound to, and knows what those before it met.
+func (s *session) sinkConfig(ctx context.Context, row outboxdb.RelayState, last *owned) (publisher.Config, error) {
+	sink, err := s.cfg.Publisher(s.log)
+	if err != nil {
+		return sink, err
+	}
+	sink.Narrow, sink.Memory, sink.Cluster = last.narrow, last.memory, boundTo(row)
+	s.memory = last.memory
+	return sink, s.recallTopics(ctx)
 }
 
 // bindKafka writes to which cluster the session publishes, and by which routes, if

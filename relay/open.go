@@ -98,12 +98,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.pumps = newState(conn, s.cfg.SlotName())
 	s.pumps.epoch = s.state.epoch
-	sink, err := s.cfg.Publisher(s.log)
+	sink, err := s.sinkConfig(ctx, row, last)
 	if err != nil {
-		return err
-	}
-	sink.Narrow, sink.Memory = last.narrow, last.memory
-	if err := s.knowKafka(ctx, row, &sink); err != nil {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
