@@ -169,6 +169,7 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
 		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
 		('onceward.published_snapshots', 'SELECT'), ('onceward.published_snapshots', 'INSERT'), ('onceward.published_snapshots', 'UPDATE'),
+		('onceward.kafka_topics', 'SELECT'), ('onceward.kafka_topics', 'INSERT'), ('onceward.kafka_topics', 'UPDATE'),
 		('onceward.gaps', 'SELECT'), ('onceward.gaps', 'INSERT'), ('onceward.gaps', 'UPDATE'),
 		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
 		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE'),
@@ -200,7 +201,7 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 	if err != nil {
 		return fmt.Errorf("look up %s: %w", resultsTable, err)
 	}
-	writes := "onceward.relay_state, onceward.published_snapshots, onceward.gaps, onceward.dead_letters"
+	writes := "onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters"
 	if results {
 		writes += ", " + resultsTable
 	}

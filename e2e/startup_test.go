@@ -74,7 +74,7 @@ func runCommand(t *testing.T, d *defectiveStart, printed string) {
 
 func (d *defectiveStart) grant(t *testing.T) {
 	d.sql(t, `GRANT USAGE ON SCHEMA onceward TO {role}`, `GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO {role}`,
-		`GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.published_snapshots, onceward.gaps, onceward.dead_letters, onceward.control_results TO {role}`,
+		`GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters, onceward.control_results TO {role}`,
 		`GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO {role}`)
 }
 

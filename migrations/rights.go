@@ -151,13 +151,14 @@ func (r Roles) decisions() string {
 // kafka are the rights on what schema version 11 brings: the relay writes which
 // topics it writes to, an operator decides to which cluster it is bound.
 func (r Roles) kafka() string {
+	const adopt = "onceward.adopt_kafka(text, text, text, text, text)"
 	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
   REVOKE ALL ON %[2]s FROM %[3]s;
-  REVOKE ALL ON FUNCTION onceward.adopt_kafka(text, text, text, text, text) FROM PUBLIC, %[3]s;
+  REVOKE ALL ON FUNCTION %[6]s FROM PUBLIC, %[3]s;
   GRANT SELECT ON %[2]s TO %[4]s;
   GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[5]s;
-  GRANT EXECUTE ON FUNCTION onceward.adopt_kafka(text, text, text, text, text) TO %[4]s;`,
-		literal(kafkaTable), kafkaTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay)))
+  GRANT EXECUTE ON FUNCTION %[6]s TO %[4]s;`,
+		literal(kafkaTable), kafkaTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleRelay), adopt))
 }
 
 // windows are the rights on the consumer's side that came with its version 2.

@@ -260,7 +260,7 @@ func (r Roles) adopt() string {
 	var roots []string
 	known := append(r.tables(), r.side.versionTable())
 	if r.side == Outbox {
-		known = slices.Concat(known, []string{resultsTable, healthTable}, gapTables, waitingTables)
+		known = slices.Concat(known, []string{resultsTable, healthTable, kafkaTable}, gapTables, waitingTables)
 	} else {
 		known = append(known, laterTables...)
 	}
