@@ -90,8 +90,7 @@ func nonEmpty(text string) *string {
 }
 
 // adopted is the gap that `outboxctl adopt --kafka gap` leaves to the next session:
-// what no snapshot called published yet. Where the first session of a relay has
-// not ended there is none.
+// what no snapshot called published yet.
 func adopted(row outboxdb.RelayState, found *gapError) *gapError {
 	if !row.KafkaGap || found != nil {
 		return found

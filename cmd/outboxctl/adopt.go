@@ -35,8 +35,8 @@ func adoptCommand() *cli.Command {
 			"--kafka say of one relay how the new cluster stands to the old one:\n" +
 			"  continue       it has everything, as after a planned failover to a mirror that has caught up. In exactly-once mode\n" +
 			"                 the relay's checkpoint there counts, if it was mirrored too and is not behind the database's.\n" +
-			"  from-position  it has everything that was published; only the position in the database counts. In exactly-once\n" +
-			"                 mode up to a checkpoint interval of events is published again.\n" +
+			"  from-position  it has everything behind the relay's position in the database, which may be a tick ahead of what\n" +
+			"                 counts as published. In exactly-once mode up to a checkpoint interval of events comes again.\n" +
 			"  gap            nothing is known of it: what counts as published becomes a gap, to be repaired or accepted; what is\n" +
 			"                 pending is published; up to a tick of it may be in the old cluster too.\n" +
 			"The relay must not stream meanwhile. Connect as a member of the role operator.",

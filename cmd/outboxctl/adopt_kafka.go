@@ -69,7 +69,7 @@ func adoptKafka(c *cli.Context) error {
 		return fmt.Errorf("adopt: count events: %w", explainWrite(err))
 	}
 	report.Published, report.Pending, report.Replayed = counts.Published, counts.Pending, counts.Replayed
-	if err := confirm(c, report.what(state.Mode)); err != nil {
+	if err := confirm(c, report.what(state)); err != nil {
 		return err
 	}
 	report.InDoubt, err = q.AdoptKafka(c.Context, outboxdb.AdoptKafkaParams{
@@ -102,18 +102,18 @@ func clusterToAdopt(c *cli.Context, state outboxdb.RelayState) (string, error) {
 }
 
 // what says what is to be confirmed.
-func (r *adoptedKafka) what(mode string) string {
+func (r *adoptedKafka) what(state outboxdb.RelayState) string {
 	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %d events in the outbox count as published and %d are pending: ",
 		r.Relay, r.Cluster, orDash(r.Before), r.Published, r.Pending)
 	switch r.Kafka {
 	case kafkaContinue:
-		text += "all that count as published are taken to be in the new cluster"
-		if mode == "exactly-once" {
+		text += "all that the relay published are taken to be in the new cluster"
+		if state.Mode == "exactly-once" {
 			text += ", with the relay's checkpoint if one is there; without it up to a checkpoint interval of events is published again"
 		}
 	case kafkaPosition:
-		text += "all that count as published are taken to be in the new cluster; the relay goes on from the position in its database"
-		if mode == "exactly-once" {
+		text += "all that lie behind position " + state.ConfirmedLsn + ", from which the relay goes on, are taken to be in the new cluster"
+		if state.Mode == "exactly-once" {
 			text += ", and up to a checkpoint interval of events is published again, because the checkpoint in Kafka does not count"
 		}
 	default:

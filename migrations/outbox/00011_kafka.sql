@@ -25,7 +25,7 @@ CREATE TABLE onceward.kafka_topics (
 -- the relay is bound to the cluster, whoever runs by that name is fenced, and what
 -- is decided is written down in relay_actions. Returns how many events are in doubt.
 --   continue       what was published is in that cluster too, the relay's checkpoint with it
---   from-position  what was published is in that cluster too; a checkpoint there does not count
+--   from-position  what lies behind the position in relay_state is in that cluster too; a checkpoint there does not count
 --   gap            nothing is proved to be there: what the account calls published becomes gaps,
 --                  and letters that were replayed are open again. What nobody has published
 --                  yet the next session writes down as a gap to be repaired.
