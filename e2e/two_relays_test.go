@@ -85,7 +85,7 @@ func twoRelays(t *testing.T, mode, version string) {
 	require.Empty(t, p.list("pending"))
 	eventually(t, "retention goes on", 30*time.Second, func() bool {
 		p.maintain()
-		return !scalar[bool](w, `SELECT to_regclass($1) IS NOT NULL`, old.leaf)
+		return !scalar[bool](w, `SELECT to_regclass('onceward.' || $1) IS NOT NULL`, old.leaf)
 	})
 	writeOne(t, w)
 	p.settle(w.name)
@@ -131,7 +131,7 @@ func (p *pair) maintain() string {
 func (p *pair) kept(leaf string) {
 	p.t.Helper()
 	p.maintain()
-	require.True(p.t, scalar[bool](p.world, `SELECT to_regclass($1) IS NOT NULL`, leaf), "retention waits")
+	require.True(p.t, scalar[bool](p.world, `SELECT to_regclass('onceward.' || $1) IS NOT NULL`, leaf), "retention waits")
 }
 
 // retire forgets the second relay, which a slot that exists prevents.
