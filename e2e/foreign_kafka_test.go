@@ -208,7 +208,7 @@ func replayedLetter(t *testing.T, w *world) outbox.Key {
 	}
 	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return state() == "open" })
 	file := filepath.Join(t.TempDir(), "payload")
-	require.NoError(t, os.WriteFile(file, []byte(`{}`), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte(`{"aggregate":"a-9","n":1}`), 0o600))
 	for _, args := range [][]string{
 		{"dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s"},
 		{"dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "30s"},
