@@ -142,6 +142,9 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := takeBackRetries(ctx, q, row); err != nil {
 			return err
 		}
+		if err := keepWaiting(ctx, q, row, at); err != nil {
+			return err
+		}
 		rows, err := q.BeginAnew(ctx, anew)
 		if err := s.state.fenced("begin anew", rows, err); err != nil {
 			return err
@@ -172,6 +175,22 @@ func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.Rela
 	}
 	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {
 		return fmt.Errorf("take letters of slot %s back: %w", row.Slot, err)
+	}
+	return nil
+}
+
+// keepWaiting takes over what waits for its route: it is no part of the gap.
+func keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+	confirmed, err := parseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return err
+	}
+	kept, err := inState(row, confirmed)
+	if err != nil {
+		return err
+	}
+	if err := (&waiting{slot: row.Slot, start: &kept}).beginAnew(ctx, q, at); err != nil {
+		return fmt.Errorf("take over what waits for slot %s: %w", row.Slot, err)
 	}
 	return nil
 }

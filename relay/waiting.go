@@ -66,22 +66,52 @@ func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	if _, err := q.DeleteCopiesBeyond(ctx, outboxdb.DeleteCopiesBeyondParams(beyond)); err != nil {
 		return err
 	}
-	row, err := q.LoadRelease(ctx, s.slot)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if err == nil {
-		// A release that the checkpoint does not know has ended nothing.
-		if row.Release == start.release {
-			if err := s.forgetLanes(ctx, q, row.Lanes, start.cursor); err != nil {
-				return err
-			}
-		}
-		if _, err := q.EndRelease(ctx, s.slot); err != nil {
+	_, err := q.DeleteEmptyLanes(ctx, s.slot)
+	return err
+}
+
+// beginAnew brings the tables to where a relay begins anew at a position: what is
+// visible in the end of the gap, as all that waits is, the stream leaves out from
+// there on. So events stay, before everything that it brings; orders and bad rows,
+// which it does not leave out, are forgotten like all that is read again.
+func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogrepl.LSN) error {
+	if err := s.endRelease(ctx, q); err != nil {
+		return err
+	}
+	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.slot, OrderPosition: at.String()}); err != nil {
+		return err
+	}
+	if _, err := q.DeleteCopiesWithout(ctx, s.slot); err != nil {
+		return err
+	}
+	place := (at - 1).String()
+	last, err := q.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.slot, Position: place})
+	if err != nil {
+		return err
+	}
+	return q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.slot, OrderPosition: at.String(), Place: place, Last: last})
+}
+
+// endRelease forgets what a release has ended as far as the start knows, and the
+// release: what is left waits.
+func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
+	row, err := q.LoadRelease(ctx, s.slot)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	// A release that the checkpoint does not know has ended nothing.
+	if row.Release == s.start.release {
+		if err := s.forgetLanes(ctx, q, row.Lanes, s.start.cursor); err != nil {
 			return err
 		}
 	}
-	_, err = q.DeleteEmptyLanes(ctx, s.slot)
+	_, err = q.EndRelease(ctx, s.slot)
 	return err
 }
 

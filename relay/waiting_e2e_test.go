@@ -18,6 +18,7 @@ func TestWaiting(t *testing.T) {
 		"what waits is read back equal":          readBackEqual,
 		"a row that is not visible or not there": notVisibleOrErased,
 		"a session forgets what it reads again":  forgetsBeyond,
+		"a relay that begins anew":               beginsAnew,
 		"a release that the checkpoint knows":    releaseIsTakenUp,
 		"a retry that waits":                     retryThatWaits,
 		"a fenced session writes nothing":        fencedWaiting,
@@ -134,6 +135,33 @@ func forgetsBeyond(b *letterbox) {
 	require.Equal(t, 3, left(checkpoint{order: lsnOf(9), reach: reach{upto: place{commit: lsnOf(10), ordinal: 3, letter: 5}}}), "in the middle of the fourth")
 	require.Equal(t, 0, left(checkpoint{order: lsnOf(9)}))
 	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.lanes"))
+}
+
+// beginsAnew: from a position before what waits, which the stream leaves out then.
+// Orders and bad rows it brings again.
+func beginsAnew(b *letterbox) {
+	t := b.t
+	s, w := b.waits(checkpoint{}), orders()
+	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
+	repaired := heldItem{lane: w, at: place{commit: lsnOf(5) - 1, ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: idOf(7)}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
+	require.NoError(t, s.write(t.Context(), []heldItem{
+		repaired, heldRow(w, 0, rows[1]), {lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(3), whole: control}, heldRow(w, 2, rows[2]),
+	}))
+	next := heldRow(w, 0, rows[3])
+	next.at.commit = lsnOf(11)
+	require.NoError(t, s.write(t.Context(), []heldItem{next}))
+	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
+	s.start = &checkpoint{reach: reach{release: 3, cursor: cursor{from: place{commit: lsnOf(10), ordinal: 1}}}}
+	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
+	s = b.waits(checkpoint{order: lsnOf(5)})
+	got := b.pageOf(s, w, place{})
+	require.Len(t, got, 2, "the two before the cursor had ended, and the order is read again")
+	for i, row := range rows[2:] {
+		require.Equal(t, row, got[i].row)
+		require.Equal(t, place{commit: lsnOf(5) - 1, ordinal: uint32(i + 1)}, got[i].at)
+	}
+	require.Equal(t, "0", b.text("SELECT ((SELECT count(*) FROM onceward.releases) + (SELECT count(*) FROM onceward.waiting_copies))::text"))
 }
 
 func releaseIsTakenUp(b *letterbox) {

@@ -118,3 +118,23 @@ WHERE l.slot = @slot AND w.id = ANY(@ids::uuid[]);
 -- LastOrdinal returns the highest ordinal of what waits at a position; 0 when nothing does.
 SELECT COALESCE(pg_catalog.max(w.ordinal), 0)::integer AS ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
 WHERE l.slot = @slot AND w.position = @position;
+
+-- name: DeleteWholeBeyond :execrows
+-- DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again; DeleteCopiesWithout their content.
+DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
+WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair';
+
+-- name: DeleteCopiesWithout :execrows
+-- DeleteCopiesWithout forgets the content of what waits no more.
+DELETE FROM onceward.waiting_copies c USING onceward.lanes l
+WHERE l.slot = @slot AND c.lane = l.id AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal);
+
+-- name: MoveWaiting :exec
+-- MoveWaiting puts what waits at or beyond a position before it, in its order, behind the ordinal last there.
+WITH r AS (
+  SELECT w.lane, w.position, w.ordinal, (sqlc.arg(last)::integer + pg_catalog.row_number() OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal))::integer AS rank
+  FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = sqlc.arg(slot) AND w.position >= sqlc.arg(order_position)
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = sqlc.arg(place), ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = sqlc.arg(place), ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;

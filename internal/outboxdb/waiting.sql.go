@@ -74,6 +74,20 @@ func (q *Queries) DeleteCopiesBeyond(ctx context.Context, arg DeleteCopiesBeyond
 	return result.RowsAffected(), nil
 }
 
+const deleteCopiesWithout = `-- name: DeleteCopiesWithout :execrows
+DELETE FROM onceward.waiting_copies c USING onceward.lanes l
+WHERE l.slot = $1 AND c.lane = l.id AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal)
+`
+
+// DeleteCopiesWithout forgets the content of what waits no more.
+func (q *Queries) DeleteCopiesWithout(ctx context.Context, slot string) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteCopiesWithout, slot)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteEmptyLanes = `-- name: DeleteEmptyLanes :execrows
 DELETE FROM onceward.lanes l WHERE l.slot = $1 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = l.id)
 `
@@ -170,6 +184,25 @@ func (q *Queries) DeleteWaitingBeyond(ctx context.Context, arg DeleteWaitingBeyo
 		arg.Position,
 		arg.Ordinal,
 	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteWholeBeyond = `-- name: DeleteWholeBeyond :execrows
+DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
+WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+`
+
+type DeleteWholeBeyondParams struct {
+	Slot          string
+	OrderPosition string
+}
+
+// DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again; DeleteCopiesWithout their content.
+func (q *Queries) DeleteWholeBeyond(ctx context.Context, arg DeleteWholeBeyondParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteWholeBeyond, arg.Slot, arg.OrderPosition)
 	if err != nil {
 		return 0, err
 	}
@@ -375,6 +408,34 @@ func (q *Queries) MarkCopy(ctx context.Context, arg MarkCopyParams) (int64, erro
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const moveWaiting = `-- name: MoveWaiting :exec
+WITH r AS (
+  SELECT w.lane, w.position, w.ordinal, ($2::integer + pg_catalog.row_number() OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal))::integer AS rank
+  FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $3 AND w.position >= $4
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = $1, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = $1, ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+`
+
+type MoveWaitingParams struct {
+	Place         string
+	Last          int32
+	Slot          string
+	OrderPosition string
+}
+
+// MoveWaiting puts what waits at or beyond a position before it, in its order, behind the ordinal last there.
+func (q *Queries) MoveWaiting(ctx context.Context, arg MoveWaitingParams) error {
+	_, err := q.db.Exec(ctx, moveWaiting,
+		arg.Place,
+		arg.Last,
+		arg.Slot,
+		arg.OrderPosition,
+	)
+	return err
 }
 
 const readWaiting = `-- name: ReadWaiting :many
