@@ -172,10 +172,9 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 		('onceward.kafka_topics', 'SELECT'), ('onceward.kafka_topics', 'INSERT'), ('onceward.kafka_topics', 'UPDATE'),
 		('onceward.gaps', 'SELECT'), ('onceward.gaps', 'INSERT'), ('onceward.gaps', 'UPDATE'),
 		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
-		('`+resultsTable+`', 'SELECT'), ('`+resultsTable+`', 'INSERT'), ('`+resultsTable+`', 'UPDATE'),
+		('onceward.control_results', 'SELECT'), ('onceward.control_results', 'INSERT'), ('onceward.control_results', 'UPDATE'),
 		('onceward.waiting', 'SELECT'), ('onceward.waiting', 'INSERT'), ('onceward.waiting', 'DELETE')) need(t, p)
-		WHERE CASE WHEN pg_catalog.to_regclass(t) IS NULL THEN t <> '`+resultsTable+`'
-			ELSE NOT pg_catalog.has_table_privilege(t, p) END LIMIT 1`).Scan(&table, &privilege, &there)
+		WHERE pg_catalog.to_regclass(t) IS NULL OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &there)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -189,25 +188,18 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	return rightsError(ctx, conn, privilege, table)
 }
 
-// resultsTable came with schema version 4: a database may lack it.
-const resultsTable = "onceward.control_results"
-
 // rightsError names all rights that the relay needs, so that one cure is enough.
 func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) error {
 	var role string
-	var results bool
-	err := conn.QueryRow(ctx, `SELECT current_user::text, EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-		WHERE n.nspname || '.' || c.relname = $1)`, resultsTable).Scan(&role, &results)
-	if err != nil {
-		return fmt.Errorf("look up %s: %w", resultsTable, err)
-	}
-	writes := "onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters"
-	if results {
-		writes += ", " + resultsTable
+	if err := conn.QueryRow(ctx, `SELECT current_user::text`).Scan(&role); err != nil {
+		return fmt.Errorf("read the name of the role: %w", err)
 	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; GRANT SELECT, INSERT, UPDATE ON %[2]s TO %[1]s; "+
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO %[1]s;", pgx.Identifier{role}.Sanitize(), writes)}
+		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; "+
+			"GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters, "+
+			"onceward.control_results TO %[1]s; "+
+			"GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO %[1]s;",
+			pgx.Identifier{role}.Sanitize())}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a

@@ -246,7 +246,7 @@ func TestCheckDemandsAllTables(t *testing.T) {
 }
 
 // The rights of the relay's role are enough, each of them is needed, and what is
-// printed gives it back; the table of control results counts only where it is.
+// printed gives it back. A table that is missing is named.
 func TestCheckDemandsTheRelaysRights(t *testing.T) {
 	onVersions(t, func(t *testing.T, d *database) {
 		role := strings.Replace(d.operatorRole, "_operator", "_relay", 1)
@@ -269,12 +269,13 @@ func TestCheckDemandsTheRelaysRights(t *testing.T) {
 				require.NoError(t, check())
 			}
 		}
-		d.execute(`DROP TABLE onceward.control_results`)
-		require.NoError(t, check(), "the schema of before")
 		d.execute("REVOKE USAGE ON SCHEMA onceward FROM " + role)
 		var start *cdc.StartError
 		require.ErrorAs(t, check(), &start)
 		d.execute(start.Cure)
 		require.NoError(t, check())
+		d.execute(`DROP TABLE onceward.control_results`)
+		require.ErrorAs(t, check(), &start)
+		require.Equal(t, cdc.CodeTableMissing, start.Code)
 	})
 }

@@ -203,17 +203,3 @@ func TestQuietStandby(t *testing.T) {
 	verifyAll(t, w, nil)
 	t.Logf("taken over %s after kill -9, no line in the server's log", took.Round(time.Millisecond))
 }
-
-// TestSchemaWithoutHealth: on a schema that has no table for it, the relay works,
-// and status knows less.
-func TestSchemaWithoutHealth(t *testing.T) {
-	w := newWorld(t, versions[0])
-	prepared(w)
-	w.execute(`DROP TABLE onceward.relay_health`)
-	r := startRelay(t, w)
-	caughtUp(t, w, r)
-	eventually(t, "it says so", 30*time.Second, func() bool { return r.logs("this schema has no onceward.relay_health") })
-	code, out := statusOf(t, w)
-	require.Zero(t, code, out)
-	r.stop()
-}

@@ -12,9 +12,8 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
-// Check tells whether a program of this release can work with the side's
-// schema as it is: the newest version it knows, or the one before. Otherwise
-// the error matches [ErrNewerSchema] or [ErrOlderSchema] and says what to run.
+// Check tells whether the side's schema is that of this release, on which alone
+// its relay runs. Otherwise the error matches [ErrNewerSchema] or [ErrOlderSchema] and says what to run.
 // It needs SELECT on the side's version table.
 func Check(ctx context.Context, q Querier, side Side) error {
 	version, latest, err := versions(ctx, q, side)
@@ -24,7 +23,7 @@ func Check(ctx context.Context, q Querier, side Side) error {
 	if version > latest {
 		return newerSchema(side, version, latest)
 	}
-	if version == 0 || version < latest-1 {
+	if version < latest {
 		return fmt.Errorf("%w: side %s is at version %d, this binary needs %d; run `outboxctl migrate up --side %s`",
 			ErrOlderSchema, side, version, latest, side)
 	}

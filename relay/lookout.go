@@ -48,7 +48,7 @@ type lookout struct {
 	writtenAt time.Time
 	seenAt    time.Time
 	retryAt   time.Time
-	said      string // about a table that cannot be written
+	said      bool // about a table that cannot be written
 }
 
 func newLookout(cfg *Config, log *slog.Logger) *lookout {
@@ -116,7 +116,7 @@ func (l *lookout) show(ctx context.Context, h Health, now time.Time) {
 		var wrote bool
 		wrote, err = l.write(ctx, row, h.State == StateStreaming)
 		if err == nil && !wrote {
-			l.retryAt = now.Add(lookoutPause) // until the schema and the roles are brought up to date
+			l.retryAt = now.Add(lookoutPause) // until the roles are brought up to date
 		}
 		if wrote {
 			l.written, l.figures, l.writtenAt, l.seenAt = key, figures, now, now
@@ -172,7 +172,7 @@ func storable(text string) string {
 	return strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", ""), "")
 }
 
-// write reports whether there is a table that it could write.
+// write reports whether it may write the table.
 func (l *lookout) write(ctx context.Context, row outboxdb.SaveHealthParams, owner bool) (wrote bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
@@ -264,28 +264,18 @@ func (l *lookout) connect(ctx context.Context) error {
 	return nil
 }
 
-// probe looks whether the table can be written. An older schema has none, and the
-// relay works without, until it is brought up to date.
-func (l *lookout) probe(ctx context.Context) error {
+// probe looks whether the table can be written. The relay works without, until its
+// roles are brought up to date.
+func (l *lookout) probe(ctx context.Context) (err error) {
 	if l.usable {
 		return nil
 	}
-	table, err := l.queries.HealthReady(ctx)
-	if err != nil {
+	if l.usable, err = l.queries.HealthAllowed(ctx); err != nil || l.usable || l.said {
 		return err
 	}
-	l.usable = table.Ready && table.Allowed
-	say := ""
-	switch {
-	case !table.Ready:
-		say = "this schema has no onceward.relay_health: outboxctl status cannot say what the relay waits for; run outboxctl migrate up --side outbox"
-	case !table.Allowed:
-		say = "the relay's role may not write onceward.relay_health: outboxctl status cannot say what the relay waits for; run outboxctl migrate roles --side outbox"
-	}
-	if say != "" && say != l.said {
-		l.log.InfoContext(ctx, say)
-	}
-	l.said = say
+	l.said = true
+	l.log.InfoContext(ctx, "the relay's role may not write onceward.relay_health: `outboxctl status` cannot say what the relay waits for; "+
+		"run `outboxctl migrate roles --side outbox --apply`")
 	return nil
 }
 

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -209,15 +207,9 @@ func openGaps(ctx context.Context, q *outboxdb.Queries) ([]gapReport, error) {
 	return out, err
 }
 
-// parkedAggregates are none on the schema of the release before, which has no
-// letters that hold an aggregate.
 func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport, error) {
 	out := []parkedReport{}
 	rows, err := q.ParkedAggregates(ctx, maxParkedShown)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42703" { // undefined_column
-		return out, nil
-	}
 	for _, v := range rows {
 		out = append(out, parkedReport{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,

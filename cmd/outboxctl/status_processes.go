@@ -27,15 +27,15 @@ type processReport struct {
 	At      time.Time    `json:"written_at"`
 }
 
-// addProcesses adds the processes of each relay. On the schema of the release
-// before nobody says anything.
+// addProcesses adds the processes of each relay: none for a role that may not
+// read them, until the roles are brought up to date.
 func addProcesses(ctx context.Context, q *outboxdb.Queries, relays []relayReport) error {
 	for i := range relays {
 		relays[i].Processes = []processReport{}
 	}
 	rows, err := q.RelayHealth(ctx)
 	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "42501") { // no table, or the roles are to be brought up to date
+	if errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
 		return nil
 	}
 	if err != nil {

@@ -27,24 +27,18 @@ func (q *Queries) HasHealth(ctx context.Context, arg HasHealthParams) (bool, err
 	return found, err
 }
 
-const healthReady = `-- name: HealthReady :one
-SELECT (t.oid IS NOT NULL)::boolean AS ready,
-  COALESCE(pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
-    AND pg_catalog.has_table_privilege(t.oid, 'UPDATE') AND pg_catalog.has_table_privilege(t.oid, 'DELETE'), false)::boolean AS allowed
-FROM (SELECT pg_catalog.to_regclass('onceward.relay_health')::oid AS oid) t
+const healthAllowed = `-- name: HealthAllowed :one
+SELECT (pg_catalog.has_table_privilege(t.oid, 'SELECT') AND pg_catalog.has_table_privilege(t.oid, 'INSERT')
+  AND pg_catalog.has_table_privilege(t.oid, 'UPDATE') AND pg_catalog.has_table_privilege(t.oid, 'DELETE'))::boolean AS allowed
+FROM (SELECT 'onceward.relay_health'::regclass::oid AS oid) t
 `
 
-type HealthReadyRow struct {
-	Ready   bool
-	Allowed bool
-}
-
-// HealthReady says whether the schema has the table of health, and whether this role may write it.
-func (q *Queries) HealthReady(ctx context.Context) (HealthReadyRow, error) {
-	row := q.db.QueryRow(ctx, healthReady)
-	var i HealthReadyRow
-	err := row.Scan(&i.Ready, &i.Allowed)
-	return i, err
+// HealthAllowed says whether this role may write the table of health.
+func (q *Queries) HealthAllowed(ctx context.Context) (bool, error) {
+	row := q.db.QueryRow(ctx, healthAllowed)
+	var allowed bool
+	err := row.Scan(&allowed)
+	return allowed, err
 }
 
 const lockBeginning = `-- name: LockBeginning :one
