@@ -249,7 +249,8 @@ func (w *word) why(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	case row.State == letterRetrying:
-		return "the letter is retrying: where its route holds it up, `outboxctl skip` gives it up", nil
+		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s:%s --slot %s --reason \"…\"` gives it up",
+			w.control.Namespace, w.control.LetterID, w.letters.slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case !row.Below:

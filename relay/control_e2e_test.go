@@ -120,7 +120,7 @@ func skipReleased(b *letterbox) {
 	require.ErrorContains(t, r.skip(t.Context(), page[0]), "has not released it, or it has ended")
 	_, out := b.say(12, cdc.ActionDiscard, 2)
 	require.Empty(t, out)
-	require.Contains(t, b.note(12), "`outboxctl skip` gives it up")
+	require.Contains(t, b.note(12), "` gives it up")
 	b.reopen(0)
 	_, out = b.say(11, cdc.ActionRetry, "A")
 	require.Equal(t, []int{2}, out)

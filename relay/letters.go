@@ -183,7 +183,7 @@ func (l *letters) admit(dead *casualty) *publisher.RouteError {
 	}
 	a := aggregateOf(dead.row)
 	if _, parked := l.oldest.oldest[a]; !parked && l.oldest.of(a) >= l.maxParked {
-		return overLimit(a, l.maxParked, dead)
+		return overLimit(a, l.maxParked, l.slot, dead)
 	}
 	l.oldest.hold(a, holder{dead.commit, dead.row.Seq})
 	return nil

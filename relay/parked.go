@@ -50,13 +50,13 @@ func (s parkedSet) free(a aggregate) {
 
 // overLimit: one more aggregate of a kind than may be parked at a time met an
 // event that cannot be published. Nothing was written.
-func overLimit(a aggregate, limit int, dead *casualty) *publisher.RouteError {
+func overLimit(a aggregate, limit int, slot string, dead *casualty) *publisher.RouteError {
 	return &publisher.RouteError{
 		Route: kindOf(a).String(),
 		Reason: fmt.Sprintf("%d aggregates of %s/%s are parked already, which is the limit (max_parked_aggregates), and event %s:%s cannot be published either (%s)",
 			limit, clipText(a.namespace), clipText(a.kind), clipText(a.namespace), dead.id(), dead.cause),
 		Cure: fmt.Sprintf("find what they have in common (`outboxctl dead list`) and mend it; then give some up by `outboxctl dead discard KEY --reason \"…\"`, which acts at once, "+
-			"or this event by `outboxctl skip %s:%s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, a retry of one of these aggregates as well",
-			clipText(a.namespace), dead.id()),
+			"or this event by `outboxctl skip %s:%s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, a retry of one of these aggregates as well",
+			clipText(a.namespace), dead.id(), slot),
 	}
 }

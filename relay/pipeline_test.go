@@ -173,7 +173,7 @@ func (m *fakeMorgue) admit(dead *casualty) *publisher.RouteError {
 		return nil
 	}
 	if m.limit > 0 && m.parkedCount() >= m.limit {
-		return overLimit(aggregateOf(dead.row), m.limit, dead)
+		return overLimit(aggregateOf(dead.row), m.limit, "onceward_orders", dead)
 	}
 	m.admitted = append(m.admitted, *dead)
 	return nil

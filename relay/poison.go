@@ -106,7 +106,8 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 		if err := p.bury(ctx); err != nil {
 			return err
 		}
-		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt: mend the cause and start the relay again, or `outboxctl skip %s --reason \"…\"`", explain(s, cause), s.id()))
+		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt: mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`",
+			explain(s, cause), keyOf(s.it), p.routing.relay))
 	}
 	dead := casualty{
 		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,

@@ -64,7 +64,7 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	log = log.With("relay", cfg.Name)
-	r := &Relay{cfg: cfg, log: log, metrics: newMetrics(cfg.Name), vitals: newVitals(time.Now())}
+	r := &Relay{cfg: cfg, log: log, metrics: newMetrics(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
 	r.lookout = newLookout(&r.cfg, log)
 	r.setState(StateConnecting, nil)
 	r.metrics.waits(nil)

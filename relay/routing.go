@@ -14,13 +14,14 @@ const maxRested = 10_000
 // routing answers what the publisher does not say by itself: which policy a
 // poison event has, and whether its topic is paused. It is pure.
 type routing struct {
+	relay    string // its name
 	config   publisher.Config
 	policies []string // of config.Routes
 	topics   map[[3]string]string
 }
 
 func newRouting(cfg *Config, sink publisher.Config) *routing {
-	r := &routing{config: sink, topics: make(map[[3]string]string)}
+	r := &routing{relay: cfg.Name, config: sink, topics: make(map[[3]string]string)}
 	for _, route := range cfg.Routes {
 		r.policies = append(r.policies, orDefault(route.Poison, PoisonParkAggregate))
 	}
@@ -45,7 +46,7 @@ func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteErr
 	if !slices.Contains(paused, topic) {
 		return nil
 	}
-	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator", Cure: "`outboxctl resume --route " + topic + "` lets it go on"}
+	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator", Cure: "`outboxctl resume --relay " + r.relay + " --route " + topic + "` lets it go on"}
 }
 
 // routeOf is what an event is held by when it cannot be published.

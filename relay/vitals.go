@@ -60,6 +60,8 @@ const stepPatience = 5 * time.Second
 // vitals is the one place where it is known how a relay does. It reads no clock
 // and no connection. Safe for concurrent use.
 type vitals struct {
+	relay string // its name
+
 	mu    sync.Mutex
 	state State
 	since time.Time
@@ -73,8 +75,8 @@ type vitals struct {
 	reported map[string][]Wait // by kind, of the session that runs
 }
 
-func newVitals(now time.Time) *vitals {
-	return &vitals{state: StateConnecting, since: now, down: now, reported: make(map[string][]Wait)}
+func newVitals(relay string, now time.Time) *vitals {
+	return &vitals{relay: relay, state: StateConnecting, since: now, down: now, reported: make(map[string][]Wait)}
 }
 
 // enter moves to a state. What ended the last session is kept while the next one
@@ -181,7 +183,7 @@ func (v *vitals) session(now time.Time, why string) []Wait {
 	case StateStandby:
 		return []Wait{{For: WaitStandby, Since: v.since, Detail: "another process holds the slot"}}
 	case StatePaused:
-		return []Wait{{For: WaitPaused, Since: v.since, Detail: "an operator wants it so; `outboxctl resume` lets it go on"}}
+		return []Wait{{For: WaitPaused, Since: v.since, Detail: "an operator wants it so; `outboxctl resume --relay " + v.relay + "` lets it go on"}}
 	case StateHalted:
 		return []Wait{{For: WaitHalted, Since: v.since, Detail: why}}
 	case StateConnecting, StateBackoff:

@@ -26,7 +26,7 @@ func only(t *testing.T, h Health) Wait {
 // A relay that cannot begin says for what it waits, since when, and why, through
 // all its tries; and nothing once it streams.
 func TestVitalsOfARelayThatCannotBegin(t *testing.T) {
-	v := newVitals(noon)
+	v := newVitals("orders", noon)
 	v.enter(StateConnecting, nil, after(0))
 	require.Empty(t, v.health(after(0)).Waiting)
 	v.try(WaitPostgres, "connect", after(0))
@@ -59,7 +59,7 @@ func TestVitalsOfASessionThatBreaks(t *testing.T) {
 	for kind, err := range map[string]error{
 		WaitKafka: fmt.Errorf("session: %w", publisher.ErrFailed), WaitPostgres: errors.New("read from the server: EOF"),
 	} {
-		v := newVitals(noon)
+		v := newVitals("orders", noon)
 		v.enter(StateStreaming, nil, after(1))
 		v.report(WaitRoute, Wait{What: "a", Since: after(2)})
 		v.over()
@@ -77,7 +77,7 @@ func TestVitalsStayWhileALookIsTaken(t *testing.T) {
 		kind  string
 		code  string
 	}{{StateStandby, nil, WaitStandby, ""}, {StateHalted, start, WaitHalted, cdc.CodeSlotLost}} {
-		v := newVitals(noon)
+		v := newVitals("orders", noon)
 		v.enter(tc.state, tc.err, after(1))
 		v.enter(StateConnecting, nil, after(10))
 		v.try(WaitPostgres, "connect", after(10))
@@ -95,7 +95,7 @@ func TestVitalsStayWhileALookIsTaken(t *testing.T) {
 
 // What is reported again keeps its beginning; each kind has its place.
 func TestVitalsKeepTheBeginningOfAWait(t *testing.T) {
-	v := newVitals(noon)
+	v := newVitals("orders", noon)
 	v.enter(StateStreaming, nil, noon)
 	v.report(WaitRoute, Wait{What: "b", Since: after(1), Detail: "missing"})
 	v.report(WaitRoute, Wait{What: "a", Since: after(5)}, Wait{What: "b", Since: after(5), Detail: "forbidden"})

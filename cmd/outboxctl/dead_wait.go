@@ -57,7 +57,7 @@ func (w *word) judge(before letterRef, is now) letterOutcome {
 	wanted := map[string]string{actionRetry: letterReplayed, actionDiscard: letterDiscarded}[w.control.Action]
 	switch state := is.letter.State; {
 	case acted && w.control.Action == actionEdit:
-		return set(outcomeDone, "changed; `outboxctl dead retry` publishes it")
+		return set(outcomeDone, "changed; `outboxctl dead retry %s --reason \"…\"` publishes it", o.Key)
 	case state == wanted:
 		return set(outcomeDone, "%s", state)
 	case state == letterReplayed || state == letterDiscarded:
@@ -190,7 +190,7 @@ func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([
 func (r relayReport) readsLater() string {
 	switch {
 	case r.Paused:
-		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume` lets it go on", r.Relay)
+		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
 	case !r.SlotExists || r.ActivePID == nil:
 		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
 	}

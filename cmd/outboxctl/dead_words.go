@@ -39,7 +39,7 @@ type word struct {
 func deadRetry(c *cli.Context) error {
 	if c.Bool("only") {
 		return usage("dead retry: there is no --only any more: a letter out of its aggregate's order would reach consumers before older events. " +
-			"Without it, KEY publishes all that waits of its aggregate, oldest first; `outboxctl dead discard` gives up those before it that are not wanted")
+			"Without it, KEY publishes all that waits of its aggregate, oldest first; `outboxctl dead discard KEY --reason \"…\"` gives up those before it that are not wanted")
 	}
 	s, reason, err := readWord(c)
 	if err != nil {

@@ -148,7 +148,7 @@ func replayable(state string) bool {
 var leftOut = map[string]string{
 	statePending:   "not published yet as far as a published snapshot tells; it comes by itself",
 	stateWaiting:   "its route cannot be used for now; it comes by itself once it can",
-	stateDead:      "`outboxctl dead retry` publishes it in its place",
+	stateDead:      "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place",
 	stateDiscarded: "an operator discarded it; --dead replays it all the same",
 }
 

@@ -100,7 +100,7 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 		case l.State == letterRetrying:
 			return nil // its retry is held, or under way
 		case l.State == letterOpen:
-			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard` gives it up", key)
+			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard %s --reason \"…\"` gives it up", key, key)
 		}
 	}
 	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{key.id})

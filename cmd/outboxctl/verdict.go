@@ -37,7 +37,8 @@ func (r *showReport) judge() {
 		}
 		says = "it was published"
 	}
-	r.Disagree = fmt.Sprintf("the database says that %s, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; `outboxctl replay` publishes it again", says, r.Kafka.Topic)
+	r.Disagree = fmt.Sprintf("the database says that %s, and topic %s does not have it: the topic's retention has removed it, the topic was made anew, or its route led elsewhere; "+
+		"`outboxctl replay %s --config FILE --reason \"…\"` publishes it again", says, r.Kafka.Topic, r.Key)
 }
 
 // leastFar orders the states of an event of which several relays have an account.
@@ -54,7 +55,7 @@ func (r *showReport) judgeRelays() {
 	}
 	for i := range r.Relays {
 		v := &r.Relays[i]
-		if v.Why = v.why(); r.eventLetter(v.Slot) == nil {
+		if v.Why = v.why(r.Key); r.eventLetter(v.Slot) == nil {
 			say(v.State, v.Why)
 		}
 	}
@@ -144,7 +145,7 @@ func (r *showReport) judgeWithoutRow() {
 }
 
 // why says what a state rests on.
-func (v *publishedReport) why() string {
+func (v *publishedReport) why(key string) string {
 	gap := ""
 	if v.Gap != nil {
 		gap = v.Gap.String()
@@ -155,9 +156,9 @@ func (v *publishedReport) why() string {
 	case v.State == stateGap:
 		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair %s --reason \"…\"` publishes it", v.Relay, gap, gap)
 	case v.State == stateGivenUp:
-		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay KEY --reason \"…\"` or `outboxctl gap repair %s --reason \"…\"` publishes it all the same", gap, v.Relay, gap)
+		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay %s --config FILE --reason \"…\"` or `outboxctl gap repair %s --reason \"…\"` publishes it all the same", gap, v.Relay, key, gap)
 	case v.State == stateBefore:
-		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay KEY --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, gap)
+		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay %s --config FILE --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, key, gap)
 	case v.State == statePublished:
 		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
 	case gap != "":

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/houserules"
+)
+
+// inHelp are commands that are named to say what they are for; who reads on finds
+// out what they take.
+func inHelp(c houserules.Cure) bool { return c.Help || strings.HasPrefix(c.File, "migrations/outbox/") }
+
+// TestPrintedCommandsAreWhole: every command of outboxctl that a text of the
+// relay's side names exists, with its flags; and what is told to somebody to run
+// it has the argument and the reason without which it is refused.
+func TestPrintedCommandsAreWhole(t *testing.T) {
+	cures, err := houserules.Cures("../..")
+	require.NoError(t, err)
+	app := newApp(io.Discard, io.Discard)
+	commands := 0
+	for _, c := range cures {
+		text, ours := strings.CutPrefix(c.Command, "outboxctl ")
+		if !ours {
+			continue
+		}
+		commands++
+		words := strings.Fields(text)
+		command, words := resolve(app.Commands, words)
+		require.NotNil(t, command, "%s: there is no such command", c)
+		require.Empty(t, command.Subcommands, "%s: a command is missing", c)
+		argument := false
+		for i, word := range words {
+			if name, flag := strings.CutPrefix(word, "--"); flag {
+				require.True(t, has(command, name) || name == "help", "%s: there is no flag --%s", c, name)
+			} else if i == 0 || !strings.HasPrefix(words[i-1], "--") {
+				argument = true
+			}
+		}
+		if inHelp(c) || slices.Contains(words, "--help") {
+			continue
+		}
+		require.True(t, argument || command.ArgsUsage == "" || strings.HasPrefix(command.ArgsUsage, "["), "%s: it needs %s", c, command.ArgsUsage)
+		given := func(flags ...string) bool {
+			return slices.ContainsFunc(flags, func(name string) bool { return slices.Contains(words, "--"+name) })
+		}
+		// partitions maintain needs it for --drop-before only.
+		require.True(t, given("reason") || !has(command, "reason") || command.Name == "maintain" && !given("drop-before"), "%s: it needs --reason", c)
+		require.True(t, given("apply", "print") || !has(command, "apply"), "%s: it needs --apply or --print", c)
+		// Where a database has several relays, the command asks which one is meant.
+		require.True(t, given("relay", "slot") || !slices.Contains([]string{"pause", "resume", "skip", "retire"}, command.Name), "%s: it needs --relay", c)
+	}
+	require.Greater(t, commands, 60, "they are found")
+}
+
+// resolve goes down from the commands by the words, and returns the words that
+// are left.
+func resolve(commands []*cli.Command, words []string) (found *cli.Command, rest []string) {
+	for len(words) > 0 {
+		i := slices.IndexFunc(commands, func(c *cli.Command) bool { return c.Name == words[0] })
+		if i < 0 {
+			return found, words
+		}
+		found, commands, words = commands[i], commands[i].Subcommands, words[1:]
+	}
+	return found, words
+}
+
+func has(c *cli.Command, flag string) bool {
+	return slices.ContainsFunc(c.Flags, func(f cli.Flag) bool { return slices.Contains(f.Names(), flag) })
+}
+
+// TestNoHandWork: nobody is told to change tables of ours, or the slot's position.
+func TestNoHandWork(t *testing.T) {
+	texts, err := houserules.HandWork("../..")
+	require.NoError(t, err)
+	require.Empty(t, texts)
+}
