@@ -12,6 +12,7 @@ import (
 type publicationState struct {
 	insert, others, viaRoot, allTables bool
 	covered                            int // of the relay's three tables, without a filter
+	foreign                            int // other tables, and whole schemas
 }
 
 // checkPublication demands inserts only (a publication of updates or deletes
@@ -22,8 +23,11 @@ func checkPublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	err := conn.QueryRow(ctx, `SELECT p.pubinsert, p.pubupdate OR p.pubdelete OR p.pubtruncate, p.pubviaroot, p.puballtables,
 		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
 		 AND r.prrelid IN ('onceward.outbox'::regclass, 'onceward.replays'::regclass, 'onceward.controls'::regclass)
-		 AND r.prqual IS NULL AND r.prattrs IS NULL)
-		FROM pg_catalog.pg_publication p WHERE p.pubname = $1`, cfg.Publication).Scan(&p.insert, &p.others, &p.viaRoot, &p.allTables, &p.covered)
+		 AND r.prqual IS NULL AND r.prattrs IS NULL),
+		(SELECT pg_catalog.count(*) FROM pg_catalog.pg_publication_rel r WHERE r.prpubid = p.oid
+		 AND r.prrelid NOT IN ('onceward.outbox'::regclass, 'onceward.replays'::regclass, 'onceward.controls'::regclass))
+		+ (SELECT pg_catalog.count(*) FROM pg_catalog.pg_publication_namespace n WHERE n.pnpubid = p.oid)
+		FROM pg_catalog.pg_publication p WHERE p.pubname = $1`, cfg.Publication).Scan(&p.insert, &p.others, &p.viaRoot, &p.allTables, &p.covered, &p.foreign)
 	const tables = "onceward.outbox, onceward.replays, onceward.controls"
 	create := fmt.Sprintf("CREATE PUBLICATION %s FOR TABLE %s WITH (publish = 'insert', publish_via_partition_root = true);", cfg.Publication, tables)
 	if errors.Is(err, pgx.ErrNoRows) {
@@ -40,6 +44,10 @@ func checkPublication(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	case p.covered != 3:
 		return &StartError{Code: CodePublicationTables,
 			What: fmt.Sprintf("publication %s covers %d of the 3 tables that the relay reads, without a row filter or column list", cfg.Publication, p.covered),
+			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s;", cfg.Publication, tables)}
+	case p.foreign > 0:
+		return &StartError{Code: CodePublicationTables,
+			What: fmt.Sprintf("publication %s has %d tables or schemas besides the 3 tables that the relay reads: what they hold would go through the relay", cfg.Publication, p.foreign),
 			Cure: fmt.Sprintf("ALTER PUBLICATION %s SET TABLE %s;", cfg.Publication, tables)}
 	case !p.insert || p.others:
 		return &StartError{Code: CodePublicationActions, What: fmt.Sprintf("publication %s does not publish inserts and nothing else", cfg.Publication),

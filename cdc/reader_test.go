@@ -137,6 +137,20 @@ func TestReaderEndsWithTheServersReason(t *testing.T) {
 	}
 }
 
+// A row of a table that is not the relay's ends the reader before its transaction
+// does, so that the slot stays before it.
+func TestReaderStopsAtAForeignRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leaf := []column{{"x", 25}}
+		r := start(t, nil)
+		r.server.stream(wal(relationMessage(1, "outbox_20261122", leaf), beginMessage(0x1000, 7), insertMessage(1, leaf, testRow{"x": nil}))...)
+		var foreign *ForeignRowError
+		require.ErrorAs(t, <-r.ended, &foreign)
+		require.Equal(t, "onceward.outbox_20261122", foreign.Table)
+		_ = r.Close(t.Context())
+	})
+}
+
 func TestReaderStopsAtOnceAndTellsTheLastPosition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, nil)

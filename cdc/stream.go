@@ -23,16 +23,29 @@ func (e *DecodeError) Error() string { return "decode stream: " + e.Err.Error() 
 // Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
+// ForeignRowError: the publication carries a row of a table that the relay does
+// not read. It may be one of the outbox under the name of its partition, so that
+// it is never passed over in silence.
+type ForeignRowError struct {
+	Table string
+}
+
+// Error implements error.
+func (e *ForeignRowError) Error() string {
+	return "row of table " + e.Table + ", which the publication of a relay does not have"
+}
+
 // stream turns the messages of pgoutput into items. It is pure: it holds the
 // open transaction and the described tables, and knows no connection.
 type stream struct {
 	// skip is the position up to which everything has ended: transactions with
 	// a commit end at or before it make no items.
 	skip      pglogrepl.LSN
-	received  pglogrepl.LSN      // highest position that was read whole
-	relations map[uint32]*layout // nil: a table that makes no items
+	received  pglogrepl.LSN // highest position that was read whole
+	relations map[uint32]*layout
+	foreign   map[uint32]string // names of tables that the relay does not read
 	rows      rowDecoder
-	ignored   uint64 // updates, deletes, truncates, rows of other tables
+	ignored   uint64 // updates, deletes, truncates
 
 	open    bool // between Begin and Commit
 	skipped bool // the open transaction makes no items
@@ -128,9 +141,14 @@ func (s *stream) relation(data []byte) error {
 		return err
 	}
 	if s.relations == nil {
-		s.relations = make(map[uint32]*layout)
+		s.relations, s.foreign = make(map[uint32]*layout), make(map[uint32]string)
 	}
-	s.relations[rel.oid] = placed(s.relations[rel.oid], newLayout(rel))
+	delete(s.foreign, rel.oid)
+	l := newLayout(rel)
+	if l == nil {
+		s.foreign[rel.oid] = rel.namespace + "." + rel.name
+	}
+	s.relations[rel.oid] = placed(s.relations[rel.oid], l)
 	return nil
 }
 
@@ -163,8 +181,7 @@ func (s *stream) insert(data []byte) (Item, bool, error) {
 		return Item{}, false, fmt.Errorf("row of relation %d, which was not described", oid)
 	}
 	if l == nil {
-		s.ignored++
-		return Item{}, false, nil
+		return Item{}, false, fmt.Errorf("transaction %d, commit at %s: %w", s.begin.xid, s.begin.commitLSN, &ForeignRowError{s.foreign[oid]})
 	}
 	if l.fatal {
 		return Item{}, false, fmt.Errorf("transaction %d, commit at %s: %w", s.begin.xid, s.begin.commitLSN, l.wrong)

@@ -137,12 +137,27 @@ func TestStreamRefuses(t *testing.T) {
 
 func TestStreamIgnoresWhatIsNoEvent(t *testing.T) {
 	s := new(stream)
-	feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()), relationMessage(1, "dead_letters", []column{{"x", 25}}), beginMessage(1, 7))
-	for _, m := range [][]byte{{msgUpdate, 1}, {msgDelete, 1}, {msgTruncate, 1}, insertMessage(1, []column{{"x", 25}}, testRow{"x": nil})} {
+	feed(t, s, relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(1, 7))
+	for _, m := range [][]byte{{msgUpdate, 1}, {msgDelete, 1}, {msgTruncate, 1}} {
 		require.Empty(t, feed(t, s, m))
 	}
-	require.EqualValues(t, 4, s.ignored)
+	require.EqualValues(t, 3, s.ignored)
 	require.Empty(t, feed(t, s, new(message).u8(msgMessage).u8(0).u64(1).str("any").u32(2).raw([]byte("hi")).b, []byte{msgOrigin}, []byte{msgType}))
+}
+
+// A row of a table that is not the relay's is never passed over: a partition's rows
+// come under its own name while publish_via_partition_root is off.
+func TestStreamStopsAtAForeignRow(t *testing.T) {
+	leaf := []column{{"x", 25}}
+	s := new(stream)
+	feed(t, s, relationMessage(1, "outbox_20261122", leaf), relationMessage(outboxOID, "outbox", outboxColumns()), beginMessage(1, 7))
+	_, _, err := s.change(msgInsert, insertMessage(1, leaf, testRow{"x": nil})[1:])
+	var foreign *ForeignRowError
+	require.ErrorAs(t, err, &foreign)
+	require.Equal(t, "onceward.outbox_20261122", foreign.Table)
+
+	ended := &stream{skip: 0x9000}
+	feed(t, ended, relationMessage(1, "outbox_20261122", leaf), beginMessage(0x100, 7), insertMessage(1, leaf, testRow{"x": nil}))
 }
 
 func TestStreamFindsMarkersAndRequests(t *testing.T) {

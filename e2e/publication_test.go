@@ -52,3 +52,28 @@ func TestPublicationGone(t *testing.T) {
 		require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
 	})
 }
+
+// TestPublicationOfAnotherTable: somebody puts a table of theirs into the relay's
+// publication. Its rows stop the relay by name; once it is taken out again by what
+// is printed, the relay goes on behind them, and nothing is lost.
+func TestPublicationOfAnotherTable(t *testing.T) {
+	onVersions(t, func(t *testing.T, version string) {
+		w := newWorld(t, version)
+		r := streaming(t, w, "checkpoint_interval: 100ms")
+		caughtUp(t, w, r)
+		w.execute("ALTER PUBLICATION " + w.slot() + " ADD TABLE business")
+		writeOne(t, w)
+		log := r.wait(30 * time.Second)
+		require.Contains(t, log, "row of table public.business")
+		require.Contains(t, log, "PUBLICATION_TABLES: ")
+		r.start()
+		require.Contains(t, r.wait(30*time.Second), "1 tables or schemas besides the 3 tables")
+		mend(t, w, r.log())
+		r.start()
+		caughtUp(t, w, r)
+		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+		r.stop()
+		states, _ := requireTrue(t, w)
+		require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
+	})
+}

@@ -68,6 +68,11 @@ func gapOf(err error) *gapError {
 	if errors.As(err, &gap) {
 		return gap
 	}
+	var foreign *cdc.ForeignRowError
+	if errors.As(err, &foreign) {
+		// Rows of the outbox under the names of its partitions are read from the table.
+		return &gapError{code: CodePublicationChanged, what: "the publication was another: " + err.Error(), advance: true}
+	}
 	var start *cdc.StartError
 	if errors.As(err, &start) && start.Code == cdc.CodePublicationMissing && start.Err != nil {
 		// The stream met the time without the publication: before PostgreSQL 18

@@ -97,6 +97,16 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	}
 }
 
+// What the stream brings under another name than the outbox's is read from the
+// table, and the log is passed: it would bring the same row again.
+func TestAForeignRowIsAGap(t *testing.T) {
+	gap := gapOf(fmt.Errorf("read: %w", &cdc.DecodeError{Err: &cdc.ForeignRowError{Table: "onceward.outbox_20261122"}}))
+	require.NotNil(t, gap)
+	require.Equal(t, CodePublicationChanged, gap.code)
+	require.True(t, gap.advance)
+	require.ErrorContains(t, gap, "onceward.outbox_20261122")
+}
+
 func TestNewRefusesWhatItCanSee(t *testing.T) {
 	good, err := parse([]byte(minimal), nil)
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ func dependencies(ctx context.Context, conn dependency.Querier) Verdict {
 	case err != nil:
 		return failure(v.Name, err)
 	case len(found) > 0:
-		v.Status, v.Code, v.Detail, v.Cure = Failed, dependency.Code, dependency.List(found), dependency.Cure(found)
+		v.Status, v.Code, v.Detail, v.Cure = Failed, dependency.Code, dependency.List(found), dependency.Cure(found, "outbox")
 	}
 	return v
 }
