@@ -35,7 +35,7 @@ func (m *Migrator) refuseForeign(ctx context.Context) error {
 		return err
 	}
 	found = slices.DeleteFunc(found, dependency.Dependency.Rebuilt)
-	return foreignError(found, dependency.Cure(found))
+	return foreignError(found, dependency.Cure(found, string(m.cfg.Side)))
 }
 
 // rebuild makes anew what leans on a foreign function, and refuses what leans on

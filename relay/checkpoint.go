@@ -121,6 +121,9 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		// What is put back may look as before: the next session must not miss it.
 		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
 	}
+	if err := s.filled(ctx); err != nil {
+		return err
+	}
 	s.snapshots.sees(taken.Snapshot, read)
 	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
 		return nil

@@ -39,6 +39,9 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	if err := s.sameSystem(ctx, row, true); err != nil {
 		return append(all, Decision{Name: "system, timeline, checkpoint", Err: err})
 	}
+	if err := s.filled(ctx); err != nil {
+		return append(all, Decision{Name: "partitions since the last session", Err: err})
+	}
 	left, err := s.wouldBind(ctx, row)
 	_, _, gaps := s.loadGaps(ctx)
 	return append(all, s.decided("system, timeline, checkpoint", left, err),

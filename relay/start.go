@@ -41,6 +41,9 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 	if err != nil {
 		return err
 	}
+	if err := s.refuseFilled(ctx, row); err != nil {
+		return err
+	}
 	if found != nil && found.epoch != row.Epoch {
 		found = nil // another session was there meanwhile, and has found it or will
 	}

@@ -44,6 +44,7 @@ func partitionsCommand() *cli.Command {
 					reasonFlag(), yesFlag()),
 				Action: bySide(partitionsMaintain, claimsMaintain),
 			},
+			partitionsAdoptCommand(),
 		},
 	}
 }

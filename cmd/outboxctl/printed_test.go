@@ -51,6 +51,9 @@ func TestPrintedCommandsAreWhole(t *testing.T) {
 		}
 		// partitions maintain needs it for --drop-before only.
 		require.True(t, given("reason") || !has(command, "reason") || command.Name == "maintain" && !given("drop-before"), "%s: it needs --reason", c)
+		require.True(t, given("side") || !strings.HasPrefix(text, "migrate ") || given("producer"), "%s: it needs --side", c)
+		// Whether a topic is compacted has to be looked up, or to be known.
+		require.True(t, given("config", "unchecked") || command.Name != "replay", "%s: it needs --config", c)
 		require.True(t, given("apply", "print") || !has(command, "apply"), "%s: it needs --apply or --print", c)
 		// Where a database has several relays, the command asks which one is meant.
 		require.True(t, given("relay", "slot") || !slices.Contains([]string{"pause", "resume", "skip", "retire"}, command.Name), "%s: it needs --relay", c)

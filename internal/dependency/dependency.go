@@ -107,12 +107,13 @@ func List(all []Dependency) string {
 }
 
 // Cure says what mends the dependencies: our command where it can, and else what
-// the owner of the schema has to take away.
-func Cure(all []Dependency) string {
+// the owner of the schema has to take away. The side is the one that was looked at.
+func Cure(all []Dependency, side string) string {
+	up := "run `outboxctl migrate up --side " + side + "`, and for the other side too if both are in this database"
 	for _, d := range all {
 		if !d.Rebuilt() {
-			return "drop " + d.Kind + " " + d.Object + ", or have it use functions of schema onceward; then run `outboxctl migrate up`"
+			return "drop " + d.Kind + " " + d.Object + ", or have it use functions of schema onceward; then " + up
 		}
 	}
-	return "run `outboxctl migrate up`, for both sides if both are in this database"
+	return up
 }

@@ -200,3 +200,36 @@ SELECT o.* FROM onceward.outbox o
 JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq) AS n
   FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
 WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq;
+
+-- name: FilledLeaves :many
+-- FilledLeaves lists partitions that held rows when they were attached, as far as the relay's published snapshot does not see the attaching:
+-- nothing of these rows is ever sent. A partition that was made by the transaction that attached it can hold only rows of that one. A row
+-- is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
+-- was open already are not told from those that came by the table.
+SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high
+FROM onceward.published_snapshots p
+JOIN pg_catalog.pg_inherits i ON i.inhparent = 'onceward.outbox'::regclass
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_attribute f ON f.attrelid = c.oid AND f.attnum = -6
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next, i.xmin::text::bigint AS short) n
+CROSS JOIN LATERAL (SELECT ((n.next >> 32 << 32 | n.short) - CASE WHEN n.short >= (n.next & 4294967295) THEN 4294967296 ELSE 0 END) AS long) w
+CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\) TO \(''([^'']+)''\)') AS found) m
+CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
+WHERE p.slot = @slot AND n.short > 2 AND w.long > 0
+  AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
+    OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8 AND o.cmin::text::bigint < i.cmin::text::bigint))
+ORDER BY c.relname;
+
+-- name: AdoptLeaf :execrows
+-- AdoptLeaf gives every event of a partition the present transaction. The caller holds LockOutbox.
+UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id() WHERE id >= @low AND id < @high;
+
+-- name: ForgetCatalogs :many
+-- ForgetCatalogs lets each relay find a gap at its next start: what it knows of the publication is another.
+UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp()
+WHERE slot = ANY(@slots::text[]) RETURNING slot;
+
+-- name: CountLeaf :one
+-- CountLeaf counts the events of a partition.
+SELECT pg_catalog.count(*) FROM onceward.outbox WHERE id >= @low AND id < @high;

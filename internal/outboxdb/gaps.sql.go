@@ -12,6 +12,24 @@ import (
 	"github.com/google/uuid"
 )
 
+const adoptLeaf = `-- name: AdoptLeaf :execrows
+UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id() WHERE id >= $1 AND id < $2
+`
+
+type AdoptLeafParams struct {
+	Low  uuid.UUID
+	High uuid.UUID
+}
+
+// AdoptLeaf gives every event of a partition the present transaction. The caller holds LockOutbox.
+func (q *Queries) AdoptLeaf(ctx context.Context, arg AdoptLeafParams) (int64, error) {
+	result, err := q.db.Exec(ctx, adoptLeaf, arg.Low, arg.High)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const adoptLetters = `-- name: AdoptLetters :exec
 UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
 WHERE slot = ANY($1::text[]) AND state IN ('open', 'retrying')
@@ -211,6 +229,23 @@ func (q *Queries) CountGap(ctx context.Context, arg CountGapParams) (int64, erro
 	return count, err
 }
 
+const countLeaf = `-- name: CountLeaf :one
+SELECT pg_catalog.count(*) FROM onceward.outbox WHERE id >= $1 AND id < $2
+`
+
+type CountLeafParams struct {
+	Low  uuid.UUID
+	High uuid.UUID
+}
+
+// CountLeaf counts the events of a partition.
+func (q *Queries) CountLeaf(ctx context.Context, arg CountLeafParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countLeaf, arg.Low, arg.High)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const countLeftOut = `-- name: CountLeftOut :one
 SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'before') AS before,
   pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'given-up') AS given_up
@@ -314,6 +349,79 @@ func (q *Queries) EventsOfGap(ctx context.Context, arg EventsOfGapParams) ([]Eve
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const filledLeaves = `-- name: FilledLeaves :many
+SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high
+FROM onceward.published_snapshots p
+JOIN pg_catalog.pg_inherits i ON i.inhparent = 'onceward.outbox'::regclass
+JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+JOIN pg_catalog.pg_attribute f ON f.attrelid = c.oid AND f.attnum = -6
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next, i.xmin::text::bigint AS short) n
+CROSS JOIN LATERAL (SELECT ((n.next >> 32 << 32 | n.short) - CASE WHEN n.short >= (n.next & 4294967295) THEN 4294967296 ELSE 0 END) AS long) w
+CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\) TO \(''([^'']+)''\)') AS found) m
+CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
+WHERE p.slot = $1 AND n.short > 2 AND w.long > 0
+  AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
+    OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8 AND o.cmin::text::bigint < i.cmin::text::bigint))
+ORDER BY c.relname
+`
+
+type FilledLeavesRow struct {
+	Leaf string
+	Low  uuid.UUID
+	High uuid.UUID
+}
+
+// FilledLeaves lists partitions that held rows when they were attached, as far as the relay's published snapshot does not see the attaching:
+// nothing of these rows is ever sent. A partition that was made by the transaction that attached it can hold only rows of that one. A row
+// is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
+// was open already are not told from those that came by the table.
+func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeavesRow, error) {
+	rows, err := q.db.Query(ctx, filledLeaves, slot)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FilledLeavesRow
+	for rows.Next() {
+		var i FilledLeavesRow
+		if err := rows.Scan(&i.Leaf, &i.Low, &i.High); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const forgetCatalogs = `-- name: ForgetCatalogs :many
+UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp()
+WHERE slot = ANY($1::text[]) RETURNING slot
+`
+
+// ForgetCatalogs lets each relay find a gap at its next start: what it knows of the publication is another.
+func (q *Queries) ForgetCatalogs(ctx context.Context, slots []string) ([]string, error) {
+	rows, err := q.db.Query(ctx, forgetCatalogs, slots)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var slot string
+		if err := rows.Scan(&slot); err != nil {
+			return nil, err
+		}
+		items = append(items, slot)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

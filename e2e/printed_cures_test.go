@@ -1,0 +1,150 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"errors"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/houserules"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// cures are the commands that the sources of the relay's side print, and those of
+// them that the test has found in an output, and run as they stood there.
+type cures struct {
+	all []houserules.Cure
+	run map[string]bool
+}
+
+// ranElsewhere are cures that another test takes from what was printed and runs.
+// Each is named by the beginning of its place and command.
+var ranElsewhere = map[string]string{
+	"cdc/checkpublication.go: ":                                 "TestStartUpDefects",
+	"cdc/checks.go: ALTER TABLE onceward.{} SET LOGGED;":        "TestStartUpDefects",
+	"cdc/checks.go: ALTER TABLE onceward.outbox DETACH":         "TestStartUpDefects",
+	"cdc/checks.go: ALTER ROLE":                                 "TestStartUpDefects",
+	"cdc/checks.go: ALTER SYSTEM":                               "TestServerSettings",
+	"cdc/checks.go: GRANT":                                      "TestStartUpDefects, TestCheckDemandsTheRelaysRights",
+	"cdc/checks.go: outboxctl migrate up --side outbox":         "TestStartUpDefects",
+	"cdc/checksession.go: ALTER ROLE {} BYPASSRLS;":             "TestStartUpDefects",
+	"cdc/checksession.go: ALTER ROLE {} IN DATABASE":            "TestAReadOnlyDatabaseIsNamed",
+	"cdc/starterror.go: ALTER ROLE":                             "TestStartUpDefects",
+	"cdc/slot.go: SELECT":                                       "it only looks",
+	"cdc/starterror.go: SELECT":                                 "it only looks, or reloads pg_hba.conf",
+	"cdc/layout.go: outboxctl migrate status":                   "it only looks",
+	"cdc/reader.go: outboxctl gap list":                         "it only looks",
+	"cdc/reader.go: outboxctl migrate up":                       "TestPublicationGone",
+	"relay/binding.go: outboxctl adopt --by copy":               "TestStartUpDefects",
+	"relay/binding.go: outboxctl adopt --by dump":               "TestAdoptedDump",
+	"cmd/outboxctl/adopt.go: outboxctl gap ":                    "TestAdoptedDump",
+	"internal/dependency/dependency.go: outboxctl migrate up":   "TestUpMendsWhatWasBound",
+	"migrations/publication.go: ":                               "TestUpRefusesAnotherPublication",
+	"relay/retention_leaf.go: outboxctl migrate up":             "TestRetention (the schema of the release before)",
+	"migrations/outbox/00002_enqueue.sql: outboxctl partitions": "this one: 00005 has the same text",
+	"migrations/outbox/00009_decisions.sql: outboxctl status":   "TestRetireByFunctionOnly",
+	"cdc/starterror.go: CREATE ROLE":                            "it ends in …, the login's own attributes",
+	"relay/check/standbys.go: ALTER SYSTEM SET synchronized":    "it ends in …, the standbys' slots",
+	"cmd/outboxctl/completion.go: ":                             "TestCompletion",
+	"cmd/outboxctl/dead_words.go: outboxctl dead discard KEY":   "this one: the same command is run in the cure of a parked kind",
+	"migrations/outbox/00008_principals.sql: outboxctl":         "it names a command without its argument",
+	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
+	"relay/binding.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
+	"cmd/outboxctl/dead_wait.go: outboxctl skip --help":         "TestPrintedCommandsAreWhole",
+}
+
+// TestPrintedCures: every cure that a program of the relay's side prints is found
+// in the output that prints it, in the state in which it does, is run as it stands
+// there by the role that is told to run it, and ends the cause. A cure in the
+// sources that no case runs fails the test.
+func TestPrintedCures(t *testing.T) {
+	c := &cures{run: make(map[string]bool)}
+	var err error
+	c.all, err = houserules.Cures("..")
+	require.NoError(t, err)
+	for name, scenario := range curedBy {
+		t.Run(name, func(t *testing.T) { scenario(t, c) })
+	}
+	var left []string
+	for _, cure := range c.all {
+		known := func(begins string) bool { return strings.HasPrefix(cure.String(), begins) }
+		if cure.Help || c.run[cure.String()] || elsewhere(known) {
+			continue
+		}
+		left = append(left, cure.String())
+	}
+	require.Empty(t, left, "cures that nobody has run")
+	for begins := range ranElsewhere {
+		require.True(t, slices.ContainsFunc(c.all, func(cure houserules.Cure) bool { return strings.HasPrefix(cure.String(), begins) }), "%s is printed no more", begins)
+	}
+	t.Logf("%d printed cures, of which %d were run here", len(c.all), len(c.run))
+}
+
+func elsewhere(known func(begins string) bool) bool {
+	for begins := range ranElsewhere {
+		if known(begins) {
+			return true
+		}
+	}
+	return false
+}
+
+// find returns the cure as an output has it. The cure is named by its place in the
+// sources and its command, as [houserules.Cure] has them.
+func (c *cures) find(t *testing.T, cure, printed string) string {
+	t.Helper()
+	require.True(t, slices.ContainsFunc(c.all, func(known houserules.Cure) bool { return known.String() == cure }), "%s is not in the sources", cure)
+	_, command, _ := strings.Cut(cure, ": ")
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(command), `\{\}`, "[^\\s`;,()]+")
+	pattern = strings.Replace(pattern, "outboxctl ", "(?:outboxctl )?", 1)
+	found := regexp.MustCompile(pattern).FindString(strings.ReplaceAll(printed, `\"`, `"`))
+	require.NotEmpty(t, found, "%s is not in what was printed: %s", command, printed)
+	c.run[cure] = true
+	return strings.TrimPrefix(found, "outboxctl ")
+}
+
+// do runs a cure that was printed, with the rights of a login. What the reader is
+// to put in its place is said by fill: KEY, GAP. It ends well.
+func (c *cures) do(t *testing.T, w *world, login, cure, printed string, fill ...string) string {
+	t.Helper()
+	return c.doOn(t, w.dsn(login), cure, printed, fill...)
+}
+
+func (c *cures) doOn(t *testing.T, dsn, cure, printed string, fill ...string) string {
+	t.Helper()
+	command := strings.NewReplacer(append(fill, `"…"`, "told")...).Replace(c.find(t, cure, printed))
+	args := strings.Fields(command)
+	if slices.Contains(args, "--reason") {
+		args = append(args, "--yes")
+	}
+	return outboxctl(t, dsn, args...)
+}
+
+// asked runs outboxctl and returns what it printed and its exit code.
+func asked(t *testing.T, dsn string, args ...string) (out string, code int) {
+	t.Helper()
+	return exitOf(t, process.Spec{Path: outboxctlBinary(t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"}})
+}
+
+// checked is `relay check` on a configuration.
+func checked(t *testing.T, config string) (out string, code int) {
+	t.Helper()
+	return exitOf(t, process.Spec{Path: relayBinary(t, ""), Args: []string{"check", "--config", config}})
+}
+
+func exitOf(t *testing.T, spec process.Spec) (out string, code int) {
+	t.Helper()
+	out, err := process.Run(t.Context(), spec)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return out, exit.ExitCode()
+	}
+	require.NoError(t, err)
+	return out, 0
+}

@@ -1,0 +1,53 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// CodePartitionFilled: a partition held rows when it was attached. Nothing of them
+// is in the log of the outbox.
+const CodePartitionFilled = "PARTITION_FILLED"
+
+// filled stops by name where a partition held rows when it was attached. They may
+// be of transactions that the published snapshot sees, and have been published
+// before the partition was detached once, or never: an operator decides. It is
+// asked after a snapshot is taken and before its marker is written, so that no
+// snapshot is published that sees an attaching which was not looked at. What is
+// known of the publication is made another, so that the next session, once it is
+// mended, finds a gap.
+func (s *session) filled(ctx context.Context) error {
+	rows, err := s.state.queries.FilledLeaves(ctx, s.cfg.SlotName())
+	if err != nil {
+		return fmt.Errorf("look for partitions that were filled before they were attached: %w", err)
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	var leaves []string
+	for _, r := range rows {
+		leaves = append(leaves, r.Leaf)
+	}
+	return &cdc.StartError{
+		Code: CodePartitionFilled,
+		What: fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", strings.Join(leaves, ", ")),
+		Cure: fmt.Sprintf("`outboxctl partitions adopt %s --reason \"…\"` (they are published, also those that were before), or detach it again", leaves[0]),
+	}
+}
+
+// refuseFilled is filled before the slot is held.
+func (s *session) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
+	err := s.filled(ctx)
+	var start *cdc.StartError
+	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == "filled" {
+		return err
+	}
+	seen := *s.state
+	seen.epoch = row.Epoch
+	return errors.Join(err, seen.saveCatalog(ctx, "filled"))
+}
