@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/partition"
@@ -36,7 +35,7 @@ func (f *filledLeaf) fill() (sql, key string) {
 }
 
 func (f *filledLeaf) attach() string {
-	bound := func(day time.Time) string { id := outbox.FirstID(day); return uuid.UUID(id).String() }
+	bound := func(day time.Time) string { return outbox.FirstID(day).String() }
 	return "ALTER TABLE onceward.outbox ATTACH PARTITION onceward." + f.name + " FOR VALUES FROM ('" + bound(f.day) + "') TO ('" + bound(f.day.AddDate(0, 0, 1)) + "')"
 }
 

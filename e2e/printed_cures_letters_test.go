@@ -177,8 +177,8 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 	bad, behind := r.poison("h"), r.small("h")
 	const mark = "halted: an operator has to decide"
 	eventually(t, "the relay halts at the event", 30*time.Second, func() bool { return r.relay.logs(mark) })
-	log := r.relay.log()
-	out := c.do(t, r.world, operatorLogin, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, log[strings.Index(log, mark):])
+	_, said, _ := strings.Cut(r.relay.log(), mark)
+	out := c.do(t, r.world, operatorLogin, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
 	r.arrives(r.topic(), behind)
 	require.Contains(t, c.do(t, r.world, operatorLogin, "cmd/outboxctl/skip.go: outboxctl dead show {}", out), bad)
 	r.relay.stop()

@@ -49,9 +49,12 @@ func TestSnapshotRestored(t *testing.T) {
 				require.Positive(t, inTopic[kept])
 				require.Positive(t, inTopic[later])
 				require.Positive(t, inTopic[gone])
-				states, _ := requireTrue(t, w)
-				require.NotContains(t, account(t, w), gone)
-				require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
+				said := account(t, w)
+				require.NotContains(t, said, gone)
+				for key, state := range said {
+					require.Equal(t, "published", state)
+					require.Positive(t, inTopic[key], "%s is called published and is not in the topic", key)
+				}
 			})
 		})
 	}
@@ -72,4 +75,58 @@ func replaceData(t *testing.T, w *world, do func(data string)) {
 	require.NoError(t, w.server.Resume(t.Context()))
 	w.pool.Reset()
 	w.app.Reset()
+}
+
+// TestDumpRestoredBesideItsSlot: a dump is restored into another cluster, where a slot
+// of the relay's name is there already. The relay says that it is another cluster, and
+// not that all is well; adopted, it asks about what the dump held, and publishes it.
+func TestDumpRestoredBesideItsSlot(t *testing.T) {
+	const version = "15" // the system's, which has pg_dump
+	binaries, err := pgserver.Find(t.Context(), 15)
+	require.NoError(t, err)
+	from, w := ownWorld(t, version, nil), ownWorld(t, version, nil)
+	from.prepareTables()
+	r := startRelay(t, from, "checkpoint_interval: 50ms")
+	sent := writeOne(t, from)
+	caughtUp(t, from, r)
+	r.stop()
+	waiting := writeOne(t, from)
+	dump := filepath.Join(t.TempDir(), "dump.sql")
+	run := func(program string, args ...string) {
+		t.Helper()
+		out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(binaries.Dir, program), Args: args})
+		require.NoError(t, err, out)
+	}
+	run("pg_dump", "--dbname="+from.server.DSN(from.name), "--file="+dump)
+	// The other cluster has the database, the roles and a slot of the same names.
+	w.execute(`DROP SCHEMA IF EXISTS onceward CASCADE`)
+	name := w.name
+	require.NoError(t, w.superuser(t.Context(), "CREATE DATABASE "+from.name))
+	w.name = from.name
+	w.moveTo(w.server)
+	t.Cleanup(func() {
+		w.name = name
+		require.NoError(t, w.superuser(t.Context(), "DROP DATABASE "+from.name+" WITH (FORCE)"))
+	})
+	run("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file="+dump, w.server.DSN(w.name))
+	w.makeRoles()
+	w.execute(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.slot())
+
+	config := w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")
+	r = w.newRelay(config, "")
+	r.start()
+	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
+	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
+	r.start()
+	require.Contains(t, r.wait(30*time.Second), "outboxctl gap repair", "gap: repair, and yet it asks")
+	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")
+	begins(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	states, _ := requireTrue(t, w)
+	require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
+	inTopic := w.published()
+	require.Equal(t, 2, inTopic[sent], "it is not proved that it was published")
+	require.Equal(t, 1, inTopic[waiting])
+	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 }

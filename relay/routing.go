@@ -46,7 +46,8 @@ func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteErr
 	if !slices.Contains(paused, topic) {
 		return nil
 	}
-	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator", Cure: "`outboxctl resume --relay " + r.relay + " --route " + topic + "` lets it go on"}
+	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator",
+		Cure: "`outboxctl resume --relay " + r.relay + " --route " + topic + "` lets it go on"}
 }
 
 // routeOf is what an event is held by when it cannot be published.

@@ -114,7 +114,8 @@ func adoptDatabase(c *cli.Context) error {
 	return answer(c, report, func(p *page) {
 		p.line("relay %s goes on with this system when it is started; it finds a gap then: `outboxctl gap list`", strings.Join(report.Relays, ", "))
 		if report.By == byDump {
-			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by `outboxctl gap repair GAP --reason \"…\"` or `outboxctl gap accept GAP --reason \"…\"`",
+			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by "+
+				"`outboxctl gap repair GAP --reason \"…\"` or `outboxctl gap accept GAP --reason \"…\"`",
 				report.Events, report.Before, report.GivenUp)
 		}
 	})
