@@ -81,7 +81,7 @@ func TestFilledLeafAttached(t *testing.T) {
 				require.Contains(t, log, "PARTITION_FILLED: partition "+f.name)
 				out, code := checked(t, r.config)
 				require.Equal(t, 3, code)
-				require.Contains(t, out, "partitions adopt "+f.name)
+				require.Contains(t, out, "`outboxctl partitions adopt "+f.name+" --reason ")
 				writeOne(t, w)
 				outboxctl(t, w.dsn(maintainerLogin), "partitions", "adopt", f.name, "--reason", "rows of the old shop", "--yes")
 				require.NotEqual(t, "published", account(t, w)[key])

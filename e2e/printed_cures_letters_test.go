@@ -100,7 +100,7 @@ func letterCures(t *testing.T, c *cures) {
 	c.find(t, "cmd/outboxctl/dead_words.go: outboxctl dead show {}", say("dead", "retry", good, "--reason", "x", "--yes"))
 	require.Contains(t, do("cmd/outboxctl/dead_show.go: outboxctl show {}", say("dead", "show", good)), "published")
 	missing := event(t, w).Key.String()
-	c.find(t, "cmd/outboxctl/replay_plan.go: outboxctl show {}", say("replay", missing, "--reason", "x", "--yes"))
+	c.find(t, "cmd/outboxctl/replay_plan.go: outboxctl show {}", say("replay", missing, "--unchecked", "--reason", "x", "--yes"))
 	do(`cmd/outboxctl/skip.go: outboxctl dead discard {} --reason "…"`, say("skip", bad, "--reason", "x", "--yes"))
 	is("discarded", bad)
 
@@ -111,7 +111,7 @@ func letterCures(t *testing.T, c *cures) {
 	bad = r.poison("p")
 	is("open", bad)
 	edited(bad)
-	do(`cmd/outboxctl/replay_plan.go: outboxctl dead retry KEY --reason "…"`, say("replay", bad, "--reason", "x", "--yes"), "KEY", bad)
+	do(`cmd/outboxctl/replay_plan.go: outboxctl dead retry KEY --reason "…"`, say("replay", bad, "--unchecked", "--reason", "x", "--yes"), "KEY", bad)
 	r.arrives(w.topic(), bad)
 
 	// A word that waits for a relay that is paused; one that the letter's route holds up.

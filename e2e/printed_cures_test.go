@@ -55,6 +55,8 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/dead_words.go: outboxctl dead discard KEY":   "this one: the same command is run in the cure of a parked kind",
 	"migrations/outbox/00008_principals.sql: outboxctl":         "it names a command without its argument",
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
+	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",
+	"cmd/outboxctl/partitions_adopt.go: outboxctl gap list":     "it only looks",
 	"relay/binding.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/dead_wait.go: outboxctl skip --help":         "TestPrintedCommandsAreWhole",
 }

@@ -62,6 +62,8 @@ func (w *word) judge(before letterRef, is now) letterOutcome {
 		return set(outcomeDone, "%s", state)
 	case state == letterReplayed || state == letterDiscarded:
 		return set(outcomeFailed, "it was %s before", state)
+	case state == letterRetrying && !acted && w.control.Action != actionRetry && is.result != nil && is.result.Note != "":
+		return set(outcomeFailed, "the relay did nothing: %s", is.result.Note)
 	case state == letterRetrying || acted && is.letter.Released:
 		return set(outcomePending, "being published")
 	case acted && is.letter.Attempts > before.attempts:

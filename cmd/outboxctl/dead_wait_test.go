@@ -44,6 +44,7 @@ func TestJudgeWord(t *testing.T) {
 		"not this one":              {actionRetry, now{letter: letter("open", nil), found: true, result: acted("")}, outcomeFailed, "did not act on this letter"},
 		"gone":                      {actionRetry, now{}, outcomeFailed, "the letter is gone"},
 		"discarded":                 {actionDiscard, now{letter: letter("discarded", &ours), found: true}, outcomeDone, "discarded"},
+		"discarded in vain":         {actionDiscard, now{letter: letter("retrying", &other), found: true, result: acted("it is retrying")}, outcomeFailed, "did nothing: it is retrying"},
 		"published instead":         {actionDiscard, now{letter: letter("replayed", &other), found: true}, outcomeFailed, "it was replayed before"},
 		"edited":                    {actionEdit, now{letter: letter("open", &ours), found: true}, outcomeDone, "changed"},
 		"edited, then published":    {actionEdit, now{letter: letter("replayed", &other), found: true}, outcomeFailed, "it was replayed before"},
