@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -106,7 +107,7 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	w.moveTo(w.server)
 	t.Cleanup(func() {
 		w.name = name
-		require.NoError(t, w.superuser(t.Context(), "DROP DATABASE "+from.name+" WITH (FORCE)"))
+		require.NoError(t, w.superuser(context.Background(), "DROP DATABASE "+from.name+" WITH (FORCE)"))
 	})
 	run("psql", "--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file="+dump, w.server.DSN(w.name))
 	w.makeRoles()
