@@ -70,8 +70,15 @@ func TestPrintedCures(t *testing.T) {
 	var err error
 	c.all, err = houserules.Cures("..")
 	require.NoError(t, err)
+	ran := 0
 	for name, scenario := range curedBy {
-		t.Run(name, func(t *testing.T) { scenario(t, c) })
+		t.Run(name, func(t *testing.T) {
+			ran++
+			scenario(t, c)
+		})
+	}
+	if ran < len(curedBy) {
+		return // -run chose some of them
 	}
 	var left []string
 	for _, cure := range c.all {
