@@ -222,8 +222,10 @@ WHERE p.slot = @slot AND n.short > 2 AND w.long > 0
 ORDER BY c.relname;
 
 -- name: AdoptLeaf :execrows
--- AdoptLeaf gives every event of a partition the present transaction. The caller holds LockOutbox.
-UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id() WHERE id >= @low AND id < @high;
+-- AdoptLeaf gives the events of a partition the present transaction. Those that wait for their route have come by the stream, and are found
+-- again by the transaction that they have. The caller holds LockOutbox.
+UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
+WHERE o.id >= @low AND o.id < @high AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.id = o.id);
 
 -- name: ForgetCatalogs :many
 -- ForgetCatalogs lets each relay find a gap at its next start: what it knows of the publication is another.

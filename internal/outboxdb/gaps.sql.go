@@ -13,7 +13,8 @@ import (
 )
 
 const adoptLeaf = `-- name: AdoptLeaf :execrows
-UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id() WHERE id >= $1 AND id < $2
+UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
+WHERE o.id >= $1 AND o.id < $2 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.id = o.id)
 `
 
 type AdoptLeafParams struct {
@@ -21,7 +22,8 @@ type AdoptLeafParams struct {
 	High uuid.UUID
 }
 
-// AdoptLeaf gives every event of a partition the present transaction. The caller holds LockOutbox.
+// AdoptLeaf gives the events of a partition the present transaction. Those that wait for their route have come by the stream, and are found
+// again by the transaction that they have. The caller holds LockOutbox.
 func (q *Queries) AdoptLeaf(ctx context.Context, arg AdoptLeafParams) (int64, error) {
 	result, err := q.db.Exec(ctx, adoptLeaf, arg.Low, arg.High)
 	if err != nil {
