@@ -57,6 +57,8 @@ var ranElsewhere = map[string]string{
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
 	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",
 	"cmd/outboxctl/partitions_adopt.go: outboxctl gap list":     "it only looks",
+	"relay/heal.go: outboxctl list --state":                     "it only looks",
+	"migrations/outbox/00010_waiting.sql: outboxctl status":     "it only looks",
 	"relay/binding.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/dead_wait.go: outboxctl skip --help":         "TestPrintedCommandsAreWhole",
 }
