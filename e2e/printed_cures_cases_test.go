@@ -108,9 +108,12 @@ func pausedCures(t *testing.T, c *cures) {
 	out, _ = checked(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {} --route {}", out)
 	pause("--route", w.topic())
-	key := writeOne(t, w)
+	key := ""
 	held := func() *healthWait { return waitsFor(t, r, "route") }
-	eventually(t, "the route is held", 30*time.Second, func() bool { return held() != nil })
+	eventually(t, "the route is held", 30*time.Second, func() bool {
+		key = writeOne(t, w) // the relay hears the word within a second or two
+		return held() != nil
+	})
 	resumed("relay/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
 	eventually(t, "the event arrives", 30*time.Second, func() bool { return w.published()[key] == 1 })
 	w.execute(`DELETE FROM onceward.relay_state WHERE relay = 'other'`)
