@@ -52,8 +52,7 @@ func notInstalled(t *testing.T, c *cures) {
 	c.do(t, w, maintainerLogin, "cdc/checks.go: outboxctl migrate up --side outbox --relay {}", h.Error)
 
 	eventually(t, "the relay goes on by itself", time.Minute, func() bool { return sessions(r) == 1 })
-	_, code = asked(t, w.dsn(operatorLogin), "status")
-	require.Zero(t, code)
+	eventually(t, "status is well", 30*time.Second, func() bool { code, _ := statusOf(t, w); return code == 0 })
 	require.NoError(t, migrations.Check(t.Context(), w.pool, migrations.Outbox))
 	enqueued = enqueue(t, w)
 	require.NoError(t, enqueued)
@@ -144,10 +143,7 @@ func gapCures(t *testing.T, c *cures) {
 		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 		r.kill()
 		key = writeOne(t, w)
-		eventually(t, "the slot is free", 10*time.Second, func() bool {
-			return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
-		})
-		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+		loseSlot(t, w)
 		out, code := checked(t, r.config)
 		require.Equal(t, 3, code)
 		c.do(t, w, operatorLogin, "relay/decide.go: outboxctl gap list", out)
@@ -208,7 +204,7 @@ func gapCures(t *testing.T, c *cures) {
 
 	// With slot.create: never a slot that is gone waits for whoever may make it.
 	r.stop()
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	loseSlot(t, w)
 	r.env = append(r.env, "ONCEWARD_POSTGRES_SLOT_CREATE=never")
 	r = again(r)
 	h = halted(t, r, "SLOT_MISSING")

@@ -35,6 +35,15 @@ func again(r *relayProcess) *relayProcess {
 	return next
 }
 
+// loseSlot drops the slot once the server has noticed that the relay is gone.
+func loseSlot(t *testing.T, w *world) {
+	t.Helper()
+	eventually(t, "the slot is free", 10*time.Second, func() bool {
+		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+	})
+	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+}
+
 // enqueue tries to write an event, and takes it back.
 func enqueue(t *testing.T, w *world) error {
 	t.Helper()
@@ -244,10 +253,7 @@ func retentionCures(t *testing.T, c *cures) {
 	r.kill()
 	lost := oldEvent(t, w, 20)
 	maintain()
-	eventually(t, "the slot is free", 10*time.Second, func() bool {
-		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
-	})
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	loseSlot(t, w)
 	r = again(r)
 	halted(t, r, "SLOT_MISSING")
 	out := maintain()
@@ -259,7 +265,7 @@ func retentionCures(t *testing.T, c *cures) {
 	eventually(t, "the relay goes on", 30*time.Second, func() bool { return readyz(t, r).State == "streaming" })
 	oldEvent(t, w, 20)
 	r.stop()
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	loseSlot(t, w)
 	maintain()
 	c.do(t, w, operatorLogin, gate+`retire --slot {} --reason "…"`, maintain())
 	require.Zero(t, scalar[int](w, `SELECT count(*) FROM onceward.relay_state`))
