@@ -47,6 +47,7 @@ func notInstalled(t *testing.T, c *cures) {
 	say, code = asked(t, w.server.DSN(w.name), bind...)
 	require.Equal(t, 1, code)
 	require.Contains(t, say, "there is no onceward.outbox")
+	c.run["migrations/producers.go: outboxctl migrate up --side outbox"] = true // the hint; psql shows it, and it is the command below
 	say, _ = asked(t, w.dsn(maintainerLogin), "migrate", "status", "--side", "outbox")
 	c.do(t, w, maintainerLogin, "cmd/outboxctl/migrate.go: outboxctl migrate up --side {}", say)
 	c.do(t, w, maintainerLogin, "cdc/checks.go: outboxctl migrate up --side outbox --relay {}", h.Error)

@@ -123,22 +123,13 @@ func letterCures(t *testing.T, c *cures) {
 	do(`cmd/outboxctl/replay_plan.go: outboxctl dead retry KEY --reason "…"`, say("replay", bad, "--unchecked", "--reason", "x", "--yes"), "KEY", bad)
 	r.arrives(w.topic(), bad)
 
-	// A word that waits for a relay that is paused; one that the letter's route holds up.
+	// A word that waits for a relay that is paused.
 	bad = r.poison("p")
 	is("open", bad)
 	say("pause")
 	eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r.relay).State == "paused" })
 	do("cmd/outboxctl/dead_wait.go: outboxctl resume --relay {}", say("dead", "discard", bad, "--reason", "x", "--yes", "--wait", "2s"))
 	is("discarded", bad)
-	bad = r.poison("p")
-	is("open", bad)
-	say("pause", "--route", w.topic())
-	edited(bad)
-	say("dead", "retry", bad, "--reason", "x", "--yes", "--wait", "0s")
-	is("retrying", bad)
-	do(`relay/control.go: outboxctl skip {}:{} --slot {} --reason "…"`, say("dead", "discard", bad, "--reason", "x", "--yes", "--wait", "10s"))
-	is("discarded", bad)
-	say("resume", "--route", w.topic())
 	r.arrives(w.topic(), r.small("p"))
 
 	// The kind is full: giving one up lets the next one be parked, and skipping does.
