@@ -79,7 +79,7 @@ func TestFilledLeafAttached(t *testing.T) {
 				key := attach(w, r, f)
 				log := r.wait(30 * time.Second)
 				require.Contains(t, log, "PARTITION_FILLED: partition "+f.name)
-				out, code := checked(t, r.config)
+				out, code := relayCheck(t, r.config)
 				require.Equal(t, 3, code)
 				require.Contains(t, out, "`outboxctl partitions adopt "+f.name+" --reason ")
 				writeOne(t, w)

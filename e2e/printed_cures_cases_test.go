@@ -96,7 +96,7 @@ func pausedCures(t *testing.T, c *cures) {
 	pause()
 	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {}", status())
 	pause()
-	out, _ := checked(t, r.config)
+	out, _ := relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {}", out)
 	pause()
 	eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r).State == "paused" })
@@ -105,7 +105,7 @@ func pausedCures(t *testing.T, c *cures) {
 	pause("--route", w.topic())
 	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {} --route {}", status())
 	pause("--route", w.topic())
-	out, _ = checked(t, r.config)
+	out, _ = relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {} --route {}", out)
 	pause("--route", w.topic())
 	key := ""
@@ -145,7 +145,7 @@ func gapCures(t *testing.T, c *cures) {
 		r.kill()
 		key = writeOne(t, w)
 		loseSlot(t, w)
-		out, code := checked(t, r.config)
+		out, code := relayCheck(t, r.config)
 		require.Equal(t, 3, code)
 		c.do(t, w, operatorLogin, "relay/decide.go: outboxctl gap list", out)
 		r = again(r)
@@ -256,7 +256,7 @@ func partitionCures(t *testing.T, c *cures) {
 	for day := range migrations.DaysAhead {
 		w.execute("DROP TABLE IF EXISTS onceward.outbox_" + today.AddDate(0, 0, day+1).Format("20060102"))
 	}
-	out, _ = checked(t, r.config)
+	out, _ = relayCheck(t, r.config)
 	c.find(t, "relay/check/partitions.go: outboxctl partitions maintain", out)
 	err := enqueue(t, w)
 	require.ErrorIs(t, err, outbox.ErrOutOfWindow)
@@ -284,12 +284,12 @@ func rightsCures(t *testing.T, c *cures) {
 	r := staying(w, "checkpoint_interval: 50ms")
 	clean := func(code string) {
 		t.Helper()
-		out, _ := checked(t, r.config)
+		out, _ := relayCheck(t, r.config)
 		require.NotContains(t, out, code)
 	}
 	check := func(code string) string {
 		t.Helper()
-		out, status := checked(t, r.config)
+		out, status := relayCheck(t, r.config)
 		require.Contains(t, out, code)
 		require.Equal(t, 3, status)
 		return out
@@ -315,12 +315,12 @@ func rightsCures(t *testing.T, c *cures) {
 	} {
 		w.execute(tc.on)
 		w.execute(`SELECT pg_reload_conf()`)
-		eventually(t, "it is read-only", 10*time.Second, func() bool { out, _ := checked(t, r.config); return strings.Contains(out, "READ_ONLY") })
+		eventually(t, "it is read-only", 10*time.Second, func() bool { out, _ := relayCheck(t, r.config); return strings.Contains(out, "READ_ONLY") })
 		out := check("READ_ONLY")
 		for _, cure := range tc.cures {
 			writable(t, w, c.find(t, session+cure, out))
 		}
-		eventually(t, "it may be written", 10*time.Second, func() bool { out, _ := checked(t, r.config); return !strings.Contains(out, "READ_ONLY") })
+		eventually(t, "it may be written", 10*time.Second, func() bool { out, _ := relayCheck(t, r.config); return !strings.Contains(out, "READ_ONLY") })
 	}
 
 	w.execute(`REVOKE ALL ON onceward.relay_health FROM ` + relayLogin)
@@ -364,11 +364,11 @@ func settingsCures(t *testing.T, c *cures) {
 		w.execute(tc.spoil)
 		w.execute(`SELECT pg_reload_conf()`)
 		out := ""
-		eventually(t, "relay check says: "+tc.says, 10*time.Second, func() bool { out, _ = checked(t, config); return strings.Contains(out, tc.says) })
+		eventually(t, "relay check says: "+tc.says, 10*time.Second, func() bool { out, _ = relayCheck(t, config); return strings.Contains(out, tc.says) })
 		for _, cure := range tc.cures {
 			c.sql(t, w, cure, out, "…", "1GB")
 		}
 		w.execute(`SELECT pg_reload_conf()`)
-		eventually(t, "it does not any more", 10*time.Second, func() bool { out, _ := checked(t, config); return !strings.Contains(out, tc.says) })
+		eventually(t, "it does not any more", 10*time.Second, func() bool { out, _ := relayCheck(t, config); return !strings.Contains(out, tc.says) })
 	}
 }

@@ -57,6 +57,14 @@ var ranElsewhere = map[string]string{
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
 	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",
 	"cmd/outboxctl/partitions_adopt.go: outboxctl gap list":     "it only looks",
+	"relay/cluster.go: outboxctl adopt --kafka":                 "TestForeignKafka",
+	"relay/cluster.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
+	"cmd/outboxctl/status_kafka.go: outboxctl adopt --help":     "TestPrintedCommandsAreWhole",
+	"cmd/outboxctl/adopt_kafka.go: outboxctl gap ":              "TestForeignKafka",
+	"cmd/outboxctl/adopt_kafka.go: outboxctl dead list":         "it only looks",
+	"relay/kafkatopics.go: outboxctl replay":                    "TestReplay, by time",
+	"migrations/outbox/00011_kafka.sql: outboxctl status":       "it only looks",
+	"cmd/outboxctl/gap_decide.go: outboxctl ":                   "this one: skip of what holds a relay up, and pause",
 	"relay/control.go: outboxctl skip":                          "relay: the letterbox tests read the note, TestJudgeWord shows it; the command is that of a parked kind",
 	"cmd/outboxctl/verdict.go: outboxctl status":                "it only looks",
 	"relay/retention_gate.go: outboxctl status":                 "it only looks",
@@ -147,8 +155,8 @@ func asked(t *testing.T, dsn string, args ...string) (out string, code int) {
 	return exitOf(t, process.Spec{Path: outboxctlBinary(t), Args: args, Env: []string{"ONCEWARD_POSTGRES_DSN=" + dsn, "ONCEWARD_POSTGRES_INSECURE=true"}})
 }
 
-// checked is `relay check` on a configuration.
-func checked(t *testing.T, config string) (out string, code int) {
+// relayCheck is `relay check` on a configuration.
+func relayCheck(t *testing.T, config string) (out string, code int) {
 	t.Helper()
 	return exitOf(t, process.Spec{Path: relayBinary(t, ""), Args: []string{"check", "--config", config}})
 }

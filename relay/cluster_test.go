@@ -58,7 +58,7 @@ func TestOtherwise(t *testing.T) {
 // standby is not.
 func TestSettingsAreSaid(t *testing.T) {
 	now := time.Now()
-	v := newVitals(now)
+	v := newVitals("orders", now)
 	v.enter(StateStandby, nil, now)
 	v.report(WaitSettings, Wait{What: "slot s", Since: now, Detail: "kafka.mode"})
 	h := v.health(now.Add(time.Minute))

@@ -125,7 +125,8 @@ func (r *adoptedKafka) what(state outboxdb.RelayState) string {
 func (r *adoptedKafka) print(p *page) {
 	p.line("relay %s is bound to Kafka cluster %s", r.Relay, r.Cluster)
 	if r.Kafka == kafkaGap && r.InDoubt > 0 {
-		p.line("%d events are in doubt: `outboxctl gap list`, then `outboxctl gap repair` has them published there, `outboxctl gap accept` gives them up", r.InDoubt)
+		p.line("%d events are in doubt: `outboxctl gap list`, then `outboxctl gap repair GAP --reason \"…\"` has them published there, "+
+			"`outboxctl gap accept GAP --reason \"…\"` gives them up", r.InDoubt)
 	}
 	if r.Kafka == kafkaGap && r.Replayed > 0 {
 		p.line("%d dead letters that were replayed are open again: `outboxctl dead list`", r.Replayed)

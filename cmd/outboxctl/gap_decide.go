@@ -73,5 +73,5 @@ func (g *gapReport) decided() error {
 		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", g.Gap, g.State)
 	}
 	return fmt.Errorf("gap %s is being repaired: %d of its events are left, and a repair is not taken back; `outboxctl status` says what it waits for, "+
-		"`outboxctl skip KEY --reason \"…\"` leaves one event out, `outboxctl pause --relay %s` lets it rest", g.Gap, *g.Left, g.Relay)
+		"`outboxctl skip KEY --relay %s --reason \"…\"` leaves one event out, `outboxctl pause --relay %s` lets it rest", g.Gap, *g.Left, g.Relay, g.Relay)
 }
