@@ -103,8 +103,46 @@ func TestForeignKafka(t *testing.T) {
 		for j, word := range adoptions {
 			t.Run(mode+"/"+word, func(t *testing.T) { adoptForeign(t, second, mode, word, versions[(i+j)%len(versions)]) })
 		}
+		if mode == "idempotent" {
+			t.Run("goes on by itself", func(t *testing.T) { goesOnByItself(t, second) })
+		}
 		t.Run(mode+"/topic made anew", func(t *testing.T) { remadeTopic(t, mode) })
 	}
+}
+
+// goesOnByItself: a relay that stays when it is halted looks for the end of the
+// cause without the slot, and needs no restart.
+func goesOnByItself(t *testing.T, second *kafkaserver.Cluster) {
+	w := settled(t, versions[1])
+	first := startRelay(t, w, "checkpoint_interval: 100ms")
+	caughtUp(t, w, first)
+	first.stop()
+	before := w.committed(w.topic())
+	w.lead(second.Addrs())
+	w.mirror(before)
+	r := staying(w, "checkpoint_interval: 100ms")
+	r.start()
+	halted(t, r, "OTHER_KAFKA")
+	epoch := scalar[int64](w, `SELECT epoch FROM onceward.relay_state`)
+	key := writeOne(t, w)
+	looks := 0
+	asked := ""
+	eventually(t, "it looks again and again", time.Minute, func() bool {
+		now := scalar[string](w, `SELECT coalesce(max(query_start)::text, '') FROM pg_stat_activity WHERE application_name LIKE 'onceward process %' AND query LIKE '%SaveKafkaMet%'`)
+		if now != asked && now != "" {
+			asked = now
+			looks++
+		}
+		return looks > 2
+	})
+	require.Equal(t, epoch, scalar[int64](w, `SELECT epoch FROM onceward.relay_state`), "without the slot")
+	require.Equal(t, 1, strings.Count(r.log(), "code=OTHER_KAFKA"), "it says so once")
+	outboxctl(t, w.dsn(operatorLogin), "adopt", "--kafka", "continue", "--reason", "a mirror", "--yes")
+	eventually(t, "it goes on by itself", 30*time.Second, func() bool { return sessions(r) == 1 })
+	caughtUp(t, w, r)
+	require.Equal(t, 1, w.published()[key])
+	r.stop()
+	requireTrue(t, w)
 }
 
 func adoptForeign(t *testing.T, second *kafkaserver.Cluster, mode, word, version string) {
