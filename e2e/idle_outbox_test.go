@@ -18,7 +18,7 @@ func TestIdleOutboxKeepsNoLog(t *testing.T) {
 		size = 1 << 30
 	}
 	onVersions(t, func(t *testing.T, version string) {
-		w := newWorld(t, version)
+		w := ownWorld(t, version, nil) // what other tests left is vacuumed, and makes log
 		r := streaming(t, w, "checkpoint_interval: 100ms")
 		watch := watchPositions(t, w)
 		caughtUp(t, w, r)
