@@ -38,6 +38,9 @@ const (
 	// defectForgetBefore does so with what is older than a relay that begins with
 	// outbox.start: now.
 	defectForgetBefore = "forget-before"
+	// defectForgetWaiting forgets what waited for its route, when that can be used, in
+	// the place of publishing it.
+	defectForgetWaiting = "forget-waiting"
 )
 
 // forgets applies defectForgetGap and defectForgetBefore to a beginning.

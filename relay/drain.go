@@ -148,6 +148,9 @@ func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
 
 // drainItem publishes one item that waited, and reports whether the lane goes on.
 func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
+	if defect == defectForgetWaiting {
+		return true, p.end(p.open(), wayAcknowledged)
+	}
 	switch h.status {
 	case heldHere:
 	case heldDead:
