@@ -37,6 +37,7 @@ const (
 	rolesApplied         pack = "roles applied again"
 	producerBound        pack = "producer bound and let go"
 	systemAdopted        pack = "database adopted by copy"
+	kafkaAdopted         pack = "Kafka adopted"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
 	topicRemoved       pack = "topic removed"
@@ -67,7 +68,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
 		transactionLeft:   a.leaveTransaction,
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
-		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, leafUnlogged: a.unlogLeaf, secondRelay: a.beginSecond,
+		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, secondRelay: a.beginSecond,
 	}
 }
 

@@ -87,6 +87,31 @@ func (a *accounting) adoptSystem(s step) bool {
 	return true
 }
 
+// adoptKafka makes Kafka look like a mirror of another cluster that has everything,
+// until it is adopted; what --kafka gap does is for TestForeignKafka.
+func (a *accounting) adoptKafka(s step) bool {
+	a.nemesis.killRelays(s)
+	if !a.nemesis.sql(`UPDATE onceward.relay_state SET kafka_cluster = 'mirrored' WHERE kafka_cluster IS NOT NULL AND slot = '` + a.slot() + `'`) {
+		return false
+	}
+	word := "continue"
+	if s.up {
+		word = "from-position"
+		a.gapOpens() // what was acknowledged since the position comes again
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE kafka_cluster = 'mirrored'`) {
+			return true
+		}
+		if !a.holds(`SELECT kafka_met IS NOT NULL FROM onceward.relay_state WHERE slot = $1`, a.slot()) {
+			return false // no relay has met the other one yet
+		}
+		_, code := a.ctl("adopt", "--kafka", word, "--relay", a.name, "--yes", "--reason", "move")
+		return code == 0
+	}})
+	return true
+}
+
 // beginSecond has a relay of another name publish the same outbox to a topic of its
 // own, and retires it: retention waits for it meanwhile, and no longer.
 func (a *accounting) beginSecond(s step) bool {
