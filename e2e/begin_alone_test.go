@@ -22,6 +22,9 @@ func TestOneBegins(t *testing.T) {
 		caughtUp(t, w, first)
 		first.stop()
 		lost := writeOne(t, w)
+		eventually(t, "the slot is free", 30*time.Second, func() bool {
+			return scalar[bool](w, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
+		})
 		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
 		open := leaveOpen(t, w)
 		first.start()
