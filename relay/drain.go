@@ -169,8 +169,8 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		return false, nil
 	}
 	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, mending: h.mending, repair: h.repair}
-	if s.mending {
-		if err := p.behindLetters(ctx, &s); err != nil {
+	if h.whole == nil { // it may have been moved, or come from a repair
+		if s.at.commit, err = p.behindLetters(ctx, h.row, h.at.commit); err != nil {
 			return false, err
 		}
 	}

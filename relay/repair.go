@@ -3,9 +3,11 @@ package relay
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
@@ -43,13 +45,10 @@ type ledgerOfGaps interface {
 // that is held waits there; nothing is released meanwhile.
 func (p *pipeline) repair(ctx context.Context) error {
 	defer p.streams.Store(true)
-	if len(p.repairs) == 0 {
-		return nil
-	}
-	if err := p.placeRepair(ctx); err != nil {
-		return err
-	}
 	for _, g := range p.repairs {
+		if err := p.placeRepair(ctx); err != nil {
+			return err
+		}
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.id, "cause", g.cause, "events", g.events, "after_seq", g.cursor)
 		if err := p.gaps.open(ctx, g); err != nil {
 			return err
@@ -68,6 +67,9 @@ func (p *pipeline) repair(ctx context.Context) error {
 				return err
 			}
 			published += len(page)
+		}
+		if err := p.sortRepaired(ctx); err != nil {
+			return err
 		}
 		if err := p.gaps.move(ctx, p.mended, true); err != nil {
 			return err
@@ -108,27 +110,35 @@ func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error 
 	if g.cause != codeFirstStart {
 		s.repair = g.id
 	}
-	if err := p.behindLetters(ctx, s); err != nil {
+	at, err := p.behindLetters(ctx, row, p.began.order)
+	if err != nil {
 		return err
 	}
+	s.at.commit = at
 	p.metrics.read(1)
 	return p.deliverOrHold(ctx, s)
 }
 
-// behindLetters gives an event that comes from the table its place among the
-// letters of its aggregate, which may stand behind where the stream begins: it is
-// behind theirs.
-func (p *pipeline) behindLetters(ctx context.Context, s *step) error {
-	s.at = place{commit: p.began.order}
-	if p.morgue.parkedCount() == 0 {
+// behindLetters is the position of an event that comes from the table: as given, or
+// behind the letters of its aggregate that are older, which may stand beyond it.
+func (p *pipeline) behindLetters(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
+	if !p.morgue.parked(row, math.MaxUint64) {
+		return at, nil
+	}
+	last, err := p.morgue.lastBefore(ctx, row)
+	return max(at, last), err
+}
+
+// sortRepaired puts what the repair left waiting in its order among what waited
+// before: that may be older, or newer.
+func (p *pipeline) sortRepaired(ctx context.Context) error {
+	if !p.lanes.any() {
 		return nil
 	}
-	at, err := p.morgue.lastBefore(ctx, s.it.Row)
-	if err != nil {
+	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
-	s.at.commit = max(s.at.commit, at)
-	return nil
+	return p.keeper.sort(ctx, p.mendPlace.commit+1)
 }
 
 // placeRepair finds the place at which events of a repair wait: before everything

@@ -29,8 +29,8 @@ type table struct {
 	release int64 // under way; 0: none is
 	set     []int32
 
-	writes, pages int
-	largest       int // rows at a time
+	writes, pages, sorted int
+	largest               int // rows at a time
 }
 
 type tableRow struct {
@@ -139,6 +139,40 @@ func (k *table) end(_ context.Context, lanes []*heldLane, at cursor) error {
 	}
 	k.release = 0
 	return k.crash("after the end of a release")
+}
+
+func (k *table) sort(_ context.Context, before pglogrepl.LSN) error {
+	k.sorted++
+	for lane := range k.lanes {
+		var keys []int64
+		var mine []*tableRow
+		var upto int64
+		slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.compare(b.at) })
+		for i := range k.rows {
+			r := &k.rows[i]
+			if r.lane != lane || r.at.commit >= before {
+				continue
+			}
+			var seq int64
+			if row, ok := madeRows.Load(r.id); ok {
+				seq = row.(*outbox.Row).Seq
+			}
+			if !r.mending {
+				upto = max(upto, seq)
+				seq = upto
+			}
+			keys, mine = append(keys, seq), append(mine, r)
+		}
+		order := make([]int, len(mine))
+		for i := range order {
+			order[i] = i
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return int(keys[a] - keys[b]) })
+		for rank, i := range order {
+			mine[i].at = place{commit: before - 1, ordinal: uint32(rank + 1)}
+		}
+	}
+	return nil
 }
 
 func (k *table) last(_ context.Context, at pglogrepl.LSN) (last uint32, err error) {

@@ -38,6 +38,9 @@ type keeper interface {
 	end(ctx context.Context, lanes []*heldLane, at cursor) error
 	// last returns the highest ordinal of what waits at a position; 0 when nothing does.
 	last(ctx context.Context, at pglogrepl.LSN) (uint32, error)
+	// sort puts what a repair left at its place among what waits before the position,
+	// by seq. No release may be under way.
+	sort(ctx context.Context, before pglogrepl.LSN) error
 	// find returns those of some events that wait.
 	find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
 }
@@ -362,6 +365,16 @@ func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
 		return 0, fmt.Errorf("look for what a repair left waiting: %w", err)
 	}
 	return uint32(last), nil
+}
+
+func (s *waiting) sort(ctx context.Context, before pglogrepl.LSN) error {
+	place := (before - 1).String()
+	return s.change(ctx, "sort what waits", func(q *outboxdb.Queries) error {
+		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.slot, OrderPosition: before.String(), Place: place}); err != nil {
+			return err
+		}
+		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.slot, Place: place})
+	})
 }
 
 func (s *waiting) find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error) {

@@ -156,22 +156,8 @@ func explainAdoption(err error) error {
 
 func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []string, reason string) (err error) {
 	if r.By == byDump {
-		if err := q.LockOutbox(c.Context); err != nil {
+		if err := r.writeDump(c, q, slots); err != nil {
 			return err
-		}
-		if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
-			return err
-		}
-		if err := q.AdoptSnapshots(c.Context, slots); err != nil {
-			return err
-		}
-		if err := q.AdoptWaiting(c.Context, slots); err != nil {
-			return err
-		}
-		for _, slot := range slots {
-			if _, err := q.RetireGaps(c.Context, slot); err != nil {
-				return err
-			}
 		}
 	}
 	if err := q.AdoptLetters(c.Context, slots); err != nil {
@@ -183,6 +169,31 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []strin
 	for _, slot := range slots {
 		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: "adopt by " + r.By, Slot: slot, Target: r.target(), Reason: reason})
 		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeDump makes nothing of what the database knows of its transactions count.
+func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries, slots []string) (err error) {
+	if err := q.LockOutbox(c.Context); err != nil {
+		return err
+	}
+	if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
+		return err
+	}
+	if err := q.AdoptSnapshots(c.Context, slots); err != nil {
+		return err
+	}
+	if err := q.EndReleases(c.Context, slots); err != nil { // their cursors are places of another log
+		return err
+	}
+	if err := q.AdoptWaiting(c.Context, slots); err != nil {
+		return err
+	}
+	for _, slot := range slots {
+		if _, err := q.RetireGaps(c.Context, slot); err != nil {
 			return err
 		}
 	}

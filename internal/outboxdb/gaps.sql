@@ -148,6 +148,10 @@ WITH r AS (
 )
 UPDATE onceward.waiting k SET position = r.place, ordinal = r.rank, tx_id = r.tx_id FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;
 
+-- name: EndReleases :exec
+-- EndReleases forgets the releases that are under way: what waits starts again, whatever a checkpoint says that they had ended.
+DELETE FROM onceward.releases WHERE slot = ANY(@slots::text[]);
+
 -- name: TransactionsAhead :one
 -- TransactionsAhead says whether an event, or what a relay has published, is of a transaction that this cluster has not begun:
 -- then its transaction ids were not kept.

@@ -302,6 +302,16 @@ func (q *Queries) DecideGap(ctx context.Context, arg DecideGapParams) error {
 	return err
 }
 
+const endReleases = `-- name: EndReleases :exec
+DELETE FROM onceward.releases WHERE slot = ANY($1::text[])
+`
+
+// EndReleases forgets the releases that are under way: what waits starts again, whatever a checkpoint says that they had ended.
+func (q *Queries) EndReleases(ctx context.Context, slots []string) error {
+	_, err := q.db.Exec(ctx, endReleases, slots)
+	return err
+}
+
 const eventsOfGap = `-- name: EventsOfGap :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.gaps g

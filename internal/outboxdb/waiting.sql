@@ -138,3 +138,29 @@ WITH r AS (
   UPDATE onceward.waiting_copies k SET position = sqlc.arg(place), ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
 )
 UPDATE onceward.waiting k SET position = sqlc.arg(place), ordinal = r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;
+
+-- name: SortWaiting :exec
+-- SortWaiting merges, in the lanes where a repair left events at the place, these by seq into what waits before the position, whose order
+-- stays; PlaceSorted ends it: the ordinals are negative until then, so that no two meet.
+WITH r AS (
+  SELECT q.lane, q.position, q.ordinal, pg_catalog.row_number() OVER (PARTITION BY q.lane ORDER BY q.key, q.position, q.ordinal)::integer AS rank
+  FROM (
+    SELECT w.lane, w.position, w.ordinal, COALESCE(CASE WHEN c.kind = 'repair' THEN o.seq
+      ELSE pg_catalog.max(CASE WHEN c.kind IS NULL THEN o.seq END) OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal) END, 0) AS key
+    FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+    LEFT JOIN onceward.waiting_copies c ON c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal
+    LEFT JOIN onceward.outbox o ON o.id = w.id AND o.tx_id = w.tx_id
+    WHERE l.slot = sqlc.arg(slot) AND w.position < sqlc.arg(order_position)
+      AND EXISTS (SELECT FROM onceward.waiting_copies k WHERE k.lane = w.lane AND k.kind = 'repair' AND k.position = sqlc.arg(place))
+  ) q
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = sqlc.arg(place), ordinal = -r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = sqlc.arg(place), ordinal = -r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal;
+
+-- name: PlaceSorted :exec
+-- PlaceSorted ends SortWaiting.
+WITH c AS (
+  UPDATE onceward.waiting_copies k SET ordinal = -k.ordinal FROM onceward.lanes l WHERE l.slot = sqlc.arg(slot) AND k.lane = l.id AND k.position = sqlc.arg(place) AND k.ordinal < 0
+)
+UPDATE onceward.waiting k SET ordinal = -k.ordinal FROM onceward.lanes l WHERE l.slot = sqlc.arg(slot) AND k.lane = l.id AND k.position = sqlc.arg(place) AND k.ordinal < 0;

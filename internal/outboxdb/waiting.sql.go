@@ -438,6 +438,24 @@ func (q *Queries) MoveWaiting(ctx context.Context, arg MoveWaitingParams) error 
 	return err
 }
 
+const placeSorted = `-- name: PlaceSorted :exec
+WITH c AS (
+  UPDATE onceward.waiting_copies k SET ordinal = -k.ordinal FROM onceward.lanes l WHERE l.slot = $1 AND k.lane = l.id AND k.position = $2 AND k.ordinal < 0
+)
+UPDATE onceward.waiting k SET ordinal = -k.ordinal FROM onceward.lanes l WHERE l.slot = $1 AND k.lane = l.id AND k.position = $2 AND k.ordinal < 0
+`
+
+type PlaceSortedParams struct {
+	Slot  string
+	Place string
+}
+
+// PlaceSorted ends SortWaiting.
+func (q *Queries) PlaceSorted(ctx context.Context, arg PlaceSortedParams) error {
+	_, err := q.db.Exec(ctx, placeSorted, arg.Slot, arg.Place)
+	return err
+}
+
 const readWaiting = `-- name: ReadWaiting :many
 SELECT q.position::text AS position, q.ordinal, q.id, q.tx_id, q.written, q.dead, q.row_tx_id, q.namespace, q.aggregate_type, q.aggregate_id, q.event_type,
   q.payload, q.content_type, q.headers, q.traceparent, q.created_at, q.seq, q.kind, q.letter, q.item
@@ -585,6 +603,37 @@ func (q *Queries) SettleWaited(ctx context.Context, arg SettleWaitedParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const sortWaiting = `-- name: SortWaiting :exec
+WITH r AS (
+  SELECT q.lane, q.position, q.ordinal, pg_catalog.row_number() OVER (PARTITION BY q.lane ORDER BY q.key, q.position, q.ordinal)::integer AS rank
+  FROM (
+    SELECT w.lane, w.position, w.ordinal, COALESCE(CASE WHEN c.kind = 'repair' THEN o.seq
+      ELSE pg_catalog.max(CASE WHEN c.kind IS NULL THEN o.seq END) OVER (PARTITION BY w.lane ORDER BY w.position, w.ordinal) END, 0) AS key
+    FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+    LEFT JOIN onceward.waiting_copies c ON c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal
+    LEFT JOIN onceward.outbox o ON o.id = w.id AND o.tx_id = w.tx_id
+    WHERE l.slot = $2 AND w.position < $3
+      AND EXISTS (SELECT FROM onceward.waiting_copies k WHERE k.lane = w.lane AND k.kind = 'repair' AND k.position = $1)
+  ) q
+), c AS (
+  UPDATE onceward.waiting_copies k SET position = $1, ordinal = -r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+)
+UPDATE onceward.waiting k SET position = $1, ordinal = -r.rank FROM r WHERE k.lane = r.lane AND k.position = r.position AND k.ordinal = r.ordinal
+`
+
+type SortWaitingParams struct {
+	Place         string
+	Slot          string
+	OrderPosition string
+}
+
+// SortWaiting merges, in the lanes where a repair left events at the place, these by seq into what waits before the position, whose order
+// stays; PlaceSorted ends it: the ordinals are negative until then, so that no two meet.
+func (q *Queries) SortWaiting(ctx context.Context, arg SortWaitingParams) error {
+	_, err := q.db.Exec(ctx, sortWaiting, arg.Place, arg.Slot, arg.OrderPosition)
+	return err
 }
 
 const waitingControls = `-- name: WaitingControls :many

@@ -68,6 +68,8 @@ BEGIN
         error = 'replayed to another Kafka cluster than the relay is bound to now; it was: ' || d.error
       WHERE d.slot = adopt_kafka.slot AND d.state = 'replayed' AND EXISTS (SELECT FROM onceward.outbox AS o WHERE o.id = d.letter_id);
     GET DIAGNOSTICS letters = ROW_COUNT;
+    -- What a release has ended, and nobody has forgotten yet, is in the old cluster.
+    DELETE FROM onceward.releases AS e WHERE e.slot = adopt_kafka.slot;
     UPDATE onceward.gaps AS g SET cursor = 0 WHERE g.slot = adopt_kafka.slot AND g.state = 'repairing';
     FOR known IN
       SELECT w.from_snapshot, w.to_snapshot FROM (

@@ -1,0 +1,50 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWaitingMovedOvertakesLetter: an aggregate is parked by a letter, a later event
+// of it waits for a paused route; the publication is toggled, and the slot stands
+// before both.
+func TestWaitingMovedOvertakesLetter(t *testing.T) {
+	r := waitingWorld(t, "18", "idempotent")
+	r.topicOf(r.name + ".late")
+	caughtUp(t, r.world, r.relay)
+	eventually(t, "the slot can be copied", 30*time.Second, func() bool {
+		_, err := r.pool.Exec(t.Context(), "SELECT pg_copy_logical_replication_slot($1::text, $2::text)", r.slot(), r.slot()+"_older")
+		return err == nil
+	})
+	bad := r.enqueue("late", "a", make([]byte, 1_200_000))
+	r.letters(1)
+	r.order(0, "pause", "--route", r.name+".late")
+	eventually(t, "it is heard", 30*time.Second, func() bool {
+		r.enqueue("late", "z", []byte("{}"))
+		return scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) > 0
+	})
+	before := scalar[int](r.world, `SELECT count(*) FROM onceward.outbox WHERE aggregate_id = 'z'`)
+	next := r.enqueue("late", "a", []byte("{}"))
+	eventually(t, "it waits", 30*time.Second, func() bool { return account(t, r.world)[next] == "waiting" })
+	caughtUp(t, r.world, r.relay)
+	r.relay.kill()
+	r.slotFree()
+	r.execute(`SELECT pg_drop_replication_slot($1)`, r.slot())
+	r.execute("SELECT pg_copy_logical_replication_slot($1::text, $2::text)", r.slot()+"_older", r.slot())
+	r.execute("SELECT pg_drop_replication_slot($1)", r.slot()+"_older")
+	r.execute("ALTER PUBLICATION " + r.slot() + " SET (publish = 'update')")
+	r.execute("ALTER PUBLICATION " + r.slot() + " SET (publish = 'insert')")
+	r.relay.start()
+	eventually(t, "the gap is found", 30*time.Second, func() bool { return scalar[int](r.world, `SELECT count(*) FROM onceward.gaps`) == 2 })
+	r.order(0, "resume", "--route", r.name+".late")
+	r.settleAll()
+	t.Logf("bad %s next %s (z: %d); letters: %s; topic: %v; gaps %s", bad, next, before,
+		scalar[string](r.world, `SELECT coalesce(string_agg(letter_id || ' ' || state || ' ' || position || ' ' || error_class, ', ' ORDER BY seq), 'none') FROM onceward.dead_letters`), r.keys(r.name+".late", "a"),
+		scalar[string](r.world, `SELECT string_agg(cause || ' ' || state || ' ' || events, ', ') FROM onceward.gaps`))
+	require.Empty(t, r.keys(r.name+".late", "a"), "the aggregate is parked behind %s", bad)
+	r.relay.stop()
+}
