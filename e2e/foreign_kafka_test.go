@@ -101,7 +101,10 @@ func TestForeignKafka(t *testing.T) {
 	second := secondKafka(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		for j, word := range adoptions {
-			t.Run(mode+"/"+word, func(t *testing.T) { adoptForeign(t, second, mode, word, versions[(i+j)%len(versions)]) })
+			if !full() && (i+j)%2 == 1 {
+				continue // each word in one mode
+			}
+			t.Run(mode+"/"+word, func(t *testing.T) { adoptForeign(t, second, mode, word, versions[(i+j/2)%len(versions)]) })
 		}
 		if mode == "idempotent" {
 			t.Run("goes on by itself", func(t *testing.T) { goesOnByItself(t, second) })
