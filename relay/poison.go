@@ -106,8 +106,8 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 		if err := p.bury(ctx); err != nil {
 			return err
 		}
-		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt: mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`",
-			explain(s, cause), keyOf(s.it), p.routing.relay))
+		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt", explain(s, cause)),
+			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", keyOf(s.it), p.routing.relay))
 	}
 	dead := casualty{
 		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
@@ -134,8 +134,10 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
 }
 
 // halt waits for the operator's word about one event, with everything behind it.
-// What was handed over before it is settled, and the session is kept.
-func (p *pipeline) halt(ctx context.Context, s *step, why error) error {
+// What was handed over before it is settled, and the session is kept. The letter
+// keeps the cause, without the cure, which is no use any more.
+func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) error {
+	why := fmt.Errorf("%w: %s", cause, cure)
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", keyOf(s.it), "position", s.at.commit.String(), "error", why)
 	p.tell(StateHalted, why)
 	id := s.id()
@@ -145,7 +147,7 @@ func (p *pipeline) halt(ctx context.Context, s *step, why error) error {
 		}
 	}
 	p.tell(StateStreaming, nil)
-	return p.skip(ctx, s, why.Error())
+	return p.skip(ctx, s, cause.Error())
 }
 
 // stand waits for the end of the process: what is wrong is mended outside, and

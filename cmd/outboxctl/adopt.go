@@ -26,8 +26,8 @@ func adoptCommand() *cli.Command {
 		Description: "A relay stops with OTHER_SYSTEM when it meets its state on another system than it was written on. If this database\n" +
 			"takes the place of the other for good, say how it came here. By copy (pg_upgrade, pg_createsubscriber, pg_resetwal)\n" +
 			"its transaction ids were kept, so that what was published is known. By dump (pg_dump, logical replication) they\n" +
-			"mean nothing here: every event gets a new one, and none is proved published. Each relay finds a gap at its next\n" +
-			"start. By copy it is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
+			"mean nothing here: every event gets a new one, and none is proved published. Each relay goes on by itself, or\n" +
+			"when it is started. By copy it may find a gap, which is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
 			"given up or older than the relay are in it. By dump this writes every row of the outbox anew and lets readers and\n" +
 			"producers wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
 			"Connect as a member of the role maintainer.\n\n" +
@@ -112,7 +112,10 @@ func adoptDatabase(c *cli.Context) error {
 		return fmt.Errorf("adopt: %w", explainAdoption(err))
 	}
 	return answer(c, report, func(p *page) {
-		p.line("relay %s goes on with this system when it is started; it finds a gap then: `outboxctl gap list`", strings.Join(report.Relays, ", "))
+		p.line("relay %s goes on with this system: by itself where it is halted with OTHER_SYSTEM, else when it is started", strings.Join(report.Relays, ", "))
+		if report.By == byCopy {
+			p.line("it looks for a gap then, and may find none: `outboxctl gap list`")
+		}
 		if report.By == byDump {
 			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by "+
 				"`outboxctl gap repair GAP --reason \"…\"` or `outboxctl gap accept GAP --reason \"…\"`",

@@ -74,7 +74,7 @@ func TestWrongCalls(t *testing.T) {
 		"list --state gone":                    `--state "gone": want one of pending, waiting, published, dead, gap, given-up, before`,
 		"list --limit 0":                       "--limit 0: want 1 to 100000",
 		"list --stuck 0s":                      "--stuck: want an age",
-		"list --stuck 1m --state dead":         "--stuck: want an age such as 1m, of pending events",
+		"list --stuck 1m --state dead":         "--stuck: want an age such as 1m; it is about what is pending or waiting",
 		"list --stuck yesterday":               "invalid value",
 		"list " + someKey:                      "outboxctl show KEY",
 		"replay":                               "say which events: KEYs, or filters",

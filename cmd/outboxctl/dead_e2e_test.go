@@ -92,8 +92,11 @@ func TestDeadListAndShow(t *testing.T) {
 		require.Contains(t, wrong(t, "dead", "show", "billing:"+first.UUID().String()), "no dead letter")
 
 		_, stdout, _ := call(t, "status")
-		require.Regexp(t, `orders order A +2 +\S+ \S+ +`+first.String()+` +record: 2 MB`, stdout)
+		require.Regexp(t, `orders order A +onceward_ctl +2 +\S+ +`+first.String()+` +record: 2 MB`, stdout)
 		require.NotContains(t, stdout, "orders order B")
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = false WHERE letter_id = $1", second.UUID())
+		_, stdout, _ = call(t, "status")
+		require.Regexp(t, `orders order A +onceward_ctl +1 `, stdout, "a letter that holds nothing parks nothing")
 	})
 }
 
@@ -109,7 +112,10 @@ func TestDeadRetry(t *testing.T) {
 		words := func() []string {
 			return column[string](d, "SELECT concat_ws(' ', action, namespace, aggregate_type, aggregate_id, letter_id, reason, requested_by) FROM onceward.controls ORDER BY seq")
 		}
-		require.Contains(t, wrong(t, "dead", "retry", someKey, first.String(), "--reason", "r", "--yes"), someKey+" is no dead letter that waits")
+		require.Contains(t, wrong(t, "dead", "retry", someKey, first.String(), "--reason", "r", "--yes"), someKey+" is no dead letter; `outboxctl show "+someKey+"` tells where the event is")
+		exec(t, d.pool, `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits) VALUES ('onceward_ctl', 'h/1/ctl', 'ctl', 'halted', now(), 'HALTED', 'event `+someKey+` is too large', '[]')`)
+		require.Contains(t, wrong(t, "dead", "retry", someKey, "--reason", "r", "--yes"), "relay ctl halts at "+someKey+": `outboxctl skip "+someKey+" --relay ctl --reason \"…\"` leaves it out")
+		exec(t, d.pool, "DELETE FROM onceward.relay_health")
 		require.Contains(t, fine(t, "dead", "retry", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
 		code, _, stderr := call(t, "dead", "retry", second.String(), "--reason", "r")
 		require.Equal(t, exitUsage, code)
@@ -142,6 +148,10 @@ func TestDeadRetry(t *testing.T) {
 		require.Contains(t, out, "the relay did nothing: the letter is discarded")
 		require.Equal(t, "retry orders "+second.UUID().String()+" r "+d.operator, words()[4], "only this letter, which holds nothing")
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = true WHERE letter_id = $1", second.UUID())
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = false WHERE letter_id = $1", second.UUID())
+		_, _, stderr = call(t, "dead", "retry", "--aggregate", "A", "--reason", "r")
+		require.Contains(t, stderr, "publish 2 dead letters, all that wait of 1 aggregates", "one that holds nothing goes with its aggregate, and is counted once")
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = true WHERE letter_id = $1", second.UUID())
 		wait = d.obey(release, "")
 		require.Contains(t, fine(t, "dead", "retry", "--class", "record", "--reason", "r", "--yes"), "retry of 3 letters: 3 done, 0 pending, 0 failed")
 		wait()
@@ -172,10 +182,12 @@ func TestDeadEditAndDiscard(t *testing.T) {
 			"SELECT concat_ws(' ', action, COALESCE(convert_from(payload, 'UTF8'), '-'), payload_null, COALESCE(headers::text, '-')) FROM onceward.controls ORDER BY seq"))
 
 		wait := d.obey(`UPDATE onceward.dead_letters SET state = 'discarded', control_id = $1 WHERE letter_id = (SELECT letter_id FROM onceward.controls WHERE control_id = $1)`, "")
-		require.Contains(t, fine(t, "dead", "discard", second.String(), "--reason", "test data", "--yes"), "discard of 1 letters: 1 done")
+		out := fine(t, "dead", "discard", second.String(), "--reason", "test data", "--yes")
+		require.Contains(t, out, "discard of 1 letters: 1 done")
+		require.Contains(t, out, "\n1 letters of the aggregate order A still wait: `outboxctl dead retry "+first.String()+" --reason \"…\"` publishes them")
 		wait()
 		require.Equal(t, []string{"discard " + second.UUID().String() + " test data"}, column[string](d, "SELECT concat_ws(' ', action, letter_id, reason) FROM onceward.controls ORDER BY seq OFFSET 3"))
-		require.Contains(t, wrong(t, "dead", "discard", second.String(), "--reason", "r", "--yes"), "is no dead letter that waits")
+		require.Contains(t, wrong(t, "dead", "discard", second.String(), "--reason", "r", "--yes"), "is no dead letter that waits; `outboxctl dead show "+second.String()+"` tells what became of it")
 		require.True(t, strings.HasPrefix(fine(t, "show", second.String()), "key"))
 	})
 }
@@ -200,6 +212,12 @@ func TestPauseAndResume(t *testing.T) {
 		require.Contains(t, fine(t, "resume", "--route", "orders.a"), "route orders.b is paused")
 		require.Contains(t, wrong(t, "resume", "--route", "orders.a"), "! route orders.a was not paused")
 		require.Equal(t, "f {orders.b}", state())
+
+		require.Contains(t, fine(t, "pause", "--route", "nosuch"), "! topic nosuch is not known: relay ctl has written to no topic yet")
+		exec(t, d.pool, "INSERT INTO onceward.kafka_topics (slot, topic, topic_id, records, seen_at) VALUES ('onceward_ctl', 'orders.order', 'x', 1, now())")
+		require.Contains(t, fine(t, "pause", "--route", "nosuch"), "! topic nosuch is not known: relay ctl has written to orders.order; the pause stands")
+		require.NotContains(t, fine(t, "pause", "--route", "orders.order"), "topic orders.order is not known")
+		fine(t, "resume", "--route", "nosuch", "--route", "orders.order")
 
 		exec(t, d.pool, strings.Replace(insertState, "'ctl'", "'two'", 1), "onceward_two")
 		code, _, stderr := call(t, "pause")

@@ -24,8 +24,9 @@ type wordReport struct {
 	Reason   string          `json:"reason,omitempty"`
 	Waited   bool            `json:"waited"`
 	Letters  []letterOutcome `json:"letters"`
-	Relays   []string        `json:"relays"`   // how far those are that have not acted
-	Problems []string        `json:"problems"` // why nothing was ordered
+	Relays   []string        `json:"relays"`                  // how far those are that have not acted
+	Left     []remainsReport `json:"still_waiting,omitempty"` // after a discard
+	Problems []string        `json:"problems"`                // why nothing was ordered
 }
 
 type letterOutcome struct {
@@ -257,6 +258,13 @@ func (r *wordReport) print(p *page) {
 		l := r.Letters[i]
 		return []string{l.Key, l.Slot, l.Outcome, printable([]byte(l.Detail), 2*previewBytes)}
 	})
+	for i, l := range r.Left {
+		if i == maxOutcomes {
+			break
+		}
+		p.line("\n%d letters of the aggregate %s still wait: `outboxctl dead retry %s --reason \"…\"` publishes them",
+			l.Letters, printable([]byte(l.AggregateType+" "+l.AggregateID), previewBytes), l.Key)
+	}
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)
 	}

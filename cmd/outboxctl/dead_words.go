@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
 )
 
 // Actions of a control.
@@ -32,9 +34,17 @@ type aggregateRef struct{ namespace, aggregateType, id string }
 
 // word is one row of onceward.controls, and the letters that it is about.
 type word struct {
-	control outboxdb.InsertControlParams
-	letters []letterRef
+	control   outboxdb.InsertControlParams
+	aggregate aggregateRef
+	letters   []letterRef
 }
+
+func (l *deadReport) aggregate() aggregateRef {
+	return aggregateRef{l.namespace, l.AggregateType, l.AggregateID}
+}
+
+// alone says that a letter is outside of its aggregate's order.
+func (l *deadReport) alone() bool { return l.ReplayOf != "" || !l.Holds }
 
 func deadRetry(c *cli.Context) error {
 	if c.Bool("only") {
@@ -67,26 +77,28 @@ func deadRetry(c *cli.Context) error {
 
 // retryWords makes one word for each aggregate, because its letters go out in
 // their order or not at all; and one for each letter that is outside of that
-// order: of a replay, or of an event whose route goes on without it.
+// order: of a replay, or of an event whose route goes on without it. Such a one goes
+// out with its aggregate where that is retried.
 func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport) (words []*word, aggregates int, err error) {
 	singles := make(map[uuid.UUID]*word)
 	whole := make(map[aggregateRef]*word)
 	var all outboxdb.LettersOfAggregatesParams
 	for _, l := range letters {
-		if l.ReplayOf != "" || !l.Holds {
-			words = addSingle(words, singles, actionRetry, l)
+		a := l.aggregate()
+		if l.alone() || whole[a] != nil {
 			continue
 		}
-		a := aggregateRef{l.namespace, l.AggregateType, l.AggregateID}
-		if whole[a] != nil {
-			continue
-		}
-		whole[a] = &word{control: outboxdb.InsertControlParams{
+		whole[a] = &word{aggregate: a, control: outboxdb.InsertControlParams{
 			Action: actionRetry, Namespace: &a.namespace, AggregateType: &a.aggregateType, AggregateID: &a.id,
 		}}
 		words = append(words, whole[a])
 		all.Namespaces, all.AggregateTypes = append(all.Namespaces, a.namespace), append(all.AggregateTypes, a.aggregateType)
 		all.AggregateIds = append(all.AggregateIds, a.id)
+	}
+	for _, l := range letters {
+		if whole[l.aggregate()] == nil {
+			words = addSingle(words, singles, actionRetry, l)
+		}
 	}
 	if len(whole) == 0 {
 		return words, 0, nil
@@ -104,7 +116,7 @@ func addSingle(words []*word, singles map[uuid.UUID]*word, action string, l dead
 	w := singles[l.id]
 	if w == nil {
 		namespace := l.namespace
-		w = &word{control: outboxdb.InsertControlParams{Action: action, Namespace: &namespace, LetterID: &l.id}}
+		w = &word{aggregate: l.aggregate(), control: outboxdb.InsertControlParams{Action: action, Namespace: &namespace, LetterID: &l.id}}
 		singles[l.id] = w
 		words = append(words, w)
 	}
@@ -183,7 +195,11 @@ func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
 	report := &wordReport{Action: c.Command.Name, Letters: []letterOutcome{}, Problems: []string{}}
 	for _, key := range s.keys {
 		if !found[key.String()] {
-			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key))
+			problem, err := notWaiting(c.Context, q, key)
+			if err != nil {
+				return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Outbox))
+			}
+			report.Problems = append(report.Problems, problem)
 		}
 	}
 	if len(report.Problems) == 0 && len(letters) > 0 {
@@ -193,6 +209,27 @@ func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
 		return nil, err
 	}
 	return nil, errWrong
+}
+
+// notWaiting says why there is nothing to do about a key, and what to do instead.
+func notWaiting(ctx context.Context, q *outboxdb.Queries, key eventName) (string, error) {
+	letters, err := q.LettersNow(ctx, []uuid.UUID{key.id})
+	if err != nil {
+		return "", err
+	}
+	if len(letters) > 0 {
+		return fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key), nil
+	}
+	processes, err := processesKnown(ctx, q)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range processes {
+		if p.State == string(relay.StateHalted) && strings.Contains(p.Detail, key.id.String()) {
+			return fmt.Sprintf("%s is no dead letter: relay %s halts at %s: `outboxctl skip %s --relay %s --reason \"…\"` leaves it out", key, p.Relay, key, key, p.Relay), nil
+		}
+	}
+	return fmt.Sprintf("%s is no dead letter; `outboxctl show %s` tells where the event is", key, key), nil
 }
 
 // maxWordsAtOnce bounds a transaction of words.
@@ -213,6 +250,9 @@ func say(c *cli.Context, db *database, what, reason string, words []*word) error
 		return fmt.Errorf("the order is given; wait for the relay: %w", explain(err, migrations.Outbox))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
+	if report.Left, err = leftBehind(c.Context, outboxdb.New(db), words, report); err != nil {
+		return fmt.Errorf("the order is given; look what waits behind: %w", explain(err, migrations.Outbox))
+	}
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}

@@ -26,6 +26,9 @@ const (
 	gapBefore    = "before"
 )
 
+// accountWords are the states of the events of a gap, as onceward.account has them.
+var accountWords = map[string]string{gapOpen: stateGap, gapRepairing: statePending, gapAccepted: stateGivenUp, gapBefore: stateBefore}
+
 func gapCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "gap",
@@ -83,6 +86,7 @@ type gapReport struct {
 	DecidedBy   *string       `json:"decided_by,omitempty"`
 	DecidedWhy  *string       `json:"decided_why,omitempty"`
 	DecidedAt   *time.Time    `json:"decided_at,omitempty"`
+	Note        string        `json:"note,omitempty"` // of a repair that nobody carries out now
 	FirstEvents []eventReport `json:"first_events,omitempty"`
 }
 
@@ -122,6 +126,11 @@ func gapList(c *cli.Context) error {
 	for _, v := range rows {
 		report.Gaps = append(report.Gaps, newGap(v))
 	}
+	relays, err := readRelays(c.Context, outboxdb.New(db))
+	if err != nil {
+		return fmt.Errorf("list gaps: look for relays: %w", explain(err, migrations.Outbox))
+	}
+	noteRepairs(report.Gaps, relays)
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
@@ -134,7 +143,11 @@ func gapList(c *cli.Context) error {
 func (r *gapsReport) print(p *page) {
 	var rows [][]string
 	for _, g := range r.Gaps {
-		rows = append(rows, []string{g.Gap.String(), g.Relay, g.State, g.Cause, strconv.FormatInt(g.Events, 10), stamp(&g.FoundAt)})
+		state := g.State
+		if g.Note != "" {
+			state += " " + g.Note
+		}
+		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), stamp(&g.FoundAt)})
 	}
 	if len(rows) == 0 {
 		p.line("none")
@@ -160,13 +173,19 @@ func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapRe
 	if err != nil {
 		return nil, err
 	}
+	var now time.Time
+	if err := db.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
+		return nil, err
+	}
 	events, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
 	if err != nil {
 		return nil, err
 	}
 	g.Left, g.FirstEvents = &left, []eventReport{}
 	for _, v := range events {
-		g.FirstEvents = append(g.FirstEvents, newEvent(g.State, outboxdb.ListByStateRow(v)))
+		e := newEvent(accountWords[g.State], outboxdb.ListByStateRow(v))
+		e.AgeSeconds = max(0, now.Sub(e.CreatedAt).Seconds())
+		g.FirstEvents = append(g.FirstEvents, e)
 	}
 	return &g, nil
 }

@@ -36,7 +36,7 @@ func listCommand() *cli.Command {
 			&cli.StringFlag{Name: "aggregate-type", Usage: "only those of aggregates of `TYPE`"},
 			&cli.StringFlag{Name: "aggregate", Usage: "only those of the aggregate with `ID`"},
 			&cli.StringFlag{Name: "type", Usage: "only events of `TYPE`"},
-			&cli.DurationFlag{Name: "stuck", Usage: "only pending ones older than `AGE`, e.g. 1m; exit code 3 when there are any"},
+			&cli.DurationFlag{Name: "stuck", Usage: "those older than `AGE`, e.g. 1m, that are pending or waiting; exit code 3 when there are any"},
 			&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` events"},
 			outputFlag(),
 		}, dsnFlags()...),
@@ -50,6 +50,8 @@ type listReport struct {
 	Relays []snapshotReport `json:"relays"`
 	Events []eventReport    `json:"events"`
 	More   bool             `json:"more"` // than the limit
+
+	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
 }
 
 // snapshotReport is what a relay's word is worth: none before its first
@@ -103,6 +105,11 @@ func list(c *cli.Context) error {
 	if err := report.read(c.Context, db, filter); err != nil {
 		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
 	}
+	health, err := processesKnown(c.Context, outboxdb.New(db))
+	if err != nil {
+		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
+	}
+	report.addNotBegun(health)
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
@@ -128,7 +135,7 @@ func listArguments(c *cli.Context) error {
 		return err
 	}
 	if c.IsSet("stuck") && (state != statePending || c.Duration("stuck") <= 0) {
-		return usage("--stuck: want an age such as 1m, of pending events")
+		return usage("--stuck: want an age such as 1m; it is about what is pending or waiting, and goes without --state")
 	}
 	return nil
 }
@@ -161,6 +168,13 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
+		if filter.OlderSeconds > 0 {
+			waiting, err := waitingEvents(ctx, q, filter)
+			if err != nil {
+				return err
+			}
+			r.Events = append(r.Events, waiting...)
+		}
 		limit := int(filter.RowLimit) - 1
 		if r.More = len(r.Events) > limit; r.More {
 			r.Events = r.Events[:limit]
@@ -170,6 +184,16 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		}
 		return nil
 	})
+}
+
+// addNotBegun names the relays that are there and have not begun.
+func (r *listReport) addNotBegun(processes []outboxdb.RelayHealthRow) {
+	for _, p := range processes {
+		known := slices.ContainsFunc(r.Relays, func(v snapshotReport) bool { return v.Slot == p.Slot })
+		if !known && !slices.Contains(r.NotBegun, p.Relay) {
+			r.NotBegun = append(r.NotBegun, p.Relay)
+		}
+	}
 }
 
 func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) ([]eventReport, error) {
@@ -184,13 +208,7 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 		}
 		return out, err
 	case stateWaiting:
-		rows, err := q.ListWaiting(ctx, outboxdb.ListWaitingParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
-		})
-		for _, v := range rows {
-			out = append(out, newEvent(stateWaiting, outboxdb.ListByStateRow(v)))
-		}
-		return out, err
+		return waitingEvents(ctx, q, f)
 	case stateDead:
 		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
 			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
@@ -211,6 +229,19 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 		}
 		return out, err
 	}
+}
+
+// waitingEvents are those whose route cannot be used. One that waits for one relay
+// and is owed by another is pending too, and listed as both.
+func waitingEvents(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) (out []eventReport, err error) {
+	rows, err := q.ListWaiting(ctx, outboxdb.ListWaitingParams{
+		Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
+		OlderSeconds: f.OlderSeconds, RowLimit: f.RowLimit, Slot: f.Slot,
+	})
+	for _, v := range rows {
+		out = append(out, newEvent(stateWaiting, outboxdb.ListByStateRow(v)))
+	}
+	return out, err
 }
 
 func newEvent(state string, v outboxdb.ListByStateRow) eventReport {
@@ -250,7 +281,10 @@ func (r *listReport) print(p *page) {
 			p.line("\nrelay %s has no published snapshot yet: what it has published is not known here", v.Relay)
 		}
 	}
-	if len(r.Relays) == 0 {
+	for _, relay := range r.NotBegun {
+		p.line("\nrelay %s has not begun: `outboxctl status` says what it waits for", relay)
+	}
+	if len(r.Relays)+len(r.NotBegun) == 0 {
 		p.line("\nno relay has run here yet")
 	}
 }

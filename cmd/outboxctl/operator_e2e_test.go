@@ -120,6 +120,10 @@ func TestListByState(t *testing.T) {
 	}
 	require.Equal(t, []string{"pending " + first.String(), "pending " + second.String()}, keys(listed()), "oldest first")
 	require.Contains(t, fine(t, "list"), "no relay has run here yet")
+	exec(t, pool, `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits) VALUES ('onceward_ctl', 'h/1/ctl', 'ctl', 'halted', now(), 'OUTBOX_NOT_EMPTY', 'x', '[]')`)
+	require.Contains(t, fine(t, "list"), "relay ctl has not begun: `outboxctl status` says what it waits for")
+	require.Contains(t, wrong(t, "status"), "! relay ctl has not begun, and no process of it is connected")
+	exec(t, pool, "DELETE FROM onceward.relay_health")
 	exec(t, pool, insertState, "onceward_ctl")
 	require.Equal(t, []string{"pending " + first.String(), "pending " + second.String()}, keys(listed()))
 	require.Contains(t, fine(t, "list"), "relay ctl has no published snapshot yet")
@@ -149,6 +153,14 @@ func TestListByState(t *testing.T) {
 	code, stdout, _ := call(t, "list", "--stuck", "1ms")
 	require.Equal(t, exitWrong, code)
 	require.Contains(t, stdout, third.String())
+
+	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
+	exec(t, pool, "WITH l AS (INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) VALUES ('onceward_ctl', 'orders', 'order', '') RETURNING id) INSERT INTO onceward.waiting (lane, position, ordinal, id, tx_id) SELECT l.id, '0/10', 0, o.id, o.tx_id FROM l, onceward.outbox o WHERE o.id = $1", third.UUID())
+	require.Empty(t, keys(listed()), "it waits, and is not pending")
+	require.Empty(t, listed("--stuck", "1h").Events)
+	code, stdout, _ = call(t, "list", "--stuck", "1ms")
+	require.Equal(t, exitWrong, code, "what waits for its route is stuck too")
+	require.Regexp(t, third.String()+" +waiting", stdout)
 }
 
 // A relay whose snapshot is behind another's: what one of them still owes is

@@ -27,8 +27,8 @@ func pauseCommand() *cli.Command {
 		Name:  "pause",
 		Usage: "let a relay, or one of its routes, rest",
 		Description: "A paused relay publishes nothing and keeps its place; the server keeps the log for it. While a route is\n" +
-			"paused its events wait in the relay, in their order, and the others go on until that memory is full; then\n" +
-			"everything waits. The word is kept in the database, over restarts, until `outboxctl resume`.",
+			"paused its events are written down in the database and wait there, in their order; the others go on, and the\n" +
+			"log is not kept for it. The word is kept in the database, over restarts, until `outboxctl resume`.",
 		Flags:  append([]cli.Flag{&cli.StringSliceFlag{Name: "route", Usage: "only what goes to `TOPIC`"}}, relayFlags()...),
 		Action: func(c *cli.Context) error { return rest(c, true) },
 	}
@@ -50,6 +50,8 @@ type wordsReport struct {
 	Paused       bool     `json:"paused"`
 	PausedRoutes []string `json:"paused_routes"`
 	Unknown      []string `json:"not_paused,omitempty"` // routes that were to be resumed
+	NotKnown     []string `json:"not_known,omitempty"`  // routes that were paused, and that the relay has not used
+	Topics       []string `json:"topics,omitempty"`     // that it has used, where some are not known
 }
 
 // rest is pause and resume.
@@ -74,6 +76,11 @@ func rest(c *cli.Context, paused bool) error {
 	if err != nil {
 		return fmt.Errorf("%s relay %s: %w", c.Command.Name, state.Relay, explainWrite(err))
 	}
+	if paused && len(routes) > 0 {
+		if err := report.addNotKnown(c.Context, outboxdb.New(db), routes); err != nil {
+			return fmt.Errorf("the routes are paused; look whether they are known: %w", explain(err, migrations.Outbox))
+		}
+	}
 	for _, route := range routes {
 		if !paused && !slices.Contains(state.PausedRoutes, route) {
 			report.Unknown = append(report.Unknown, route)
@@ -84,6 +91,30 @@ func rest(c *cli.Context, paused bool) error {
 	}
 	if len(report.Unknown) > 0 {
 		return errWrong
+	}
+	return nil
+}
+
+// addNotKnown names the routes to which the relay has written nothing, as far as the
+// database knows: it may be that they are new, or that a name is wrong.
+func (r *wordsReport) addNotKnown(ctx context.Context, q *outboxdb.Queries, routes []string) error {
+	rows, err := q.KafkaTopics(ctx, r.Slot)
+	if err != nil {
+		return err
+	}
+	held, err := q.HeldLanes(ctx, maxParkedShown)
+	if err != nil {
+		return err
+	}
+	var topics []string
+	for _, v := range rows {
+		topics = append(topics, v.Topic)
+	}
+	for _, route := range routes {
+		waits := slices.ContainsFunc(held, func(v outboxdb.HeldLanesRow) bool { return v.Slot == r.Slot && v.Topic == route })
+		if !slices.Contains(topics, route) && !waits {
+			r.NotKnown, r.Topics = append(r.NotKnown, route), topics
+		}
 	}
 	return nil
 }
@@ -155,6 +186,17 @@ func (r *wordsReport) print(p *page) {
 	}
 	for _, route := range r.PausedRoutes {
 		p.line("route %s is paused", route)
+	}
+	const named = 20
+	known := strings.Join(r.Topics[:min(named, len(r.Topics))], ", ")
+	switch {
+	case known == "":
+		known = "no topic yet"
+	case len(r.Topics) > named:
+		known += fmt.Sprintf(" and %d more", len(r.Topics)-named)
+	}
+	for _, route := range r.NotKnown {
+		p.line("! topic %s is not known: relay %s has written to %s; the pause stands, and is for a topic of that very name", route, r.Relay, known)
 	}
 	for _, route := range r.Unknown {
 		p.line("! route %s was not paused", route)

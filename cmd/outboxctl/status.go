@@ -41,10 +41,12 @@ type statusReport struct {
 }
 
 // relayReport joins a slot with the relay_state row of the same name. A slot
-// without a row has no relay, a row without a slot no slot.
+// without a row has no relay, a row without a slot no slot. A relay that has not
+// begun has no row: its processes name it.
 type relayReport struct {
 	Slot         string `json:"slot"`
 	Relay        string `json:"relay"`
+	NotBegun     bool   `json:"not_begun,omitempty"` // its first start has not ended
 	Mode         string `json:"mode,omitempty"`
 	Epoch        int64  `json:"epoch"`
 	Tick         int64  `json:"tick"`
@@ -150,16 +152,8 @@ func status(c *cli.Context) error {
 func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	r := &statusReport{Database: db.pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
 	q := outboxdb.New(db)
-	states, err := q.RelayStates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	slots, err := q.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	r.Relays = joinSlots(states, slots)
-	if err := addProcesses(ctx, q, r.Relays); err != nil {
+	var err error
+	if r.Relays, err = readRelays(ctx, q); err != nil {
 		return nil, err
 	}
 	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: migrations.Outbox})
@@ -187,6 +181,7 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	if r.Gaps, err = openGaps(ctx, q); err != nil {
 		return nil, err
 	}
+	noteRepairs(r.Gaps, r.Relays)
 	if r.Held, err = heldLanes(ctx, q); err != nil {
 		return nil, err
 	}
@@ -278,12 +273,15 @@ func (r *statusReport) problems() []string {
 		case relay.Relay == "":
 			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_catalog.pg_drop_replication_slot('%s');",
 				relay.Slot, size(relay.RetainedBytes), relay.Slot)
+		case relay.NotBegun && !relay.lives():
+			add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", relay.Relay, relay.lastWords())
+		case relay.NotBegun: // what its processes wait for says more
 		case !relay.SlotExists && !relay.lives():
 			add("relay %s: its slot %s is gone; start the relay and read what it says", relay.Relay, relay.Slot)
 		case relay.WALStatus == "lost" || relay.WALStatus == "unreserved":
 			add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", relay.Relay, relay.Slot, relay.WALStatus)
 		case relay.ActivePID == nil && !relay.lives():
-			add("relay %s: nobody is connected to slot %s; start the relay%s", relay.Relay, relay.Slot, relay.lastWords())
+			add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", relay.Relay, relay.lastWords())
 		}
 		out = append(append(out, relay.waiting()...), relay.elsewhere()...)
 		if relay.Paused {
@@ -300,6 +298,8 @@ func (r *statusReport) problems() []string {
 		switch {
 		case g.State == gapOpen:
 			add("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
+		case g.Cause != causeFirstStart && g.Note != "":
+			add("relay %s will repair gap %s (%s) of %d events %s", g.Relay, g.Gap, g.Cause, g.Events, g.Note)
 		case g.Cause != causeFirstStart:
 			add("relay %s repairs gap %s (%s) of %d events", g.Relay, g.Gap, g.Cause, g.Events)
 		}
@@ -342,7 +342,7 @@ func (r *statusReport) print(p *page) {
 		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})
 	}
 	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
-	p.table([]string{"process", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
+	p.table([]string{"process", "relay", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
@@ -350,7 +350,7 @@ func (r *statusReport) print(p *page) {
 	}
 	p.table([]string{"held", "events", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
-	p.table([]string{"parked aggregate", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
+	p.table([]string{"parked aggregate", "slot", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
 		p.line("\nno relay has run here yet")
 	}
@@ -365,7 +365,7 @@ func (r *statusReport) print(p *page) {
 func parkedRows(parked []parkedReport) (rows [][]string) {
 	for _, v := range parked {
 		rows = append(rows, []string{
-			printable([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), previewBytes), strconv.FormatInt(v.Letters, 10), stamp(&v.Since),
+			printable([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), previewBytes), v.Slot, strconv.FormatInt(v.Letters, 10), stamp(&v.Since),
 			v.First, v.Class + ": " + printable([]byte(v.Error), previewBytes),
 		})
 	}

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -27,19 +29,39 @@ type processReport struct {
 	At      time.Time    `json:"written_at"`
 }
 
-// addProcesses adds the processes of each relay: none for a role that may not
-// read them, until the roles are brought up to date.
-func addProcesses(ctx context.Context, q *outboxdb.Queries, relays []relayReport) error {
-	for i := range relays {
-		relays[i].Processes = []processReport{}
+// readRelays reads all relays, with their slots and processes.
+func readRelays(ctx context.Context, q *outboxdb.Queries) ([]relayReport, error) {
+	states, err := q.RelayStates(ctx)
+	if err != nil {
+		return nil, err
 	}
+	slots, err := q.Slots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	health, err := processesKnown(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	return joinProcesses(joinSlots(states, slots), health)
+}
+
+// processesKnown lists the processes: none for a role that may not read them, until
+// the roles are brought up to date.
+func processesKnown(ctx context.Context, q *outboxdb.Queries) ([]outboxdb.RelayHealthRow, error) {
 	rows, err := q.RelayHealth(ctx)
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
-		return nil
+		return nil, nil
 	}
-	if err != nil {
-		return err
+	return rows, err
+}
+
+// joinProcesses adds the processes of each relay, and the relays that have nothing
+// but processes: they have not begun.
+func joinProcesses(relays []relayReport, rows []outboxdb.RelayHealthRow) ([]relayReport, error) {
+	for i := range relays {
+		relays[i].Processes = []processReport{}
 	}
 	for _, row := range rows {
 		p := processReport{
@@ -47,15 +69,36 @@ func addProcesses(ctx context.Context, q *outboxdb.Queries, relays []relayReport
 			Waiting: []relay.Wait{}, At: row.WrittenAt.UTC(),
 		}
 		if err := json.Unmarshal(row.Waits, &p.Waiting); err != nil {
-			return fmt.Errorf("read what process %s waits for: %w", row.Process, err)
+			return nil, fmt.Errorf("read what process %s waits for: %w", row.Process, err)
 		}
-		for i := range relays {
-			if relays[i].Slot == row.Slot {
-				relays[i].Processes = append(relays[i].Processes, p)
-			}
+		i := slices.IndexFunc(relays, func(r relayReport) bool { return r.Slot == row.Slot })
+		if i < 0 {
+			i = len(relays)
+			relays = append(relays, relayReport{Slot: row.Slot, PausedRoutes: []string{}, Skip: []uuid.UUID{}})
+		}
+		if r := &relays[i]; r.Relay == "" {
+			r.Relay, r.NotBegun = row.Relay, true
+		}
+		relays[i].Processes = append(relays[i].Processes, p)
+	}
+	return relays, nil
+}
+
+// streams reports whether some process of the relay publishes now.
+func (r *relayReport) streams() bool {
+	return slices.ContainsFunc(r.Processes, func(p processReport) bool { return p.Alive && p.State == string(relay.StateStreaming) }) ||
+		len(r.Processes) == 0 && r.ActivePID != nil // they cannot be read
+}
+
+// noteRepairs says of gaps under repair that nobody repairs them now.
+func noteRepairs(gaps []gapReport, relays []relayReport) {
+	for i := range gaps {
+		g := &gaps[i]
+		runs := slices.ContainsFunc(relays, func(r relayReport) bool { return r.Slot == g.Slot && r.streams() })
+		if g.State == gapRepairing && !runs {
+			g.Note = "once it runs"
 		}
 	}
-	return nil
 }
 
 // lives reports whether some process of the relay is there, whatever it does.
@@ -68,7 +111,8 @@ func (r *relayReport) lives() bool {
 	return false
 }
 
-// lastWords are those of the process that said something last.
+// lastWords are those of the process that said something last. Whether it has ended
+// is not known here: one that cannot log in, or cannot write, says nothing either.
 func (r *relayReport) lastWords() string {
 	var last *processReport
 	for i, p := range r.Processes {
@@ -79,7 +123,7 @@ func (r *relayReport) lastWords() string {
 	if last == nil {
 		return ""
 	}
-	text := fmt.Sprintf(" (its last process, %s, has ended; it was %s", last.Process, last.State)
+	text := fmt.Sprintf(" (the last one, %s, wrote at %s that it was %s", last.Process, stamp(&last.At), last.State)
 	if last.Error != "" {
 		text += ": " + printable([]byte(last.Error), errorBytes)
 	}
@@ -125,9 +169,9 @@ func processRows(relays []relayReport) (rows [][]string) {
 		for _, p := range r.Processes {
 			state := p.State
 			if !p.Alive {
-				state = "ended (was " + p.State + ")"
+				state = "not connected (was " + p.State + ")"
 			}
-			first := []string{p.Process, state, stamp(&p.Since)}
+			first := []string{p.Process, orDash(r.Relay), state, stamp(&p.Since)}
 			if len(p.Waiting) == 0 {
 				rows = append(rows, append(first, "-", "-", "-", orDash(printable([]byte(p.Error), previewBytes))))
 			}
@@ -140,7 +184,7 @@ func processRows(relays []relayReport) (rows [][]string) {
 				if w.Events > 0 {
 					events = strconv.Itoa(w.Events)
 				}
-				rows = append(rows, []string{first[0], first[1], first[2], what, events, stamp(&w.Since), printable([]byte(w.Detail), previewBytes)})
+				rows = append(rows, append(slices.Clone(first), what, events, stamp(&w.Since), printable([]byte(w.Detail), previewBytes)))
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func TestProblems(t *testing.T) {
 		change func(*statusReport)
 		want   string
 	}{
-		"nobody connected": {func(r *statusReport) { r.Relays[0].ActivePID = nil }, "nobody is connected to slot onceward_a"},
+		"nobody connected": {func(r *statusReport) { r.Relays[0].ActivePID = nil }, "relay a: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz"},
 		"lost":             {func(r *statusReport) { r.Relays[0].WALStatus = "lost" }, "slot onceward_a is lost"},
 		"gone":             {func(r *statusReport) { r.Relays[0].SlotExists = false }, "its slot onceward_a is gone"},
 		"orphan":           {func(r *statusReport) { r.Relays[0].Relay = "" }, "SELECT pg_catalog.pg_drop_replication_slot('onceward_a');"},
@@ -47,7 +47,7 @@ func TestProblems(t *testing.T) {
 		"nobody connected, dead": {func(r *statusReport) {
 			r.Relays[0].ActivePID = nil
 			r.Relays[0].Processes = []processReport{{Process: "h/1/a", State: "halted", Error: "SLOT_LOST: gone"}}
-		}, "start the relay (its last process, h/1/a, has ended; it was halted: SLOT_LOST: gone)"},
+		}, "/readyz (the last one, h/1/a, wrote at 0001-01-01 00:00:00.000Z that it was halted: SLOT_LOST: gone)"},
 		"kafka away at start": {func(r *statusReport) {
 			r.Relays[0].ActivePID = nil
 			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "backoff", Waiting: []relay.Wait{{For: relay.WaitKafka, Detail: "no broker"}}}}
@@ -63,6 +63,21 @@ func TestProblems(t *testing.T) {
 			r.Relays[0].SlotExists, r.Relays[0].ActivePID = false, nil
 			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "halted", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "SLOT_MISSING: x"}}}}
 		}, "relay a is halted since"},
+		"asked at its first start": {func(r *statusReport) {
+			r.Relays = began(t, nil, outboxdb.RelayHealthRow{Relay: "b", Slot: "onceward_b", Process: "h/1/b", State: "halted", Alive: true, Waits: []byte(`[{"for":"halted","detail":"OUTBOX_NOT_EMPTY: x"}]`)})
+		}, "relay b is halted since"},
+		"asked at its first start, gone": {func(r *statusReport) {
+			r.Relays = began(t, nil, outboxdb.RelayHealthRow{Relay: "b", Slot: "onceward_b", Process: "h/1/b", State: "halted", Detail: "OUTBOX_NOT_EMPTY: x", Waits: []byte(`[]`)})
+		}, "relay b has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz (the last one, h/1/b,"},
+		"repairs": {func(r *statusReport) {
+			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
+			noteRepairs(r.Gaps, r.Relays)
+		}, "relay a repairs gap"},
+		"will repair": {func(r *statusReport) {
+			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "standby"}}
+			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
+			noteRepairs(r.Gaps, r.Relays)
+		}, "(OTHER_KAFKA) of 7 events once it runs"},
 		"few partitions": {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
 		"dead letters":   {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {
@@ -78,4 +93,35 @@ func TestProblems(t *testing.T) {
 			require.Contains(t, p.text.String(), "! "+strings.Fields(problems[0])[0])
 		})
 	}
+}
+
+// began joins relays and processes as status does.
+func began(t *testing.T, states []outboxdb.RelayState, rows ...outboxdb.RelayHealthRow) []relayReport {
+	t.Helper()
+	relays, err := joinProcesses(joinSlots(states, nil), rows)
+	require.NoError(t, err)
+	return relays
+}
+
+// TestJoinProcesses: a relay that is halted before its first start has ended has no
+// row of state, and is there all the same.
+func TestJoinProcesses(t *testing.T) {
+	got := began(t, []outboxdb.RelayState{{Slot: "onceward_a", Relay: "a"}},
+		outboxdb.RelayHealthRow{Slot: "onceward_a", Relay: "a", Process: "h/1/a", Waits: []byte(`[]`)},
+		outboxdb.RelayHealthRow{Slot: "onceward_b", Relay: "b", Process: "h/2/b", Waits: []byte(`[]`)},
+		outboxdb.RelayHealthRow{Slot: "onceward_b", Relay: "b", Process: "h/3/b", Waits: []byte(`[]`)})
+	require.Len(t, got, 2)
+	require.False(t, got[0].NotBegun)
+	require.Len(t, got[0].Processes, 1)
+	require.Equal(t, "b", got[1].Relay)
+	require.True(t, got[1].NotBegun)
+	require.Len(t, got[1].Processes, 2)
+	p := &page{}
+	(&statusReport{Relays: got, Parked: []parkedReport{{Slot: "onceward_b", Namespace: "shop", AggregateType: "order", AggregateID: "1"}}}).print(p)
+	require.NotContains(t, p.text.String(), "no relay has run here yet")
+	require.Regexp(t, `h/3/b +b +not connected`, p.text.String(), "with several relays it is seen whose a process is")
+	require.Regexp(t, `shop order 1 +onceward_b`, p.text.String())
+
+	_, err := joinProcesses(nil, []outboxdb.RelayHealthRow{{Waits: []byte(`{`)}})
+	require.Error(t, err)
 }

@@ -49,6 +49,7 @@ WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND 
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
   AND (@event_type::text = '' OR o.event_type = @event_type)
+  AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= @older_seconds)
 ORDER BY w.position, w.ordinal LIMIT @row_limit::int;
 
 -- name: ListDead :many

@@ -256,7 +256,8 @@ WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND 
   AND ($3::text = '' OR o.aggregate_type = $3)
   AND ($4::text = '' OR o.aggregate_id = $4)
   AND ($5::text = '' OR o.event_type = $5)
-ORDER BY w.position, w.ordinal LIMIT $6::int
+  AND ($6::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $6)
+ORDER BY w.position, w.ordinal LIMIT $7::int
 `
 
 type ListWaitingParams struct {
@@ -265,6 +266,7 @@ type ListWaitingParams struct {
 	AggregateType string
 	AggregateID   string
 	EventType     string
+	OlderSeconds  float64
 	RowLimit      int32
 }
 
@@ -287,6 +289,7 @@ func (q *Queries) ListWaiting(ctx context.Context, arg ListWaitingParams) ([]Lis
 		arg.AggregateType,
 		arg.AggregateID,
 		arg.EventType,
+		arg.OlderSeconds,
 		arg.RowLimit,
 	)
 	if err != nil {

@@ -109,10 +109,10 @@ SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, pay
 FROM onceward.dead_letters WHERE letter_id = @letter_id ORDER BY slot;
 
 -- name: ParkedAggregates :many
--- ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter.
+-- ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter. A letter that holds nothing, such as a replay's, does not count.
 SELECT a.slot, a.namespace, a.aggregate_type, a.aggregate_id, a.letters, a.since, d.letter_id AS first_letter, d.error_class, d.error
 FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.count(*) AS letters, pg_catalog.min(w.first_at)::timestamptz AS since
-  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING pg_catalog.bool_or(w.holds)
+  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') AND w.holds GROUP BY 1, 2, 3, 4
   ORDER BY 6, 1, 2, 3, 4 LIMIT @row_limit::int) a
 CROSS JOIN LATERAL (SELECT x.letter_id, x.error_class, x.error FROM onceward.dead_letters x
   WHERE x.slot = a.slot AND pg_catalog.hashtextextended(x.aggregate_id, pg_catalog.hashtextextended(x.aggregate_type, pg_catalog.hashtextextended(x.namespace, 0::bigint)))
@@ -163,7 +163,7 @@ WHERE s.slot = @slot RETURNING s.relay, s.slot, s.skip;
 
 -- name: LettersOfAggregates :many
 -- LettersOfAggregates lists the letters that wait of the aggregates.
-SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts
+SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts, d.holds
 FROM (SELECT pg_catalog.unnest(@namespaces::text[]) AS namespace, pg_catalog.unnest(@aggregate_types::text[]) AS aggregate_type, pg_catalog.unnest(@aggregate_ids::text[]) AS aggregate_id) a
 JOIN onceward.dead_letters d ON d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id
 WHERE d.state IN ('open', 'retrying')

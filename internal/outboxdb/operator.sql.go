@@ -476,7 +476,7 @@ func (q *Queries) LettersNow(ctx context.Context, ids []uuid.UUID) ([]LettersNow
 }
 
 const lettersOfAggregates = `-- name: LettersOfAggregates :many
-SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts
+SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts, d.holds
 FROM (SELECT pg_catalog.unnest($1::text[]) AS namespace, pg_catalog.unnest($2::text[]) AS aggregate_type, pg_catalog.unnest($3::text[]) AS aggregate_id) a
 JOIN onceward.dead_letters d ON d.namespace = a.namespace AND d.aggregate_type = a.aggregate_type AND d.aggregate_id = a.aggregate_id
 WHERE d.state IN ('open', 'retrying')
@@ -496,6 +496,7 @@ type LettersOfAggregatesRow struct {
 	AggregateType string
 	AggregateID   string
 	Attempts      int32
+	Holds         bool
 }
 
 // LettersOfAggregates lists the letters that wait of the aggregates.
@@ -515,6 +516,7 @@ func (q *Queries) LettersOfAggregates(ctx context.Context, arg LettersOfAggregat
 			&i.AggregateType,
 			&i.AggregateID,
 			&i.Attempts,
+			&i.Holds,
 		); err != nil {
 			return nil, err
 		}
@@ -683,7 +685,7 @@ func (q *Queries) OvertakenEvents(ctx context.Context, ids []uuid.UUID) ([]Overt
 const parkedAggregates = `-- name: ParkedAggregates :many
 SELECT a.slot, a.namespace, a.aggregate_type, a.aggregate_id, a.letters, a.since, d.letter_id AS first_letter, d.error_class, d.error
 FROM (SELECT w.slot, w.namespace, w.aggregate_type, w.aggregate_id, pg_catalog.count(*) AS letters, pg_catalog.min(w.first_at)::timestamptz AS since
-  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') GROUP BY 1, 2, 3, 4 HAVING pg_catalog.bool_or(w.holds)
+  FROM onceward.dead_letters w WHERE w.state IN ('open', 'retrying') AND w.holds GROUP BY 1, 2, 3, 4
   ORDER BY 6, 1, 2, 3, 4 LIMIT $1::int) a
 CROSS JOIN LATERAL (SELECT x.letter_id, x.error_class, x.error FROM onceward.dead_letters x
   WHERE x.slot = a.slot AND pg_catalog.hashtextextended(x.aggregate_id, pg_catalog.hashtextextended(x.aggregate_type, pg_catalog.hashtextextended(x.namespace, 0::bigint)))
@@ -705,7 +707,7 @@ type ParkedAggregatesRow struct {
 	Error         string
 }
 
-// ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter.
+// ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter. A letter that holds nothing, such as a replay's, does not count.
 func (q *Queries) ParkedAggregates(ctx context.Context, rowLimit int32) ([]ParkedAggregatesRow, error) {
 	rows, err := q.db.Query(ctx, parkedAggregates, rowLimit)
 	if err != nil {
