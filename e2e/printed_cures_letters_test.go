@@ -106,12 +106,13 @@ func letterCures(t *testing.T, c *cures) {
 	r.arrives(w.topic(), good)
 	require.Contains(t, do("cmd/outboxctl/status.go: outboxctl dead list", say("status")), bad)
 	require.Contains(t, do("cmd/outboxctl/dead_list.go: outboxctl dead show KEY", say("dead", "list", bad), "KEY", bad), "open")
-	c.find(t, "cmd/outboxctl/dead_words.go: outboxctl dead show {}", say("dead", "retry", good, "--reason", "x", "--yes"))
+	require.Contains(t, do("cmd/outboxctl/dead_words.go: outboxctl show {}", say("dead", "retry", good, "--reason", "x", "--yes")), "published")
 	require.Contains(t, do("cmd/outboxctl/dead_show.go: outboxctl show {}", say("dead", "show", good)), "published")
 	missing := event(t, w).Key.String()
 	c.find(t, "cmd/outboxctl/replay_plan.go: outboxctl show {}", say("replay", missing, "--unchecked", "--reason", "x", "--yes"))
 	do(`cmd/outboxctl/skip.go: outboxctl dead discard {} --reason "…"`, say("skip", bad, "--reason", "x", "--yes"))
 	is("discarded", bad)
+	require.Contains(t, do("cmd/outboxctl/dead_words.go: outboxctl dead show {}", say("dead", "retry", bad, "--reason", "x", "--yes")), "discarded")
 
 	bad = r.poison("p")
 	is("open", bad)
@@ -178,9 +179,18 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 	const mark = "halted: an operator has to decide"
 	eventually(t, "the relay halts at the event", 30*time.Second, func() bool { return r.relay.logs(mark) })
 	_, said, _ := strings.Cut(r.relay.log(), mark)
-	out := c.do(t, r.world, operatorLogin, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
+	c.find(t, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
+	var out string
+	eventually(t, "dead retry says where the relay halts", 15*time.Second, func() bool {
+		out, _ = asked(t, r.dsn(operatorLogin), "dead", "retry", bad, "--reason", "x", "--yes")
+		return strings.Contains(out, "halts at "+bad)
+	})
+	out = c.do(t, r.world, operatorLogin, `cmd/outboxctl/dead_words.go: outboxctl skip {} --relay {} --reason "…"`, out)
 	r.arrives(r.topic(), behind)
-	require.Contains(t, c.do(t, r.world, operatorLogin, "cmd/outboxctl/skip.go: outboxctl dead show {}", out), bad)
+	out = c.do(t, r.world, operatorLogin, "cmd/outboxctl/skip.go: outboxctl dead show {}", out)
+	require.Contains(t, out, bad)
+	require.Contains(t, out, "has the policy halt")
+	require.NotContains(t, out, "start the relay again", "the letter keeps no cure: it is skipped")
 	r.relay.stop()
 }
 

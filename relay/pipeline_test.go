@@ -194,7 +194,7 @@ func (m *fakeMorgue) park(_ context.Context, dead ...casualty) error {
 func (m *fakeMorgue) skip(_ context.Context, dead casualty) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.letters[dead.id()] = casualty{row: dead.row}
+	m.letters[dead.id()] = casualty{row: dead.row, cause: dead.cause}
 	m.skipped = append(m.skipped, dead.id())
 	return nil
 }

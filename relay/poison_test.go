@@ -126,6 +126,8 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 					<-time.After(2 * pulse)
 					require.Equal(t, []uint64{0, 2}, sink.tags())
 					require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
+					require.Contains(t, morgue.letters[bad.Row.ID].cause, "its route has the policy halt")
+					require.NotContains(t, morgue.letters[bad.Row.ID].cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
 					require.Contains(t, state.Load(), "streaming")
 				})
 			})

@@ -91,7 +91,7 @@ func adoptDatabase(c *cli.Context) error {
 	defer db.Close()
 	found, err := outboxdb.New(db).OutOfPlace(c.Context)
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainAdoption(err))
+		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	if len(found) == 0 {
 		return fmt.Errorf("adopt: no relay of this database has run on another system")
@@ -102,14 +102,14 @@ func adoptDatabase(c *cli.Context) error {
 	}
 	what, err := report.plan(c, outboxdb.New(db), slots)
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainAdoption(err))
+		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	if err := confirm(c, what); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), slots, reason) })
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainAdoption(err))
+		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
 		p.line("relay %s goes on with this system: by itself where it is halted with OTHER_SYSTEM, else when it is started", strings.Join(report.Relays, ", "))
@@ -148,8 +148,8 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries, slots []string
 		what, left.Events, left.Before, left.GivenUp), nil
 }
 
-// explainAdoption says who may do this.
-func explainAdoption(err error) error {
+// explainMaintainer says who may do this.
+func explainMaintainer(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
 		return fmt.Errorf("%w; connect as a member of the role maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	case errors.Is(err, errWrong):
 		return exitWrong
 	case errors.As(err, &wrongCall):
-		fmt.Fprintf(stderr, "outboxctl: %s\nRun `outboxctl help` to see what there is.\n", said) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(stderr, "outboxctl: %s\nRun `%s` to see what there is.\n", said, helpFor(app, args)) //nolint:errcheck // nobody is left to tell
 		return exitUsage
 	case ctx.Err() != nil:
 		fmt.Fprintln(stderr, "outboxctl: interrupted") //nolint:errcheck // nobody is left to tell
@@ -57,6 +58,15 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	fmt.Fprintf(stderr, "outboxctl: %s\n", said) //nolint:errcheck // nobody is left to tell
 	return exitFailed
+}
+
+// helpFor is what shows the flags of the command that was called, or the commands.
+func helpFor(app *cli.App, args []string) string {
+	leaf, depth := findCommand(app.Commands, args[min(1, len(args)):])
+	if leaf == nil {
+		return "outboxctl help"
+	}
+	return "outboxctl " + strings.Join(args[1:1+depth], " ") + " --help"
 }
 
 func newApp(stdout, stderr io.Writer) *cli.App {
@@ -129,8 +139,9 @@ func badFlag(c *cli.Context, err error, _ bool) error {
 	for _, f := range c.Command.Flags {
 		known = append(known, f.Names()...)
 	}
-	if len(known) == 0 {
+	meant := nearest(given, known)
+	if smetrics.WagnerFischer(given, meant, 1, 1, 1) > max(2, len(given)/2) { // another word
 		return usage("%s: unknown flag --%s", c.Command.HelpName, given)
 	}
-	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, nearest(given, known))
+	return usage("%s: unknown flag --%s; did you mean --%s?", c.Command.HelpName, given, meant)
 }

@@ -122,7 +122,7 @@ func TestStatus(t *testing.T) {
 	code, stdout, stderr := call(t, "status")
 	require.Equal(t, exitWrong, code, stderr)
 	require.Contains(t, stdout, "about 1 rows")
-	require.Contains(t, stdout, "! relay ctl: nobody is connected to slot onceward_ctl; start the relay")
+	require.Contains(t, stdout, "! relay ctl: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz")
 	require.Contains(t, stdout, "! slot onceward_ctl has 1 open dead letters")
 
 	code, stdout, _ = call(t, "status", "--output", "json")

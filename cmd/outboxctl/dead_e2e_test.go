@@ -92,7 +92,7 @@ func TestDeadListAndShow(t *testing.T) {
 		require.Contains(t, wrong(t, "dead", "show", "billing:"+first.UUID().String()), "no dead letter")
 
 		_, stdout, _ := call(t, "status")
-		require.Regexp(t, `orders order A +onceward_ctl +2 +\S+ +`+first.String()+` +record: 2 MB`, stdout)
+		require.Regexp(t, `orders order A +onceward_ctl +2 +\S+ \S+ +`+first.String()+` +record: 2 MB`, stdout)
 		require.NotContains(t, stdout, "orders order B")
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = false WHERE letter_id = $1", second.UUID())
 		_, stdout, _ = call(t, "status")
@@ -206,7 +206,7 @@ func TestPauseAndResume(t *testing.T) {
 
 		fine(t, "pause", "--route", "orders.b", "--route", "orders.a")
 		got := decode[wordsReport](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
-		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}}, got)
+		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
 		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
 		require.Contains(t, fine(t, "resume", "--route", "orders.a"), "route orders.b is paused")
@@ -256,7 +256,7 @@ func TestSkip(t *testing.T) {
 		d.letter(second, "open")
 		code, _, stderr = call(t, "skip", second.String(), "--reason", "r", "--yes")
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "`outboxctl dead discard`")
+		require.Contains(t, stderr, "`outboxctl dead discard "+second.String())
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET state = 'retrying' WHERE letter_id = $1", second.UUID())
 		fine(t, "skip", second.String(), "--reason", "its topic is gone", "--yes")
 	})

@@ -79,18 +79,19 @@ type publishedReport struct {
 }
 
 type letterReport struct {
-	Slot        string    `json:"slot"`
-	ID          uuid.UUID `json:"letter_id"` // the event's id, or a replay's
-	State       string    `json:"state"`
-	Class       string    `json:"error_class"`
-	Error       string    `json:"error"`
-	Attempts    int32     `json:"attempts"`
-	Position    string    `json:"position"`
-	FirstAt     time.Time `json:"first_at"`
-	LastAt      time.Time `json:"last_at"`
-	DecidedBy   *string   `json:"decided_by,omitempty"`
-	DecidedWhy  *string   `json:"decided_why,omitempty"`
-	AggregateID string    `json:"aggregate_id"`
+	Slot        string     `json:"slot"`
+	ID          uuid.UUID  `json:"letter_id"` // the event's id, or a replay's
+	State       string     `json:"state"`
+	Class       string     `json:"error_class"`
+	Error       string     `json:"error"`
+	Attempts    int32      `json:"attempts"`
+	Position    string     `json:"position"`
+	FirstAt     time.Time  `json:"first_at"`
+	LastAt      time.Time  `json:"last_at"`
+	DecidedBy   *string    `json:"decided_by,omitempty"`
+	DecidedWhy  *string    `json:"decided_why,omitempty"`
+	EditedAt    *time.Time `json:"edited_at,omitempty"`
+	AggregateID string     `json:"aggregate_id"`
 
 	aggregateType, eventType string // for its route
 }
@@ -204,7 +205,7 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key e
 		r.DeadLetters = append(r.DeadLetters, letterReport{
 			Slot: v.Slot, ID: v.LetterID, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts,
 			Position: v.Position, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-			DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, AggregateID: v.AggregateID,
+			DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, AggregateID: v.AggregateID,
 			aggregateType: v.AggregateType, eventType: v.EventType,
 		})
 	}

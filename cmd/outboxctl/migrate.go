@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/migrations"
@@ -84,7 +86,20 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 	if err != nil {
 		return err
 	}
-	return work(c, m)
+	return explainMigrator(work(c, m), side)
+}
+
+// explainMigrator says who may do this.
+func explainMigrator(err error, side migrations.Side) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || pg.Code != "42501" { // insufficient_privilege
+		return err
+	}
+	role := "maintainer"
+	if side == migrations.Consumer {
+		role = "consumer_maintainer"
+	}
+	return fmt.Errorf("%w; connect as a member of the role %s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
 }
 
 // migrateReport is the JSON answer of up and down.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -92,7 +93,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, relay.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explain(failed, migrations.Outbox)
+	failed = explainMaintainer(failed)
 	report := newPartitionsReport(done, sizes, dryRun)
 	if failed != nil && len(report.Leaves) == 0 {
 		return failed
@@ -143,7 +144,7 @@ func maintain(ctx context.Context, db *database, cfg relay.RetentionConfig) (rep
 // leafSizes is what the catalog says of the partitions: rows at the last
 // ANALYZE, and bytes on disk with indexes and large values.
 func leafSizes(ctx context.Context, db *database) (map[string][2]int64, error) {
-	rows, err := db.Query(ctx, `SELECT c.relname::text, GREATEST(c.reltuples, 0)::bigint, pg_catalog.pg_total_relation_size(c.oid)
+	rows, err := db.Query(ctx, `SELECT c.relname::text, c.reltuples::bigint, pg_catalog.pg_total_relation_size(c.oid)
 FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
 	if err != nil {
 		return nil, err
@@ -192,7 +193,7 @@ func (r *partitionsReport) print(p *page) {
 func printLeaves(p *page, leaves []leafReport) {
 	var rows [][]string
 	for _, l := range leaves {
-		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, fmt.Sprintf("about %d", l.Rows), size(l.Bytes), l.Why})
+		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), size(l.Bytes), l.Why})
 	}
 	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
 }

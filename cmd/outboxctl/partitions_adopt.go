@@ -60,7 +60,7 @@ func adoptPartition(c *cli.Context) error {
 	}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), leaf, reason) })
 	if err != nil {
-		return fmt.Errorf("adopt partition %s: %w", name, explainAdoption(err))
+		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
 		p.line("%d events of partition %s are not published any more; the relay finds a gap at its next start: `outboxctl gap list`", report.Events, name)

@@ -67,7 +67,7 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, consumer.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explain(failed, migrations.Consumer)
+	failed = explainAdopt(failed)
 	if failed != nil && len(done.Leaves) == 0 && !errors.Is(failed, partition.ErrDefault) {
 		return failed
 	}

@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
 )
 
 func retireCommand() *cli.Command {
@@ -53,7 +55,8 @@ func retire(c *cli.Context) error {
 		return fmt.Errorf("look for slot %s: %w", state.Slot, err)
 	}
 	if slot {
-		return fmt.Errorf("slot %s exists: drop it first (SELECT pg_catalog.pg_drop_replication_slot('%s');), and make sure that no relay uses it", state.Slot, state.Slot)
+		return fmt.Errorf("slot %s exists: stop the relay for good, then drop the slot as a superuser or a role with REPLICATION (SELECT pg_catalog.pg_drop_replication_slot('%s');)",
+			state.Slot, state.Slot)
 	}
 	owed, err := outboxdb.New(db).ListByState(c.Context, outboxdb.ListByStateParams{State: statePending, Slot: state.Slot, RowLimit: maxOwedShown + 1})
 	if err != nil {
@@ -76,5 +79,7 @@ func retire(c *cli.Context) error {
 	return answer(c, report, func(p *page) {
 		p.line("relay %s is forgotten; nothing waits for it any more", report.Relay)
 		p.line("%d dead letters that waited are discarded", report.Letters)
+		publication := pgx.Identifier{migrations.PublicationName(report.Relay)}.Sanitize()
+		p.line("its publication stays, where it has one: its owner drops it by DROP PUBLICATION IF EXISTS %s;", publication)
 	})
 }

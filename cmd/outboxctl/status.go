@@ -31,7 +31,7 @@ type statusReport struct {
 	Database    string             `json:"database"`
 	Relays      []relayReport      `json:"relays"`
 	Partitions  partitionReport    `json:"partitions"`
-	Rows        int64              `json:"outbox_rows_estimate"`
+	Rows        int64              `json:"outbox_rows_estimate"` // -1: not known, because no partition was ever analyzed
 	DeadLetters []deadLettersCount `json:"dead_letters"`
 	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
 	Gaps        []gapReport        `json:"gaps"`              // that wait for a decision, or are being repaired
@@ -271,8 +271,8 @@ func (r *statusReport) problems() []string {
 	for _, relay := range r.Relays {
 		switch {
 		case relay.Relay == "":
-			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made: SELECT pg_catalog.pg_drop_replication_slot('%s');",
-				relay.Slot, size(relay.RetainedBytes), relay.Slot)
+			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
+				"as a superuser or a role with REPLICATION", relay.Slot, size(relay.RetainedBytes), relay.Slot)
 		case relay.NotBegun && !relay.lives():
 			add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", relay.Relay, relay.lastWords())
 		case relay.NotBegun: // what its processes wait for says more
@@ -308,7 +308,11 @@ func (r *statusReport) problems() []string {
 		add("partitions reach only %d days ahead; run `outboxctl partitions maintain`", r.Partitions.DaysAhead)
 	}
 	if n := len(r.Held); n > 0 {
-		add("%d kinds of events wait for a route that cannot be used, the first is %s; /readyz of the relay says why", n, r.Held[0].name())
+		kinds := "kinds of events wait"
+		if n == 1 {
+			kinds = "kind of events waits"
+		}
+		add("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].name())
 	}
 	for _, l := range r.DeadLetters {
 		if l.State == "open" && l.Letters > 0 {
@@ -321,7 +325,7 @@ func (r *statusReport) problems() []string {
 func (r *statusReport) print(p *page) {
 	p.pairs(
 		[2]string{"database", r.Database},
-		[2]string{"outbox", fmt.Sprintf("about %d rows", r.Rows)},
+		[2]string{"outbox", aboutRows(r.Rows)},
 		[2]string{"partitions", r.Partitions.String()},
 	)
 	var relays, letters [][]string
@@ -370,6 +374,14 @@ func parkedRows(parked []parkedReport) (rows [][]string) {
 		})
 	}
 	return rows
+}
+
+// aboutRows says how many rows the planner takes a table to have.
+func aboutRows(n int64) string {
+	if n < 0 {
+		return "not known yet"
+	}
+	return fmt.Sprintf("about %d rows", n)
 }
 
 func orDash(s string) string {

@@ -78,6 +78,7 @@ func TestProblems(t *testing.T) {
 			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
+		"a kind is held": {func(r *statusReport) { r.Held = []heldReport{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
 		"few partitions": {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
 		"dead letters":   {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {
@@ -124,4 +125,9 @@ func TestJoinProcesses(t *testing.T) {
 
 	_, err := joinProcesses(nil, []outboxdb.RelayHealthRow{{Waits: []byte(`{`)}})
 	require.Error(t, err)
+}
+
+func TestAboutRows(t *testing.T) {
+	require.Equal(t, "not known yet", aboutRows(-1), "no partition was analyzed")
+	require.Equal(t, "about 0 rows", aboutRows(0))
 }

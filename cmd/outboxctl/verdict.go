@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -191,6 +192,9 @@ func (r *showReport) print(p *page) {
 		[2]string{"event time", stamp(&r.EventTime)},
 	)
 	r.printRow(p)
+	if r.publishedEdited() {
+		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
+	}
 	r.printProducer(p)
 	r.printKafka(p)
 	r.printConsumer(p)
@@ -198,6 +202,13 @@ func (r *showReport) print(p *page) {
 		p.line("\npayload:")
 		p.payload(r.Row.Payload)
 	}
+}
+
+// publishedEdited says that not the row's content was published.
+func (r *showReport) publishedEdited() bool {
+	return slices.ContainsFunc(r.DeadLetters, func(l letterReport) bool {
+		return l.EditedAt != nil && l.State == letterReplayed && !r.isReplay(l.ID)
+	})
 }
 
 func (r *showReport) printRow(p *page) {
@@ -232,8 +243,12 @@ func (r *showReport) printProducer(p *page) {
 		relays = append(relays, []string{v.Relay, v.Slot, says, stamp(v.PublishedAt), v.Why})
 	}
 	for _, v := range r.DeadLetters {
+		state := v.State
+		if v.EditedAt != nil {
+			state += ", edited"
+		}
 		letters = append(letters, []string{
-			v.Slot, v.State, v.Class, printable([]byte(v.Error), previewBytes), strconv.Itoa(int(v.Attempts)), stamp(&v.FirstAt), stamp(&v.LastAt),
+			v.Slot, state, v.Class, printable([]byte(v.Error), previewBytes), strconv.Itoa(int(v.Attempts)), stamp(&v.FirstAt), stamp(&v.LastAt),
 		})
 	}
 	for _, v := range r.Replays {

@@ -97,7 +97,7 @@ ORDER BY 2, 1;
 -- name: DeadLettersByID :many
 -- DeadLettersByID lists the letters of an event or of a replay, one per slot at most.
 SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, position, error_class, error, attempts,
-  first_at, last_at, state, decided_by, decided_why
+  first_at, last_at, state, decided_by, decided_why, edited_at
 FROM onceward.dead_letters WHERE letter_id = ANY(@ids::uuid[]) ORDER BY slot, first_at;
 
 -- name: ReplaysOfEvent :many
@@ -125,7 +125,7 @@ WHERE s.database = pg_catalog.current_database() AND s.slot_type = 'logical'
 ORDER BY s.slot_name;
 
 -- name: OutboxEstimate :one
--- OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0.
-SELECT COALESCE(pg_catalog.sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
+-- OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0; -1: none was.
+SELECT CASE WHEN pg_catalog.bool_or(c.reltuples >= 0) THEN pg_catalog.sum(GREATEST(c.reltuples, 0)) ELSE -1 END::bigint AS rows
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'onceward.outbox'::regclass;

@@ -103,7 +103,7 @@ func (q *Queries) BumpEpoch(ctx context.Context, slot string) (RelayState, error
 
 const deadLettersByID = `-- name: DeadLettersByID :many
 SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, position, error_class, error, attempts,
-  first_at, last_at, state, decided_by, decided_why
+  first_at, last_at, state, decided_by, decided_why, edited_at
 FROM onceward.dead_letters WHERE letter_id = ANY($1::uuid[]) ORDER BY slot, first_at
 `
 
@@ -123,6 +123,7 @@ type DeadLettersByIDRow struct {
 	State         string
 	DecidedBy     *string
 	DecidedWhy    *string
+	EditedAt      *time.Time
 }
 
 // DeadLettersByID lists the letters of an event or of a replay, one per slot at most.
@@ -151,6 +152,7 @@ func (q *Queries) DeadLettersByID(ctx context.Context, ids []uuid.UUID) ([]DeadL
 			&i.State,
 			&i.DecidedBy,
 			&i.DecidedWhy,
+			&i.EditedAt,
 		); err != nil {
 			return nil, err
 		}
@@ -333,12 +335,12 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 }
 
 const outboxEstimate = `-- name: OutboxEstimate :one
-SELECT COALESCE(pg_catalog.sum(GREATEST(c.reltuples, 0)), 0)::bigint AS rows
+SELECT CASE WHEN pg_catalog.bool_or(c.reltuples >= 0) THEN pg_catalog.sum(GREATEST(c.reltuples, 0)) ELSE -1 END::bigint AS rows
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'onceward.outbox'::regclass
 `
 
-// OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0.
+// OutboxEstimate is the planner's row count of the outbox, summed over its partitions. A partition that was never analyzed counts 0; -1: none was.
 func (q *Queries) OutboxEstimate(ctx context.Context) (int64, error) {
 	row := q.db.QueryRow(ctx, outboxEstimate)
 	var rows int64
