@@ -128,7 +128,7 @@ func TestHaltedBesideAnOwner(t *testing.T) {
 	owner.kill()
 	eventually(t, "status names the dead", 15*time.Second, func() bool {
 		code, out = statusOf(t, w)
-		return code == 3 && strings.Contains(out, "start the relay (its last process, ")
+		return code == 3 && strings.Contains(out, "/readyz (the last one, ")
 	})
 	require.Contains(t, out, "it was streaming")
 	next := startRelay(t, w)
