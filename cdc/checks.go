@@ -195,7 +195,7 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 		return fmt.Errorf("read the name of the role: %w", err)
 	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: fmt.Sprintf("GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; "+
+		Cure: fmt.Sprintf("outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); who manages roles by hand: GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; "+
 			"GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters, "+
 			"onceward.control_results TO %[1]s; "+
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO %[1]s;",

@@ -45,7 +45,7 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 }
 
 // gapCure is for a slot whose relay has begun.
-const gapCure = "start the relay with slot.create: auto: it makes the slot anew and writes down what was not sent as a gap, see outboxctl gap list"
+const gapCure = "set postgres.slot.create: auto and restart the relay: it makes the slot anew and writes down what was not sent as a gap, see outboxctl gap list"
 
 func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) error {
 	create := createSlotSQL(cfg, conn)
@@ -54,8 +54,8 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s existed and is gone (dropped, or lost in a failover); events written since then are in onceward.outbox and not all in Kafka", cfg.Slot),
 			Cure: gapCure}
 	case !cfg.CreateSlot:
-		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s does not exist and slot.create is never", cfg.Slot),
-			Cure: create + " (or slot.create: auto)"}
+		return &StartError{Code: CodeSlotMissing, What: fmt.Sprintf("slot %s does not exist and postgres.slot.create is never", cfg.Slot),
+			Cure: create + " (or set postgres.slot.create: auto and restart the relay)"}
 	}
 	cfg.Logger.InfoContext(ctx, "creating the replication slot; this waits for transactions that are open now", "slot", cfg.Slot)
 	if cfg.Creating != nil {

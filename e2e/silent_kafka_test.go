@@ -156,7 +156,7 @@ func silentKafka(t *testing.T, mode string) {
 	}
 	_, metrics := readPage(t, adminURL(t, r)+"/metrics")
 	require.Contains(t, metrics, `onceward_waiting{for="kafka",relay="`+w.name+`"} 1`)
-	eventually(t, "the log says it", time.Until(began.Add(15*time.Second)), func() bool { return r.logs("waiting: Kafka acknowledges nothing") })
+	eventually(t, "the log says it", time.Until(began.Add(15*time.Second)), func() bool { return r.logs("waiting: Kafka takes no events") })
 	eventually(t, "status says it", time.Until(began.Add(15*time.Second)), func() bool {
 		code, out = statusOf(t, w)
 		return code == 3 && strings.Contains(out, "waits for kafka since")
@@ -164,7 +164,7 @@ func silentKafka(t *testing.T, mode string) {
 	require.NotContains(t, out, "start the relay")
 	said := time.Since(began)
 	resume()
-	eventually(t, "the log says that it is over", 30*time.Second, func() bool { return r.logs("no longer waiting: Kafka acknowledges nothing") })
+	eventually(t, "the log says that it is over", 30*time.Second, func() bool { return r.logs("no longer waiting: Kafka takes no events") })
 	caughtUp(t, w, r)
 	eventually(t, "status is well again", 30*time.Second, func() bool { code, out = statusOf(t, w); return code == 0 })
 	require.Empty(t, readyz(t, r).Waiting)
@@ -188,7 +188,7 @@ func silentStart(t *testing.T, w *world, lead func(string) string, heal func()) 
 	}
 	within("/readyz says it", func() bool { return waitsFor(t, r, "kafka") != nil })
 	require.Equal(t, 503, readyz(t, r).Status)
-	within("the log says it", func() bool { return r.logs("waiting: Kafka acknowledges nothing") })
+	within("the log says it", func() bool { return r.logs("waiting: Kafka takes no events") })
 	var out string
 	within("status says it", func() bool {
 		var code int
@@ -198,7 +198,7 @@ func silentStart(t *testing.T, w *world, lead func(string) string, heal func()) 
 	require.NotContains(t, out, "start the relay")
 	heal()
 	eventually(t, "it streams", 2*time.Minute, func() bool { return sessions(r) == 1 })
-	eventually(t, "the log says that it is over", 30*time.Second, func() bool { return r.logs("no longer waiting: Kafka acknowledges nothing") })
-	require.Equal(t, 1, strings.Count(r.log(), "waiting: Kafka acknowledges nothing")-strings.Count(r.log(), "no longer waiting: Kafka"), "once, through all tries")
+	eventually(t, "the log says that it is over", 30*time.Second, func() bool { return r.logs("no longer waiting: Kafka takes no events") })
+	require.Equal(t, 1, strings.Count(r.log(), "waiting: Kafka takes no events")-strings.Count(r.log(), "no longer waiting: Kafka"), "once, through all tries")
 	r.stop()
 }

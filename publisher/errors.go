@@ -34,12 +34,16 @@ type RouteError struct {
 	Cure   string // what to do next
 	// Passing: it ends by itself within moments, and there is nothing to do.
 	Passing bool
+	// Wanted: an operator wants it so.
+	Wanted bool
 }
 
 // Error implements error.
 func (e *RouteError) Error() string {
 	var b strings.Builder
-	b.WriteString("route unusable: ")
+	if !e.Wanted {
+		b.WriteString("route unusable: ")
+	}
 	if e.Topic != "" {
 		fmt.Fprintf(&b, "topic %q ", e.Topic)
 	}

@@ -156,6 +156,7 @@ func TestThePagesHoldNoWordOfADriver(t *testing.T) {
 		{StateHalted, &RivalError{Err: errors.New(said)}, `"code":"RIVAL"`},
 		{StateHalted, &cdc.DecodeError{Err: errors.New(said)}, `"code":"DECODE"`},
 		{StateBackoff, fmt.Errorf("%w: %s", publisher.ErrFailed, said), `"code":"KAFKA"`},
+		{StateBackoff, fmt.Errorf("%s: %w", said, &publisher.CheckpointError{Topic: "c", Reason: "is missing", Cure: "make it"}), `"code":"CHECKPOINT_TOPIC","error":"checkpoint topic \"c\" is missing; make it"`},
 		{StateBackoff, fmt.Errorf("%s: %w", said, &secret.DSNError{Field: "postgres.dsn_file", Problem: "port"}), `"code":"DSN"`},
 	} {
 		r.setState(tc.state, tc.err)

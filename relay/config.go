@@ -44,7 +44,7 @@ type Config struct {
 	// ExitOnHalt ends the process, with exit code 1, when only an operator can
 	// mend what is wrong. By default it stays, gives the slot back, shows what is
 	// wrong on /readyz and in `outboxctl status`, and goes on by itself once it is
-	// mended. Default false.
+	// mended; only another relay.yaml needs a restart. Default false.
 	ExitOnHalt bool `koanf:"exit_on_halt"`
 	// StopGrace bounds the flush when the relay is told to stop. Default 30s.
 	StopGrace time.Duration `koanf:"stop_grace"`

@@ -206,7 +206,7 @@ func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, first publisher
 	w.first = first
 	before := w.route.why
 	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) && before != why.Error() && !why.Passing {
-		p.log.ErrorContext(ctx, "route held again", "error", why, "lane", w.of.String())
+		p.sayAgain(ctx, w, why)
 	}
 	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane+1:]...)
 	d.over = true

@@ -31,12 +31,23 @@ func (p *pipeline) sayHeld(ctx context.Context, s *step, w *heldLane, why *publi
 	switch n := len(p.lanes.routes); {
 	case why.Passing:
 		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.of.String())
+	case why.Wanted && n <= shownRoutes:
+		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and those behind them of the same aggregates; others go on", "reason", why, "lane", w.of.String())
 	case n <= shownRoutes:
 		p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
 			"first", s.name(), "position", s.at.commit.String())
 	case n == shownRoutes+1:
 		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
 	}
+}
+
+// sayAgain logs a route that is held again while it is released.
+func (p *pipeline) sayAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
+	if why.Wanted {
+		p.log.InfoContext(ctx, "route paused by an operator again", "reason", why, "lane", w.of.String())
+		return
+	}
+	p.log.ErrorContext(ctx, "route held again", "error", why, "lane", w.of.String())
 }
 
 // asking is an event by which the route of a step is tried again, without its

@@ -53,7 +53,8 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 
 // Load reads the file over the defaults, the environment (as os.Environ returns
 // it) over the file, and settings of the form key=value, from the command line,
-// over both; then it validates. An unknown key or variable is an error that names
+// over both; then it validates. postgres.dsn and postgres.dsn_file are one thing:
+// whichever comes later takes the place of both. An unknown key or variable is an error that names
 // the nearest known one. A setting of postgres.dsn is refused: everybody on the
 // machine can read a command line.
 func Load(path string, environ []string, settings ...string) (Config, error) {
@@ -81,7 +82,13 @@ func parse(data []byte, environ []string, settings ...string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	if k.String(dsnKey) != "" && k.String(dsnFileKey) != "" {
+		return Config{}, &FieldError{dsnKey, "the file has postgres.dsn and postgres.dsn_file; give one of them"}
+	}
 	for _, values := range []map[string]any{env, set} {
+		if err := oneDSN(k, values); err != nil {
+			return Config{}, err
+		}
 		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
 			return Config{}, fmt.Errorf("read environment and settings: %w", err)
 		}
@@ -98,6 +105,28 @@ func parse(data []byte, environ []string, settings ...string) (Config, error) {
 		return Config{}, decodeError(err)
 	}
 	return cfg, cfg.Validate()
+}
+
+// Two keys for one thing: the DSN, and the file that holds it.
+const (
+	dsnKey     = "postgres.dsn"
+	dsnFileKey = "postgres.dsn_file"
+)
+
+// oneDSN lets the database that values name win over the one that is there: either
+// key takes the place of both.
+func oneDSN(k *koanf.Koanf, values map[string]any) error {
+	dsn, file := values[dsnKey], values[dsnFileKey]
+	given := func(v any) bool { return v != nil && v != "" }
+	switch {
+	case given(dsn) && given(file):
+		return &FieldError{dsnKey, "ONCEWARD_POSTGRES_DSN and ONCEWARD_POSTGRES_DSN_FILE are both set; give one of them"}
+	case given(dsn):
+		k.Delete(dsnFileKey)
+	case given(file):
+		k.Delete(dsnKey)
+	}
+	return nil
 }
 
 // quoted is how the parser of YAML repeats a value, which may be a secret.

@@ -54,6 +54,33 @@ func TestEnvironmentWinsOverTheFile(t *testing.T) {
 	require.Equal(t, 5*time.Second, cfg.StopGrace)
 }
 
+// A database that the environment names wins over that of the file, whichever key
+// either has; two in one place are an error.
+func TestTheEnvironmentsDatabaseWins(t *testing.T) {
+	withFile := strings.Replace(minimal, `dsn: "host=db sslmode=verify-full"`, "dsn_file: /run/secrets/dsn", 1)
+	for name, tc := range map[string]struct {
+		text, environ string
+		settings      []string
+		dsn, file     string
+	}{
+		"dsn over dsn":           {text: minimal, environ: "ONCEWARD_POSTGRES_DSN=host=other", dsn: "host=other"},
+		"dsn over dsn_file":      {text: withFile, environ: "ONCEWARD_POSTGRES_DSN=host=other", dsn: "host=other"},
+		"dsn_file over dsn":      {text: minimal, environ: "ONCEWARD_POSTGRES_DSN_FILE=/x", file: "/x"},
+		"a setting over both":    {text: minimal, environ: "ONCEWARD_POSTGRES_DSN=host=other", settings: []string{"postgres.dsn_file=/x"}, file: "/x"},
+		"an empty one is no one": {text: withFile, environ: "ONCEWARD_POSTGRES_DSN=", file: "/run/secrets/dsn"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := parse([]byte(tc.text), []string{tc.environ}, tc.settings...)
+			require.NoError(t, err)
+			require.Equal(t, [2]string{tc.dsn, tc.file}, [2]string{cfg.Postgres.DSN, cfg.Postgres.DSNFile})
+		})
+	}
+	_, err := parse([]byte(strings.Replace(minimal, "{dsn:", "{dsn_file: /x, dsn:", 1)), []string{"ONCEWARD_POSTGRES_DSN=host=other"})
+	require.ErrorContains(t, err, "the file has postgres.dsn and postgres.dsn_file")
+	_, err = parse([]byte(minimal), []string{"ONCEWARD_POSTGRES_DSN=host=other", "ONCEWARD_POSTGRES_DSN_FILE=/x"})
+	require.ErrorContains(t, err, "are both set")
+}
+
 func TestSettingsWinOverTheEnvironment(t *testing.T) {
 	cfg, err := parse([]byte(minimal), []string{"ONCEWARD_QUEUE_BYTES=1MiB"}, "queue.bytes=2MiB", "admin.listen=off", "kafka.client_id=a=b")
 	require.NoError(t, err)
@@ -134,7 +161,7 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		"not YAML":            {"name: [", nil, "parse YAML"},
 		"bad name":            {"name: Orders!\n", nil, `name: "Orders!"`},
 		"no dsn":              {"name: a\n", nil, "postgres.dsn"},
-		"two dsn":             {minimal, []string{"ONCEWARD_POSTGRES_DSN_FILE=/x"}, "exactly one"},
+		"two dsn":             {minimal, []string{"ONCEWARD_POSTGRES_DSN=y", "ONCEWARD_POSTGRES_DSN_FILE=/x"}, "give one of them"},
 		"no brokers":          {"name: a\npostgres: {dsn: x}", nil, "kafka.brokers: empty"},
 		"no routes":           {"name: a\npostgres: {dsn: x}\nkafka: {brokers: [a]}", nil, "routes: empty"},
 		"bad choice":          {minimal + "log: {level: loud}", nil, `log.level: "loud": want one of`},

@@ -22,6 +22,9 @@ const (
 	codeHalted   = "HALTED"
 	codeRival    = "RIVAL"
 	codeSession  = "SESSION_ENDED"
+
+	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.
+	CodeCheckpointTopic = "CHECKPOINT_TOPIC"
 )
 
 // maxReason bounds the text of a reason, in bytes.
@@ -36,6 +39,7 @@ func reason(state State, err error) (code, text string) {
 	var pg *pgconn.PgError
 	var rival *RivalError
 	var decode *cdc.DecodeError
+	var topic *publisher.CheckpointError
 	switch {
 	case err == nil:
 		return "", ""
@@ -43,6 +47,8 @@ func reason(state State, err error) (code, text string) {
 		return start.Code, clip(start.What+". To mend it: "+start.Cure, maxReason)
 	case errors.As(err, &field):
 		return codeConfig, clip(field.Error(), maxReason)
+	case errors.As(err, &topic):
+		return CodeCheckpointTopic, clip(topic.Error(), maxReason)
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):

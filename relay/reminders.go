@@ -73,7 +73,7 @@ func dueAt(said int) time.Duration {
 
 // waitWords say what it means that something waits.
 var waitWords = map[string]string{
-	WaitKafka:       "Kafka acknowledges nothing",
+	WaitKafka:       "Kafka takes no events",
 	WaitPostgres:    "no session with PostgreSQL",
 	WaitSlot:        "the replication slot is not ready",
 	WaitRoute:       "routes are held",

@@ -46,7 +46,7 @@ func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteErr
 	if !slices.Contains(paused, topic) {
 		return nil
 	}
-	return &publisher.RouteError{Topic: topic, Route: topic, Reason: "is paused by an operator",
+	return &publisher.RouteError{Topic: topic, Route: topic, Wanted: true, Reason: "is paused by an operator",
 		Cure: "`outboxctl resume --relay " + r.relay + " --route " + topic + "` lets it go on"}
 }
 

@@ -127,7 +127,7 @@ func (s *session) mayBegin(ctx context.Context) error {
 		return nil
 	}
 	return &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; no slot was made. "+
-		"Set outbox.start: all (or run with --set outbox.start=all) to publish them first, or outbox.start: now to publish only what commits from now on: "+
+		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
 		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`", rows, s.cfg.Name)}
 }
 

@@ -69,6 +69,7 @@ type vitals struct {
 
 	down    time.Time // since when there is no session; zero while there is one
 	blamed  string    // what the last session failed of
+	asked   string    // by which step of its start, if that was for Kafka
 	step    Wait      // of the session that is being opened
 	opening bool
 
@@ -92,7 +93,10 @@ func (v *vitals) enter(s State, err error, now time.Time) {
 		err = v.err
 	} else {
 		if err != nil && s == StateBackoff {
-			v.blamed = v.blame(err)
+			v.blamed, v.asked = v.blame(err), ""
+			if v.step.For == WaitKafka {
+				v.asked = v.step.Detail
+			}
 		}
 		v.opening, v.step = false, Wait{}
 	}
@@ -103,7 +107,7 @@ func (v *vitals) enter(s State, err error, now time.Time) {
 	v.state, v.since = s, now
 	switch s {
 	case StateStreaming, StatePaused:
-		v.down, v.blamed = time.Time{}, ""
+		v.down, v.blamed, v.asked = time.Time{}, "", ""
 	case StateHalted: // with a session or without
 	default:
 		if v.down.IsZero() {
@@ -165,6 +169,9 @@ func (v *vitals) health(now time.Time) Health {
 	if v.err != nil {
 		h.Error = v.err.Error()
 		h.Code, h.public = reason(v.state, v.err)
+		if h.Code == codeSession && v.asked != "" {
+			h.Code, h.public = codeKafka, "no session with Kafka: "+v.asked+", or with an error that the log has"
+		}
 	}
 	all := v.session(now, h.Error)
 	for _, waits := range v.reported {

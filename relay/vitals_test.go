@@ -54,6 +54,25 @@ func TestVitalsOfARelayThatCannotBegin(t *testing.T) {
 	require.Equal(t, after(70), h.Since)
 }
 
+// Of brokers that cannot be reached the page says which, and not that a session
+// ended with some error.
+func TestVitalsNameTheBrokersOfASessionThatCannotBegin(t *testing.T) {
+	v := newVitals("orders", noon)
+	v.enter(StateConnecting, nil, after(0))
+	v.try(WaitKafka, "brokers [k:1] are asked", after(1))
+	v.enter(StateBackoff, errors.New("connection refused"), after(2))
+	for _, s := range []State{StateBackoff, StateConnecting} {
+		h := v.health(after(3))
+		require.Equal(t, codeKafka, h.Code, s)
+		require.Contains(t, h.public, "brokers [k:1] are asked")
+		require.NotContains(t, h.public, "refused")
+		v.enter(StateConnecting, nil, after(3))
+	}
+	v.try(WaitPostgres, "connect", after(4))
+	v.enter(StateBackoff, errors.New("connection refused"), after(5))
+	require.Equal(t, codeSession, v.health(after(5)).Code, "that was PostgreSQL's")
+}
+
 // What a session breaks of is told by its error.
 func TestVitalsOfASessionThatBreaks(t *testing.T) {
 	for kind, err := range map[string]error{

@@ -57,12 +57,22 @@ func connect(c *cli.Context) (*database, error) {
 		text = os.Getenv(dsnVariable)
 	}
 	if text == "" {
-		return nil, usage("%s: no database; give --dsn, --dsn-file or the environment variable %s", c.Command.HelpName, dsnVariable)
+		return nil, noDatabase(c)
 	}
 	if err := verified(c, text); err != nil {
 		return nil, err
 	}
 	return open(c.Context, text)
+}
+
+// noDatabase says how to name one. That of a relay.yaml is not taken: it has the
+// relay's login, who may not do what an operator may.
+func noDatabase(c *cli.Context) error {
+	why := ""
+	if c.String("config") != "" {
+		why = ", with your own login: the one in --config is the relay's, who may not do this"
+	}
+	return usage("%s: no database; give --dsn, --dsn-file or the environment variable %s%s", c.Command.HelpName, dsnVariable, why)
 }
 
 // verified refuses a connection that somebody else could read or answer, by the

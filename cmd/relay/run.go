@@ -23,8 +23,8 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			"nor by kill -9: what was not acknowledged is published again. SIGHUP is ignored: secrets are\n" +
 			"read again at every connect, and another relay.yaml needs a restart.\n\n" +
 			"What only an operator can mend halts it: it stays, gives the slot back, says what is wrong in\n" +
-			"its log, on /readyz and in `outboxctl status`, and goes on by itself once it is mended. With\n" +
-			"--exit-on-halt it ends with 1.\n\n" +
+			"its log, on /readyz and in `outboxctl status`, and goes on by itself once it is mended; where\n" +
+			"relay.yaml is what mends it, after a restart. With --exit-on-halt it ends with 1.\n\n" +
 			"Every key with one value can be given as an environment variable, e.g. postgres.dsn as\n" +
 			"ONCEWARD_POSTGRES_DSN, or by --set, e.g. --set queue.bytes=32MiB; --set wins over the\n" +
 			"environment, and that over the file.",

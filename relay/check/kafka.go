@@ -84,7 +84,7 @@ func checkpointVerdict(err error, create bool) Verdict {
 	case create && wrong.Missing:
 		v.Detail = "is missing; the relay makes it at its start (topics.create)"
 	default:
-		v.Status, v.Code, v.Detail, v.Cure = Failed, "CHECKPOINT_TOPIC", wrong.Reason, wrong.Cure
+		v.Status, v.Code, v.Detail, v.Cure = Failed, relay.CodeCheckpointTopic, wrong.Reason, wrong.Cure
 	}
 	return v
 }
