@@ -33,7 +33,7 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 		return []Decision{{Name: "first start", Err: err}}
 	}
 	if !existed {
-		return []Decision{{Name: "first start", Err: s.mayBegin(ctx)}, s.wouldEnsure(ctx)}
+		return []Decision{s.firstStart(ctx), s.wouldEnsure(ctx)}
 	}
 	all := []Decision{{Name: "first start", Detail: "it has run before"}}
 	if err := s.sameSystem(ctx, row, true); err != nil {
@@ -46,6 +46,34 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	_, _, gaps := s.loadGaps(ctx)
 	return append(all, s.decided("system, timeline, checkpoint", left, err),
 		s.decided("publication since the last session", "", s.wouldTrust(ctx, row)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
+}
+
+// firstStart says what becomes of the rows that the table holds already.
+func (s *session) firstStart(ctx context.Context) Decision {
+	d := Decision{Name: "first start", Err: s.mayBegin(ctx)}
+	if d.Err != nil {
+		return d
+	}
+	rows, err := s.state.queries.CountOutbox(ctx)
+	if err != nil {
+		d.Err = fmt.Errorf("count the events of onceward.outbox: %w", err)
+		return d
+	}
+	d.Detail = firstWords(s.cfg.Outbox.Start, rows)
+	return d
+}
+
+// firstWords says what outbox.start does with so many events.
+func firstWords(start string, rows int64) string {
+	switch {
+	case rows == 0:
+		return "onceward.outbox is empty"
+	case start == StartAll:
+		return fmt.Sprintf("outbox.start: all: the %d events in onceward.outbox are published first", rows)
+	default:
+		return fmt.Sprintf("outbox.start: now: the %d events in onceward.outbox are left out for good: they are never called published, "+
+			"and nobody publishes them unless an operator asks for it", rows)
+	}
 }
 
 // decided tells a gap, which by the policy is repaired or asked about, from what

@@ -48,6 +48,14 @@ func TestCheckDecidesWhatRunDecides(t *testing.T) {
 		require.Equal(t, check.Failed, check.Worst(verdicts))
 		require.Contains(t, named(t, verdicts, "first start").Detail, "outbox.start")
 	})
+	for start, want := range map[string]string{"all": "the 1 events in onceward.outbox are published first", "now": "the 1 events in onceward.outbox are left out for good"} {
+		t.Run("outbox.start "+start, func(t *testing.T) {
+			pool, cfg := ready(t)
+			enqueue(t, pool, "order")
+			cfg.Outbox.Start = start
+			require.Contains(t, named(t, check.Run(t.Context(), cfg, nil), "first start").Detail, want)
+		})
+	}
 	t.Run("all is as it was", func(t *testing.T) {
 		_, cfg := ranBefore(t)
 		verdicts := check.Run(t.Context(), cfg, nil)
