@@ -39,7 +39,7 @@ func TestEveryMetricIsInTheDocument(t *testing.T) {
 		if parts[3] != "" {
 			labels += ", " + parts[3]
 		}
-		line := fmt.Sprintf("| `%s` | %s | %s |", parts[1], labels, help)
+		line := fmt.Sprintf("| %#q | %s | %s |", parts[1], labels, help)
 		if !document[line] {
 			t.Errorf("docs/metrics.md lacks the line\n%s", line)
 		}

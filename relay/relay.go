@@ -198,7 +198,8 @@ func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (tim
 		return 0, err
 	}
 	if !known {
-		r.log.ErrorContext(ctx, "halted: an operator is needed; the slot is given back, and the relay goes on by itself once it is mended; a change of relay.yaml needs a restart", "code", codeOf(err), "error", err)
+		r.log.ErrorContext(ctx, "halted: an operator is needed; the slot is given back, and the relay goes on by itself once it is mended; a change of relay.yaml needs a restart",
+			"code", codeOf(err), "error", err)
 	}
 	return jitter(t.halted(err, last.took)), nil
 }

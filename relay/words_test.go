@@ -16,7 +16,8 @@ import (
 func TestAPausedRouteIsNoError(t *testing.T) {
 	var out bytes.Buffer
 	p := &pipeline{lanes: newLanes(), log: slog.New(slog.NewTextHandler(&out, nil))}
-	routing := newRouting(&Config{Name: "orders"}, publisher.Config{Routes: []publisher.Route{{Topic: "shop"}}})
+	routing := newRouting(&Config{Name: "orders"}, publisher.Config{})
+	routing.topics[[3]string{"n", "order", ""}] = "shop"
 	row := &outbox.Row{Namespace: "n", AggregateType: "order"}
 	why := routing.rests(publisher.Event{Row: row}, []string{"shop"})
 	require.NotNil(t, why)
