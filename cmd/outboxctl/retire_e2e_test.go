@@ -38,7 +38,7 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	exec(t, pool, "SELECT pg_create_physical_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved", "--yes")
 	require.Equal(t, exitFailed, code)
-	require.Contains(t, stderr, "exists: drop it first")
+	require.Contains(t, stderr, "exists: stop the relay for good, then drop the slot")
 	exec(t, pool, "SELECT pg_drop_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved")
 	require.NotZero(t, code)
