@@ -183,11 +183,11 @@ func TestReplayByKey(t *testing.T) {
 			require.Empty(t, d.asked(), "one KEY that cannot be replayed refuses all")
 		}
 		refused(pending.String()+" is pending: not published yet", first.String(), pending.String())
-		refused(dead.String()+" is dead: `outboxctl dead retry`", dead.String(), first.String())
+		refused(dead.String()+" is dead: `outboxctl dead retry KEY", dead.String(), first.String())
 		refused(discarded.String()+" is discarded: an operator discarded it; --dead", discarded.String())
 		refused(someKey+" has no row", someKey)
 		refused("its UUID belongs to namespace orders", "billing:"+first.UUID().String())
-		refused(dead.String()+" waits as a dead letter: `outboxctl dead retry`", "--dead", dead.String())
+		refused(dead.String()+" waits as a dead letter: `outboxctl dead retry", "--dead", dead.String())
 		refused(first.String()+" has no dead letter", "--dead", first.String())
 
 		fine(t, "replay", second.String(), first.String(), second.String(), "--unchecked", "--yes", "--reason", "r", "--reprocess", "billing", "--topic", "repair")
