@@ -50,7 +50,7 @@ func TestMuteWalsender(t *testing.T) {
 			reconnects++
 		}
 		require.LessOrEqual(t, sessions(r), 1+reconnects)
-		require.LessOrEqual(t, strings.Count(r.log(), "session ended"), reconnects)
+		require.LessOrEqual(t, strings.Count(r.log(), "session ended, trying again"), reconnects)
 	})
 }
 
