@@ -143,7 +143,7 @@ func (p *pair) retire() {
 	})
 	var exit *exec.ExitError
 	require.ErrorAs(p.t, err, &exit, out)
-	require.Contains(p.t, out, "exists: drop it first")
+	require.Contains(p.t, out, "exists: stop the relay for good")
 	eventually(p.t, "the slot is free and dropped", 10*time.Second, func() bool {
 		_, err := p.pool.Exec(p.t.Context(), `SELECT pg_drop_replication_slot($1)`, "onceward_"+p.other)
 		return err == nil
