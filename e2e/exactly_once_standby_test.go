@@ -65,6 +65,7 @@ func TestZombieAsksForNoProducer(t *testing.T) {
 	_, err := a.pool.Exec(t.Context(), `SELECT pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active`, a.slot())
 	require.NoError(t, err)
 	a.streams(owner)
+	owned := a.producers("owner") // a coordinator that is loading is asked more than once
 	load := startWild(a, 14)
 	before := a.producers("zombie")
 	require.NoError(t, zombie.process.Signal(syscall.SIGCONT))
@@ -72,7 +73,7 @@ func TestZombieAsksForNoProducer(t *testing.T) {
 	asked := a.producers("zombie") - before
 	require.LessOrEqual(t, asked, 6, "what it asks before it has looked")
 	load.stop()
-	require.Equal(t, 1, a.producers("owner"))
+	require.Equal(t, owned, a.producers("owner"), "nobody fenced it")
 	require.Equal(t, 1, sessions(owner))
 	a.confirmed(time.Minute)
 	zombie.stop()
