@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -162,19 +163,29 @@ func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {
 	return nil
 }
 
+// needed are the rights of the relay's role on tables of schema onceward.
+var needed = []struct {
+	privileges string
+	tables     []string
+}{
+	{"SELECT", []string{"outbox", "replays", "controls"}},
+	{"SELECT, INSERT, UPDATE", []string{"relay_state", "published_snapshots", "kafka_topics", "gaps", "dead_letters", "control_results"}},
+	{"SELECT, INSERT, UPDATE, DELETE", []string{"waiting", "waiting_copies", "lanes", "releases"}},
+}
+
 func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	var tables, privileges []string
+	for _, n := range needed {
+		for _, table := range n.tables {
+			for _, privilege := range strings.Split(n.privileges, ", ") {
+				tables, privileges = append(tables, "onceward."+table), append(privileges, privilege)
+			}
+		}
+	}
 	var table, privilege string
 	var there bool
-	err := conn.QueryRow(ctx, `SELECT t, p, pg_catalog.to_regclass(t) IS NOT NULL FROM (VALUES
-		('onceward.outbox', 'SELECT'), ('onceward.replays', 'SELECT'), ('onceward.controls', 'SELECT'),
-		('onceward.relay_state', 'SELECT'), ('onceward.relay_state', 'INSERT'), ('onceward.relay_state', 'UPDATE'),
-		('onceward.published_snapshots', 'SELECT'), ('onceward.published_snapshots', 'INSERT'), ('onceward.published_snapshots', 'UPDATE'),
-		('onceward.kafka_topics', 'SELECT'), ('onceward.kafka_topics', 'INSERT'), ('onceward.kafka_topics', 'UPDATE'),
-		('onceward.gaps', 'SELECT'), ('onceward.gaps', 'INSERT'), ('onceward.gaps', 'UPDATE'),
-		('onceward.dead_letters', 'SELECT'), ('onceward.dead_letters', 'INSERT'), ('onceward.dead_letters', 'UPDATE'),
-		('onceward.control_results', 'SELECT'), ('onceward.control_results', 'INSERT'), ('onceward.control_results', 'UPDATE'),
-		('onceward.waiting', 'SELECT'), ('onceward.waiting', 'INSERT'), ('onceward.waiting', 'DELETE')) need(t, p)
-		WHERE pg_catalog.to_regclass(t) IS NULL OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`).Scan(&table, &privilege, &there)
+	err := conn.QueryRow(ctx, `SELECT t, p, pg_catalog.to_regclass(t) IS NOT NULL FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) need(t, p)
+		WHERE pg_catalog.to_regclass(t) IS NULL OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`, tables, privileges).Scan(&table, &privilege, &there)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -194,12 +205,13 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 	if err := conn.QueryRow(ctx, `SELECT current_user::text`).Scan(&role); err != nil {
 		return fmt.Errorf("read the name of the role: %w", err)
 	}
+	name := pgx.Identifier{role}.Sanitize()
+	grants := "GRANT USAGE ON SCHEMA onceward TO " + name + ";"
+	for _, n := range needed {
+		grants += fmt.Sprintf(" GRANT %s ON onceward.%s TO %s;", n.privileges, strings.Join(n.tables, ", onceward."), name)
+	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: fmt.Sprintf("outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); who manages roles by hand: GRANT USAGE ON SCHEMA onceward TO %[1]s; GRANT SELECT ON onceward.outbox, onceward.replays, onceward.controls TO %[1]s; "+
-			"GRANT SELECT, INSERT, UPDATE ON onceward.relay_state, onceward.published_snapshots, onceward.kafka_topics, onceward.gaps, onceward.dead_letters, "+
-			"onceward.control_results TO %[1]s; "+
-			"GRANT SELECT, INSERT, UPDATE, DELETE ON onceward.waiting, onceward.waiting_copies, onceward.lanes, onceward.releases TO %[1]s;",
-			pgx.Identifier{role}.Sanitize())}
+		Cure: "outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); who manages roles by hand: " + grants}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a
