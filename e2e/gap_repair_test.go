@@ -306,7 +306,11 @@ func detachedLeaf(w *world) string {
 // nothing of the letter.
 func TestGapTakesRetriesBack(t *testing.T) {
 	w := settled(t, versions[1])
-	r := startRelay(t, w, "checkpoint_interval: 50ms")
+	config := w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")
+	dying := w.newRelay(config, "none")
+	dying.env = append(dying.env, "CRASH_AT=after-retrying:2") // the edit acts first
+	dying.start()
+	eventually(t, "the relay streams", time.Minute, func() bool { return dying.logs("slot taken") })
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
 	key, err := outbox.NewKey(w.name)
 	require.NoError(t, err)
@@ -318,20 +322,19 @@ func TestGapTakesRetriesBack(t *testing.T) {
 		return state
 	}
 	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return letter() == "open" })
-	ctl("pause", "--route", w.topic())
 	file := filepath.Join(t.TempDir(), "payload")
 	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
 	ctl("dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s")
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
-	eventually(t, "the retry waits for its route", 30*time.Second, func() bool { return letter() == "retrying" })
-	r.kill()
+	dying.wait(time.Minute)
+	require.Equal(t, "retrying", letter())
 	eventually(t, "the slot is free", 10*time.Second, func() bool {
 		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
 	})
 	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	writeOne(t, w)
+	r := w.newRelay(config, "")
 	r.start()
-	ctl("resume", "--route", w.topic())
 	eventually(t, "the gap is over, and nothing is pending", time.Minute, func() bool {
 		return scalar[int](w, `SELECT count(*) FROM onceward.gaps WHERE cause = 'SLOT_MISSING' AND state = 'repaired'`) == 1 && owed(w) == 0
 	})
