@@ -37,7 +37,11 @@ func (a *accounting) makeTopic(kind string) bool {
 	topic.Topic, topic.NumPartitions, topic.ReplicationFactor = a.topicOf(kind), mixedPartitions, 1
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.Topics = append(request.Topics, topic)
-	return a.asks(request, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode }) == nil
+	if a.asks(request, func(r kmsg.Response) int16 { return r.(*kmsg.CreateTopicsResponse).Topics[0].ErrorCode }) != nil {
+		return false
+	}
+	a.made[kind] = true
+	return true
 }
 
 // limitTopic sets the largest batch that the topic narrow takes.
@@ -64,8 +68,10 @@ func (a *accounting) growTopic(partitions int32) bool {
 // removeTopic removes a late topic, after what is in it was read: only at a quiet
 // moment, because what is published between the two would be taken for lost.
 func (a *accounting) removeTopic() {
-	name := a.topicOf(kindsLate[a.random.IntN(len(kindsLate))])
+	kind := kindsLate[a.random.IntN(len(kindsLate))]
+	name := a.topicOf(kind)
 	if a.deleteTopic(name) == nil {
+		delete(a.made, kind)
 		a.read.lives[name]++
 		a.nemesis.note(step{at: time.Since(a.nemesis.began), pack: topicRemoved})
 	}
