@@ -31,7 +31,7 @@ func BenchmarkPump(b *testing.B) {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
 					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
-					tick: func(context.Context) (int64, error) { return 1, nil }, letters: func() int64 { return 0 },
+					tick: func(context.Context) (int64, error) { return 1, nil },
 				}
 			}
 			source := &loop{left: b.N}

@@ -203,10 +203,11 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	saved := s.saved.Load()
 	durable := saved.order
-	if now.position < durable || now.position == durable && now.reach == saved.reach {
+	reached := now.reach != saved.reach
+	if now.position < durable || now.position == durable && !reached {
 		return nil
 	}
-	passed, ahead, reached := now.transactions != s.savedTransactions, now.position-durable, now.reach != saved.reach
+	passed, ahead := now.transactions != s.savedTransactions, now.position-durable
 	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
 		return nil
 	}

@@ -126,11 +126,7 @@ func (r *Relay) stillOther(ctx context.Context, last *owned) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
-	var row outboxdb.RelayState
-	err := r.lookout.work(ctx, func(q *outboxdb.Queries) (err error) {
-		row, err = q.LoadRelayState(ctx, r.cfg.SlotName())
-		return err
-	})
+	row, err := r.lookout.relayState(ctx)
 	if err == nil && boundTo(row) == last.otherKafka {
 		if err := r.cfg.sameKafka(ctx, boundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
 			return err

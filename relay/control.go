@@ -44,19 +44,15 @@ func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
 // A word that finds nothing to do is recorded with the reason, and so is one
 // whose row is bad. A word that is read again acts no second time: a retry
 // returns what it released then and what has not ended since.
-func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (*release, error) {
-	r, err := l.obey(ctx, c, bad, at, false)
-	if n := len(l.unsettled); r != nil && (n == 0 || l.unsettled[n-1] < at) {
+//
+// The own position of a word that waited for its route was passed when it was
+// written down: what it releases is replayed once it is forgotten.
+func (l *letters) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (*release, error) {
+	r, err := l.obey(ctx, c, bad, at, waited)
+	if n := len(l.unsettled); !waited && r != nil && (n == 0 || l.unsettled[n-1] < at) {
 		l.unsettled = append(l.unsettled, at)
 	}
 	return r, err
-}
-
-// actWaited is act for a control that waited for its route. Its own position was
-// passed when it was written down: what it releases is replayed once it is
-// forgotten.
-func (l *letters) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (*release, error) {
-	return l.obey(ctx, c, bad, at, true)
 }
 
 func (l *letters) obey(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (*release, error) {

@@ -74,7 +74,7 @@ func retryLetter(b *letterbox) {
 func retryFails(b *letterbox) {
 	t := b.t
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A", holdsNothing), deadEvent(4, "A"), deadEvent(5, "B"))
-	r, err := b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11))
+	r, err := b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11), false)
 	require.NoError(t, err)
 	page, err := r.next(t.Context())
 	require.NoError(t, err)
@@ -91,7 +91,7 @@ func retryFails(b *letterbox) {
 	// Read again, only what has not failed comes again, with its old place.
 	b.reopen(0)
 	require.Equal(t, "1=open 2=open 3=open 4=open 5=open", b.states())
-	r, err = b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11))
+	r, err = b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11), false)
 	require.NoError(t, err)
 	again := b.pages(r)
 	require.Equal(t, []int{1}, numbers(again))
@@ -107,7 +107,7 @@ func retryFails(b *letterbox) {
 func skipReleased(b *letterbox) {
 	t := b.t
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"))
-	r, err := b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11))
+	r, err := b.act(t.Context(), wordOf(11, cdc.ActionRetry, "A"), nil, lsnOf(11), false)
 	require.NoError(t, err)
 	page, err := r.next(t.Context())
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func takenBack(b *letterbox) {
 		b.reopen(lsnOf(5)) // the checkpoint ends where the control's commit starts: not passed
 		require.Equal(t, "1=open 2=open 3=open 4=open", b.states())
 		require.True(t, b.follows(9, "A"))
-		r, err := b.act(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, lsnOf(5))
+		r, err := b.act(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, lsnOf(5), false)
 		require.NoError(t, err)
 		again := b.pages(r)
 		require.Equal(t, []int{1, 2, 3}, numbers(again))
@@ -175,7 +175,7 @@ func readAgain(b *letterbox) {
 	_, _ = b.say(6, cdc.ActionRetry, "A")
 	edit := wordOf(7, cdc.ActionEdit, 4)
 	edit.Payload = []byte("once")
-	_, err := b.act(t.Context(), edit, nil, lsnOf(7))
+	_, err := b.act(t.Context(), edit, nil, lsnOf(7), false)
 	require.NoError(t, err)
 	_, _ = b.say(8, cdc.ActionDiscard, 4)
 	require.NoError(t, b.settle(t.Context(), lsnOf(7)))
@@ -186,7 +186,7 @@ func readAgain(b *letterbox) {
 			_, out = b.say(n, action, "A")
 			require.Empty(t, out)
 		}
-		_, err = b.act(t.Context(), edit, nil, lsnOf(7))
+		_, err = b.act(t.Context(), edit, nil, lsnOf(7), false)
 		require.NoError(t, err)
 		_, out = b.say(8, cdc.ActionDiscard, 4)
 		require.Empty(t, out)
@@ -214,7 +214,7 @@ func readAgainBehind(b *letterbox) {
 	_, out = b.say(4, cdc.ActionRetry, 2)
 	require.Equal(t, []int{2}, out)
 	b.reopen(0)
-	r, err := b.act(t.Context(), wordOf(3, cdc.ActionRetry, 1), nil, lsnOf(3))
+	r, err := b.act(t.Context(), wordOf(3, cdc.ActionRetry, 1), nil, lsnOf(3), false)
 	require.NoError(t, err)
 	page := b.pages(r)
 	require.Equal(t, []int{1}, numbers(page))
@@ -259,7 +259,7 @@ func editLetter(b *letterbox) {
 	edit := func(n, letter int, change func(*cdc.Control)) {
 		c := wordOf(n, cdc.ActionEdit, letter)
 		change(c)
-		r, err := b.act(t.Context(), c, nil, lsnOf(n))
+		r, err := b.act(t.Context(), c, nil, lsnOf(n), false)
 		require.NoError(t, err)
 		require.Nil(t, r, "an edit releases nothing")
 	}
@@ -270,7 +270,7 @@ func editLetter(b *letterbox) {
 	require.Equal(t, "1=open 2=open", b.states())
 	require.Equal(t, `first|{}|payload 1|{"a": "b"}|alice|reason 12`, b.text(`SELECT concat_ws('|', convert_from(payload, 'UTF8'), headers,
 		convert_from(original_payload, 'UTF8'), original_headers, edited_by, edited_why) FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
-	r, err := b.act(t.Context(), wordOf(14, cdc.ActionRetry, "A"), nil, lsnOf(14))
+	r, err := b.act(t.Context(), wordOf(14, cdc.ActionRetry, "A"), nil, lsnOf(14), false)
 	require.NoError(t, err)
 	page := b.pages(r)
 	require.Equal(t, []byte("first"), page[0].row.Payload)
@@ -291,7 +291,7 @@ func belowItsPosition(b *letterbox) {
 	require.False(t, b.follows(6, "A"))
 	for _, action := range []string{cdc.ActionRetry, cdc.ActionDiscard, cdc.ActionEdit} {
 		n := map[string]int{cdc.ActionRetry: 101, cdc.ActionDiscard: 102, cdc.ActionEdit: 103}[action]
-		r, err := b.act(t.Context(), wordOf(n, action, 7), nil, lsnOf(7))
+		r, err := b.act(t.Context(), wordOf(n, action, 7), nil, lsnOf(7), false)
 		require.NoError(t, err)
 		require.Nil(t, r)
 		require.Equal(t, "0 the letter's event committed after it", b.note(n))
@@ -317,7 +317,7 @@ func nothingToDo(b *letterbox) {
 		26: {&cdc.Control{ID: idOf(1_000_026), Action: cdc.ActionRetry}, nil, "it names neither one letter nor one aggregate"},
 		27: {&cdc.Control{ID: idOf(1_000_027), Action: cdc.ActionRetry, LetterID: uuid.Max, AggregateID: []byte("A")}, nil, "it names neither"},
 	} {
-		r, err := b.act(t.Context(), tc.c, tc.bad, lsnOf(n))
+		r, err := b.act(t.Context(), tc.c, tc.bad, lsnOf(n), false)
 		require.NoError(t, err)
 		require.Nil(t, r)
 		require.Contains(t, b.note(n), "0 "+tc.note)
@@ -339,7 +339,7 @@ func eachRelay(b *letterbox) {
 	_, out := b.say(5, cdc.ActionDiscard, "A")
 	require.Empty(t, out)
 	require.Equal(t, "1=discarded", b.states())
-	r, err := first.act(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, lsnOf(5))
+	r, err := first.act(t.Context(), wordOf(5, cdc.ActionRetry, "A"), nil, lsnOf(5), false)
 	require.NoError(t, err)
 	require.Equal(t, []int{1}, numbers(b.pages(r)))
 }

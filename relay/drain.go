@@ -142,7 +142,7 @@ func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
 	p.lanes.opened(w)
 	p.release.at = cursor{lane: p.release.at.lane + 1}
 	p.mark()
-	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.of.String(), "route", w.route.name)
+	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		}
 		p.metrics.skipped(skippedErased)
 		p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
-			"id", h.id.String(), "position", h.at.commit.String(), "lane", w.of.String())
+			"id", h.id.String(), "position", h.at.commit.String(), "lane", w.name())
 		return true, nil
 	case heldInvisible:
 		p.release.paused = time.Now().Add(invisibleWait)
@@ -206,7 +206,7 @@ func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, first publisher
 	w.first = first
 	before := w.route.why
 	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) && before != why.Error() && !why.Passing {
-		p.sayAgain(ctx, w, why)
+		p.sayAgain(ctx, why, "lane", w.name())
 	}
 	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane+1:]...)
 	d.over = true
@@ -235,11 +235,9 @@ func (p *pipeline) reach() reach {
 	if p.next.before(p.began.upto) {
 		at.upto = p.began.upto // what had ended there has ended
 	}
-	switch {
-	case p.release != nil:
+	at.cursor = p.lastCursor
+	if p.release != nil {
 		at.cursor = p.release.at
-	default:
-		at.cursor = p.lastCursor
 	}
 	return at
 }

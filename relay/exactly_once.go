@@ -40,8 +40,7 @@ type exactlyOnce struct {
 	maxBytes int64
 	bound    checkpoint                               // timeline and epoch of every checkpoint
 	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
-	letters  func() int64                             // ever written
-	cut      func() checkpoint                        // order, reach and repair, once everything handed over has ended
+	cut      func() checkpoint                        // order, reach, repair and letters, once everything handed over has ended
 	before   func(ctx context.Context) error          // what is held is written down before a commit
 
 	idle      idleRule
@@ -140,8 +139,8 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, now := m.bound, m.cut()
-	c.order, c.reach, c.mended, c.tick, c.letters = now.order, now.reach, now.mended, tick, m.letters()
+	c := m.cut()
+	c.timeline, c.epoch, c.tick = m.bound.timeline, m.bound.epoch, tick
 	began := time.Now()
 	crash(crashBeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {

@@ -128,7 +128,7 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	p, m, _ := g.session(t)
 	raised := int64(0)
 	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
-	m.letters = func() int64 { return 7 }
+	p.counted = func() int64 { return 7 }
 	m.bound = checkpoint{timeline: 3, epoch: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.flush(t.Context()))

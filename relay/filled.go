@@ -47,7 +47,5 @@ func (s *session) refuseFilled(ctx context.Context, row outboxdb.RelayState) err
 	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == "filled" {
 		return err
 	}
-	seen := *s.state
-	seen.epoch = row.Epoch
-	return errors.Join(err, seen.saveCatalog(ctx, "filled"))
+	return s.doubt(ctx, row, "filled", err)
 }

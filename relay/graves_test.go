@@ -72,16 +72,6 @@ func (m graves) laneOf(context.Context, uuid.UUID) (lane, error) { return lane{}
 
 func (m graves) settle(context.Context, pglogrepl.LSN) error { return nil }
 
-func (m graves) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
-	p, err := m.actWaited(ctx, c, bad, at)
-	for _, d := range m.g.dead {
-		if d.control == c.ID {
-			d.after = at
-		}
-	}
-	return p, err
-}
-
 func (m graves) reopen(_ context.Context, c *cdc.Control, from uint32) error {
 	m.g.reopen(c.ID, from)
 	return m.g.mayCrash("after letters are taken back")
@@ -118,7 +108,11 @@ func (m graves) again(c *cdc.Control) (released []*graveyard) {
 	return released
 }
 
-func (m graves) actWaited(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN) (pages, error) {
+func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN, waited bool) (pages, error) {
+	settled := at
+	if waited {
+		settled = math.MaxUint64
+	}
 	released, repeat := m.again(c), m.g.acted[c.ID]
 	if !repeat {
 		if m.g.acted == nil {
@@ -138,7 +132,7 @@ func (m graves) actWaited(_ context.Context, c *cdc.Control, _ error, at pglogre
 		}
 	}
 	for _, d := range released {
-		d.state, d.after = letterRetrying, math.MaxUint64
+		d.state, d.after = letterRetrying, settled
 		delete(m.g.poison, d.row.ID)
 	}
 	if err := m.g.mayCrash("after retrying"); err != nil {

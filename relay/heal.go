@@ -30,24 +30,25 @@ func (p *pipeline) hold(ctx context.Context, s *step, why *publisher.RouteError)
 func (p *pipeline) sayHeld(ctx context.Context, s *step, w *heldLane, why *publisher.RouteError) {
 	switch n := len(p.lanes.routes); {
 	case why.Passing:
-		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.of.String())
+		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.name())
 	case why.Wanted && n <= shownRoutes:
-		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and those behind them of the same aggregates; others go on", "reason", why, "lane", w.of.String())
+		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and those behind them of the same aggregates; others go on", "reason", why, "lane", w.name())
 	case n <= shownRoutes:
-		p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.of.String(),
+		p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.name(),
 			"first", s.name(), "position", s.at.commit.String())
 	case n == shownRoutes+1:
 		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
 	}
 }
 
-// sayAgain logs a route that is held again while it is released.
-func (p *pipeline) sayAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
+// sayAgain logs a route that is held for another reason than before, or again
+// while it is released.
+func (p *pipeline) sayAgain(ctx context.Context, why *publisher.RouteError, of ...any) {
 	if why.Wanted {
-		p.log.InfoContext(ctx, "route paused by an operator again", "reason", why, "lane", w.of.String())
+		p.log.InfoContext(ctx, "route held still: paused by an operator", append(of, "reason", why)...)
 		return
 	}
-	p.log.ErrorContext(ctx, "route held again", "error", why, "lane", w.of.String())
+	p.log.ErrorContext(ctx, "route still held", append(of, "error", why)...)
 }
 
 // asking is an event by which the route of a step is tried again, without its
@@ -156,7 +157,7 @@ func (p *pipeline) try(ctx context.Context) error {
 			p.lanes.usable(r)
 		case errors.As(err, &route):
 			if p.lanes.refused(r, route.Error(), time.Now()) && !route.Passing {
-				p.log.ErrorContext(ctx, "route still held", "error", route, "route", r.name)
+				p.sayAgain(ctx, route, "route", r.name)
 			}
 		default:
 			return err

@@ -68,6 +68,9 @@ type heldLane struct {
 	wait          time.Duration   // of its route before it was released; zero once something went out
 }
 
+// name is the lane in a log: names of rows may be as long as they like.
+func (w *heldLane) name() string { return clip(w.of.String(), 2*maxName) }
+
 func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
 
 // laneRoute is what the publisher refuses, with the lanes that wait for it. It is

@@ -196,7 +196,7 @@ func wordOf(n int, action string, of any) *cdc.Control {
 // letters that it released.
 func (b *letterbox) say(n int, action string, of any) (*release, []int) {
 	b.t.Helper()
-	r, err := b.act(b.t.Context(), wordOf(n, action, of), nil, lsnOf(n))
+	r, err := b.act(b.t.Context(), wordOf(n, action, of), nil, lsnOf(n), false)
 	require.NoError(b.t, err)
 	return r, numbers(b.pages(r))
 }

@@ -22,7 +22,7 @@ import (
 func cutOff(b *letterbox) {
 	t := b.t
 	act := func(n int, action string, of any) error {
-		_, err := b.act(t.Context(), wordOf(n, action, of), nil, lsnOf(n))
+		_, err := b.act(t.Context(), wordOf(n, action, of), nil, lsnOf(n), false)
 		return err
 	}
 	nothing := func() error { return nil }

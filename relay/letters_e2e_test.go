@@ -50,7 +50,7 @@ func keptWhole(b *letterbox) {
 	require.Equal(t, "record|record too large|1|0/10|open|t", b.text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
 		FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
 	for n := 1; n <= 4; n++ {
-		_, err := b.act(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, lsnOf(10+n))
+		_, err := b.act(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, lsnOf(10+n), false)
 		require.NoError(t, err)
 	}
 	for n, want := range map[int]casualty{
@@ -136,7 +136,7 @@ func wildRows(b *letterbox) {
 		require.True(t, b.parked(deadEvent(9, "", func(x *casualty) { *x.row = *c.row; x.row.Seq = 9 }).row, lsnOf(9)))
 		retry := wordOf(10+i, cdc.ActionRetry, "")
 		retry.Namespace, retry.AggregateType, retry.AggregateID = c.row.Namespace, c.row.AggregateType, c.row.AggregateID
-		r, err := b.act(t.Context(), retry, nil, lsnOf(10+i))
+		r, err := b.act(t.Context(), retry, nil, lsnOf(10+i), false)
 		require.NoError(t, err)
 		got := b.pages(r)
 		require.Len(t, got, 1)
@@ -241,19 +241,19 @@ func fencedLetters(b *letterbox) {
 		"fail":    func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
 		"give up": func() error { return r.skip(t.Context(), released[0]) },
 		"retry": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8))
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8), false)
 			return err
 		},
 		"again": func() error {
-			_, err := zombie.act(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, lsnOf(4))
+			_, err := zombie.act(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, lsnOf(4), false)
 			return err
 		},
 		"discard": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, lsnOf(8))
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, lsnOf(8), false)
 			return err
 		},
 		"edit": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, lsnOf(8))
+			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, lsnOf(8), false)
 			return err
 		},
 		"open": func() error {
@@ -371,7 +371,7 @@ func tenThousand(b *letterbox) {
 		b.parks(page...)
 	}
 	b.reopen(0)
-	r, err := b.act(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, lsnOf(20_000))
+	r, err := b.act(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, lsnOf(20_000), false)
 	require.NoError(t, err)
 	require.Zero(t, b.parkedCount())
 	var m runtime.MemStats
@@ -407,7 +407,7 @@ func largeLetters(b *letterbox) {
 	for i, size := range sizes {
 		b.parks(deadEvent(i+1, "A", func(c *casualty) { c.row.Payload = make([]byte, size) }))
 	}
-	r, err := b.act(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, lsnOf(20))
+	r, err := b.act(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, lsnOf(20), false)
 	require.NoError(t, err)
 	for _, want := range [][]int{{1, 2, 3, 4}, {5}, {6, 7, 8}} {
 		page, err := r.next(t.Context())

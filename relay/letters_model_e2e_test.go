@@ -314,7 +314,7 @@ func (s *simulatedRelay) item(ctx context.Context, tx logTx, it logItem, at []in
 }
 
 func (s *simulatedRelay) control(ctx context.Context, tx logTx, c *cdc.Control, at []int) error {
-	r, err := s.box.act(ctx, c, nil, tx.commit)
+	r, err := s.box.act(ctx, c, nil, tx.commit, false)
 	if err == nil {
 		err = s.crash("after a word")
 	}

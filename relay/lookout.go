@@ -227,6 +227,15 @@ func (l *lookout) free(ctx context.Context) (free bool, err error) {
 	return free, nil
 }
 
+// relayState reads the relay's row of onceward.relay_state.
+func (l *lookout) relayState(ctx context.Context) (row outboxdb.RelayState, err error) {
+	err = l.work(ctx, func(q *outboxdb.Queries) (err error) {
+		row, err = q.LoadRelayState(ctx, l.cfg.SlotName())
+		return err
+	})
+	return row, err
+}
+
 // work does something with the connection, and makes it when there is none.
 // After an error it is made anew.
 func (l *lookout) work(ctx context.Context, do func(*outboxdb.Queries) error) error {

@@ -25,8 +25,8 @@ type pages interface {
 // ownMorgue is [letters] as a morgue.
 type ownMorgue struct{ *letters }
 
-func (m ownMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
-	released, err := m.letters.act(ctx, c, bad, at)
+func (m ownMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
+	released, err := m.letters.act(ctx, c, bad, at, waited)
 	if released == nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		if err := p.bury(ctx); err != nil { // they may be what it is about
 			return err
 		}
-		released, err := p.act(ctx, s)
+		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit, s.released)
 		if err != nil {
 			return err
 		}
@@ -68,22 +68,6 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
 	}
 	return p.end(s.tag, wayAcknowledged)
-}
-
-func (m ownMorgue) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
-	released, err := m.letters.actWaited(ctx, c, bad, at)
-	if released == nil {
-		return nil, err
-	}
-	return released, err
-}
-
-// act lets a control act.
-func (p *pipeline) act(ctx context.Context, s *step) (pages, error) {
-	if s.released {
-		return p.morgue.actWaited(ctx, s.it.Control, s.it.Bad, s.at.commit)
-	}
-	return p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit)
 }
 
 func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {

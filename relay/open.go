@@ -247,7 +247,6 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
 		committed: time.Now(),
 		bound:     checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
-		letters:   func() int64 { return s.letters.written },
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.raiseTick(ctx)
 			if err == nil {

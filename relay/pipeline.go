@@ -395,10 +395,10 @@ func (p *pipeline) flush(ctx context.Context) error {
 	return p.mode.flush(ctx)
 }
 
-// cut is what has ended once everything that was handed over has: order, reach and
-// repair.
+// cut is what has ended once everything that was handed over has: order, reach,
+// repair and letters.
 func (p *pipeline) cut() checkpoint {
-	return checkpoint{order: p.progress.Position(), reach: p.reach(), mended: p.mended}
+	return checkpoint{order: p.progress.Position(), reach: p.reach(), mended: p.mended, letters: p.counted()}
 }
 
 // hear takes the operator's words. Safe for concurrent use.

@@ -199,7 +199,7 @@ func (m *fakeMorgue) skip(_ context.Context, dead casualty) error {
 	return nil
 }
 
-func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl.LSN) (pages, error) {
+func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl.LSN, _ bool) (pages, error) {
 	if m.acted == nil {
 		return nil, nil
 	}
@@ -207,10 +207,6 @@ func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl
 }
 
 func (m *fakeMorgue) laneOf(_ context.Context, id uuid.UUID) (lane, error) { return m.lanes[id], nil }
-
-func (m *fakeMorgue) actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
-	return m.act(ctx, c, bad, at)
-}
 
 func (m *fakeMorgue) reopen(context.Context, *cdc.Control, uint32) error { return nil }
 

@@ -31,10 +31,8 @@ type morgue interface {
 	// a letter.
 	laneOf(ctx context.Context, id uuid.UUID) (lane, error)
 	// act returns nil when nothing is to be published.
-	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
-	// actWaited is act for a control that waited: what it releases is settled when
-	// the control is forgotten.
-	actWaited(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error)
+	// What one that waited releases is settled when the control is forgotten.
+	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error)
 	// reopen takes back what a control released, from one of its letters on.
 	reopen(ctx context.Context, c *cdc.Control, from uint32) error
 	settle(ctx context.Context, checkpoint pglogrepl.LSN) error

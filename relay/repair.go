@@ -3,7 +3,6 @@ package relay
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/google/uuid"
@@ -122,9 +121,6 @@ func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error 
 // behindLetters is the position of an event that comes from the table: as given, or
 // behind the letters of its aggregate that are older, which may stand beyond it.
 func (p *pipeline) behindLetters(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
-	if !p.morgue.parked(row, math.MaxUint64) {
-		return at, nil
-	}
 	last, err := p.morgue.lastBefore(ctx, row)
 	return max(at, last), err
 }

@@ -50,11 +50,7 @@ func (c *Config) otherwise(row outboxdb.RelayState) string {
 func (r *Relay) compare(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lookoutLimit)
 	defer cancel()
-	var row outboxdb.RelayState
-	err := r.lookout.work(ctx, func(q *outboxdb.Queries) (err error) {
-		row, err = q.LoadRelayState(ctx, r.cfg.SlotName())
-		return err
-	})
+	row, err := r.lookout.relayState(ctx)
 	if err != nil {
 		return // whoever looks for the slot will tell
 	}

@@ -170,12 +170,15 @@ func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed
 	if !existed || !errors.As(err, &start) || start.Code != cdc.CodeTableUnlogged {
 		return err
 	}
+	return s.doubt(ctx, row, "unlogged", err)
+}
+
+// doubt writes down what a session met that does not begin, and returns it: once
+// it is mended, the publication is not taken for the same.
+func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what string, met error) error {
 	seen := *s.state
 	seen.epoch = row.Epoch
-	if failed := seen.saveCatalog(ctx, "unlogged"); failed != nil {
-		return errors.Join(err, failed)
-	}
-	return err
+	return errors.Join(met, seen.saveCatalog(ctx, what))
 }
 
 // dropSlot removes the slot if the server has invalidated it: another process may

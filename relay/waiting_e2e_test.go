@@ -196,7 +196,7 @@ func retryThatWaits(b *letterbox) {
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A"))
 	s, w := b.waits(checkpoint{order: lsnOf(9)}), orders()
 	c := wordOf(10, cdc.ActionRetry, "A")
-	_, err := b.act(t.Context(), c, nil, lsnOf(10))
+	_, err := b.act(t.Context(), c, nil, lsnOf(10), false)
 	require.NoError(t, err)
 	states := func() string {
 		return b.text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
@@ -208,7 +208,7 @@ func retryThatWaits(b *letterbox) {
 	require.Equal(t, "replayed open open", states(), "the first is out")
 
 	require.NoError(t, s.begin(t.Context(), 1, []*heldLane{w}))
-	_, err = b.actWaited(t.Context(), c, nil, lsnOf(10))
+	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
 	require.NoError(t, err)
 	require.Equal(t, "replayed retrying retrying", states())
 	require.NoError(t, b.settle(t.Context(), lsnOf(99)))
@@ -218,7 +218,7 @@ func retryThatWaits(b *letterbox) {
 	require.EqualValues(t, 2, b.pageOf(s, w, place{})[0].at.letter, "two are out")
 	s = b.waits(checkpoint{order: lsnOf(12), reach: reach{release: 1, cursor: half}})
 	require.Equal(t, "replayed open open", states(), "a crash: it acts again")
-	_, err = b.actWaited(t.Context(), c, nil, lsnOf(10))
+	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
 	require.NoError(t, err)
 	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))
 	require.NoError(t, s.end(t.Context(), []*heldLane{w}, cursor{lane: 1}))

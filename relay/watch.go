@@ -106,7 +106,7 @@ func (m watchedMorgue) skip(ctx context.Context, dead casualty) error {
 	return m.morgue.skip(ctx, dead)
 }
 
-func (m watchedMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN) (pages, error) {
+func (m watchedMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
 	defer m.timed()()
-	return m.morgue.act(ctx, c, bad, at)
+	return m.morgue.act(ctx, c, bad, at, waited)
 }

@@ -176,11 +176,11 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
 		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
-		letters: func() int64 { return int64(len(g.dead)) },
-		tick:    func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
+		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
 	m.known.position, m.known.reach = c.order, c.reach
 	p.sink, p.mode, p.morgue = l, m, graves{g}
+	p.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = newRouting(&Config{}, publisher.Config{})
 	p.refused = g.last.refused
 	g.table.takeUp(p)

@@ -24,7 +24,7 @@ func TestAPausedRouteIsNoError(t *testing.T) {
 	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row}}
 	w := &heldLane{of: s.lane()}
 	p.sayHeld(t.Context(), s, w, why)
-	p.sayAgain(t.Context(), w, why)
+	p.sayAgain(t.Context(), why, "lane", w.name())
 	require.Contains(t, out.String(), `level=INFO msg="route paused by an operator: its events wait`)
 	require.Contains(t, out.String(), "`outboxctl resume --relay orders --route shop` lets it go on")
 	require.NotContains(t, out.String(), "ERROR")
