@@ -62,11 +62,9 @@ type waiting struct {
 func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
 	from := start.upto.item()
-	beyond := outboxdb.DeleteWaitingBeyondParams{Slot: s.slot, OrderPosition: start.order.String(), Position: from.commit.String(), Ordinal: int32(from.ordinal)}
-	if _, err := q.DeleteWaitingBeyond(ctx, beyond); err != nil {
-		return err
-	}
-	if _, err := q.DeleteCopiesBeyond(ctx, outboxdb.DeleteCopiesBeyondParams(beyond)); err != nil {
+	if _, err := q.DeleteWaitingBeyond(ctx, outboxdb.DeleteWaitingBeyondParams{
+		Slot: s.slot, OrderPosition: start.order.String(), Position: from.commit.String(), Ordinal: int32(from.ordinal),
+	}); err != nil {
 		return err
 	}
 	if err := s.endRelease(ctx, q); err != nil {
@@ -85,9 +83,6 @@ func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogre
 		return err
 	}
 	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.slot, OrderPosition: at.String()}); err != nil {
-		return err
-	}
-	if _, err := q.DeleteCopiesWithout(ctx, s.slot); err != nil {
 		return err
 	}
 	place := (at - 1).String()
@@ -130,10 +125,7 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 		return err
 	}
 	if len(done) > 0 {
-		if _, err := q.DeleteLanesRows(ctx, done); err != nil {
-			return err
-		}
-		if _, err := q.DeleteLanesCopies(ctx, done); err != nil {
+		if _, err := q.DeleteWaitingOf(ctx, done); err != nil {
 			return err
 		}
 	}
@@ -142,9 +134,6 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 	}
 	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal)}
 	if _, err := q.DeleteWaitingBefore(ctx, before); err != nil {
-		return err
-	}
-	if _, err := q.DeleteCopiesBefore(ctx, outboxdb.DeleteCopiesBeforeParams(before)); err != nil {
 		return err
 	}
 	if at.from.letter == 0 {

@@ -22,29 +22,22 @@ WHERE slot = @slot AND control_id = @control_id AND state = 'retrying' AND retry
 
 -- name: DeleteWaitingBeyond :execrows
 -- DeleteWaitingBeyond forgets what a session begins to read again.
+WITH c AS (
+  DELETE FROM onceward.waiting_copies w USING onceward.lanes l
+  WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND (w.position, w.ordinal) >= (@position::pg_lsn, @ordinal::integer)
+)
 DELETE FROM onceward.waiting w USING onceward.lanes l
 WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND (w.position, w.ordinal) >= (@position::pg_lsn, @ordinal::integer);
 
--- name: DeleteCopiesBeyond :execrows
--- DeleteCopiesBeyond is DeleteWaitingBeyond for what is kept whole.
-DELETE FROM onceward.waiting_copies w USING onceward.lanes l
-WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND (w.position, w.ordinal) >= (@position::pg_lsn, @ordinal::integer);
-
--- name: DeleteLanesRows :execrows
--- DeleteLanesRows forgets lanes that have ended.
-DELETE FROM onceward.waiting WHERE lane = ANY(@lanes::integer[]);
-
--- name: DeleteLanesCopies :execrows
--- DeleteLanesCopies is DeleteLanesRows for what is kept whole.
-DELETE FROM onceward.waiting_copies WHERE lane = ANY(@lanes::integer[]);
+-- name: DeleteWaitingOf :execrows
+-- DeleteWaitingOf forgets lanes that have ended.
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = ANY(@lanes::integer[]))
+DELETE FROM onceward.waiting w WHERE w.lane = ANY(@lanes::integer[]);
 
 -- name: DeleteWaitingBefore :execrows
 -- DeleteWaitingBefore forgets what has ended of a lane.
-DELETE FROM onceward.waiting WHERE lane = @lane AND (position, ordinal) < (@position::pg_lsn, @ordinal::integer);
-
--- name: DeleteCopiesBefore :execrows
--- DeleteCopiesBefore is DeleteWaitingBefore for what is kept whole.
-DELETE FROM onceward.waiting_copies WHERE lane = @lane AND (position, ordinal) < (@position::pg_lsn, @ordinal::integer);
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = @lane AND (k.position, k.ordinal) < (@position::pg_lsn, @ordinal::integer))
+DELETE FROM onceward.waiting w WHERE w.lane = @lane AND (w.position, w.ordinal) < (@position::pg_lsn, @ordinal::integer);
 
 -- name: MarkCopy :execrows
 -- MarkCopy notes how many letters of a retry are out.
@@ -120,14 +113,13 @@ SELECT COALESCE(pg_catalog.max(w.ordinal), 0)::integer AS ordinal FROM onceward.
 WHERE l.slot = @slot AND w.position = @position;
 
 -- name: DeleteWholeBeyond :execrows
--- DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again; DeleteCopiesWithout their content.
-DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
-WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair';
-
--- name: DeleteCopiesWithout :execrows
--- DeleteCopiesWithout forgets the content of what waits no more.
-DELETE FROM onceward.waiting_copies c USING onceward.lanes l
-WHERE l.slot = @slot AND c.lane = l.id AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal);
+-- DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again.
+WITH w AS (
+  DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
+  WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+  RETURNING w.lane, w.position, w.ordinal
+)
+DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal;
 
 -- name: MoveWaiting :exec
 -- MoveWaiting puts what waits at or beyond a position before it, in its order, behind the ordinal last there.

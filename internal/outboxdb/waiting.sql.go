@@ -29,65 +29,6 @@ func (q *Queries) BeginRelease(ctx context.Context, arg BeginReleaseParams) erro
 	return err
 }
 
-const deleteCopiesBefore = `-- name: DeleteCopiesBefore :execrows
-DELETE FROM onceward.waiting_copies WHERE lane = $1 AND (position, ordinal) < ($2::pg_lsn, $3::integer)
-`
-
-type DeleteCopiesBeforeParams struct {
-	Lane     int32
-	Position string
-	Ordinal  int32
-}
-
-// DeleteCopiesBefore is DeleteWaitingBefore for what is kept whole.
-func (q *Queries) DeleteCopiesBefore(ctx context.Context, arg DeleteCopiesBeforeParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteCopiesBefore, arg.Lane, arg.Position, arg.Ordinal)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const deleteCopiesBeyond = `-- name: DeleteCopiesBeyond :execrows
-DELETE FROM onceward.waiting_copies w USING onceward.lanes l
-WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND (w.position, w.ordinal) >= ($3::pg_lsn, $4::integer)
-`
-
-type DeleteCopiesBeyondParams struct {
-	Slot          string
-	OrderPosition string
-	Position      string
-	Ordinal       int32
-}
-
-// DeleteCopiesBeyond is DeleteWaitingBeyond for what is kept whole.
-func (q *Queries) DeleteCopiesBeyond(ctx context.Context, arg DeleteCopiesBeyondParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteCopiesBeyond,
-		arg.Slot,
-		arg.OrderPosition,
-		arg.Position,
-		arg.Ordinal,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const deleteCopiesWithout = `-- name: DeleteCopiesWithout :execrows
-DELETE FROM onceward.waiting_copies c USING onceward.lanes l
-WHERE l.slot = $1 AND c.lane = l.id AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal)
-`
-
-// DeleteCopiesWithout forgets the content of what waits no more.
-func (q *Queries) DeleteCopiesWithout(ctx context.Context, slot string) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteCopiesWithout, slot)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const deleteEmptyLanes = `-- name: DeleteEmptyLanes :execrows
 DELETE FROM onceward.lanes l WHERE l.slot = $1 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.lane = l.id)
 `
@@ -119,34 +60,9 @@ func (q *Queries) DeleteLanes(ctx context.Context, arg DeleteLanesParams) (int64
 	return result.RowsAffected(), nil
 }
 
-const deleteLanesCopies = `-- name: DeleteLanesCopies :execrows
-DELETE FROM onceward.waiting_copies WHERE lane = ANY($1::integer[])
-`
-
-// DeleteLanesCopies is DeleteLanesRows for what is kept whole.
-func (q *Queries) DeleteLanesCopies(ctx context.Context, lanes []int32) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteLanesCopies, lanes)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const deleteLanesRows = `-- name: DeleteLanesRows :execrows
-DELETE FROM onceward.waiting WHERE lane = ANY($1::integer[])
-`
-
-// DeleteLanesRows forgets lanes that have ended.
-func (q *Queries) DeleteLanesRows(ctx context.Context, lanes []int32) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteLanesRows, lanes)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const deleteWaitingBefore = `-- name: DeleteWaitingBefore :execrows
-DELETE FROM onceward.waiting WHERE lane = $1 AND (position, ordinal) < ($2::pg_lsn, $3::integer)
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = $1 AND (k.position, k.ordinal) < ($2::pg_lsn, $3::integer))
+DELETE FROM onceward.waiting w WHERE w.lane = $1 AND (w.position, w.ordinal) < ($2::pg_lsn, $3::integer)
 `
 
 type DeleteWaitingBeforeParams struct {
@@ -165,6 +81,10 @@ func (q *Queries) DeleteWaitingBefore(ctx context.Context, arg DeleteWaitingBefo
 }
 
 const deleteWaitingBeyond = `-- name: DeleteWaitingBeyond :execrows
+WITH c AS (
+  DELETE FROM onceward.waiting_copies w USING onceward.lanes l
+  WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND (w.position, w.ordinal) >= ($3::pg_lsn, $4::integer)
+)
 DELETE FROM onceward.waiting w USING onceward.lanes l
 WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND (w.position, w.ordinal) >= ($3::pg_lsn, $4::integer)
 `
@@ -190,9 +110,27 @@ func (q *Queries) DeleteWaitingBeyond(ctx context.Context, arg DeleteWaitingBeyo
 	return result.RowsAffected(), nil
 }
 
+const deleteWaitingOf = `-- name: DeleteWaitingOf :execrows
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = ANY($1::integer[]))
+DELETE FROM onceward.waiting w WHERE w.lane = ANY($1::integer[])
+`
+
+// DeleteWaitingOf forgets lanes that have ended.
+func (q *Queries) DeleteWaitingOf(ctx context.Context, lanes []int32) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteWaitingOf, lanes)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteWholeBeyond = `-- name: DeleteWholeBeyond :execrows
-DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
-WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+WITH w AS (
+  DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
+  WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+  RETURNING w.lane, w.position, w.ordinal
+)
+DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal
 `
 
 type DeleteWholeBeyondParams struct {
@@ -200,7 +138,7 @@ type DeleteWholeBeyondParams struct {
 	OrderPosition string
 }
 
-// DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again; DeleteCopiesWithout their content.
+// DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again.
 func (q *Queries) DeleteWholeBeyond(ctx context.Context, arg DeleteWholeBeyondParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteWholeBeyond, arg.Slot, arg.OrderPosition)
 	if err != nil {
