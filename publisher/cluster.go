@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -26,17 +25,6 @@ func (e *OtherClusterError) Error() string {
 
 // Is reports whether target is [ErrOtherCluster].
 func (e *OtherClusterError) Is(target error) bool { return target == ErrOtherCluster }
-
-// ClusterOf connects and returns the id of the cluster that answers, whatever
-// [Config].Cluster says; empty when it has none.
-func ClusterOf(ctx context.Context, cfg Config) (id string, err error) {
-	cfg.Cluster = ""
-	err = look(ctx, cfg, func(b *brokers, _ *wire, _ *settings) error {
-		id = b.cluster
-		return nil
-	})
-	return id, err
-}
 
 // Cluster returns the id of the cluster that the publisher writes to; empty when
 // it has none.

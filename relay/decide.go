@@ -135,13 +135,11 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 	if err != nil {
 		return "", err
 	}
-	confirmed, err := parseLSN(row.ConfirmedLsn)
+	kept, err := inState(row)
 	if err != nil {
 		return "", err
 	}
-	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: checkpoint{
-		order: confirmed, timeline: row.Timeline, tick: row.Tick, letters: row.DeadLetters, epoch: row.Epoch,
-	}}
+	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept}
 	var left []string
 	if row.Timeline != system.Timeline {
 		b.switched = b.kept.order

@@ -186,11 +186,7 @@ func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.Rela
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
 func keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
-	confirmed, err := parseLSN(row.ConfirmedLsn)
-	if err != nil {
-		return err
-	}
-	kept, err := inState(row, confirmed)
+	kept, err := inState(row)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -18,11 +17,7 @@ import (
 // producer first, which nobody but the holder of the slot may do: it settles or
 // fences every older one. The session owns the producer then.
 func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (checkpoint, *publisher.Transactional, error) {
-	confirmed, err := parseLSN(row.ConfirmedLsn)
-	if err != nil {
-		return checkpoint{}, nil, err
-	}
-	kept, err := inState(row, confirmed)
+	kept, err := inState(row)
 	if err != nil {
 		return checkpoint{}, nil, err
 	}
@@ -51,7 +46,7 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 	}
 	if !found {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
-			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", confirmed.String(), "written", row.UpdatedAt)
+			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.order.String(), "written", row.UpdatedAt)
 		s.metrics.checkpointLost()
 		return kept, tx, nil
 	}
@@ -59,9 +54,9 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 	if err != nil {
 		return kept, nil, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
 	}
-	if inKafka.order < confirmed {
+	if inKafka.order < kept.order {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
-			"group", name, "checkpoint", inKafka.order.String(), "from", confirmed.String())
+			"group", name, "checkpoint", inKafka.order.String(), "from", kept.order.String())
 		s.metrics.checkpointLost()
 		return kept, tx, nil
 	}
@@ -70,10 +65,13 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 
 // inState is the checkpoint of relay_state. A relay of an older release moves the
 // position alone: then what the text says of the stream is out of date.
-func inState(row outboxdb.RelayState, confirmed pglogrepl.LSN) (checkpoint, error) {
+func inState(row outboxdb.RelayState) (checkpoint, error) {
+	confirmed, err := parseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return checkpoint{}, err
+	}
 	kept := checkpoint{order: confirmed}
 	if row.Checkpoint != nil {
-		var err error
 		if kept, err = readCheckpoint(*row.Checkpoint); err != nil {
 			return kept, fmt.Errorf("read the checkpoint of slot %s: %w", row.Slot, err)
 		}
