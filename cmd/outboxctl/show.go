@@ -66,18 +66,8 @@ func show(c *cli.Context) error {
 		}
 		report.narrow(state.Slot)
 	}
-	if consumerDSN != "" {
-		if err := verified(c, consumerDSN); err != nil {
-			return fmt.Errorf("consumer's database: %w", err)
-		}
-		consumer, err := open(c.Context, consumerDSN)
-		if err != nil {
-			return fmt.Errorf("consumer's database: %w", err)
-		}
-		defer consumer.Close()
-		if err := report.readConsumer(c.Context, consumer, key); err != nil {
-			return fmt.Errorf("show %s: consumer's database: %w", key, explain(err, migrations.Consumer))
-		}
+	if err := report.askConsumer(c, consumerDSN, key); err != nil {
+		return fmt.Errorf("show %s: consumer's database: %w", key, err)
 	}
 	if err := where.search(c.Context, report, key); err != nil {
 		if c.Err() != nil {
@@ -94,6 +84,22 @@ func show(c *cli.Context) error {
 		return errWrong
 	}
 	return nil
+}
+
+// askConsumer reads what each consumer group did; an empty dsn asks nobody.
+func (r *showReport) askConsumer(c *cli.Context, dsn string, key eventName) error {
+	if dsn == "" {
+		return nil
+	}
+	if err := verified(c, dsn); err != nil {
+		return err
+	}
+	consumer, err := open(c.Context, dsn)
+	if err != nil {
+		return err
+	}
+	defer consumer.Close()
+	return explain(r.readConsumer(c.Context, consumer, key), migrations.Consumer)
 }
 
 // showArguments checks what needs no server.

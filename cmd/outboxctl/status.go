@@ -264,44 +264,60 @@ func (r *relayReport) addSlot(s outboxdb.SlotsRow) {
 	}
 }
 
+// problems are what an operator should look at.
+func (r *relayReport) problems() []string {
+	out := []string{}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Relay == "":
+		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
+			"as a superuser or a role with REPLICATION", r.Slot, size(r.RetainedBytes), r.Slot)
+	case r.NotBegun && !r.lives():
+		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
+	case r.NotBegun: // what its processes wait for says more
+	case !r.SlotExists && !r.lives():
+		add("relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
+	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
+		add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
+	case r.ActivePID == nil && !r.lives():
+		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
+	}
+	out = append(append(out, r.waiting()...), r.elsewhere()...)
+	if r.Paused {
+		add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+	}
+	for _, route := range r.PausedRoutes {
+		add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
+	}
+	for _, id := range r.Skip {
+		add("relay %s is told to skip the event %s and has not come to it", r.Relay, id)
+	}
+	return out
+}
+
+// problem is what an operator should know of a gap; empty without anything.
+func (g gapReport) problem() string {
+	switch {
+	case g.State == gapOpen:
+		return fmt.Sprintf("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
+	case g.Cause == causeFirstStart:
+		return ""
+	case g.Note != "":
+		return fmt.Sprintf("relay %s will repair gap %s (%s) of %d events %s", g.Relay, g.Gap, g.Cause, g.Events, g.Note)
+	}
+	return fmt.Sprintf("relay %s repairs gap %s (%s) of %d events", g.Relay, g.Gap, g.Cause, g.Events)
+}
+
 // problems says what an operator should act on, each with what to do.
 func (r *statusReport) problems() []string {
 	out := []string{}
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for _, relay := range r.Relays {
-		switch {
-		case relay.Relay == "":
-			add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
-				"as a superuser or a role with REPLICATION", relay.Slot, size(relay.RetainedBytes), relay.Slot)
-		case relay.NotBegun && !relay.lives():
-			add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", relay.Relay, relay.lastWords())
-		case relay.NotBegun: // what its processes wait for says more
-		case !relay.SlotExists && !relay.lives():
-			add("relay %s: its slot %s is gone; start the relay and read what it says", relay.Relay, relay.Slot)
-		case relay.WALStatus == "lost" || relay.WALStatus == "unreserved":
-			add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", relay.Relay, relay.Slot, relay.WALStatus)
-		case relay.ActivePID == nil && !relay.lives():
-			add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", relay.Relay, relay.lastWords())
-		}
-		out = append(append(out, relay.waiting()...), relay.elsewhere()...)
-		if relay.Paused {
-			add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", relay.Relay, relay.Relay)
-		}
-		for _, route := range relay.PausedRoutes {
-			add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", relay.Relay, route, relay.Relay, route)
-		}
-		for _, id := range relay.Skip {
-			add("relay %s is told to skip the event %s and has not come to it", relay.Relay, id)
-		}
+	for i := range r.Relays {
+		out = append(out, r.Relays[i].problems()...)
 	}
 	for _, g := range r.Gaps {
-		switch {
-		case g.State == gapOpen:
-			add("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
-		case g.Cause != causeFirstStart && g.Note != "":
-			add("relay %s will repair gap %s (%s) of %d events %s", g.Relay, g.Gap, g.Cause, g.Events, g.Note)
-		case g.Cause != causeFirstStart:
-			add("relay %s repairs gap %s (%s) of %d events", g.Relay, g.Gap, g.Cause, g.Events)
+		if problem := g.problem(); problem != "" {
+			out = append(out, problem)
 		}
 	}
 	if r.Partitions.DaysAhead < fewDaysAhead {
