@@ -177,7 +177,7 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var tables, privileges []string
 	for _, n := range needed {
 		for _, table := range n.tables {
-			for _, privilege := range strings.Split(n.privileges, ", ") {
+			for privilege := range strings.SplitSeq(n.privileges, ", ") {
 				tables, privileges = append(tables, "onceward."+table), append(privileges, privilege)
 			}
 		}
@@ -206,12 +206,13 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 		return fmt.Errorf("read the name of the role: %w", err)
 	}
 	name := pgx.Identifier{role}.Sanitize()
-	grants := "GRANT USAGE ON SCHEMA onceward TO " + name + ";"
+	grants := []string{"GRANT USAGE ON SCHEMA onceward TO " + name + ";"}
 	for _, n := range needed {
-		grants += fmt.Sprintf(" GRANT %s ON onceward.%s TO %s;", n.privileges, strings.Join(n.tables, ", onceward."), name)
+		grants = append(grants, fmt.Sprintf("GRANT %s ON onceward.%s TO %s;", n.privileges, strings.Join(n.tables, ", onceward."), name))
 	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: "outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); who manages roles by hand: " + grants}
+		Cure: "outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); " +
+			"who manages roles by hand: " + strings.Join(grants, " ")}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a
