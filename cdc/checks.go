@@ -206,13 +206,13 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 		return fmt.Errorf("read the name of the role: %w", err)
 	}
 	name := pgx.Identifier{role}.Sanitize()
-	grants := []string{"GRANT USAGE ON SCHEMA onceward TO " + name + ";"}
+	var grants []string
 	for _, n := range needed {
 		grants = append(grants, fmt.Sprintf("GRANT %s ON onceward.%s TO %s;", n.privileges, strings.Join(n.tables, ", onceward."), name))
 	}
 	return &StartError{Code: CodeRights, What: fmt.Sprintf("role %q has no %s on %s", role, privilege, object),
-		Cure: "outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); " +
-			"who manages roles by hand: " + strings.Join(grants, " ")}
+		Cure: fmt.Sprintf("outboxctl migrate roles --side outbox --apply, if the role is a member of the relay's (onceward_relay, unless --prefix says otherwise); "+
+			"who manages roles by hand: GRANT USAGE ON SCHEMA onceward TO %s; %s", name, strings.Join(grants, " "))}
 }
 
 // checkPartitions refuses to begin where producers cannot write: without a

@@ -131,11 +131,11 @@ func (a *accounting) readRows() {
 	}
 	for key := range a.rows {
 		a.dropped[key] = !there[key]
-		if a.copies && a.read.lastStates[key] != "published" {
+		if a.all || a.copies && a.read.lastStates[key] != "published" {
 			a.loose[key] = true
 		}
 	}
-	a.copies = a.mode == "idempotent"
+	a.copies, a.all = a.mode == "idempotent", false
 }
 
 // readTopics reads all topics of the load whole.

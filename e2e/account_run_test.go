@@ -57,6 +57,8 @@ type accounting struct {
 	dropped map[string]bool       // of them, those that retention has taken
 	loose   map[string]bool       // those that may have been published twice: idempotent mode was among their times
 	copies  bool                  // it is among those since the last quiet moment
+	all     bool                  // since then, nothing counts as proved any more
+	leaves  int                   // that were filled
 	read    *archive
 	quiet   int
 	found   []violation

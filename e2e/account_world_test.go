@@ -69,35 +69,68 @@ func (a *accounting) bindProducer(s step) bool {
 	return true
 }
 
-// adoptSystem makes the database look as if it had come from another system with its
-// transaction ids, as by pg_upgrade, until it is adopted.
+// adoptSystem makes the database look as if it had come from another system, with its
+// transaction ids, as by pg_upgrade, or without slot, as by pg_dump, until it is
+// adopted.
 func (a *accounting) adoptSystem(s step) bool {
 	a.nemesis.killRelays(s)
-	if !a.nemesis.sql(`UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '` + a.slot() + `'`) {
+	by, moved := "copy", `UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '`+a.slot()+`'`
+	if s.up {
+		by, moved = "dump", moved+`; SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+a.slot()+`'`
+	}
+	done := false
+	for range 20 { // the walsender of a relay that was killed holds the slot for a moment
+		if done = a.nemesis.sql(moved); done {
+			break
+		}
+	}
+	if !done {
 		return false
 	}
 	a.gapOpens()
+	if s.up {
+		a.nothingProved()
+	}
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE system_identifier = '1'`) {
 			return true
 		}
-		_, code := a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", "copy", "--yes", "--reason", "move")
+		_, code := a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", by, "--yes", "--reason", "move")
 		return code == 0
 	}})
 	return true
 }
 
-// adoptKafka makes Kafka look like a mirror of another cluster that has everything,
-// until it is adopted; what --kafka gap does is for TestForeignKafka.
+// fillLeaf attaches a partition that holds a row, and has the row published.
+func (a *accounting) fillLeaf(s step) bool {
+	f := newFilledLeaf(a.t, a.world, 20+a.leaves)
+	fill, key := f.fill()
+	if !a.nemesis.sql(f.create() + "; " + fill + "; " + f.attach()) {
+		return false
+	}
+	a.leaves++
+	a.rows[key] = accountRow{Key: key, Kind: "order", Aggregate: "old"} // retention may be quicker than the next look
+	a.gapOpens()
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		out, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "adopt", f.name, "--yes", "--reason", "move")
+		return code == 0 || strings.Contains(out, "nothing is to be adopted")
+	}})
+	return true
+}
+
+// adoptKafka makes Kafka look like another cluster that has everything, until it is
+// adopted, by each of the words.
 func (a *accounting) adoptKafka(s step) bool {
 	a.nemesis.killRelays(s)
 	if !a.nemesis.sql(`UPDATE onceward.relay_state SET kafka_cluster = 'mirrored' WHERE kafka_cluster IS NOT NULL AND slot = '` + a.slot() + `'`) {
 		return false
 	}
-	word := "continue"
-	if s.up {
-		word = "from-position"
+	word := []string{"continue", "from-position", "gap"}[s.target%3]
+	switch word {
+	case "from-position":
 		a.gapOpens() // what was acknowledged since the position comes again
+	case "gap":
+		a.nothingProved()
 	}
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE kafka_cluster = 'mirrored'`) {

@@ -18,8 +18,8 @@ type filledLeaf struct {
 	name string
 }
 
-func newFilledLeaf(t *testing.T, w *world) *filledLeaf {
-	day := partition.Day(time.Now()).AddDate(0, 0, -20)
+func newFilledLeaf(t *testing.T, w *world, daysOld int) *filledLeaf {
+	day := partition.Day(time.Now()).AddDate(0, 0, -daysOld)
 	return &filledLeaf{oldDays: &oldDays{t: t, w: w, day: day}, name: "outbox_" + day.Format("20060102")}
 }
 
@@ -75,7 +75,7 @@ func TestFilledLeafAttached(t *testing.T) {
 				w := settled(t, version)
 				r := startRelay(t, w, "checkpoint_interval: 50ms")
 				caughtUp(t, w, r)
-				f := newFilledLeaf(t, w)
+				f := newFilledLeaf(t, w, 20)
 				key := attach(w, r, f)
 				log := r.wait(30 * time.Second)
 				require.Contains(t, log, "PARTITION_FILLED: partition "+f.name)
@@ -106,7 +106,7 @@ func TestLeavesThatWereNotFilled(t *testing.T) {
 	key := oldEvent(t, w, 25)
 	caughtUp(t, w, r)
 	require.Equal(t, 1, w.published()[key])
-	f := newFilledLeaf(t, w)
+	f := newFilledLeaf(t, w, 20)
 	fill, _ := f.fill()
 	w.execute(f.create())
 	w.execute(fill)
