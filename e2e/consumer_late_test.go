@@ -18,6 +18,7 @@ import (
 // a day more. What waited meanwhile is applied once, through crashes and
 // redeliveries, and none of it is judged as a replay.
 func TestLateBacklog(t *testing.T) {
+	t.Parallel()
 	events, length := 1000, 3*time.Second
 	if full() {
 		events, length = 10_000, 30*time.Second

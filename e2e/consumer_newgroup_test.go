@@ -16,6 +16,7 @@ import (
 // an operator has adopted the group. A group that has been there before takes none
 // of them for new, before and after.
 func TestNewGroupOnOldTopic(t *testing.T) {
+	t.Parallel()
 	events := 10_000
 	if full() {
 		events = 100_000

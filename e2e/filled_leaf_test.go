@@ -45,6 +45,7 @@ func (f *filledLeaf) attach() string {
 // was made and attached by maintenance is none of these, and neither is one that is
 // detached again.
 func TestFilledLeafAttached(t *testing.T) {
+	t.Parallel()
 	for state, attach := range map[string]func(w *world, r *relayProcess, f *filledLeaf) (key string){
 		"running": func(w *world, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
@@ -118,6 +119,45 @@ func TestLeavesThatWereNotFilled(t *testing.T) {
 	caughtUp(t, w, r)
 	r.stop()
 	requireTrue(t, w)
+}
+
+// TestDetachWhileTheRelayLooks: the question for partitions that were filled has been
+// planned with a partition in it, and sees that it is being detached: that is no
+// attaching, though the row of pg_inherits is new.
+func TestDetachWhileTheRelayLooks(t *testing.T) {
+	onVersions(t, detachWhileTheRelayLooks)
+}
+
+func detachWhileTheRelayLooks(t *testing.T, version string) {
+	w := settled(t, version)
+	r := startRelay(t, w, "checkpoint_interval: 50ms")
+	caughtUp(t, w, r)
+	key := oldEvent(t, w, 25)
+	caughtUp(t, w, r)
+	require.Equal(t, 1, w.published()[key])
+	leaf := "outbox_" + partition.Day(time.Now()).AddDate(0, 0, -25).Format("20060102")
+	ctx := t.Context()
+	held, err := w.pool.Begin(ctx)
+	require.NoError(t, err)
+	_, err = held.Exec(ctx, "LOCK TABLE onceward.outbox_"+partition.Day(time.Now()).AddDate(0, 0, 1).Format("20060102"))
+	require.NoError(t, err)
+	eventually(t, "the relay looks", 10*time.Second, func() bool {
+		return scalar[bool](w, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FilledLeaves%')`)
+	})
+	detached := make(chan error, 1)
+	hand := w.connect(maintainerLogin)
+	go func() {
+		_, err := hand.Exec(ctx, "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+leaf+" CONCURRENTLY")
+		detached <- err
+	}()
+	eventually(t, "the detach is pending", 10*time.Second, func() bool {
+		return scalar[bool](w, "SELECT coalesce(bool_or(inhdetachpending), false) FROM pg_inherits WHERE inhrelid = to_regclass('onceward.' || $1)", leaf)
+	})
+	require.NoError(t, held.Rollback(ctx))
+	require.NoError(t, <-detached)
+	covered(w, r)
+	r.stop()
+	require.False(t, r.logs("PARTITION_FILLED"))
 }
 
 // covered waits until the published snapshot sees what was committed before.

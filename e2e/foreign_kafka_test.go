@@ -98,6 +98,7 @@ var adoptions = []string{"continue", "from-position", "gap repair", "gap accept"
 // of the new cluster is what the account says then, and the topics agree. A topic
 // that is deleted and made anew is told once.
 func TestForeignKafka(t *testing.T) {
+	t.Parallel()
 	second := secondKafka(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		for j, word := range adoptions {

@@ -55,6 +55,7 @@ var gapCases = []gapCase{
 // what is not proved published, and goes on; nothing is lost, and nothing is called
 // published that is not in the topic. Killed in the middle, it goes on from there.
 func TestGapRepair(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for i, tc := range gapCases {
 			version := versions[i%len(versions)]

@@ -67,6 +67,7 @@ func repairing(w *world) bool {
 // was committed by then and is in the topic is called published, also what a tick
 // has just taken a snapshot of: a slot that is lost while it is down makes no copies.
 func TestGracefulStopLeavesNoDoubt(t *testing.T) {
+	t.Parallel()
 	seed := seedOf(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {

@@ -40,6 +40,7 @@ func halted(t *testing.T, r *relayProcess, code string) health {
 // gives the slot back, stays, says what is wrong, and goes on once it is mended,
 // without a restart.
 func TestHaltedGoesOnByItself(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := staying(w)

@@ -184,6 +184,7 @@ func (h *heldRoutes) heal(keys map[int][]string) {
 // a release loses nothing, keeps the order, and in exactly-once mode repeats
 // nothing.
 func TestHeldRoutesDieAnywhere(t *testing.T) {
+	t.Parallel()
 	for _, c := range [][2]string{{"idempotent", "15"}, {"exactly-once", "18"}} {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])
@@ -252,6 +253,7 @@ func (r *replays) dieHolding(i int, point string) {
 // has them, with the slot or without; they go out in order once their topic is
 // there, and meanwhile are called what they are.
 func TestHeldRoutesPromoted(t *testing.T) {
+	t.Parallel()
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		for _, gone := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/SlotGone=%t", mode, gone), func(t *testing.T) {

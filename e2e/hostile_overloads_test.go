@@ -29,6 +29,7 @@ import (
 // is looked at as well as what runs later. The short form has each version and each
 // path once.
 func TestHostileOverloads(t *testing.T) {
+	t.Parallel()
 	names := namesOfOurs(t)
 	short := map[string]string{versions[0]: "before", versions[1]: "behind"}
 	onVersions(t, func(t *testing.T, version string) {

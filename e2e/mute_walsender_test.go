@@ -17,6 +17,7 @@ import (
 // a new session would begin that decoding again. The relay has patience: at most
 // one new session, then it goes on.
 func TestMuteWalsender(t *testing.T) {
+	t.Parallel()
 	rows := 5_000_000
 	if full() {
 		rows = 10_000_000

@@ -14,6 +14,7 @@ import (
 // wal_sender_timeout, with events in flight. A twin takes over. When the first
 // wakes, it changes nothing that the twin has written, and stands by.
 func TestPauseByStop(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := ownWorld(t, version, map[string]string{"wal_sender_timeout": "2s"})
 		w.install()

@@ -40,6 +40,7 @@ const lateness = time.Second
 // already; what it calls pending was not yet there when the snapshot was taken;
 // and once the relay has caught up, nothing is pending.
 func TestPendingIsTruth(t *testing.T) {
+	t.Parallel()
 	moments := 25
 	if full() {
 		moments = 150

@@ -27,6 +27,7 @@ import (
 // for them to reprocess; and events that are older than their topic keeps records
 // are there to be read all the same.
 func TestReplay(t *testing.T) {
+	t.Parallel()
 	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{
 		Settings: map[string]string{"log.retention.check.interval.ms": "500", "log.initial.task.delay.ms": "500"},
 	})

@@ -20,6 +20,7 @@ import (
 // not in the database any more. The relay says that the database went back in time,
 // and asks; repaired, everything that is in the table is in the topic.
 func TestSnapshotRestored(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		onVersions(t, func(t *testing.T, version string) {
 			t.Run(mode, func(t *testing.T) {
