@@ -125,8 +125,18 @@ func (w *world) superuser(ctx context.Context, sql string) error {
 func (w *world) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	w.pool.Close()
-	w.app.Close()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		w.pool.Close()
+		w.app.Close()
+	}()
+	select {
+	case <-closed:
+	case <-ctx.Done(): // a test that failed left a transaction open
+		w.t.Error("a connection was never given back to its pool")
+		return
+	}
 	err := w.dropSlots(ctx)
 	if err != nil {
 		w.t.Errorf("drop the slot: %v", err)
