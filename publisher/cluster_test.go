@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -73,7 +74,12 @@ func TestNamesThatLeadToAnotherCluster(t *testing.T) {
 			network.lead(func(ctx context.Context, kind, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, kind, other.ListenAddrs()[0])
 			})
-			publishNumbered(t, p, "a", 10, 19)
+			for i := 10; i < 20; i++ {
+				if err := p.Publish(within(t), event(uint64(i), "a", fmt.Sprint(i))); err != nil { // it has noticed
+					require.ErrorIs(t, err, publisher.ErrOtherCluster)
+					break
+				}
+			}
 			waitFor(t, p.Failed())
 			require.ErrorIs(t, p.Err(), publisher.ErrOtherCluster)
 			require.ErrorIs(t, p.Err(), publisher.ErrFailed)
