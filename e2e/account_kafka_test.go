@@ -44,6 +44,17 @@ func (a *accounting) makeTopic(kind string) bool {
 	return true
 }
 
+// cluster is the id of the Kafka cluster; empty when it cannot be asked.
+func (a *accounting) cluster() (id string) {
+	_ = a.asks(kmsg.NewPtrMetadataRequest(), func(r kmsg.Response) int16 {
+		if known := r.(*kmsg.MetadataResponse).ClusterID; known != nil {
+			id = *known
+		}
+		return 0
+	})
+	return id
+}
+
 // limitTopic sets the largest batch that the topic narrow takes.
 func (a *accounting) limitTopic(bytes string) bool {
 	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()

@@ -186,7 +186,7 @@ func (a *accounting) released() bool {
 	if err != nil {
 		return false
 	}
-	var missing []string
+	missing := []string{} // no NULL, of which nothing is true
 	for _, kind := range kindsLate {
 		if _, listed := topics[a.topicOf(kind)]; !listed && !a.made[kind] {
 			missing = append(missing, kind, a.topicOf(kind))

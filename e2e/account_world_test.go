@@ -136,10 +136,11 @@ func (a *accounting) adoptKafka(s step) bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE kafka_cluster = 'mirrored'`) {
 			return true
 		}
+		args := []string{"adopt", "--kafka", word, "--relay", a.name, "--yes", "--reason", "move"}
 		if !a.holds(`SELECT kafka_met IS NOT NULL FROM onceward.relay_state WHERE slot = $1`, a.slot()) {
-			return false // no relay has met the other one yet
+			args = append(args, "--cluster", a.cluster()) // a gap may wait for a decision, and no relay has met it yet
 		}
-		_, code := a.ctl("adopt", "--kafka", word, "--relay", a.name, "--yes", "--reason", "move")
+		_, code := a.ctl(args...)
 		return code == 0
 	}})
 	return true

@@ -135,7 +135,7 @@ func (n *nemesis) later(d time.Duration, do func()) {
 // heal ends all faults: what is down comes up again, whatever is held goes.
 func (n *nemesis) heal() {
 	for deadline := time.Now().Add(2 * stopLimit); len(n.undos) > 0; {
-		require.True(n.t, time.Now().Before(deadline), "a fault does not end")
+		require.True(n.t, time.Now().Before(deadline), "a fault does not end:\n%s", strings.Join(n.diary, "\n"))
 		for i := range n.undos {
 			n.undos[i].at = time.Time{}
 		}
