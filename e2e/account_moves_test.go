@@ -348,5 +348,5 @@ func (a *accounting) decideGaps() {
 
 // streams says whether a relay holds the slot.
 func (a *accounting) streams() bool {
-	return scalar[bool](a.world, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, a.slot())
+	return a.holds(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, a.slot())
 }
