@@ -58,6 +58,7 @@ type accounting struct {
 	loose   map[string]bool       // those that may have been published twice: idempotent mode was among their times
 	copies  bool                  // it is among those since the last quiet moment
 	all     bool                  // since then, nothing counts as proved any more
+	again   map[string]bool       // rows of the time before that
 	leaves  int                   // that were filled
 	read    *archive
 	quiet   int
@@ -67,7 +68,7 @@ type accounting struct {
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
 		arena: newArena(t, versions[seed%2], 1), mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
-		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{},
+		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{},
 	}
 	a.policy, a.start = []string{"repair", "ask"}[seed/2%2], []string{"all", "now"}[seed/4%2]
 	a.kafka, a.copies = a.ground.behind(t), mode == "idempotent"

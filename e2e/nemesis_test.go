@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -55,6 +57,9 @@ type undo struct {
 	at time.Time
 	do func() (done bool)
 }
+
+// String names the function.
+func (u undo) String() string { return runtime.FuncForPC(reflect.ValueOf(u.do).Pointer()).Name() }
 
 func newNemesis(a *arena) *nemesis {
 	return &nemesis{t: a.t, a: a, counts: map[string]int{}, busy: map[int]bool{}, patience: 3 * time.Second}
@@ -135,7 +140,7 @@ func (n *nemesis) later(d time.Duration, do func()) {
 // heal ends all faults: what is down comes up again, whatever is held goes.
 func (n *nemesis) heal() {
 	for deadline := time.Now().Add(2 * stopLimit); len(n.undos) > 0; {
-		require.True(n.t, time.Now().Before(deadline), "a fault does not end:\n%s", strings.Join(n.diary, "\n"))
+		require.True(n.t, time.Now().Before(deadline), "a fault does not end: %s\n%s", n.undos[0], strings.Join(n.diary, "\n"))
 		for i := range n.undos {
 			n.undos[i].at = time.Time{}
 		}
