@@ -117,7 +117,14 @@ func (a *accounting) pauseRoute(s step) bool {
 	if _, code := a.ctl("pause", "--relay", a.name, "--route", topic); code != 0 {
 		return false
 	}
-	a.surely(s.lasting, "resume", "--relay", a.name, "--route", topic)
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		// Paused twice and resumed once it is not paused any more, and resume says so.
+		if a.holds(`SELECT NOT $2 = ANY(paused_routes) FROM onceward.relay_state WHERE slot = $1`, a.slot(), topic) {
+			return true
+		}
+		_, code := a.ctl("resume", "--relay", a.name, "--route", topic)
+		return code == 0
+	}})
 	return true
 }
 
