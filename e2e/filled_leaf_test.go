@@ -121,6 +121,27 @@ func TestLeavesThatWereNotFilled(t *testing.T) {
 	requireTrue(t, w)
 }
 
+// TestAdoptedWhileItStreams: `partitions adopt` gives rows another transaction and
+// makes what the relay knows of the publication another, beside a session that
+// streams already. No snapshot that sees that transaction is published before the
+// session has noticed: the rows are in a gap.
+func TestAdoptedWhileItStreams(t *testing.T) {
+	w := settled(t, versions[1])
+	r := startRelay(t, w, "checkpoint_interval: 50ms")
+	key := writeOne(t, w)
+	caughtUp(t, w, r)
+	require.Equal(t, 1, w.published()[key])
+	w.execute(`BEGIN; UPDATE onceward.outbox SET tx_id = pg_current_xact_id() WHERE namespace || ':' || id = '` + key + `';
+		UPDATE onceward.relay_state SET publication_catalog = 'filled'; COMMIT`)
+	eventually(t, "the gap is repaired", 30*time.Second, func() bool {
+		return scalar[int](w, `SELECT count(*) FROM onceward.gaps WHERE cause = 'PUBLICATION_CHANGED' AND state = 'repaired'`) == 1
+	})
+	require.Equal(t, 2, w.published()[key])
+	caughtUp(t, w, r)
+	r.stop()
+	requireTrue(t, w)
+}
+
 // TestDetachWhileTheRelayLooks: the question for partitions that were filled has been
 // planned with a partition in it, and sees that it is being detached: that is no
 // attaching, though the row of pg_inherits is new.

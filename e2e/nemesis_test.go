@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"reflect"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -50,16 +48,6 @@ type nemesis struct {
 	busy     map[int]bool // brokers that are down or stopped
 	database bool         // PostgreSQL is being restarted
 }
-
-// undo ends a fault at its time. One that is not done yet asks to be called
-// again.
-type undo struct {
-	at time.Time
-	do func() (done bool)
-}
-
-// String names the function.
-func (u undo) String() string { return runtime.FuncForPC(reflect.ValueOf(u.do).Pointer()).Name() }
 
 func newNemesis(a *arena) *nemesis {
 	return &nemesis{t: a.t, a: a, counts: map[string]int{}, busy: map[int]bool{}, patience: 3 * time.Second}

@@ -185,7 +185,7 @@ func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	pool := testdb.New(t, "15")
 	up(t, pool, migrations.Outbox, "orders")
 	known := func() string {
-		now, err := outboxdb.New(pool).TakeSnapshot(t.Context(), "onceward_orders")
+		now, err := outboxdb.New(pool).TakeSnapshot(t.Context(), outboxdb.TakeSnapshotParams{Publication: "onceward_orders", Slot: "onceward_orders"})
 		require.NoError(t, err)
 		return now.PublicationCatalog
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // Bounds of the wait between two looks of the barrier, and the time after which
@@ -24,10 +26,10 @@ const (
 //
 // What the publication is like is read in the same statement as E: rows that are
 // not visible in E were sent only if it stays so.
-func (s *session) barrier(ctx context.Context) (end snapshot, catalog string, err error) {
+func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
 	xid, err := s.state.queries.AssignTransaction(ctx)
 	if err != nil {
-		return end, "", fmt.Errorf("take a transaction id: %w", err)
+		return end, fmt.Errorf("take a transaction id: %w", err)
 	}
 	const what = "the start waits for transactions that were open when it began"
 	s.opening.unbounded(WaitSlot, what)
@@ -36,16 +38,15 @@ func (s *session) barrier(ctx context.Context) (end snapshot, catalog string, er
 	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
 		passed, err := s.state.queries.PassedBy(ctx, xid)
 		if err != nil {
-			return end, "", fmt.Errorf("wait for open transactions: %w", err)
+			return end, fmt.Errorf("wait for open transactions: %w", err)
 		}
 		if passed || defect == defectNoBarrier {
-			taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
-			return snapshot{text: taken.Snapshot, at: taken.TakenAt}, taken.PublicationCatalog, err
+			return s.state.snapshot(ctx, s.cfg.PublicationName())
 		}
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return end, "", ctx.Err()
+			return end, ctx.Err()
 		}
 	}
 }

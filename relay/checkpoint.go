@@ -87,25 +87,6 @@ func (s *session) newRepair(asked []uuid.UUID) error {
 	return nil
 }
 
-// followOwner is samePublication of a session that has the slot: `migrate roles`,
-// which gives the publication to its owner, has written into the row what to know
-// of it from then on.
-func (s *session) followOwner(ctx context.Context, now string) error {
-	changed := s.samePublication(now)
-	if changed == nil {
-		return nil
-	}
-	row, _, err := s.state.load(ctx)
-	if err != nil {
-		return errors.Join(changed, err)
-	}
-	if row.PublicationCatalog == nil || *row.PublicationCatalog != now {
-		return changed
-	}
-	s.catalog = now
-	return nil
-}
-
 // takeSnapshot takes one and, when one is due, writes its marker. What the
 // publication is like is read in the same statement: if it changed, the snapshot
 // would cover rows that were never sent. That is looked at in every round, due or
@@ -117,7 +98,10 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	if err != nil {
 		return err
 	}
-	if err := s.followOwner(ctx, taken.PublicationCatalog); err != nil {
+	// `migrate roles`, which gives the publication to its owner, has written what to
+	// know of it from then on, and `partitions adopt` that rows are sent no more.
+	s.catalog = taken.KnownCatalog
+	if err := s.samePublication(taken.PublicationCatalog); err != nil {
 		// What is put back may look as before: the next session must not miss it.
 		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
 	}

@@ -103,6 +103,7 @@ type beginning struct {
 	end   snapshot      // E: what is not visible in it comes by the stream
 
 	catalog string // of the publication, read with E
+	known   string // of it to the relay, read with E: `partitions adopt` changes it
 	gap     outboxdb.InsertGapParams
 }
 
@@ -139,7 +140,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
 			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch,
+			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, KnownCatalog: b.known,
 		}
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters

@@ -77,9 +77,11 @@ func (s *session) findBeginning(ctx context.Context, found *gapError, epoch int6
 	if b.at, err = s.state.slotPosition(ctx); err != nil {
 		return err
 	}
-	if b.end, b.catalog, err = s.barrier(ctx); err != nil {
+	end, err := s.barrier(ctx)
+	if err != nil {
 		return err
 	}
+	b.end, b.catalog, b.known = snapshot{text: end.Snapshot, at: end.TakenAt}, end.PublicationCatalog, end.KnownCatalog
 	s.beginning = b
 	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
 	b.gap, err = s.measure(ctx)

@@ -175,9 +175,9 @@ func (s *state) leaveExactlyOnce(ctx context.Context, c *checkpoint) (tick int64
 }
 
 // snapshot takes a snapshot of the database, and reads what the publication is
-// like in the same statement.
+// like, and what the relay knows of it, in the same statement.
 func (s *state) snapshot(ctx context.Context, publication string) (outboxdb.TakeSnapshotRow, error) {
-	row, err := s.queries.TakeSnapshot(ctx, publication)
+	row, err := s.queries.TakeSnapshot(ctx, outboxdb.TakeSnapshotParams{Publication: publication, Slot: s.slot})
 	if err != nil {
 		return row, fmt.Errorf("take snapshot: %w", err)
 	}

@@ -130,7 +130,7 @@ func (q *Queries) Began(ctx context.Context, slot string) (bool, error) {
 const beginAnew = `-- name: BeginAnew :execrows
 UPDATE onceward.relay_state SET confirmed_lsn = $1, timeline = $2, tick = GREATEST(tick, $3::bigint) + 1, mode = 'idempotent',
   dead_letters = GREATEST(dead_letters, $4::bigint), publication_catalog = $5, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $6 AND epoch = $7
+WHERE slot = $6 AND epoch = $7 AND COALESCE(publication_catalog, '') = $8::text
 `
 
 type BeginAnewParams struct {
@@ -141,10 +141,11 @@ type BeginAnewParams struct {
 	PublicationCatalog *string
 	Slot               string
 	Epoch              int64
+	KnownCatalog       string
 }
 
-// BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced.
-// The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
+// BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced,
+// or what is known of the publication is no longer what was read with the gap's end. The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
 func (q *Queries) BeginAnew(ctx context.Context, arg BeginAnewParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginAnew,
 		arg.ConfirmedLsn,
@@ -154,6 +155,7 @@ func (q *Queries) BeginAnew(ctx context.Context, arg BeginAnewParams) (int64, er
 		arg.PublicationCatalog,
 		arg.Slot,
 		arg.Epoch,
+		arg.KnownCatalog,
 	)
 	if err != nil {
 		return 0, err

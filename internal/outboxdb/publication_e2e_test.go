@@ -24,7 +24,7 @@ func TestTakeSnapshotSeesThePublication(t *testing.T) {
 			_, err = m.Up(t.Context())
 			require.NoError(t, err)
 			known := func() string {
-				s, err := outboxdb.New(pool).TakeSnapshot(t.Context(), "onceward_orders")
+				s, err := outboxdb.New(pool).TakeSnapshot(t.Context(), outboxdb.TakeSnapshotParams{Publication: "onceward_orders", Slot: "onceward_orders"})
 				require.NoError(t, err)
 				return s.PublicationCatalog
 			}

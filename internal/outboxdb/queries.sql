@@ -26,7 +26,8 @@ RETURNING tick;
 -- TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
 -- oid and xmin of the rows that put the outbox, the replays and the controls into it. Rows of these tables that were written while any was
 -- another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
--- So does a leaf of the outbox that is not logged: nothing of it is sent.
+-- So does a leaf of the outbox that is not logged: nothing of it is sent. What the relay knows is read with it: `partitions adopt`
+-- changes that together with the transactions that the snapshot then sees.
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
   (COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
       p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
@@ -39,7 +40,8 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
     FROM pg_catalog.pg_publication p WHERE p.pubname = @publication::text), 'none')
   || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
-    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog;
+    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
+  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = @slot), '')::text AS known_catalog;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.

@@ -647,22 +647,35 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
     FROM pg_catalog.pg_publication p WHERE p.pubname = $1::text), 'none')
   || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
-    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog
+    WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
+  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = $2), '')::text AS known_catalog
 `
+
+type TakeSnapshotParams struct {
+	Publication string
+	Slot        string
+}
 
 type TakeSnapshotRow struct {
 	Snapshot           string
 	TakenAt            time.Time
 	PublicationCatalog string
+	KnownCatalog       string
 }
 
 // TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
 // oid and xmin of the rows that put the outbox, the replays and the controls into it. Rows of these tables that were written while any was
 // another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
-// So does a leaf of the outbox that is not logged: nothing of it is sent.
-func (q *Queries) TakeSnapshot(ctx context.Context, publication string) (TakeSnapshotRow, error) {
-	row := q.db.QueryRow(ctx, takeSnapshot, publication)
+// So does a leaf of the outbox that is not logged: nothing of it is sent. What the relay knows is read with it: `partitions adopt`
+// changes that together with the transactions that the snapshot then sees.
+func (q *Queries) TakeSnapshot(ctx context.Context, arg TakeSnapshotParams) (TakeSnapshotRow, error) {
+	row := q.db.QueryRow(ctx, takeSnapshot, arg.Publication, arg.Slot)
 	var i TakeSnapshotRow
-	err := row.Scan(&i.Snapshot, &i.TakenAt, &i.PublicationCatalog)
+	err := row.Scan(
+		&i.Snapshot,
+		&i.TakenAt,
+		&i.PublicationCatalog,
+		&i.KnownCatalog,
+	)
 	return i, err
 }
