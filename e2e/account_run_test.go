@@ -170,7 +170,8 @@ func (a *accounting) calm() {
 		pending, ok := a.keysIn("pending")
 		retrying := scalar[int](a.world, `SELECT count(*) FROM onceward.dead_letters WHERE state = 'retrying' AND slot = $1`, a.slot())
 		released := a.released()
-		if ok && len(pending)+retrying == 0 && released && a.streams() {
+		doubted := scalar[int](a.world, `SELECT count(*) FROM onceward.gaps WHERE state IN ('open', 'repairing') AND slot = $1`, a.slot())
+		if ok && len(pending)+retrying+doubted == 0 && released && a.streams() {
 			return
 		}
 		if time.Now().After(deadline) {
