@@ -75,7 +75,8 @@ func (a *accounting) bindProducer(s step) bool {
 func (a *accounting) adoptSystem(s step) bool {
 	a.nemesis.killRelays(s)
 	by, moved := "copy", `UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '`+a.slot()+`'`
-	if s.up {
+	dump := s.up && full()
+	if dump {
 		by, moved = "dump", moved+`; SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+a.slot()+`'`
 	}
 	done := false
@@ -88,7 +89,7 @@ func (a *accounting) adoptSystem(s step) bool {
 		return false
 	}
 	a.gapOpens()
-	if s.up {
+	if dump {
 		a.nothingProved()
 	}
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
@@ -125,7 +126,11 @@ func (a *accounting) adoptKafka(s step) bool {
 	if !a.nemesis.sql(`UPDATE onceward.relay_state SET kafka_cluster = 'mirrored' WHERE kafka_cluster IS NOT NULL AND slot = '` + a.slot() + `'`) {
 		return false
 	}
-	word := []string{"continue", "from-position", "gap"}[s.target%3]
+	words := []string{"continue", "from-position", "gap"}
+	if !full() {
+		words = words[:2]
+	}
+	word := words[s.target%uint64(len(words))]
 	switch word {
 	case "from-position":
 		a.gapOpens() // what was acknowledged since the position comes again
