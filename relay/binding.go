@@ -56,7 +56,7 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkp
 			return err
 		}
 	}
-	return s.rememberCatalog(ctx, row)
+	return s.rememberCatalog(ctx)
 }
 
 // otherSystem: transaction ids of another cluster mean nothing here.
@@ -102,30 +102,29 @@ func (b binding) check() error {
 
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
-func (s *session) rememberCatalog(ctx context.Context, row outboxdb.RelayState) error {
+func (s *session) rememberCatalog(ctx context.Context) error {
 	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
 	}
-	if row.PublicationCatalog != nil {
-		s.catalog = *row.PublicationCatalog
-		return s.samePublication(now.PublicationCatalog)
+	if now.KnownCatalog == "" {
+		return s.state.saveCatalog(ctx, now.PublicationCatalog)
 	}
-	s.catalog = now.PublicationCatalog
-	return s.state.saveCatalog(ctx, s.catalog)
+	return s.samePublication(now)
 }
 
 // samePublication compares what is known of the publication with what is there
 // now. Before PostgreSQL 18 the server refuses to decode rows of a time without
 // the publication.
-func (s *session) samePublication(now string) error {
-	if now == s.catalog {
+func (s *session) samePublication(taken outboxdb.TakeSnapshotRow) error {
+	known, now := taken.KnownCatalog, taken.PublicationCatalog
+	if now == known {
 		return nil
 	}
 	return &gapError{
 		code: CodePublicationChanged,
 		what: fmt.Sprintf("publication %s was made anew, changed or re-owned, one of its tables was taken out of it and put back, or a partition was not logged (known: %s; now: %s); events of the time between may not have been sent",
-			s.cfg.PublicationName(), s.catalog, now),
-		advance: publicationOID(now) != publicationOID(s.catalog) && cdc.ServerMajor(s.state.conn) < 18,
+			s.cfg.PublicationName(), known, now),
+		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.conn) < 18,
 	}
 }

@@ -100,8 +100,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	}
 	// `migrate roles`, which gives the publication to its owner, has written what to
 	// know of it from then on, and `partitions adopt` that rows are sent no more.
-	s.catalog = taken.KnownCatalog
-	if err := s.samePublication(taken.PublicationCatalog); err != nil {
+	if err := s.samePublication(taken); err != nil {
 		// What is put back may look as before: the next session must not miss it.
 		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
 	}

@@ -45,7 +45,7 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	left, err := s.wouldBind(ctx, row)
 	_, _, gaps := s.loadGaps(ctx)
 	return append(all, s.decided("system, timeline, checkpoint", left, err),
-		s.decided("publication since the last session", "", s.wouldTrust(ctx, row)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
+		s.decided("publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
 }
 
 // firstStart says what becomes of the rows that the table holds already.
@@ -153,14 +153,10 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 }
 
 // wouldTrust compares the publication with what is known of it.
-func (s *session) wouldTrust(ctx context.Context, row outboxdb.RelayState) error {
-	if row.PublicationCatalog == nil {
-		return nil
-	}
+func (s *session) wouldTrust(ctx context.Context) error {
 	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
-	if err != nil {
+	if err != nil || now.KnownCatalog == "" { // nothing is known yet
 		return err
 	}
-	s.catalog = *row.PublicationCatalog
-	return s.samePublication(now.PublicationCatalog)
+	return s.samePublication(now)
 }

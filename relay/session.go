@@ -39,7 +39,6 @@ type session struct {
 	idle              idleRule
 	snapshots         *snapshots
 	health            health
-	catalog           string // of the publication, as it must stay
 	opening           *opening
 	memory            *publisher.Memory // of the process's publishers
 	watched           *watched
