@@ -154,7 +154,7 @@ func (h *heldRoutes) heal(keys map[int][]string) {
 		keys[n] = append(keys[n], h.enqueue(h.kind(n), "one", []byte("{}")))
 	}
 	left := h.missing - h.healed
-	eventually(t, "what waited is released", 4*time.Minute, func() bool { return h.waits() == left })
+	eventually(t, "what waited is released", 6*time.Minute, func() bool { return h.waits() == left })
 	t.Logf("%s: %d events of %d topics were released within %s", h.mode, h.behind, h.healed, time.Since(began))
 	h.letters(3)
 	bad := keys[1][1]

@@ -102,7 +102,7 @@ func TestRightRevokedInFlight(t *testing.T) {
 	var route *publisher.RouteError
 	require.ErrorAs(t, err, &route)
 	require.Equal(t, "shop.order", route.Route)
-	require.Contains(t, route.Cure, "kafka-acls.sh")
+	require.Contains(t, route.Advice(), "kafka-acls.sh")
 	other := row("a", "x")
 	other.AggregateType = "other"
 	require.NoError(t, next.Publish(within(t), publisher.Event{Row: other}))

@@ -61,7 +61,7 @@ func TestRoutesOfRowsAreForgottenInTime(t *testing.T) {
 	require.NoError(t, err)
 	defer stop()
 	ev := event(1, "a", "x")
-	for i := range 25_000 {
+	for i := range 2*publisher.MaxOrigins + 1 {
 		ev.Row = row("a", "x")
 		ev.Row.AggregateType = fmt.Sprint(i)
 		require.NoError(t, p.Publish(t.Context(), ev))
@@ -70,8 +70,8 @@ func TestRoutesOfRowsAreForgottenInTime(t *testing.T) {
 		ev.Topic = ""
 	}
 	routes, topics := p.Cached()
-	require.LessOrEqual(t, routes, 10_000)
-	require.LessOrEqual(t, topics, 10_000)
+	require.LessOrEqual(t, routes, publisher.MaxOrigins)
+	require.LessOrEqual(t, topics, publisher.MaxOrigins)
 }
 
 func BenchmarkBuildRecord(b *testing.B) {

@@ -31,7 +31,7 @@ type RouteError struct {
 	Route  string
 	Topic  string // empty when no route matched
 	Reason string // what was found
-	Cure   string // what to do next
+	Cure   string // what to do next, with {topic} for the Topic: of thousands it is one text
 	// Passing: it ends by itself within moments, and there is nothing to do.
 	Passing bool
 	// Wanted: an operator wants it so.
@@ -49,10 +49,13 @@ func (e *RouteError) Error() string {
 	}
 	b.WriteString(e.Reason)
 	if e.Cure != "" {
-		b.WriteString("; " + e.Cure)
+		b.WriteString("; " + e.Advice())
 	}
 	return b.String()
 }
+
+// Advice is the Cure with the topic's name in it.
+func (e *RouteError) Advice() string { return strings.ReplaceAll(e.Cure, "{topic}", e.Topic) }
 
 // Is reports whether target is [ErrRoute].
 func (e *RouteError) Is(target error) bool { return target == ErrRoute }

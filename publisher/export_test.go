@@ -19,6 +19,7 @@ var (
 	InvalidTopic = invalidTopic
 	Backoff      = backoff
 	BatchLimit   = batchLimit
+	MaxOrigins   = maxOrigins
 )
 
 // ProducerConfig builds the sarama configuration of a Config.

@@ -72,8 +72,8 @@ func TestUnknownTopicIsRefusedAndHeals(t *testing.T) {
 	require.ErrorIs(t, err, publisher.ErrRoute)
 	require.Equal(t, "shop.order", route.Topic)
 	require.Equal(t, "shop.order", route.Route)
-	require.Contains(t, route.Cure, "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic shop.order")
-	require.Contains(t, route.Cure, "topics.create: true")
+	require.Contains(t, route.Advice(), "kafka-topics.sh --bootstrap-server "+c.ListenAddrs()[0]+" --create --topic shop.order")
+	require.Contains(t, route.Advice(), "topics.create: true")
 
 	other := row("a", "x")
 	other.AggregateType = "other"
@@ -125,8 +125,8 @@ func TestTopicThatCannotBeCreatedSaysWhy(t *testing.T) {
 			route := settled(t, p, event(1, "a", "1"))
 			require.Equal(t, "shop.order", route.Route)
 			require.Contains(t, route.Reason, c.reason)
-			require.Contains(t, route.Cure, c.cure)
-			require.Contains(t, route.Cure, "kafka-topics.sh --bootstrap-server "+cluster.ListenAddrs()[0]+" --create --topic shop.order --partitions 4")
+			require.Contains(t, route.Advice(), c.cure)
+			require.Contains(t, route.Advice(), "kafka-topics.sh --bootstrap-server "+cluster.ListenAddrs()[0]+" --create --topic shop.order --partitions 4")
 			other := row("a", "x")
 			other.AggregateType = "other"
 			require.NoError(t, p.Publish(within(t), publisher.Event{Row: other}), "other routes flow")

@@ -16,15 +16,15 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	server := s.Brokers[0]
 	switch {
 	case missing(metadata) && s.Topics.Create: // the broker that was asked does not know it yet
-		return refuse("does not exist", "%s", byHand(name, s))
+		return refuse("does not exist", "%s", byHand(s))
 	case missing(metadata):
-		return refuse("does not exist", "%s, or set topics.create: true", byHand(name, s))
+		return refuse("does not exist", "%s, or set topics.create: true", byHand(s))
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic %s`",
-			server, principal(s.SASL), name)
+			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
+			server, principal(s.SASL))
 	case len(metadata.Partitions) == 0:
-		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic %s", name)
+		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic {topic}")
 	}
 	return topicState{
 		partitions: int32(len(metadata.Partitions)),
@@ -40,14 +40,14 @@ func missing(metadata *sarama.TopicMetadata) bool {
 
 // uncreated says why a missing topic could not be made.
 func uncreated(name string, cause error, s *settings) *RouteError {
-	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(name, s)}
+	e := &RouteError{Route: name, Topic: name, Reason: fmt.Sprintf("does not exist, and could not be created: %v", cause), Cure: byHand(s)}
 	switch {
 	case errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed):
 		e.Reason = "does not exist, and this principal may not create it"
-		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic %s`, or %s",
-			s.Brokers[0], principal(s.SASL), name, byHand(name, s))
+		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic {topic}`, or %s",
+			s.Brokers[0], principal(s.SASL), byHand(s))
 	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
-		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(name, s))
+		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(s))
 	}
 	return e
 }
@@ -61,9 +61,9 @@ func (s *settings) replicas() int {
 }
 
 // byHand is the command that makes a topic.
-func byHand(name string, s *settings) string {
-	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic %s --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
-		s.Brokers[0], name, s.Topics.Partitions, s.replicas())
+func byHand(s *settings) string {
+	return fmt.Sprintf("create it with `kafka-topics.sh --bootstrap-server %s --create --topic {topic} --partitions %d --replication-factor %d` (one that was there before: with the partitions that it had, or its keys move)",
+		s.Brokers[0], s.Topics.Partitions, s.replicas())
 }
 
 // narrowCure is what to do about a topic that takes less than a batch.

@@ -7,8 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// maxOrigins bounds each cache of topics, whose keys come from rows.
-const maxOrigins = 10_000
+// maxOrigins bounds each cache of topics, whose keys come from rows. A route that is
+// held and not in the cache costs the stream a request at each of its tries.
+const maxOrigins = 50_000
 
 // placer turns an event into a record with its topic and partition, and waits
 // until it may be handed over. Only the goroutine that publishes uses it.
@@ -79,11 +80,14 @@ func (p *placer) route(ev *Event) (*topic, error) {
 		if err != nil {
 			return nil, err
 		}
+		t = p.topicOf(name)
+		if state := t.state.Load(); state == nil || state.refused != nil {
+			return t, nil // one that is refused is asked for now and then only
+		}
 		if len(p.routes) >= maxOrigins {
 			clear(p.routes)
 		}
 		o = origin{strings.Clone(o.namespace), strings.Clone(o.aggregateType), strings.Clone(o.eventType)}
-		t = p.topicOf(name)
 		p.routes[o] = t
 	}
 	p.origin, p.last = o, t

@@ -50,6 +50,7 @@ type watcher struct {
 	refreshing map[string]bool
 	narrow     map[string]bool // topics to write record by record: Config.Narrow
 	warned     bool            // that a limit could not be read
+	cure       string          // of the last topic that was refused
 }
 
 type question struct {
@@ -158,6 +159,9 @@ func (w *watcher) again() {
 		}
 		topics = append(topics, t)
 		delete(w.nudged, t)
+	}
+	if len(w.nudged) == 0 {
+		w.nudged = make(map[*topic]struct{}) // what was large does not stay so
 	}
 	w.mu.Unlock()
 	if err := w.check(topics...); err != nil {
@@ -316,6 +320,7 @@ func (w *watcher) store(t *topic, state topicState) {
 	state.checked = time.Now()
 	old := t.state.Load()
 	if state.refused != nil {
+		state.refused = w.shared(old, state.refused)
 		t.state.Store(&state)
 		return
 	}
@@ -340,6 +345,19 @@ func (w *watcher) store(t *topic, state topicState) {
 		state.partitions = old.partitions
 	}
 	t.state.Store(&state)
+}
+
+// shared returns a refusal that takes no memory of its own where it is the one before,
+// and shares its cure with the last: thousands of topics may be refused alike.
+func (w *watcher) shared(old *topicState, why *RouteError) *RouteError {
+	if old != nil && old.refused != nil && *old.refused == *why {
+		return old.refused
+	}
+	if why.Cure == w.cure {
+		why.Cure = w.cure
+	}
+	w.cure = why.Cure
+	return why
 }
 
 // shrunk: a topic was deleted and made anew with fewer partitions while events

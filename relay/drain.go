@@ -186,7 +186,8 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		}
 	}
 	w.retry = s.release != nil
-	p.refuseAgain(ctx, w, p.asking(&s), route)
+	w.first, w.known = s.first()
+	p.refuseAgain(ctx, w, route)
 	return false, p.end(s.tag, wayWaiting)
 }
 
@@ -201,11 +202,10 @@ func (p *pipeline) takeBack(ctx context.Context, s *step) error {
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes
 // behind it go on in the next.
-func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, first publisher.Event, why *publisher.RouteError) {
+func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
 	d := p.release
-	w.first = first
-	before := w.route.why
-	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) && before != why.Error() && !why.Passing {
+	before := w.route
+	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
 		p.sayAgain(ctx, why, "lane", w.name())
 	}
 	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane+1:]...)

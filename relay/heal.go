@@ -9,7 +9,6 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -18,8 +17,9 @@ func (p *pipeline) hold(ctx context.Context, s *step, why *publisher.RouteError)
 	if w := p.lanes.find(s.lane()); w != nil {
 		return p.queue(ctx, w, s)
 	}
-	w := &heldLane{of: s.lane(), first: p.asking(s), retry: s.release != nil}
-	if p.lanes.hold(w, why.Route, why.Error(), time.Now()) {
+	w := &heldLane{of: s.lane(), retry: s.release != nil}
+	w.first, w.known = s.first()
+	if p.lanes.hold(w, why.Route, why, time.Now()) {
 		p.sayHeld(ctx, s, w, why)
 	}
 	return p.queue(ctx, w, s)
@@ -49,23 +49,6 @@ func (p *pipeline) sayAgain(ctx context.Context, why *publisher.RouteError, of .
 		return
 	}
 	p.log.ErrorContext(ctx, "route still held", append(of, "error", why)...)
-}
-
-// asking is an event by which the route of a step is tried again, without its
-// content.
-func (p *pipeline) asking(s *step) publisher.Event {
-	row := s.it.Row
-	if s.release != nil && len(s.release.page) > 0 {
-		row = s.release.page[0].row
-	}
-	if row == nil {
-		return publisher.Event{}
-	}
-	ev := publisher.Event{Row: &outbox.Row{Namespace: row.Namespace, AggregateType: row.AggregateType, Type: row.Type}}
-	if s.it.Replay != nil {
-		ev.Topic = s.it.Replay.Topic
-	}
-	return ev
 }
 
 // queue puts a step behind its lane.
@@ -150,13 +133,13 @@ func (p *pipeline) try(ctx context.Context) error {
 		if r == nil {
 			return nil
 		}
-		err := p.usable(ctx, r.lanes[0].first)
+		err := p.usable(ctx, r.lanes[0].asking())
 		var route *publisher.RouteError
 		switch {
 		case err == nil:
 			p.lanes.usable(r)
 		case errors.As(err, &route):
-			if p.lanes.refused(r, route.Error(), time.Now()) && !route.Passing {
+			if p.lanes.refused(r, route, time.Now()) && !route.Passing {
 				p.sayAgain(ctx, route, "route", r.name)
 			}
 		default:
@@ -233,14 +216,17 @@ func (p *pipeline) show(now time.Time) {
 	p.lanes.changed, p.shown = false, now
 	held := make(map[string]heldRoute)
 	for _, w := range p.lanes.byKey {
-		name, why := w.route.name, w.route.why
-		if _, known := held[name]; !known && len(held) >= shownRoutes {
+		name := w.route.name
+		shown, known := held[name]
+		if !known && len(held) >= shownRoutes {
 			name = "others"
+			shown, known = held[name]
 		}
-		if why == "" {
-			why = "waits since before this session"
+		if !known {
+			shown.why = w.route.reason()
 		}
-		held[name] = heldRoute{why: why, events: held[name].events + w.events + w.fresh}
+		shown.events += w.events + w.fresh
+		held[name] = shown
 	}
 	p.metrics.holding(held)
 	p.holding(held)
@@ -250,10 +236,10 @@ func (p *pipeline) show(now time.Time) {
 func (p *pipeline) takeUp(held []*heldLane) {
 	now := time.Now()
 	for _, w := range held {
-		if w.of.topic == "" && w.first.Row == nil {
-			p.lanes.hold(w, w.of.String(), "", now)
-			continue
+		name := w.of.String()
+		if first := w.asking(); first.Row != nil {
+			name = p.routing.routeOf(first)
 		}
-		p.lanes.hold(w, p.routing.routeOf(w.first), "", now)
+		p.lanes.hold(w, name, nil, now)
 	}
 }

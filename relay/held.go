@@ -17,6 +17,9 @@ const (
 	holdMin   = 100 * time.Millisecond
 	holdMax   = 5 * time.Second
 	holdShare = 5 * time.Millisecond // × the routes that are held
+	// holdAnswer: a try has the route looked up beside the stream, and the next one
+	// sees the answer. Where the next is far away, one comes between.
+	holdAnswer = 500 * time.Millisecond
 )
 
 // Bounds of what is held and not written down yet.
@@ -55,6 +58,17 @@ func (s *step) lane() lane {
 	}
 }
 
+// first is the event type of what the step publishes first, if that is known yet.
+func (s *step) first() (eventType string, known bool) {
+	switch {
+	case s.release != nil && len(s.release.page) > 0:
+		return s.release.page[0].row.Type, true
+	case s.it.Row != nil:
+		return s.it.Row.Type, true
+	}
+	return "", false
+}
+
 // heldLane is one lane that is held, from the refusal of an item until the last
 // one that waits was handed over.
 type heldLane struct {
@@ -63,9 +77,19 @@ type heldLane struct {
 	route *laneRoute
 	// events wait in the table, fresh ones in memory only.
 	events, fresh int
-	first         publisher.Event // asks whether the route can be used; without a Row nobody can tell
-	retry         bool            // the first is a control that has acted
-	wait          time.Duration   // of its route before it was released; zero once something went out
+	first         string        // event type of the first
+	known         bool          // it is that; else nobody can tell which route to ask
+	retry         bool          // the first is a control that has acted
+	wait          time.Duration // of its route before it was released; zero once something went out
+}
+
+// asking is an event by which the lane's route is tried again, without content;
+// without a Row nobody can tell which that is.
+func (w *heldLane) asking() publisher.Event {
+	if !w.known {
+		return publisher.Event{}
+	}
+	return publisher.Event{Topic: w.of.topic, Row: &outbox.Row{Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Type: w.first}}
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
@@ -77,11 +101,24 @@ func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
 // tried as one.
 type laneRoute struct {
 	name  string
-	why   string
+	why   *publisher.RouteError // nil: it waits since before this session
 	lanes []*heldLane
 	wait  time.Duration // before the next try
 	next  time.Time     // of a try
+	asked bool          // the last try was a question, the next sees the answer
 	index int           // in the queue
+}
+
+// refusedFor reports whether the route is held for just that.
+func (r *laneRoute) refusedFor(why *publisher.RouteError) bool {
+	return r.why == why || r.why != nil && why != nil && *r.why == *why
+}
+
+func (r *laneRoute) reason() string {
+	if r.why == nil {
+		return "waits since before this session"
+	}
+	return r.why.Error()
 }
 
 // heldItem is one item that waits.
@@ -163,7 +200,7 @@ func (l *lanes) find(of lane) *heldLane {
 
 // hold makes a lane wait for a route from now on, and reports whether that is
 // news: the first lane that waits for it, or another reason.
-func (l *lanes) hold(w *heldLane, route, why string, now time.Time) (news bool) {
+func (l *lanes) hold(w *heldLane, route string, why *publisher.RouteError, now time.Time) (news bool) {
 	r := l.routes[route]
 	if r == nil {
 		wait := max(holdMin, min(2*w.wait, holdMax))
@@ -172,7 +209,7 @@ func (l *lanes) hold(w *heldLane, route, why string, now time.Time) (news bool) 
 		heap.Push(&l.due, r)
 		news = true
 	}
-	news = news || r.why != why
+	news = news || !r.refusedFor(why)
 	r.why = why
 	r.lanes = append(r.lanes, w)
 	w.route = r
@@ -208,12 +245,21 @@ func (l *lanes) written() {
 }
 
 // refused lets a route wait longer.
-func (l *lanes) refused(r *laneRoute, why string, now time.Time) (news bool) {
-	r.wait = min(2*r.wait, max(holdMax, time.Duration(len(l.routes))*holdShare))
-	r.next = now.Add(r.wait)
+func (l *lanes) refused(r *laneRoute, why *publisher.RouteError, now time.Time) (news bool) {
+	if r.asked = !r.asked && r.wait > holdMax; r.asked {
+		r.next = now.Add(holdAnswer)
+	} else {
+		share := time.Duration(len(l.routes)) * holdShare
+		r.wait = min(2*r.wait, max(holdMax, share))
+		if !why.Passing {
+			r.wait = max(r.wait, share)
+		}
+		r.next = now.Add(r.wait)
+	}
 	heap.Fix(&l.due, r.index)
-	news = r.why != why && r.why != "" // else it waits since before this session
-	l.changed = l.changed || r.why != why
+	other := !r.refusedFor(why)
+	news = other && r.why != nil
+	l.changed = l.changed || other
 	r.why = why
 	return news
 }

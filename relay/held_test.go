@@ -184,7 +184,7 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 		for n := 0; n < names; n += 100 {
 			var batch []cdc.Item
 			for i := range 100 {
-				row := &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: fmt.Sprint("type-", n+i), Payload: make([]byte, 100)}
+				row := &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: fmt.Sprint("type-", n+i), Type: "Changed", Payload: make([]byte, 100)}
 				batch = append(batch, cdc.Item{Kind: cdc.KindEvent, Commit: lsn(at), Row: row}, commitAt(lsn(at)))
 				at += 16
 			}
@@ -234,24 +234,26 @@ func TestWhatIsHeldIsWrittenDownBeforeItIsLarge(t *testing.T) {
 
 func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
 	l := newLanes()
+	absent, passing, forbidden := &publisher.RouteError{Reason: "absent"}, &publisher.RouteError{Passing: true}, &publisher.RouteError{Reason: "forbidden"}
 	now := time.Unix(0, 0)
 	w := &heldLane{of: lane{namespace: "shop", aggregateType: "order"}}
-	require.True(t, l.hold(w, "shop.order", "missing", now))
-	require.False(t, l.hold(&heldLane{of: lane{topic: "x"}}, "shop.order", "missing", now), "one route, one try")
+	require.True(t, l.hold(w, "shop.order", absent, now))
+	require.False(t, l.hold(&heldLane{of: lane{topic: "x"}}, "shop.order", absent, now), "one route, one try")
 	var waits []time.Duration
 	for range 8 {
-		require.False(t, l.refused(w.route, "missing", now))
+		require.False(t, l.refused(w.route, absent, now))
 		waits = append(waits, w.route.next.Sub(now))
 	}
 	require.Equal(t, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 5e9, 5e9, 5e9}, waits)
 	for i := range 40_000 {
-		l.hold(&heldLane{of: lane{topic: fmt.Sprint(i)}}, fmt.Sprint(i), "missing", now)
+		l.hold(&heldLane{of: lane{topic: fmt.Sprint(i)}}, fmt.Sprint(i), absent, now)
 	}
-	for range 8 {
-		l.refused(w.route, "missing", now)
-	}
+	require.True(t, l.refused(w.route, passing, now), "another reason is news")
+	require.Equal(t, 10*time.Second, w.route.next.Sub(now), "what ends by itself is looked for soon")
+	require.True(t, l.refused(w.route, forbidden, now))
+	require.Equal(t, holdAnswer, w.route.next.Sub(now), "what a try has had looked up is seen soon")
+	require.False(t, l.refused(w.route, &publisher.RouteError{Reason: "forbidden"}, now), "the same, said anew, is no news")
 	require.Equal(t, 40_001*holdShare, w.route.next.Sub(now), "many routes are tried no more often than a few")
-	require.True(t, l.refused(w.route, "forbidden", now), "another reason is news")
 }
 
 func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {

@@ -68,7 +68,7 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 1)
 	require.Equal(t, "user", sink.got[0].Row.AggregateType)
-	require.Contains(t, p.lanes.routes["shop/order"].why, "max_parked_aggregates")
+	require.Contains(t, p.lanes.routes["shop/order"].reason(), "max_parked_aggregates")
 	require.NotContains(t, morgue.letters, bad.Row.ID)
 	p.hear(words{skip: []uuid.UUID{bad.Row.ID}})
 	require.NoError(t, p.turn(t.Context(), true))

@@ -159,7 +159,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			r.setState(StateStopped, nil)
-			return nil
+			return r.stopped(nil)
 		}
 	}
 }

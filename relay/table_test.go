@@ -217,7 +217,7 @@ func (k *table) takeUp(p *pipeline) {
 		if w == nil {
 			w = &heldLane{of: k.lanes[r.lane], id: r.lane}
 			if row, ok := madeRows.Load(r.id); ok {
-				w.first.Row = row.(*outbox.Row)
+				w.first, w.known = row.(*outbox.Row).Type, true
 			}
 			byLane[r.lane] = w
 		}

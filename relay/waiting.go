@@ -150,11 +150,7 @@ func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[plac
 		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.slot, err)
 	}
 	for _, r := range rows {
-		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events)}
-		w.first.Topic = r.Topic
-		if r.EventType != "" || r.Topic != "" {
-			w.first.Row = &outbox.Row{Namespace: r.Namespace, AggregateType: r.AggregateType, Type: r.EventType}
-		}
+		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
 		held = append(held, w)
 	}
 	again, err := s.queries.WaitingControls(ctx, outboxdb.WaitingControlsParams{Slot: s.slot, OrderPosition: s.start.order.String()})

@@ -89,7 +89,7 @@ func readBackEqual(b *letterbox) {
 	require.NoError(t, err)
 	require.Len(t, held, 1)
 	require.Equal(t, 4, held[0].events)
-	require.Equal(t, "Changed", held[0].first.Row.Type)
+	require.Equal(t, "Changed", held[0].first)
 	require.Equal(t, map[place]bool{{commit: lsnOf(10), ordinal: 3}: true}, controls)
 	found, err := s.find(t.Context(), []uuid.UUID{row.ID, idOf(99)})
 	require.NoError(t, err)

@@ -131,7 +131,7 @@ func topicVerdict(r publisher.TopicReport) Verdict {
 	var route *publisher.RouteError
 	switch {
 	case errors.As(r.Err, &route):
-		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Cure
+		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Advice()
 	case r.Err != nil:
 		return failure(v.Name, r.Err)
 	case r.Missing:
