@@ -59,10 +59,8 @@ const (
 	transactionLeft pack = "transaction left open"
 )
 
-// A partition that is filled, and what leaves nothing proved, are drawn in the long
-// form only, until a run of theirs is understood (SEED=595496 of the short form).
 func (a *accounting) moves() map[pack]func(step) bool {
-	moves := map[pack]func(step) bool{
+	return map[pack]func(step) bool{
 		relayPaused: a.pauseRelay, routePaused: a.pauseRoute, lettersRetried: a.retryLetters, letterDiscarded: a.discardLetter, letterEdited: a.editLetter,
 		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: a.maintain, migratedAgain: a.migrate, rolesApplied: a.applyRoles,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
@@ -71,12 +69,8 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
 		transactionLeft:   a.leaveTransaction,
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
-		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, secondRelay: a.beginSecond,
+		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
 	}
-	if full() {
-		moves[leafFilled] = a.fillLeaf
-	}
-	return moves
 }
 
 // kind picks an aggregate type of the load by the step's dice.

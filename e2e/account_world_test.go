@@ -75,8 +75,7 @@ func (a *accounting) bindProducer(s step) bool {
 func (a *accounting) adoptSystem(s step) bool {
 	a.nemesis.killRelays(s)
 	by, moved := "copy", `UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '`+a.slot()+`'`
-	dump := s.up && full()
-	if dump {
+	if s.up {
 		by, moved = "dump", moved+`; SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+a.slot()+`'`
 	}
 	done := false
@@ -89,7 +88,7 @@ func (a *accounting) adoptSystem(s step) bool {
 		return false
 	}
 	a.gapOpens()
-	if dump {
+	if s.up {
 		a.nothingProved()
 	}
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
@@ -126,11 +125,7 @@ func (a *accounting) adoptKafka(s step) bool {
 	if !a.nemesis.sql(`UPDATE onceward.relay_state SET kafka_cluster = 'mirrored' WHERE kafka_cluster IS NOT NULL AND slot = '` + a.slot() + `'`) {
 		return false
 	}
-	words := []string{"continue", "from-position", "gap"}
-	if !full() {
-		words = words[:2]
-	}
-	word := words[s.target%uint64(len(words))]
+	word := []string{"continue", "from-position", "gap"}[s.target%3]
 	switch word {
 	case "from-position":
 		a.gapOpens() // what was acknowledged since the position comes again
@@ -155,7 +150,7 @@ func (a *accounting) adoptKafka(s step) bool {
 // own, and retires it: retention waits for it meanwhile, and no longer.
 func (a *accounting) beginSecond(s step) bool {
 	name := a.name + "_second"
-	if a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_state WHERE relay = $1) OR EXISTS (SELECT FROM pg_publication WHERE pubname = 'onceward_' || $1)`, name) {
+	if !a.holds(`SELECT NOT EXISTS (SELECT FROM onceward.relay_state WHERE relay = $1) AND NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'onceward_' || $1)`, name) {
 		return false
 	}
 	if _, code := a.ctlAs(a.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", name); code != 0 {
@@ -199,7 +194,7 @@ func (a *accounting) retireSecond(name string) bool {
 	if !a.nemesis.sql(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '` + slot + `'`) {
 		return false
 	}
-	if a.holds(`SELECT EXISTS (SELECT FROM onceward.relay_state WHERE slot = $1)`, slot) {
+	if !a.holds(`SELECT NOT EXISTS (SELECT FROM onceward.relay_state WHERE slot = $1)`, slot) { // or the server is down: then it is tried again
 		if _, code := a.ctl("retire", "--relay", name, "--yes", "--reason", "move"); code != 0 {
 			return false
 		}
