@@ -45,13 +45,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 			}
 		}
 	}()
-	source := cdc.Config{
-		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
-		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: r.log,
-		Creating: func() {
-			o.unbounded(WaitSlot, "the replication slot "+cfg.SlotName()+" is being made, which waits for transactions that are open now")
-		},
-	}
+	source := s.source(dsn)
 	o.step("check the server, the tables and the publication")
 	if err = s.prepare(ctx, source, last.gap); err != nil {
 		return nil, err
@@ -78,6 +72,18 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	s.pipeline.holding = r.setHeld
 	r.watched.Store(s.watched)
 	return s, nil
+}
+
+// source is what the reader is opened with.
+func (s *session) source(dsn string) cdc.Config {
+	cfg := s.cfg
+	return cdc.Config{
+		DSN: dsn, Slot: cfg.SlotName(), Publication: cfg.PublicationName(), CreateSlot: cfg.Postgres.Slot.Create == "auto",
+		FailoverSlot: cfg.Postgres.Slot.Failover, QueueBytes: int(cfg.Queue.Bytes), Logger: s.log,
+		Creating: func() {
+			s.opening.unbounded(WaitSlot, "the replication slot "+cfg.SlotName()+" is being made, which waits for transactions that are open now")
+		},
+	}
 }
 
 // own is everything that comes after the slot is held.
