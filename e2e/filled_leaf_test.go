@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,22 @@ func TestFilledLeafAttached(t *testing.T) {
 		"in one transaction": func(w *world, _ *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
+			return key
+		},
+		"in one transaction, and a detach was rolled back": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			r.stop()
+			w.execute(f.create() + "; " + fill + "; " + f.attach())
+			w.execute("BEGIN; ALTER TABLE onceward.outbox DETACH PARTITION onceward." + f.name + "; ROLLBACK")
+			r.start()
+			return key
+		},
+		"in one transaction, and a delete was rolled back": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			r.stop()
+			w.execute(f.create() + "; " + fill + "; " + f.attach())
+			w.execute("BEGIN" + strings.Repeat("; CREATE TEMPORARY TABLE x(); DROP TABLE x", 20) + "; DELETE FROM onceward.outbox WHERE namespace || ':' || id = '" + key + "'; ROLLBACK")
+			r.start()
 			return key
 		},
 		"stopped": func(w *world, r *relayProcess, f *filledLeaf) string {

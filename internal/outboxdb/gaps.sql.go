@@ -383,7 +383,8 @@ CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
 WHERE p.slot = $1 AND NOT i.inhdetachpending AND n.short > 2 AND w.long > 0
   AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
   AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
-    OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8 AND o.cmin::text::bigint < i.cmin::text::bigint))
+    OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8
+      AND (o.cmin::text::bigint < i.cmin::text::bigint OR i.xmax::text <> '0' OR o.xmax::text <> '0')))
 ORDER BY c.relname
 `
 
@@ -396,7 +397,9 @@ type FilledLeavesRow struct {
 // FilledLeaves lists partitions that held rows when they were attached, as far as the relay's published snapshot does not see the attaching:
 // nothing of these rows is ever sent. A partition that was made by the transaction that attached it can hold only rows of that one. A row
 // is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
-// was open already are not told from those that came by the table. A partition that is being detached has that in its row of pg_inherits.
+// was open already are not told from those that came by the table. A partition that is being detached has that in its row of pg_inherits. A row
+// of which a change was rolled back has the number of that command in place of its own: where that is the partition's, all rows of its
+// transaction count, and a row of the outbox counts itself.
 func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeavesRow, error) {
 	rows, err := q.db.Query(ctx, filledLeaves, slot)
 	if err != nil {
