@@ -81,7 +81,11 @@ func (a *accounting) look() {
 			continue
 		}
 		if why := contradiction(in[0], published, a.loose[key]); why != "" {
-			report("%s (%s %s, seq %d) is %s, and %s", key, row.Kind, row.Aggregate, row.Seq, in[0], why)
+			detail := ""
+			if len(a.found) == 0 {
+				detail = a.why(key)
+			}
+			report("%s (%s %s, seq %d) is %s, and %s; it was last seen %q %s", key, row.Kind, row.Aggregate, row.Seq, in[0], why, a.read.lastStates[key], detail)
 		}
 		a.read.lastStates[key] = in[0]
 	}
@@ -93,6 +97,15 @@ func (a *accounting) look() {
 	a.ordered(report)
 	a.found = append(a.found, a.nemesis.found...)
 	a.nemesis.found = nil
+}
+
+// why is what the account of a row stands on.
+func (a *accounting) why(key string) string {
+	return scalar[string](a.world, `SELECT pg_catalog.format('transaction %s, letters %s, gaps %s, snapshot %s', o.tx_id,
+		(SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(d) - 'payload' - 'headers') FROM onceward.dead_letters d WHERE d.letter_id = o.id AND d.slot = $2),
+		(SELECT pg_catalog.jsonb_agg(g ORDER BY g.gap_id) FROM onceward.gaps g WHERE g.slot = $2),
+		(SELECT p.snapshot FROM onceward.published_snapshots p WHERE p.slot = $2))
+		FROM onceward.outbox o WHERE o.namespace || ':' || o.id = $1`, key, a.slot())
 }
 
 // mayBeDropped are the states of rows that retention may take though they are in

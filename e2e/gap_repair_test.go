@@ -302,6 +302,40 @@ func detachedLeaf(w *world) string {
 	return leaf
 }
 
+// TestGapForgetsWhatHadEnded: a relay stopped in the middle of a transaction, behind an
+// order that waited. It begins anew at the same position, where orders that waited are
+// read again: what the order releases is published, not taken for what had ended.
+func TestGapForgetsWhatHadEnded(t *testing.T) {
+	w := settled(t, versions[1])
+	r := startRelay(t, w, "checkpoint_interval: 50ms")
+	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
+	key, err := outbox.NewKey(w.name)
+	require.NoError(t, err)
+	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', 'a-9', 'OrderChanged', $3)`,
+		key.UUID(), w.name, make([]byte, 1_200_000))
+	require.NoError(t, err)
+	letter := func() (state string) {
+		_ = w.pool.QueryRow(t.Context(), `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, key.UUID()).Scan(&state)
+		return state
+	}
+	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return letter() == "open" })
+	file := filepath.Join(t.TempDir(), "payload")
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
+	ctl("dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s")
+	caughtUp(t, w, r)
+	r.stop()
+	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
+	w.execute(`UPDATE onceward.relay_state SET checkpoint = regexp_replace(checkpoint, 'upto=[^ ]*', 'upto=' || pg_current_wal_insert_lsn() || ',0,0')`)
+	w.execute(`ALTER PUBLICATION ` + w.slot() + ` SET (publish = 'insert, update'); ALTER PUBLICATION ` + w.slot() + ` SET (publish = 'insert')`)
+	r.start()
+	eventually(t, "the gap is over, and the letter is out", time.Minute, func() bool {
+		return scalar[int](w, `SELECT count(*) FROM onceward.gaps WHERE cause = 'PUBLICATION_CHANGED' AND state = 'repaired'`) == 1 && letter() == "replayed"
+	})
+	require.Equal(t, 1, w.published()[key.String()])
+	r.stop()
+	requireTrue(t, w)
+}
+
 // TestGapTakesRetriesBack: a letter whose retry was under way when the slot was
 // lost is open again. The checkpoint passes the retry's order then, and that says
 // nothing of the letter.

@@ -128,7 +128,7 @@ func (q *Queries) Began(ctx context.Context, slot string) (bool, error) {
 }
 
 const beginAnew = `-- name: BeginAnew :execrows
-UPDATE onceward.relay_state SET confirmed_lsn = $1, timeline = $2, tick = GREATEST(tick, $3::bigint) + 1, mode = 'idempotent',
+UPDATE onceward.relay_state SET confirmed_lsn = $1, checkpoint = NULL, timeline = $2, tick = GREATEST(tick, $3::bigint) + 1, mode = 'idempotent',
   dead_letters = GREATEST(dead_letters, $4::bigint), publication_catalog = $5, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = $6 AND epoch = $7 AND COALESCE(publication_catalog, '') = $8::text
 `
@@ -146,6 +146,7 @@ type BeginAnewParams struct {
 
 // BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced,
 // or what is known of the publication is no longer what was read with the gap's end. The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
+// Nothing beyond the position counts as ended any more, also where it is the one before: orders that waited are read again.
 func (q *Queries) BeginAnew(ctx context.Context, arg BeginAnewParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginAnew,
 		arg.ConfirmedLsn,
