@@ -81,8 +81,8 @@ func (p *placer) route(ev *Event) (*topic, error) {
 			return nil, err
 		}
 		t = p.topicOf(name)
-		if state := t.state.Load(); state == nil || state.refused != nil {
-			return t, nil // one that is refused is asked for now and then only
+		if !t.state.Load().usable() {
+			return t, nil // asked for now and then only
 		}
 		if len(p.routes) >= maxOrigins {
 			clear(p.routes)
@@ -112,6 +112,7 @@ func (p *placer) topicOf(name string) *topic {
 		return t
 	}
 	if len(p.topics) >= maxOrigins {
+		p.watcher.forget(p.topics)
 		clear(p.topics)
 		clear(p.routes) // or two topics of one name could be in use
 		p.last = nil

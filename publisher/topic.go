@@ -18,6 +18,7 @@ type topic struct {
 	lanes      []atomic.Int64 // records in flight by partition; nil unless narrow
 
 	seen uint64 // ended, at the watcher's last look for stalls; the watcher's
+	gone bool   // forgotten before it was usable, under the watcher's lock
 }
 
 // topicState is what the cluster said about a topic. It is immutable.
@@ -29,6 +30,9 @@ type topicState struct {
 	refused    *RouteError // nil when the topic can be published to
 	checked    time.Time
 }
+
+// usable reports whether the topic was looked up and can be published to.
+func (s *topicState) usable() bool { return s != nil && s.refused == nil }
 
 // stale reports whether a state that keeps an event waiting may be looked up
 // again.

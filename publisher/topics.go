@@ -200,6 +200,19 @@ func (w *watcher) find(name string) *topic {
 	return w.usable[name]
 }
 
+// forget tells of topics that nobody asks for any more unless they were found usable:
+// an answer about such a one may still be on its way.
+func (w *watcher) forget(topics map[string]*topic) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, t := range topics {
+		if w.usable[name] != t {
+			t.gone = true
+			delete(w.nudged, t)
+		}
+	}
+}
+
 func (w *watcher) inUse() []*topic {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -325,7 +338,9 @@ func (w *watcher) store(t *topic, state topicState) {
 		return
 	}
 	w.mu.Lock()
-	w.usable[t.name] = t
+	if !t.gone { // else another one of that name is in use by now
+		w.usable[t.name] = t
+	}
 	w.mu.Unlock()
 	if old != nil && state.limit == 0 { // not readable this time
 		state.limit, state.narrow = old.limit, old.narrow

@@ -31,7 +31,8 @@ const drainTime = 5 * time.Second
 // is looked for again.
 const invisibleWait = 100 * time.Millisecond
 
-// begin starts a release of the lanes that are ready, those with the least first.
+// begin starts a release of the lanes that are ready, those with the least first, but
+// those last that the release before was refused at: each of them ends one.
 func (p *pipeline) begin(ctx context.Context) error {
 	if err := p.writeDown(ctx); err != nil { // each has its number then
 		return err
@@ -46,7 +47,15 @@ func (p *pipeline) begin(ctx context.Context) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	slices.SortStableFunc(ready, func(a, b *heldLane) int { return cmp.Compare(a.events, b.events) })
+	slices.SortStableFunc(ready, func(a, b *heldLane) int {
+		switch {
+		case a.refused == b.refused:
+			return cmp.Compare(a.events, b.events)
+		case b.refused:
+			return -1
+		}
+		return 1
+	})
 	crash(crashBeforeRelease)
 	if err := p.keeper.begin(ctx, p.releases+1, ready); err != nil {
 		return err
@@ -125,7 +134,7 @@ func (p *pipeline) drainPage(ctx context.Context) error {
 			break
 		}
 		w.events--
-		w.wait = 0
+		w.wait, w.refused = 0, false
 		d.at.from = page[i].at.item().after()
 	}
 	p.lanes.changed = true
@@ -187,6 +196,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 	}
 	w.retry = s.release != nil
 	w.first, w.known = s.first()
+	w.refused = true
 	p.refuseAgain(ctx, w, route)
 	return false, p.end(s.tag, wayWaiting)
 }

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,9 +33,9 @@ func (p *pipeline) sayHeld(ctx context.Context, s *step, w *heldLane, why *publi
 	case why.Passing:
 		p.log.InfoContext(ctx, "route held for a moment", "reason", why, "lane", w.name())
 	case why.Wanted && n <= shownRoutes:
-		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and those behind them of the same aggregates; others go on", "reason", why, "lane", w.name())
+		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and whatever is of the same namespace and aggregate type; others go on", "reason", why, "lane", w.name())
 	case n <= shownRoutes:
-		p.log.ErrorContext(ctx, "route held: its events wait, and those behind them of the same aggregates; others go on", "error", why, "lane", w.name(),
+		p.log.ErrorContext(ctx, "route held: its events wait, and whatever is of the same namespace and aggregate type; others go on", "error", why, "lane", w.name(),
 			"first", s.name(), "position", s.at.commit.String())
 	case n == shownRoutes+1:
 		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
@@ -128,6 +129,10 @@ const maxTries = 64
 
 // try asks whether the routes whose time has come can be used again.
 func (p *pipeline) try(ctx context.Context) error {
+	if word := p.word(); !slices.Equal(word.routes, p.restedFor) {
+		p.restedFor = word.routes
+		p.lanes.soon(time.Now())
+	}
 	for range maxTries {
 		r := p.lanes.try(time.Now())
 		if r == nil {
@@ -136,8 +141,8 @@ func (p *pipeline) try(ctx context.Context) error {
 		err := p.usable(ctx, r.lanes[0].asking())
 		var route *publisher.RouteError
 		switch {
-		case err == nil:
-			p.lanes.usable(r)
+		case err == nil, errors.Is(err, publisher.ErrRecord), errors.Is(err, publisher.ErrPartitions):
+			p.lanes.usable(r) // or the release finds what is wrong: it makes letters, and halts
 		case errors.As(err, &route):
 			if p.lanes.refused(r, route, time.Now()) && !route.Passing {
 				p.sayAgain(ctx, route, "route", r.name)
@@ -214,14 +219,16 @@ func (p *pipeline) show(now time.Time) {
 		return
 	}
 	p.lanes.changed, p.shown = false, now
+	maps.DeleteFunc(p.named, func(name string, _ bool) bool { return p.lanes.routes[name] == nil })
 	held := make(map[string]heldRoute)
 	for _, w := range p.lanes.byKey {
 		name := w.route.name
-		shown, known := held[name]
-		if !known && len(held) >= shownRoutes {
+		if !p.named[name] && len(p.named) >= shownRoutes {
 			name = "others"
-			shown, known = held[name]
+		} else {
+			p.named[name] = true
 		}
+		shown, known := held[name]
 		if !known {
 			shown.why = w.route.reason()
 		}

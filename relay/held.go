@@ -80,6 +80,7 @@ type heldLane struct {
 	first         string        // event type of the first
 	known         bool          // it is that; else nobody can tell which route to ask
 	retry         bool          // the first is a control that has acted
+	refused       bool          // its last release ended at it
 	wait          time.Duration // of its route before it was released; zero once something went out
 }
 
@@ -242,6 +243,16 @@ func (l *lanes) written() {
 	}
 	clear(l.unwritten)
 	l.unwritten, l.bytes = l.unwritten[:0], 0
+}
+
+// soon has the routes tried now that rest because an operator paused them.
+func (l *lanes) soon(now time.Time) {
+	for _, r := range l.routes {
+		if r.why != nil && r.why.Wanted {
+			r.next = now
+			heap.Fix(&l.due, r.index)
+		}
+	}
 }
 
 // refused lets a route wait longer.

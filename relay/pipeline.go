@@ -58,13 +58,15 @@ type pipeline struct {
 	lanes *lanes
 
 	keeper     keeper
-	controls   map[place]bool // that wait, of those that are read again
-	release    *draining      // nil: none is under way
-	releases   int64          // number of the last
-	lastCursor cursor         // where it ended
-	spent      time.Duration  // on the last batch
-	shown      time.Time      // what is held was shown last
-	skippedFor []uuid.UUID    // what waits was looked through for these
+	controls   map[place]bool  // that wait, of those that are read again
+	release    *draining       // nil: none is under way
+	releases   int64           // number of the last
+	lastCursor cursor          // where it ended
+	spent      time.Duration   // on the last batch
+	shown      time.Time       // what is held was shown last
+	skippedFor []uuid.UUID     // what waits was looked through for these
+	restedFor  []string        // routes that were paused at the last try
+	named      map[string]bool // routes that are shown by name
 
 	following  []casualty // letters to be written
 	followed   []unwritten
@@ -83,6 +85,7 @@ func newPipeline(began checkpoint, b *books, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		books: b, began: began, lanes: newLanes(), releases: began.release, lastCursor: began.cursor, log: log, heard: make(chan struct{}, 1),
 	}
+	p.named = make(map[string]bool)
 	p.words.Store(&words{})
 	p.counted = func() int64 { return 0 }
 	p.tell, p.holding = func(State, error) {}, func(map[string]heldRoute) {}
