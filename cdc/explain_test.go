@@ -1,6 +1,7 @@
 package cdc
 
 import (
+	"crypto/tls"
 	"io"
 	"testing"
 
@@ -25,6 +26,8 @@ func TestExplainConnect(t *testing.T) {
 		{"08P01", `unsupported startup parameter: replication`, CodePooler, false},                          // PgBouncer before 1.23
 		{"08P01", `unsupported startup parameter: search_path`, CodePooler, false},                          // on the ordinary connection
 		{"53300", `number of requested standby connections exceeds max_wal_senders`, CodeConnections, true}, // somebody will leave
+		{"53300", `too many connections for role "relay"`, CodeConnections, true},
+		{"53300", `too many connections for database "app"`, CodeConnections, true},
 	} {
 		answer := &pgconn.PgError{Code: tc.sqlState, Message: tc.message}
 		err := ExplainConnect(answer, conf)
@@ -35,6 +38,10 @@ func TestExplainConnect(t *testing.T) {
 		require.NotEmpty(t, start.Cure)
 		require.ErrorIs(t, err, answer)
 	}
+	require.ErrorContains(t, ExplainConnect(&pgconn.PgError{Code: "53300", Message: `too many connections for role "relay"`}, conf), `ALTER ROLE "relay" CONNECTION LIMIT -1;`)
+	refused := &pgconn.PgError{Code: "28000", Message: "no pg_hba.conf entry"}
+	require.ErrorContains(t, ExplainConnect(refused, conf), "`host app relay ADDRESS")
+	require.ErrorContains(t, ExplainConnect(refused, &pgconn.Config{User: "relay", Database: "app", TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13}}), "`hostssl app relay ADDRESS")
 	for _, other := range []error{io.EOF, &pgconn.PgError{Code: "57P03", Message: "the database system is starting up"}} {
 		require.ErrorIs(t, ExplainConnect(other, conf), other)
 		require.EqualError(t, ExplainConnect(other, conf), other.Error())

@@ -63,6 +63,14 @@ const (
 	CodeSlotsExhausted     = "SLOTS_EXHAUSTED"
 )
 
+// hbaType is the kind of line of pg_hba.conf that lets such a connection in.
+func hbaType(conf *pgconn.Config) string {
+	if conf.TLSConfig == nil {
+		return "host"
+	}
+	return "hostssl"
+}
+
 // ExplainConnect names what an operator can mend when a connection by conf fails.
 // No text that it returns holds the password, nor any part of a DSN that looks like
 // a piece of one.
@@ -79,7 +87,7 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 			Cure: fmt.Sprintf("ALTER ROLE %q PASSWORD …, or put the right one into postgres.dsn (it is read anew at every start)", user), Err: err}
 	case pg.Code == "28000" && strings.Contains(pg.Message, "pg_hba.conf"):
 		return &StartError{Code: CodeHBA, What: fmt.Sprintf("pg_hba.conf lets role %q not connect to database %q from here", user, database),
-			Cure: fmt.Sprintf("add a line `hostssl %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", database, user), Err: err}
+			Cure: fmt.Sprintf("add a line `%s %s %s ADDRESS scram-sha-256` to pg_hba.conf and SELECT pg_catalog.pg_reload_conf();", hbaType(conf), database, user), Err: err}
 	case pg.Code == "28000":
 		return &StartError{Code: CodeLogin, What: fmt.Sprintf("role %q may not log in", user),
 			Cure: fmt.Sprintf("CREATE ROLE %[1]q LOGIN REPLICATION …; or ALTER ROLE %[1]q LOGIN;", user), Err: err}
@@ -92,6 +100,12 @@ func ExplainConnect(err error, conf *pgconn.Config) error {
 	case pg.Code == "08P01" && (strings.Contains(pg.Message, "replication") || strings.Contains(pg.Message, "startup parameter")):
 		return &StartError{Code: CodePooler, What: "what answers is a connection pooler, which cannot carry logical replication",
 			Cure: "put the address of PostgreSQL itself into postgres.dsn; the producers may keep the pooler", Err: err}
+	case pg.Code == "53300" && strings.Contains(pg.Message, "for role"):
+		return &StartError{Code: CodeConnections, What: fmt.Sprintf("role %q has no connection left of its own limit", user), Passing: true,
+			Cure: fmt.Sprintf("ALTER ROLE %q CONNECTION LIMIT -1;", user), Err: err}
+	case pg.Code == "53300" && strings.Contains(pg.Message, "for database"):
+		return &StartError{Code: CodeConnections, What: fmt.Sprintf("database %q has no connection left of its own limit", database), Passing: true,
+			Cure: "raise the CONNECTION LIMIT of the database", Err: err}
 	case pg.Code == "53300":
 		return &StartError{Code: CodeConnections, What: "the server has no connection or walsender left", Passing: true,
 			Cure: "end sessions that nobody needs (SELECT * FROM pg_catalog.pg_stat_replication;), or raise max_wal_senders or max_connections and restart the server", Err: err}

@@ -99,6 +99,8 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 		case l.Slot != slot:
 		case l.State == letterRetrying:
 			return nil // its retry is held, or under way
+		case l.State == letterDiscarded:
+			return fmt.Errorf("%s was given up already: `outboxctl dead show %s` says by whom", key, key)
 		case l.State == letterOpen:
 			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard %s --reason \"…\"` gives it up", key, key)
 		}

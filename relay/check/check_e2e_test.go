@@ -94,7 +94,7 @@ func TestAReadOnlyDatabaseIsSeen(t *testing.T) {
 	v := named(t, check.Run(t.Context(), cfg, nil), "server version, wal_level, encoding, role")
 	require.Equal(t, check.Failed, v.Status)
 	require.Equal(t, "READ_ONLY", v.Code)
-	require.Equal(t, "ALTER DATABASE "+database+" RESET default_transaction_read_only;", v.Cure)
+	require.Equal(t, "SET default_transaction_read_only = off; ALTER DATABASE "+database+" RESET default_transaction_read_only;", v.Cure)
 	_, err = pool.Exec(t.Context(), v.Cure)
 	require.NoError(t, err)
 	require.NotEqual(t, check.Failed, check.Worst(check.Run(t.Context(), cfg, nil)))
