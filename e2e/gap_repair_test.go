@@ -302,6 +302,27 @@ func detachedLeaf(w *world) string {
 	return leaf
 }
 
+// mendedLetter has an event become a letter, because it is too large, and edits it:
+// a retry can publish it. letter returns its state.
+func mendedLetter(w *world) (key outbox.Key, letter func() string) {
+	t := w.t
+	t.Helper()
+	key, err := outbox.NewKey(w.name)
+	require.NoError(t, err)
+	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', 'a-9', 'OrderChanged', $3)`,
+		key.UUID(), w.name, make([]byte, 1_200_000))
+	require.NoError(t, err)
+	letter = func() (state string) {
+		_ = w.pool.QueryRow(t.Context(), `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, key.UUID()).Scan(&state)
+		return state
+	}
+	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return letter() == "open" })
+	file := filepath.Join(t.TempDir(), "payload")
+	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
+	outboxctl(t, w.dsn(operatorLogin), "dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s")
+	return key, letter
+}
+
 // TestGapForgetsWhatHadEnded: a relay stopped in the middle of a transaction, behind an
 // order that waited. It begins anew at the same position, where orders that waited are
 // read again: what the order releases is published, not taken for what had ended.
@@ -309,19 +330,7 @@ func TestGapForgetsWhatHadEnded(t *testing.T) {
 	w := settled(t, versions[1])
 	r := startRelay(t, w, "checkpoint_interval: 50ms")
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
-	key, err := outbox.NewKey(w.name)
-	require.NoError(t, err)
-	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', 'a-9', 'OrderChanged', $3)`,
-		key.UUID(), w.name, make([]byte, 1_200_000))
-	require.NoError(t, err)
-	letter := func() (state string) {
-		_ = w.pool.QueryRow(t.Context(), `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, key.UUID()).Scan(&state)
-		return state
-	}
-	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return letter() == "open" })
-	file := filepath.Join(t.TempDir(), "payload")
-	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
-	ctl("dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s")
+	key, letter := mendedLetter(w)
 	caughtUp(t, w, r)
 	r.stop()
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
@@ -347,19 +356,7 @@ func TestGapTakesRetriesBack(t *testing.T) {
 	dying.start()
 	eventually(t, "the relay streams", time.Minute, func() bool { return dying.logs("slot taken") })
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
-	key, err := outbox.NewKey(w.name)
-	require.NoError(t, err)
-	_, err = w.app.Exec(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, 'order', 'a-9', 'OrderChanged', $3)`,
-		key.UUID(), w.name, make([]byte, 1_200_000))
-	require.NoError(t, err)
-	letter := func() (state string) {
-		_ = w.pool.QueryRow(t.Context(), `SELECT state FROM onceward.dead_letters WHERE letter_id = $1`, key.UUID()).Scan(&state)
-		return state
-	}
-	eventually(t, "it is a dead letter", 30*time.Second, func() bool { return letter() == "open" })
-	file := filepath.Join(t.TempDir(), "payload")
-	require.NoError(t, os.WriteFile(file, []byte("{}"), 0o600))
-	ctl("dead", "edit", key.String(), "--payload-file", file, "--reason", "too large", "--yes", "--wait", "30s")
+	key, letter := mendedLetter(w)
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
 	dying.wait(time.Minute)
 	require.Equal(t, "retrying", letter())

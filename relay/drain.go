@@ -196,7 +196,6 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 	}
 	w.retry = s.release != nil
 	w.first, w.known = s.first()
-	w.refused = true
 	p.refuseAgain(ctx, w, route)
 	return false, p.end(s.tag, wayWaiting)
 }
@@ -215,6 +214,7 @@ func (p *pipeline) takeBack(ctx context.Context, s *step) error {
 func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
 	d := p.release
 	before := w.route
+	w.refused = true
 	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
 		p.sayAgain(ctx, why, "lane", w.name())
 	}
