@@ -69,14 +69,25 @@ func (a *accounting) bindProducer(s step) bool {
 	return true
 }
 
+// attachAnew attaches every partition again, as pg_upgrade does.
+const attachAnew = `DO $$ DECLARE l record; BEGIN
+	FOR l IN SELECT c.oid::regclass AS leaf, pg_get_expr(c.relpartbound, c.oid) AS bound FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = 'onceward.outbox'::regclass
+	LOOP
+		EXECUTE format('ALTER TABLE onceward.outbox DETACH PARTITION %s', l.leaf);
+		EXECUTE format('ALTER TABLE onceward.outbox ATTACH PARTITION %s %s', l.leaf, l.bound);
+	END LOOP;
+END $$`
+
 // adoptSystem makes the database look as if it had come from another system, with its
 // transaction ids, as by pg_upgrade, or without slot, as by pg_dump, until it is
 // adopted.
 func (a *accounting) adoptSystem(s step) bool {
 	a.nemesis.killRelays(s)
-	by, moved := "copy", `UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = '`+a.slot()+`'`
+	const left = `UPDATE onceward.relay_state SET system_identifier = '1'`
+	by, moved := "copy", left+"; "+attachAnew
 	if s.up {
-		by, moved = "dump", moved+`; SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+a.slot()+`'`
+		by, moved = "dump", left+` WHERE slot = '`+a.slot()+`'; SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = '`+a.slot()+`'`
 	}
 	done := false
 	for range 20 { // the walsender of a relay that was killed holds the slot for a moment

@@ -115,6 +115,42 @@ func TestFilledLeafAttached(t *testing.T) {
 	}
 }
 
+// TestFilledLeafAttachedBeforeABeginning: a transaction that attaches a filled
+// partition is open when a relay looks for such ones, and commits while the relay
+// waits for its new slot. What is published from then on sees the attaching: it is
+// looked at once more.
+func TestFilledLeafAttachedBeforeABeginning(t *testing.T) {
+	t.Parallel()
+	onVersions(t, func(t *testing.T, version string) {
+		w := ownWorld(t, version, nil) // a slot waits for the open transactions of its server
+		w.prepareTables()
+		r := startRelay(t, w, "checkpoint_interval: 50ms")
+		f := newFilledLeaf(t, w, 20)
+		fill, key := f.fill()
+		w.execute(f.create())
+		w.execute(fill)
+		covered(w, r)
+		r.stop()
+		dropSlot(w)
+		attaching, err := w.pool.Begin(t.Context())
+		require.NoError(t, err)
+		_, err = attaching.Exec(t.Context(), f.attach())
+		require.NoError(t, err)
+		r.start()
+		eventually(t, "the new slot waits for the attaching", 30*time.Second, func() bool {
+			return scalar[bool](w, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND NOT granted)`)
+		})
+		require.NoError(t, attaching.Commit(t.Context()))
+		require.Contains(t, r.wait(30*time.Second), "PARTITION_FILLED: partition "+f.name)
+		outboxctl(t, w.dsn(maintainerLogin), "partitions", "adopt", f.name, "--reason", "rows of the old shop", "--yes")
+		begins(t, w, r)
+		eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+		r.stop()
+		require.Equal(t, 1, w.published()[key])
+		requireTrue(t, w)
+	})
+}
+
 // TestLeavesThatWereNotFilled: what maintenance makes, and is written to at once,
 // stops nothing; nor does a partition that was detached again.
 func TestLeavesThatWereNotFilled(t *testing.T) {

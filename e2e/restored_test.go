@@ -132,3 +132,138 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	require.Equal(t, 1, inTopic[waiting])
 	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 }
+
+// TestUpgraded: pg_upgrade attaches every partition anew, by transactions that no
+// relay has looked at. Adopted as a copy, what was published stays published, what
+// was pending is published once, and a partition that was filled before the relay
+// stopped and attached after it is published whole.
+func TestUpgraded(t *testing.T) {
+	t.Parallel()
+	const version = "15" // the system's, which has pg_upgrade; to the same version, as it may
+	binaries, err := pgserver.Find(t.Context(), 15)
+	require.NoError(t, err)
+	for _, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			w := ownWorld(t, version, nil)
+			w.prepareTables()
+			r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "").inMode(mode)
+			begins(t, w, r)
+			sent, old := writeOne(t, w), oldEvent(t, w, 25)
+			f := newFilledLeaf(t, w, 20)
+			fill, strange := f.fill()
+			w.execute(f.create())
+			w.execute(fill)
+			covered(w, r)
+			r.stop()
+			w.execute(f.attach())
+			waiting := writeOne(t, w)
+			dropSlot(w)
+			system := scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`)
+			upgrade(t, w, binaries.Dir)
+			require.NotEqual(t, system, scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`))
+			r.start()
+			require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
+			said := outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "copy", "--reason", "upgraded", "--yes")
+			require.Contains(t, said, "the 1 events of partition "+f.name)
+			begins(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			requireTrue(t, w)
+			inTopic := w.published()
+			for _, key := range []string{sent, old, waiting, strange} {
+				require.Equal(t, 1, inTopic[key])
+			}
+		})
+	}
+}
+
+// upgrade puts the result of pg_upgrade, to the version that it is of, in the place
+// of the server's data.
+func upgrade(t *testing.T, w *world, binaries string) {
+	t.Helper()
+	owner, err := process.Unprivileged()
+	require.NoError(t, err)
+	password, err := os.ReadFile(filepath.Join(w.server.Dir(), "password"))
+	require.NoError(t, err)
+	run := func(dir, program string, args ...string) {
+		t.Helper()
+		out, err := process.Run(t.Context(), process.Spec{
+			Path: filepath.Join(binaries, program), Args: args, Dir: dir, User: owner, Env: []string{"LC_ALL=C", "PGPASSWORD=" + string(password)},
+		})
+		require.NoError(t, err, out)
+	}
+	replaceData(t, w, func(data string) {
+		fresh := filepath.Join(w.server.Dir(), "fresh")
+		for _, dir := range []string{fresh, fresh + "-logs"} {
+			require.NoError(t, os.Mkdir(dir, 0o700))
+			require.NoError(t, owner.Own(dir))
+		}
+		run(fresh, "initdb", "--pgdata="+fresh, "--username="+pgserver.Superuser, "--pwfile="+filepath.Join(w.server.Dir(), "password"),
+			"--auth=scram-sha-256", "--encoding=UTF8", "--locale=C", "--no-sync", "--no-instructions")
+		run(fresh+"-logs", "pg_upgrade", "--old-bindir="+binaries, "--new-bindir="+binaries, "--old-datadir="+data, "--new-datadir="+fresh,
+			"--username="+pgserver.Superuser, "--socketdir="+fresh+"-logs")
+		for _, name := range []string{"postgresql.conf", "onceward.conf", "pg_hba.conf"} {
+			text, err := os.ReadFile(filepath.Join(data, name))
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(fresh, name), text, 0o600))
+			require.NoError(t, owner.Own(filepath.Join(fresh, name)))
+		}
+		require.NoError(t, os.RemoveAll(data))
+		require.NoError(t, os.Rename(fresh, data))
+	})
+}
+
+// TestDumpRestoredInPlace: a database is dropped, or its schema beside the slot,
+// and restored from a dump on the same server. Its partitions hold rows that no
+// log brings; the relay says so, and one command has all of them asked about.
+func TestDumpRestoredInPlace(t *testing.T) {
+	t.Parallel()
+	const version = "15" // the system's, which has pg_dump
+	binaries, err := pgserver.Find(t.Context(), 15)
+	require.NoError(t, err)
+	run := func(t *testing.T, program string, args ...string) {
+		t.Helper()
+		out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(binaries.Dir, program), Args: args})
+		require.NoError(t, err, out)
+	}
+	for name, remove := range map[string]func(w *world){
+		"dropped": func(w *world) {
+			dropSlot(w)
+			require.NoError(t, w.superuser(t.Context(), "DROP DATABASE "+w.name+" WITH (FORCE)"))
+			require.NoError(t, w.superuser(t.Context(), "CREATE DATABASE "+w.name))
+		},
+		"beside its slot": func(w *world) {
+			w.execute("DROP PUBLICATION " + w.slot() + "; DROP SCHEMA onceward CASCADE; DROP TABLE counters, business")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := ownWorld(t, version, nil)
+			w.prepareTables()
+			r := startRelay(t, w, "checkpoint_interval: 50ms")
+			sent, old := writeOne(t, w), oldEvent(t, w, 25)
+			caughtUp(t, w, r)
+			r.stop()
+			waiting := writeOne(t, w)
+			dump := filepath.Join(t.TempDir(), "dump")
+			run(t, "pg_dump", "--format=custom", "--dbname="+w.server.DSN(w.name), "--file="+dump)
+			remove(w)
+			run(t, "pg_restore", "--exit-on-error", "--dbname="+w.server.DSN(w.name), dump)
+			w.pool.Reset()
+			w.app.Reset()
+			r.start()
+			require.Contains(t, r.wait(30*time.Second), "outboxctl adopt --by dump")
+			outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "restored", "--yes")
+			r.start()
+			require.Contains(t, r.wait(30*time.Second), "outboxctl gap repair", "gap: repair, and yet it asks")
+			outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")
+			begins(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			states, _ := requireTrue(t, w)
+			require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
+			inTopic := w.published()
+			require.Equal(t, []int{2, 2}, []int{inTopic[sent], inTopic[old]}, "it is not proved that they were published")
+			require.Positive(t, inTopic[waiting])
+		})
+	}
+}

@@ -68,16 +68,25 @@ func otherSystem(row outboxdb.RelayState, system string) error {
 	}
 }
 
+// adoptedAt is the checkpoint that `outboxctl adopt --by` writes: before everything.
+const adoptedAt = "0/1"
+
 // check is pure: it says which gap there is, if any.
 func (b binding) check() error {
 	gap := func(code, format string, args ...any) error {
-		return &gapError{code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.tick, b.last.tick), letters: max(b.kept.letters, b.last.letters)}
+		return &gapError{
+			code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.tick, b.last.tick), letters: max(b.kept.letters, b.last.letters),
+			advance: code == CodeOtherSystem, // what the slot keeps may be of tables that were dropped
+		}
 	}
 	c, same := &b.kept, b.kept.timeline == b.system.Timeline
 	known := b.last.systemID == b.system.SystemID // this process has been here
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
 		return otherSystem(b.row, b.system.SystemID)
+	case b.row.ConfirmedLsn == adoptedAt:
+		return gap(CodeOtherSystem, "relay %s was adopted here (`outboxctl adopt`): events that were pending in the database that it came from, "+
+			"or are not proved to be published, are not in the log of slot %s", b.row.Relay, b.slot)
 	case !same && max(c.order, c.upto.commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",
 			max(c.order, c.upto.commit), b.slot, c.timeline, b.system.Timeline, b.switched)

@@ -112,7 +112,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		return nil
 	}
 	marker := s.snapshots.next(events)
-	s.snapshots.took(marker, snapshot{text: taken.Snapshot, at: taken.TakenAt})
+	s.snapshots.took(marker, snapshotOf(taken))
 	return cdc.EmitMarker(ctx, s.state.conn, marker)
 }
 

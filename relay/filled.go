@@ -36,7 +36,8 @@ func (s *session) filled(ctx context.Context) error {
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
 		What: fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", strings.Join(leaves, ", ")),
-		Cure: fmt.Sprintf("`outboxctl partitions adopt %s --reason \"…\"` (they are published, also those that were before), or detach it again", leaves[0]),
+		Cure: fmt.Sprintf("`outboxctl partitions adopt %s --reason \"…\"` (its events are published, also those that were before), or detach it again; "+
+			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", leaves[0]),
 	}
 }
 

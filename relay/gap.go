@@ -161,7 +161,9 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := q.InsertGap(ctx, found); err != nil {
 			return fmt.Errorf("write the gap down: %w", err)
 		}
-		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at})
+		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
+			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Leaves: b.end.leaves,
+		})
 		return s.state.fenced("save published snapshot", rows, err)
 	})
 	if err != nil {

@@ -95,6 +95,13 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		require.False(t, permanent(err), "the next session writes it down")
 		require.GreaterOrEqual(t, gap.tick, b.kept.tick, "the new beginning lies above what was known")
 	}
+	b := good()
+	b.row.ConfirmedLsn, b.row.Tick = adoptedAt, 8
+	gap := gapOf(b.check())
+	require.NotNil(t, gap, "a relay that was adopted")
+	require.Equal(t, CodeOtherSystem, gap.code)
+	require.True(t, gap.advance, "what its slot keeps may be of tables that were dropped")
+	require.EqualValues(t, 9, gap.tick)
 }
 
 // What the stream brings under another name than the outbox's is read from the

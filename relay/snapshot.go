@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // snapshots decides when to take a snapshot of the database, and which one is
@@ -33,10 +34,16 @@ type taken struct {
 	snapshot
 }
 
-// snapshot is a pg_snapshot in text form, and when it was taken.
+// snapshot is a pg_snapshot in text form, when it was taken, and which partitions
+// are attached in it.
 type snapshot struct {
-	text string
-	at   time.Time
+	text   string
+	at     time.Time
+	leaves []uint32
+}
+
+func snapshotOf(row outboxdb.TakeSnapshotRow) snapshot {
+	return snapshot{text: row.Snapshot, at: row.TakenAt, leaves: row.Leaves}
 }
 
 // maxPending bounds the snapshots in memory: while the sink stalls, one per tick

@@ -67,13 +67,13 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 			return err
 		}
 	}
-	return s.findBeginning(ctx, found, row.Epoch)
+	return s.findBeginning(ctx, found, row)
 }
 
 // findBeginning finds where the relay begins. It is measured before the slot is
 // held, because nobody reads meanwhile what the server sends to who holds it.
-func (s *session) findBeginning(ctx context.Context, found *gapError, epoch int64) (err error) {
-	b := &beginning{cause: found, epoch: epoch}
+func (s *session) findBeginning(ctx context.Context, found *gapError, row outboxdb.RelayState) (err error) {
+	b := &beginning{cause: found, epoch: row.Epoch}
 	if b.at, err = s.state.slotPosition(ctx); err != nil {
 		return err
 	}
@@ -81,7 +81,11 @@ func (s *session) findBeginning(ctx context.Context, found *gapError, epoch int6
 	if err != nil {
 		return err
 	}
-	b.end, b.catalog, b.known = snapshot{text: end.Snapshot, at: end.TakenAt}, end.PublicationCatalog, end.KnownCatalog
+	// It was waited for transactions that were open: one may have attached a partition.
+	if err := s.refuseFilled(ctx, row); err != nil {
+		return err
+	}
+	b.end, b.catalog, b.known = snapshotOf(end), end.PublicationCatalog, end.KnownCatalog
 	s.beginning = b
 	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
 	b.gap, err = s.measure(ctx)

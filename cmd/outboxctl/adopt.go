@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
@@ -25,11 +27,13 @@ func adoptCommand() *cli.Command {
 		Usage: "make a database that was restored or moved, or another Kafka cluster, the one that relays go on with",
 		Description: "A relay stops with OTHER_SYSTEM when it meets its state on another system than it was written on. If this database\n" +
 			"takes the place of the other for good, say how it came here. By copy (pg_upgrade, pg_createsubscriber, pg_resetwal)\n" +
-			"its transaction ids were kept, so that what was published is known. By dump (pg_dump, logical replication) they\n" +
-			"mean nothing here: every event gets a new one, and none is proved published. Each relay goes on by itself, or\n" +
+			"its transaction ids were kept, so that what was published is known; a partition with events that a relay had not\n" +
+			"looked at before is published whole. By dump (pg_dump, logical replication) they mean nothing here: every event gets\n" +
+			"a new one, and none is proved published. So it is of a dump that was restored where it was made: its relays stop\n" +
+			"with PARTITION_FILLED, and must not stream meanwhile. Each relay goes on by itself, or\n" +
 			"when it is started. By copy it may find a gap, which is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
-			"given up or older than the relay are in it. By dump this writes every row of the outbox anew and lets readers and\n" +
-			"producers wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
+			"given up or older than the relay are in it. By dump this writes every row of the outbox anew. Producers and\n" +
+			"retention wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
 			"Connect as a member of the role maintainer.\n\n" +
 			"A relay stops with OTHER_KAFKA when its brokers are of another cluster than the one that it has published to. With\n" +
 			"--kafka say of one relay how the new cluster stands to the old one:\n" +
@@ -61,6 +65,11 @@ type adoptedReport struct {
 	// to be published.
 	Before  int64 `json:"events_before,omitempty"`
 	GivenUp int64 `json:"events_given_up,omitempty"`
+
+	// Partitions that --by copy has published whole.
+	Partitions []string `json:"partitions,omitempty"`
+
+	slots []string
 }
 
 func adoptDatabase(c *cli.Context) error {
@@ -89,31 +98,26 @@ func adoptDatabase(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	found, err := outboxdb.New(db).OutOfPlace(c.Context)
-	if err != nil {
+	if err := report.choose(c, outboxdb.New(db)); err != nil {
 		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
-	if len(found) == 0 {
-		return fmt.Errorf("adopt: no relay of this database has run on another system")
-	}
-	var slots []string
-	for _, v := range found {
-		report.Relays, slots, report.System = append(report.Relays, v.Relay), append(slots, v.Slot), v.Here
-	}
-	what, err := report.plan(c, outboxdb.New(db), slots)
+	what, err := report.plan(c, outboxdb.New(db))
 	if err != nil {
 		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	if err := confirm(c, what); err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), slots, reason) })
+	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), reason) })
 	if err != nil {
 		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
 		p.line("relay %s goes on with this system: by itself where it is halted with OTHER_SYSTEM, else when it is started", strings.Join(report.Relays, ", "))
 		if report.By == byCopy {
+			if len(report.Partitions) > 0 {
+				p.line("the %d events of partition %s are published by the repair of a gap", report.Events, strings.Join(report.Partitions, ", "))
+			}
 			p.line("it looks for a gap then, and may find none: `outboxctl gap list`")
 		}
 		if report.By == byDump {
@@ -124,12 +128,58 @@ func adoptDatabase(c *cli.Context) error {
 	})
 }
 
+// choose finds the relays: those of another system, and by dump all, because every
+// event is written anew.
+func (r *adoptedReport) choose(c *cli.Context, q *outboxdb.Queries) error {
+	found, err := q.SystemsOfRelays(c.Context)
+	if err != nil {
+		return fmt.Errorf("look for relays: %w", err)
+	}
+	due := false
+	for _, v := range found {
+		due = due || v.Moved
+		if !v.Moved && r.By == byCopy {
+			continue
+		}
+		if !v.Moved && !due {
+			filled, err := q.FilledLeaves(c.Context, v.Slot)
+			if err != nil {
+				return fmt.Errorf("look for filled partitions: %w", err)
+			}
+			due = len(filled) > 0
+		}
+		r.Relays, r.slots, r.System = append(r.Relays, v.Relay), append(r.slots, v.Slot), v.Here
+	}
+	if !due {
+		return errors.New("no relay of this database has run on another system, and none stops for partitions that came with a dump: nothing is to be adopted")
+	}
+	return nil
+}
+
+// strangers finds the partitions with events that a relay had not looked at when
+// the database was moved: what the account says of these proves nothing.
+func (r *adoptedReport) strangers(c *cli.Context, q *outboxdb.Queries) (leaves map[string]outboxdb.AdoptLeafParams, err error) {
+	leaves = map[string]outboxdb.AdoptLeafParams{}
+	for _, slot := range r.slots {
+		found, err := q.FilledLeaves(c.Context, slot)
+		if err != nil {
+			return nil, fmt.Errorf("look for filled partitions: %w", err)
+		}
+		for _, l := range found {
+			if !l.Known {
+				leaves[l.Leaf] = outboxdb.AdoptLeafParams{Low: l.Low, High: l.High}
+			}
+		}
+	}
+	return leaves, nil
+}
+
 // plan says what is to be confirmed, and refuses a copy that is none: a relay would
 // take events for published whose transaction ids are those of another system.
-func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries, slots []string) (what string, err error) {
+func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, err error) {
 	what = fmt.Sprintf("make this system (%s) that of relay %s", r.System, strings.Join(r.Relays, ", "))
 	if r.By == byCopy {
-		ahead, err := q.TransactionsAhead(c.Context, slots)
+		ahead, err := q.TransactionsAhead(c.Context, r.slots)
 		if err != nil {
 			return "", err
 		}
@@ -137,9 +187,22 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries, slots []string
 			return "", errors.New("this database is no copy: it holds transaction ids that this system has not given out yet, " +
 				"so that events would be lost unseen; it came by dump: run it with --by dump")
 		}
-		return what, nil
+		strangers, err := r.strangers(c, q)
+		if err != nil || len(strangers) == 0 {
+			return what, err
+		}
+		var events int64
+		for _, leaf := range strangers {
+			n, err := q.CountLeaf(c.Context, outboxdb.CountLeafParams(leaf))
+			if err != nil {
+				return "", fmt.Errorf("count the events of partitions: %w", err)
+			}
+			events += n
+		}
+		return fmt.Sprintf("%s, and have all %d events of partition %s published, which a relay had not looked at before the database was moved",
+			what, events, strings.Join(slices.Sorted(maps.Keys(strangers)), ", ")), nil
 	}
-	left, err := q.CountLeftOut(c.Context, slots)
+	left, err := q.CountLeftOut(c.Context, r.slots)
 	if err != nil {
 		return "", err
 	}
@@ -157,19 +220,32 @@ func explainMaintainer(err error) error {
 	return explain(err, migrations.Outbox)
 }
 
-func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []string, reason string) (err error) {
+func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, reason string) (err error) {
+	if err := q.LockOutbox(c.Context); err != nil {
+		return err
+	}
+	if _, err := q.AdoptRelays(c.Context, r.slots); err != nil {
+		return err
+	}
+	streams, err := q.StreamingSlot(c.Context, r.slots)
+	if err != nil {
+		return err
+	}
+	if streams != "" {
+		return fmt.Errorf("a process streams from slot %s: stop its relay first", streams)
+	}
 	if r.By == byDump {
-		if err := r.writeDump(c, q, slots); err != nil {
-			return err
-		}
+		err = r.writeDump(c, q)
+	} else {
+		err = r.writeCopy(c, q)
 	}
-	if err := q.AdoptLetters(c.Context, slots); err != nil {
+	if err != nil {
 		return err
 	}
-	if _, err := q.AdoptRelays(c.Context, slots); err != nil {
+	if err := q.AdoptLetters(c.Context, r.slots); err != nil {
 		return err
 	}
-	for _, slot := range slots {
+	for _, slot := range r.slots {
 		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: "adopt by " + r.By, Slot: slot, Target: r.target(), Reason: reason})
 		if err != nil {
 			return err
@@ -178,24 +254,38 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, slots []strin
 	return nil
 }
 
-// writeDump makes nothing of what the database knows of its transactions count.
-func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries, slots []string) (err error) {
-	if err := q.LockOutbox(c.Context); err != nil {
+// writeCopy makes the partitions count as they did on the system before.
+func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
+	strangers, err := r.strangers(c, q)
+	if err != nil {
 		return err
 	}
+	r.Partitions = slices.Sorted(maps.Keys(strangers))
+	for _, leaf := range strangers {
+		n, err := q.AdoptLeaf(c.Context, leaf)
+		if err != nil {
+			return err
+		}
+		r.Events += n
+	}
+	return q.AdoptAttachings(c.Context, r.slots)
+}
+
+// writeDump makes nothing of what the database knows of its transactions count.
+func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries) (err error) {
 	if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
 		return err
 	}
-	if err := q.AdoptSnapshots(c.Context, slots); err != nil {
+	if err := q.AdoptSnapshots(c.Context, r.slots); err != nil {
 		return err
 	}
-	if err := q.EndReleases(c.Context, slots); err != nil { // their cursors are places of another log
+	if err := q.EndReleases(c.Context, r.slots); err != nil { // their cursors are places of another log
 		return err
 	}
-	if err := q.AdoptWaiting(c.Context, slots); err != nil {
+	if err := q.AdoptWaiting(c.Context, r.slots); err != nil {
 		return err
 	}
-	for _, slot := range slots {
+	for _, slot := range r.slots {
 		if _, err := q.RetireGaps(c.Context, slot); err != nil {
 			return err
 		}
@@ -205,7 +295,11 @@ func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries, slots []s
 
 // target is what the record of the action says.
 func (r *adoptedReport) target() string {
-	if r.By == byCopy {
+	switch {
+	case r.By == byDump:
+	case len(r.Partitions) > 0:
+		return fmt.Sprintf("system %s: %d events of partition %s", r.System, r.Events, strings.Join(r.Partitions, ", "))
+	default:
 		return "system " + r.System
 	}
 	return fmt.Sprintf("system %s: %d events, %d before, %d given up", r.System, r.Events, r.Before, r.GivenUp)

@@ -119,14 +119,19 @@ DELETE FROM onceward.gaps WHERE slot = @slot;
 -- LockOutbox keeps producers from writing until the end of the transaction. It waits for those that have written.
 LOCK TABLE onceward.outbox IN SHARE ROW EXCLUSIVE MODE;
 
--- name: OutOfPlace :many
--- OutOfPlace lists the relays whose state was written on another system.
-SELECT r.slot, r.relay, r.system_identifier, c.system_identifier::text AS here FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified)
-WHERE r.system_identifier <> c.system_identifier::text ORDER BY r.relay, r.slot;
+-- name: SystemsOfRelays :many
+-- SystemsOfRelays lists the relays, on which system the state of each was written, and whether it is this one.
+SELECT r.slot, r.relay, c.system_identifier::text AS here, (r.system_identifier <> c.system_identifier::text)::boolean AS moved
+FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified) ORDER BY r.relay, r.slot;
+
+-- name: StreamingSlot :one
+-- StreamingSlot returns one of the slots that a process streams from, or nothing.
+SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY(@slots::text[]) AND p.active LIMIT 1), '')::text AS slot;
 
 -- name: AdoptRelays :execrows
--- AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap.
-UPDATE onceward.relay_state r SET system_identifier = c.system_identifier::text, timeline = p.timeline_id, confirmed_lsn = '0/1', updated_at = pg_catalog.clock_timestamp()
+-- AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap. Whoever runs by
+-- their names is fenced, and one that starts waits for the end of the transaction.
+UPDATE onceward.relay_state r SET system_identifier = c.system_identifier::text, timeline = p.timeline_id, confirmed_lsn = '0/1', epoch = r.epoch + 1, updated_at = pg_catalog.clock_timestamp()
 FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified), (SELECT pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) AS name) w,
   LATERAL (SELECT ('x' || pg_catalog.left(w.name, 8))::bit(32)::int AS timeline_id) p
 WHERE r.slot = ANY(@slots::text[]);
@@ -197,7 +202,12 @@ FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) 
 
 -- name: AdoptSnapshots :exec
 -- AdoptSnapshots says that nothing is proved published here.
-UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY(@slots::text[]);
+UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, leaves = NULL, attached = NULL, taken_at = pg_catalog.clock_timestamp()
+WHERE slot = ANY(@slots::text[]);
+
+-- name: AdoptAttachings :exec
+-- AdoptAttachings says that the relays have looked at each partition that is attached now. The caller holds LockOutbox.
+UPDATE onceward.published_snapshots SET attached = pg_catalog.pg_current_snapshot() WHERE slot = ANY(@slots::text[]);
 
 -- name: RowsOfGap :many
 -- RowsOfGap reads events in the order of seq, the first in any case, further ones while their payloads together are within the bytes.
@@ -212,8 +222,9 @@ WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq;
 -- is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
 -- was open already are not told from those that came by the table. A partition that is being detached has that in its row of pg_inherits. A row
 -- of which a change was rolled back has the number of that command in place of its own: where that is the partition's, all rows of its
--- transaction count, and a row of the outbox counts itself.
-SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high
+-- transaction count, and a row of the outbox counts itself. Known are those that were attached in the published snapshot by another
+-- transaction: pg_upgrade attaches what was attached.
+SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high, COALESCE(c.oid = ANY(p.leaves), false)::boolean AS known
 FROM onceward.published_snapshots p
 JOIN pg_catalog.pg_inherits i ON i.inhparent = 'onceward.outbox'::regclass
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -224,6 +235,7 @@ CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relp
 CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
 WHERE p.slot = @slot AND NOT i.inhdetachpending AND n.short > 2 AND w.long > 0
   AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND (p.attached IS NULL OR NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.attached))
   AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
     OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8
       AND (o.cmin::text::bigint < i.cmin::text::bigint OR i.xmax::text <> '0' OR o.xmax::text <> '0')))

@@ -12,6 +12,16 @@ import (
 	"github.com/google/uuid"
 )
 
+const adoptAttachings = `-- name: AdoptAttachings :exec
+UPDATE onceward.published_snapshots SET attached = pg_catalog.pg_current_snapshot() WHERE slot = ANY($1::text[])
+`
+
+// AdoptAttachings says that the relays have looked at each partition that is attached now. The caller holds LockOutbox.
+func (q *Queries) AdoptAttachings(ctx context.Context, slots []string) error {
+	_, err := q.db.Exec(ctx, adoptAttachings, slots)
+	return err
+}
+
 const adoptLeaf = `-- name: AdoptLeaf :execrows
 UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
 WHERE o.id >= $1 AND o.id < $2 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.id = o.id)
@@ -44,13 +54,14 @@ func (q *Queries) AdoptLetters(ctx context.Context, slots []string) error {
 }
 
 const adoptRelays = `-- name: AdoptRelays :execrows
-UPDATE onceward.relay_state r SET system_identifier = c.system_identifier::text, timeline = p.timeline_id, confirmed_lsn = '0/1', updated_at = pg_catalog.clock_timestamp()
+UPDATE onceward.relay_state r SET system_identifier = c.system_identifier::text, timeline = p.timeline_id, confirmed_lsn = '0/1', epoch = r.epoch + 1, updated_at = pg_catalog.clock_timestamp()
 FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified), (SELECT pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()) AS name) w,
   LATERAL (SELECT ('x' || pg_catalog.left(w.name, 8))::bit(32)::int AS timeline_id) p
 WHERE r.slot = ANY($1::text[])
 `
 
-// AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap.
+// AdoptRelays makes this system that of the relays, at a checkpoint before everything: at its next start each finds a gap. Whoever runs by
+// their names is fenced, and one that starts waits for the end of the transaction.
 func (q *Queries) AdoptRelays(ctx context.Context, slots []string) (int64, error) {
 	result, err := q.db.Exec(ctx, adoptRelays, slots)
 	if err != nil {
@@ -73,7 +84,8 @@ func (q *Queries) AdoptRows(ctx context.Context) (int64, error) {
 }
 
 const adoptSnapshots = `-- name: AdoptSnapshots :exec
-UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY($1::text[])
+UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, leaves = NULL, attached = NULL, taken_at = pg_catalog.clock_timestamp()
+WHERE slot = ANY($1::text[])
 `
 
 // AdoptSnapshots says that nothing is proved published here.
@@ -372,7 +384,7 @@ func (q *Queries) EventsOfGap(ctx context.Context, arg EventsOfGapParams) ([]Eve
 }
 
 const filledLeaves = `-- name: FilledLeaves :many
-SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high
+SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high, COALESCE(c.oid = ANY(p.leaves), false)::boolean AS known
 FROM onceward.published_snapshots p
 JOIN pg_catalog.pg_inherits i ON i.inhparent = 'onceward.outbox'::regclass
 JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
@@ -383,6 +395,7 @@ CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relp
 CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
 WHERE p.slot = $1 AND NOT i.inhdetachpending AND n.short > 2 AND w.long > 0
   AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND (p.attached IS NULL OR NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.attached))
   AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
     OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8
       AND (o.cmin::text::bigint < i.cmin::text::bigint OR i.xmax::text <> '0' OR o.xmax::text <> '0')))
@@ -390,9 +403,10 @@ ORDER BY c.relname
 `
 
 type FilledLeavesRow struct {
-	Leaf string
-	Low  uuid.UUID
-	High uuid.UUID
+	Leaf  string
+	Low   uuid.UUID
+	High  uuid.UUID
+	Known bool
 }
 
 // FilledLeaves lists partitions that held rows when they were attached, as far as the relay's published snapshot does not see the attaching:
@@ -400,7 +414,8 @@ type FilledLeavesRow struct {
 // is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
 // was open already are not told from those that came by the table. A partition that is being detached has that in its row of pg_inherits. A row
 // of which a change was rolled back has the number of that command in place of its own: where that is the partition's, all rows of its
-// transaction count, and a row of the outbox counts itself.
+// transaction count, and a row of the outbox counts itself. Known are those that were attached in the published snapshot by another
+// transaction: pg_upgrade attaches what was attached.
 func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeavesRow, error) {
 	rows, err := q.db.Query(ctx, filledLeaves, slot)
 	if err != nil {
@@ -410,7 +425,12 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 	var items []FilledLeavesRow
 	for rows.Next() {
 		var i FilledLeavesRow
-		if err := rows.Scan(&i.Leaf, &i.Low, &i.High); err != nil {
+		if err := rows.Scan(
+			&i.Leaf,
+			&i.Low,
+			&i.High,
+			&i.Known,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -689,44 +709,6 @@ func (q *Queries) OpenTransactions(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const outOfPlace = `-- name: OutOfPlace :many
-SELECT r.slot, r.relay, r.system_identifier, c.system_identifier::text AS here FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified)
-WHERE r.system_identifier <> c.system_identifier::text ORDER BY r.relay, r.slot
-`
-
-type OutOfPlaceRow struct {
-	Slot             string
-	Relay            string
-	SystemIdentifier string
-	Here             string
-}
-
-// OutOfPlace lists the relays whose state was written on another system.
-func (q *Queries) OutOfPlace(ctx context.Context) ([]OutOfPlaceRow, error) {
-	rows, err := q.db.Query(ctx, outOfPlace)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []OutOfPlaceRow
-	for rows.Next() {
-		var i OutOfPlaceRow
-		if err := rows.Scan(
-			&i.Slot,
-			&i.Relay,
-			&i.SystemIdentifier,
-			&i.Here,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const passedBy = `-- name: PassedBy :one
 SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) > $1::xid8)::boolean AS passed
 `
@@ -867,6 +849,56 @@ func (q *Queries) RulesNotValid(ctx context.Context) ([]RulesNotValidRow, error)
 	for rows.Next() {
 		var i RulesNotValidRow
 		if err := rows.Scan(&i.Lift, &i.PutBack); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const streamingSlot = `-- name: StreamingSlot :one
+SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY($1::text[]) AND p.active LIMIT 1), '')::text AS slot
+`
+
+// StreamingSlot returns one of the slots that a process streams from, or nothing.
+func (q *Queries) StreamingSlot(ctx context.Context, slots []string) (string, error) {
+	row := q.db.QueryRow(ctx, streamingSlot, slots)
+	var slot string
+	err := row.Scan(&slot)
+	return slot, err
+}
+
+const systemsOfRelays = `-- name: SystemsOfRelays :many
+SELECT r.slot, r.relay, c.system_identifier::text AS here, (r.system_identifier <> c.system_identifier::text)::boolean AS moved
+FROM onceward.relay_state r, pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified) ORDER BY r.relay, r.slot
+`
+
+type SystemsOfRelaysRow struct {
+	Slot  string
+	Relay string
+	Here  string
+	Moved bool
+}
+
+// SystemsOfRelays lists the relays, on which system the state of each was written, and whether it is this one.
+func (q *Queries) SystemsOfRelays(ctx context.Context) ([]SystemsOfRelaysRow, error) {
+	rows, err := q.db.Query(ctx, systemsOfRelays)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SystemsOfRelaysRow
+	for rows.Next() {
+		var i SystemsOfRelaysRow
+		if err := rows.Scan(
+			&i.Slot,
+			&i.Relay,
+			&i.Here,
+			&i.Moved,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

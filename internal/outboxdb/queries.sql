@@ -41,7 +41,8 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
   || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
     WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
-  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = @slot), '')::text AS known_catalog;
+  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = @slot), '')::text AS known_catalog,
+  ARRAY(SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass)::oid[] AS leaves;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
@@ -51,8 +52,8 @@ WHERE slot = @slot AND epoch = @epoch;
 -- name: SavePublished :execrows
 -- SavePublished writes the published snapshot: every transaction visible in it has ended, but for letters and gaps. 0 rows: the session was fenced.
 WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = @slot AND r.epoch = @epoch FOR SHARE)
-INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at) SELECT owner.slot, @snapshot::pg_snapshot, @taken_at FROM owner
-ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at;
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, leaves) SELECT owner.slot, @snapshot::pg_snapshot, @taken_at, @leaves FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, leaves = excluded.leaves;
 
 -- name: SaveTimeline :execrows
 -- SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.

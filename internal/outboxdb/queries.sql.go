@@ -490,14 +490,15 @@ func (q *Queries) SavePublicationCatalog(ctx context.Context, arg SavePublicatio
 }
 
 const savePublished = `-- name: SavePublished :execrows
-WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = $3 AND r.epoch = $4 FOR SHARE)
-INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at) SELECT owner.slot, $1::pg_snapshot, $2 FROM owner
-ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at
+WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = $4 AND r.epoch = $5 FOR SHARE)
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, leaves) SELECT owner.slot, $1::pg_snapshot, $2, $3 FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, leaves = excluded.leaves
 `
 
 type SavePublishedParams struct {
 	Snapshot string
 	TakenAt  time.Time
+	Leaves   []uint32
 	Slot     string
 	Epoch    int64
 }
@@ -507,6 +508,7 @@ func (q *Queries) SavePublished(ctx context.Context, arg SavePublishedParams) (i
 	result, err := q.db.Exec(ctx, savePublished,
 		arg.Snapshot,
 		arg.TakenAt,
+		arg.Leaves,
 		arg.Slot,
 		arg.Epoch,
 	)
@@ -648,7 +650,8 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
   || COALESCE((SELECT pg_catalog.string_agg(pg_catalog.format(' unlogged %s', c.relname), '' ORDER BY c.relname)
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
     WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
-  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = $2), '')::text AS known_catalog
+  COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = $2), '')::text AS known_catalog,
+  ARRAY(SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass)::oid[] AS leaves
 `
 
 type TakeSnapshotParams struct {
@@ -661,6 +664,7 @@ type TakeSnapshotRow struct {
 	TakenAt            time.Time
 	PublicationCatalog string
 	KnownCatalog       string
+	Leaves             []uint32
 }
 
 // TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
@@ -676,6 +680,7 @@ func (q *Queries) TakeSnapshot(ctx context.Context, arg TakeSnapshotParams) (Tak
 		&i.TakenAt,
 		&i.PublicationCatalog,
 		&i.KnownCatalog,
+		&i.Leaves,
 	)
 	return i, err
 }
