@@ -58,7 +58,6 @@ var ranElsewhere = map[string]string{
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
 	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",
 	"relay/filled.go: outboxctl adopt --by dump":                "TestDumpRestoredInPlace",
-	"relay/binding.go: outboxctl adopt`":                        "it only says what was done",
 	"cmd/outboxctl/partitions_adopt.go: outboxctl gap list":     "it only looks",
 	"relay/cluster.go: outboxctl adopt --kafka":                 "TestForeignKafka",
 	"relay/cluster.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
