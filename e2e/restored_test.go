@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -156,6 +157,7 @@ func TestUpgraded(t *testing.T) {
 			covered(w, r)
 			r.stop()
 			w.execute(f.attach())
+			w.execute(fmt.Sprintf("ALTER TABLE onceward.outbox ADD CONSTRAINT outbox_old CHECK (seq > %d) NOT VALID", scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`)))
 			waiting := writeOne(t, w)
 			dropSlot(w)
 			system := scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`)

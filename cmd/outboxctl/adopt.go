@@ -261,12 +261,8 @@ func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
 		return err
 	}
 	r.Partitions = slices.Sorted(maps.Keys(strangers))
-	for _, leaf := range strangers {
-		n, err := q.AdoptLeaf(c.Context, leaf)
-		if err != nil {
-			return err
-		}
-		r.Events += n
+	if r.Events, err = q.AdoptPartitions(c.Context, slices.Collect(maps.Values(strangers))...); err != nil {
+		return err
 	}
 	return q.AdoptAttachings(c.Context, r.slots)
 }

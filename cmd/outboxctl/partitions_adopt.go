@@ -95,7 +95,7 @@ func (r *adoptedPartition) write(c *cli.Context, q *outboxdb.Queries, leaf outbo
 	if err := q.LockOutbox(c.Context); err != nil {
 		return err
 	}
-	if r.Events, err = q.AdoptLeaf(c.Context, leaf); err != nil {
+	if r.Events, err = q.AdoptPartitions(c.Context, leaf); err != nil {
 		return err
 	}
 	if _, err = q.ForgetCatalogs(c.Context, r.Slots); err != nil {
