@@ -107,6 +107,11 @@ type Control struct {
 	Seq         int64  // order of the words
 }
 
+// BesideSkip reports whether a discard was said together with the word skip, by
+// which a relay may have ended the event before it reads this: it is for a letter
+// that was written meanwhile, and counts as long as that word stands.
+func (c *Control) BesideSkip() bool { return c.Action == ActionDiscard && c.PayloadNull }
+
 // What an item costs beside the bytes of its values, rounded up: the Item, the
 // structs that it points to and the slack of their memory.
 const (

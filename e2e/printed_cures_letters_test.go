@@ -114,6 +114,9 @@ func letterCures(t *testing.T, c *cures) {
 	is("discarded", bad)
 	require.Contains(t, do("cmd/outboxctl/dead_words.go: outboxctl dead show {}", say("dead", "retry", bad, "--reason", "x", "--yes")), "discarded")
 
+	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl dead show {}", say("skip", bad, "--undo")), "discarded")
+	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl list --state waiting", say("skip", missing, "--reason", "x", "--yes")), "no event")
+
 	bad = r.poison("p")
 	is("open", bad)
 	do(`cmd/outboxctl/dead_wait.go: outboxctl dead retry {} --reason "…"`, edited(bad))
@@ -129,8 +132,15 @@ func letterCures(t *testing.T, c *cures) {
 	is("open", bad)
 	say("pause")
 	eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r.relay).State == "paused" })
+	left := r.small("u")
+	skipped := say("skip", left, "--reason", "x", "--yes")
+	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl skip {} --undo --relay {}", skipped), "does not leave out")
+	c.find(t, "cmd/outboxctl/skip.go: outboxctl status", say("skip", left, "--undo"))
+	say("skip", left, "--reason", "x", "--yes")
+	require.Contains(t, do("cmd/outboxctl/status.go: outboxctl skip {} --undo --relay {}", say("status")), "does not leave out")
 	do("cmd/outboxctl/dead_wait.go: outboxctl resume --relay {}", say("dead", "discard", bad, "--reason", "x", "--yes", "--wait", "2s"))
 	is("discarded", bad)
+	r.arrives(w.topic(), left)
 	r.arrives(w.topic(), r.small("p"))
 
 	// The kind is full: giving one up lets the next one be parked, and skipping does.

@@ -69,7 +69,7 @@ func (l *letters) obey(ctx context.Context, c *cdc.Control, bad error, at pglogr
 		if err := w.obey(ctx); err != nil {
 			return err
 		}
-		written, err = l.count(ctx, q, w.writes)
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(w.writes), Skipped: w.skipped})
 		return err
 	})
 	if err != nil {
@@ -106,7 +106,8 @@ type word struct {
 	writes   int // for the counter
 	released int64
 	touched  *hold
-	repeat   bool // it has acted before
+	repeat   bool       // it has acted before
+	skipped  *uuid.UUID // of the word that it has obeyed
 }
 
 func (w *word) obey(ctx context.Context) error {
@@ -196,11 +197,22 @@ func (w *word) discardAggregate(ctx context.Context) (int64, error) {
 
 func (w *word) discardLetter(ctx context.Context) (int64, error) {
 	c := w.control
+	if c.BesideSkip() {
+		switch err := w.letters.stands(ctx, w.queries, c.LetterID); {
+		case errors.Is(err, errTakenBack):
+			return 0, nil
+		case err != nil:
+			return 0, err
+		}
+	}
 	rows, err := w.queries.DiscardLetter(ctx, outboxdb.DiscardLetterParams{
 		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
+	}
+	if c.BesideSkip() {
+		w.skipped = &c.LetterID
 	}
 	return 1, w.touch(ctx, aggregate{rows[0].Namespace, rows[0].AggregateType, rows[0].AggregateID})
 }
@@ -249,6 +261,8 @@ func (w *word) why(ctx context.Context) (string, error) {
 			w.control.Namespace, w.control.LetterID, w.letters.slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
+	case w.control.BesideSkip():
+		return "the skip that it was said with does not stand any more", nil
 	case !row.Below:
 		return "the letter's event committed after it", nil
 	}

@@ -20,6 +20,7 @@ func TestControls(t *testing.T) {
 		"a retry that fails again":                  retryFails,
 		"a retry that is taken back":                takenBack,
 		"a letter of a held retry is given up":      skipReleased,
+		"a discard that was said with a skip":       besideSkip,
 		"what a retry of one letter waits behind":   laneOfLetter,
 		"read again, a word does nothing new":       readAgain,
 		"read again behind an older letter":         readAgainBehind,
@@ -113,17 +114,47 @@ func skipReleased(b *letterbox) {
 	require.NoError(t, err)
 	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", page[0].id)
 	before := b.text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", boxSlot)
-	require.NoError(t, r.skip(t.Context(), page[0]))
+	done, err := r.skip(t.Context(), page[1])
+	require.NoError(t, err)
+	require.False(t, done, "no word names it, or it was taken back")
+	done, err = r.skip(t.Context(), page[0])
+	require.NoError(t, err)
+	require.True(t, done)
 	require.Equal(t, "1=discarded 2=retrying", b.states())
 	require.Equal(t, "an operator relay_state.skip {}", b.text("SELECT concat_ws(' ', decided_by, decided_why, skip) FROM onceward.dead_letters d JOIN onceward.relay_state USING (slot) WHERE letter_id = $1", idOf(1)))
 	require.NotEqual(t, before, b.text("SELECT dead_letters::text FROM onceward.relay_state WHERE slot = $1", boxSlot), "a checkpoint says that it was written")
-	require.ErrorContains(t, r.skip(t.Context(), page[0]), "has not released it, or it has ended")
+	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", page[0].id)
+	_, err = r.skip(t.Context(), page[0])
+	require.ErrorContains(t, err, "has not released it, or it has ended")
 	_, out := b.say(12, cdc.ActionDiscard, 2)
 	require.Empty(t, out)
 	require.Contains(t, b.note(12), "` gives it up")
 	b.reopen(0)
 	_, out = b.say(11, cdc.ActionRetry, "A")
 	require.Equal(t, []int{2}, out)
+}
+
+// A discard that was said with the word skip is for what has become a letter
+// meanwhile, and counts as long as that word stands.
+func besideSkip(b *letterbox) {
+	t := b.t
+	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
+	beside := func(n, of int) string {
+		c := wordOf(n, cdc.ActionDiscard, of)
+		c.PayloadNull = true
+		_, err := b.act(t.Context(), c, nil, lsnOf(n), false)
+		require.NoError(t, err)
+		return b.note(n)
+	}
+	require.Equal(t, "0 the skip that it was said with does not stand any more", beside(11, 1))
+	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2, $3]::uuid[]", idOf(1), idOf(2), idOf(9))
+	require.Equal(t, "1 ", beside(12, 1))
+	require.Equal(t, "0 there is no such letter", beside(13, 9))
+	require.Equal(t, "1=discarded 2=open", b.states())
+	require.Equal(t, "{"+idOf(2).String()+","+idOf(9).String()+"}", b.text("SELECT skip::text FROM onceward.relay_state"), "it was obeyed")
+	require.False(t, b.follows(12, "A"))
+	_, _ = b.say(14, cdc.ActionDiscard, 2)
+	require.Equal(t, "1=discarded 2=discarded", b.states(), "one that was said alone needs no word")
 }
 
 func laneOfLetter(b *letterbox) {

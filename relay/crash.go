@@ -34,6 +34,11 @@ const (
 	// crashBeforeMode: the checkpoint was taken to where the new mode keeps it,
 	// and relay_state still has the old mode.
 	crashBeforeMode = "before-mode"
+	// crashAfterSkip: an event that an operator gave up has its letter; where it
+	// waited, it still does.
+	crashAfterSkip = "after-skip"
+	// crashAfterDrop: it waits no more, and its lane is still held.
+	crashAfterDrop = "after-drop"
 	// crashBeforeWaiting: events of a held route are in memory only.
 	crashBeforeWaiting = "before-waiting"
 	// crashAfterWaiting: they are written down, and no checkpoint is beyond them.

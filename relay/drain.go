@@ -37,15 +37,17 @@ func (p *pipeline) begin(ctx context.Context) error {
 	if err := p.writeDown(ctx); err != nil { // each has its number then
 		return err
 	}
-	ready := slices.DeleteFunc(p.lanes.ready, func(w *heldLane) bool {
+	var ready, empty []*heldLane
+	for _, w := range p.lanes.ready {
 		if w.empty() {
-			p.lanes.opened(w)
+			empty = append(empty, w)
+		} else {
+			ready = append(ready, w)
 		}
-		return w.empty()
-	})
+	}
 	p.lanes.ready = nil
-	if len(ready) == 0 {
-		return nil
+	if err := p.openEmpty(ctx, empty); err != nil || len(ready) == 0 {
+		return err
 	}
 	slices.SortStableFunc(ready, func(a, b *heldLane) int {
 		switch {
@@ -64,6 +66,22 @@ func (p *pipeline) begin(ctx context.Context) error {
 	p.releases++
 	p.release = &draining{lanes: ready, began: time.Now()}
 	p.mark()
+	return nil
+}
+
+// openEmpty opens lanes of which all that waited was given up. No release is under
+// way: what another one had handed over of them is forgotten by now.
+func (p *pipeline) openEmpty(ctx context.Context, empty []*heldLane) error {
+	if len(empty) == 0 {
+		return nil
+	}
+	if err := p.keeper.open(ctx, empty); err != nil {
+		return err
+	}
+	for _, w := range empty {
+		p.lanes.opened(w)
+		p.log.InfoContext(ctx, "route released: nothing waits for it any more", "lane", w.name(), "route", w.route.name)
+	}
 	return nil
 }
 
@@ -169,9 +187,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		if err := p.end(p.open(), wayErased); err != nil {
 			return false, err
 		}
-		p.metrics.skipped(skippedErased)
-		p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
-			"id", h.id.String(), "position", h.at.commit.String(), "lane", w.name())
+		p.sayErased(ctx, h)
 		return true, nil
 	case heldInvisible:
 		p.release.paused = time.Now().Add(invisibleWait)

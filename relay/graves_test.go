@@ -63,9 +63,9 @@ func (m graves) park(_ context.Context, dead ...casualty) error {
 	return m.g.mayCrash("after a letter")
 }
 
-func (m graves) skip(_ context.Context, c casualty) error {
+func (m graves) skip(_ context.Context, c casualty) (bool, error) {
 	m.g.dead = append(m.g.dead, &graveyard{casualty: c, state: letterDiscarded})
-	return nil
+	return true, nil
 }
 
 func (m graves) laneOf(context.Context, uuid.UUID) (lane, error) { return lane{}, nil }
@@ -161,8 +161,8 @@ func (p *gravePages) next(context.Context) ([]*letter, error) {
 	return page, nil
 }
 
-func (p *gravePages) skip(context.Context, *letter) error {
-	return errors.New("no letter is given up here")
+func (p *gravePages) skip(context.Context, *letter) (bool, error) {
+	return false, errors.New("no letter is given up here")
 }
 
 func (p *gravePages) fail(_ context.Context, failed *letter, _, _ string) error {

@@ -166,39 +166,6 @@ func (p *pipeline) usable(ctx context.Context, ev publisher.Event) error {
 	return p.sink.Usable(ctx, ev)
 }
 
-// skipWaiting gives up events that wait, because an operator said so, and tries
-// retries that wait: it may be about one of their letters.
-func (p *pipeline) skipWaiting(ctx context.Context) error {
-	word := p.word()
-	if slices.Equal(word.skip, p.skippedFor) || !p.lanes.any() {
-		return nil
-	}
-	if err := p.writeDown(ctx); err != nil {
-		return err
-	}
-	found, err := p.keeper.find(ctx, word.skip)
-	if err != nil {
-		return err
-	}
-	p.skippedFor = word.skip
-	for _, w := range p.lanes.byKey {
-		if w.retry && p.lanes.routes[w.route.name] == w.route {
-			p.lanes.usable(w.route)
-		}
-	}
-	for i := range found {
-		h := &found[i]
-		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
-		if h.status != heldHere || s.it.Kind == cdc.KindControl {
-			continue
-		}
-		if err := p.skip(ctx, &s, "it waited for its route"); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // item is what waited.
 func (h *heldItem) item() *cdc.Item {
 	if h.whole != nil {

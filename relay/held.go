@@ -2,6 +2,7 @@ package relay
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -284,6 +285,32 @@ func (l *lanes) usable(r *laneRoute) {
 	}
 	l.ready = append(l.ready, r.lanes...)
 	l.changed = true
+}
+
+// leave makes a lane ready by itself, whatever its route says, so that the release
+// finds out what waits there now. One that is being released stays in the release.
+func (l *lanes) leave(w *heldLane) {
+	r := w.route
+	if l.routes[r.name] != r {
+		return // ready, or being released
+	}
+	if r.lanes = slices.DeleteFunc(r.lanes, func(o *heldLane) bool { return o == w }); len(r.lanes) == 0 {
+		heap.Remove(&l.due, r.index)
+		delete(l.routes, r.name)
+	}
+	w.wait = r.wait
+	l.ready = append(l.ready, w)
+	l.changed = true
+}
+
+// numbered returns the lane that is held with an id; nil when it is open.
+func (l *lanes) numbered(id int32) *heldLane {
+	for _, w := range l.byKey {
+		if w.id == id {
+			return w
+		}
+	}
+	return nil
 }
 
 // opened forgets a lane of which nothing waits any more.

@@ -92,11 +92,15 @@ func (r *release) fail(ctx context.Context, failed *letter, class, cause string)
 }
 
 // skip discards a letter that was released, as an operator said in a word that
-// is state, and forgets the word. What stands behind it goes on.
-func (r *release) skip(ctx context.Context, given *letter) error {
+// is state, and forgets the word. What stands behind it goes on. It does nothing
+// when the word was taken back.
+func (r *release) skip(ctx context.Context, given *letter) (done bool, err error) {
 	l := r.letters
 	var written int64
-	err := l.write(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) error {
+	err = l.write(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) error {
+		if err := l.stands(ctx, q, given.id); err != nil {
+			return err
+		}
 		by, why := "an operator", "relay_state.skip"
 		who, err := q.WhoSkipped(ctx, &given.id)
 		switch {
@@ -115,8 +119,12 @@ func (r *release) skip(ctx context.Context, given *letter) error {
 		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: 1, Skipped: &given.id})
 		return err
 	})
-	if err == nil {
-		l.written = written
+	switch {
+	case errors.Is(err, errTakenBack):
+		return false, nil
+	case err != nil:
+		return false, err
 	}
-	return err
+	l.written = written
+	return true, nil
 }

@@ -71,8 +71,8 @@ func TestHolderIsBefore(t *testing.T) {
 
 func TestWordsSkip(t *testing.T) {
 	id := uuid.New()
-	require.True(t, words{skip: []uuid.UUID{uuid.New(), id}}.skips(id))
-	require.False(t, words{}.skips(id))
+	require.True(t, (&words{skip: []uuid.UUID{uuid.New(), id}}).skips(id))
+	require.False(t, (&words{}).skips(id))
 }
 
 func TestAControlIsSettledOnlyWhenItIsPassed(t *testing.T) {

@@ -196,14 +196,31 @@ func (l *letters) park(ctx context.Context, dead ...casualty) error {
 }
 
 // skip writes a letter that is discarded from the start, because an operator
-// said so in a word that is state, and forgets the word.
-func (l *letters) skip(ctx context.Context, dead casualty) error {
+// said so in a word that is state, and forgets the word. It does nothing when the
+// word was taken back.
+func (l *letters) skip(ctx context.Context, dead casualty) (done bool, err error) {
 	id := dead.id()
 	dead.class, dead.holds = classSkipped, false
 	if dead.cause == "" {
 		dead.cause = "an operator told the relay to skip it"
 	}
-	return l.bury(ctx, letterDiscarded, &id, []casualty{dead})
+	err = l.bury(ctx, letterDiscarded, &id, []casualty{dead})
+	if errors.Is(err, errTakenBack) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errTakenBack: the word skip does not stand any more.
+var errTakenBack = errors.New("the word was taken back")
+
+// stands makes sure, inside a transaction, that a word to skip an event stands.
+func (l *letters) stands(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
+	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.slot})
+	if err == nil && !stands {
+		err = errTakenBack
+	}
+	return err
 }
 
 // decide says in a letter that was skipped who asked for it.
@@ -224,6 +241,11 @@ func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLet
 func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, dead []casualty) error {
 	var written int64
 	err := l.write(ctx, "write letters", func(q *outboxdb.Queries) (err error) {
+		if skipped != nil {
+			if err := l.stands(ctx, q, *skipped); err != nil {
+				return err
+			}
+		}
 		fresh := 0
 		for chunk := range chunks(dead) {
 			added, err := l.insert(ctx, q, state, chunk)

@@ -39,7 +39,10 @@ func cutOff(b *letterbox) {
 		}, "1=retrying 2=open 3=open"},
 		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.settle(t.Context(), lsnOf(6)) }, "1=replayed 2=open 3=open"},
 		{"discard", nothing, func() error { return act(7, cdc.ActionDiscard, "B") }, "1=replayed 2=open 3=discarded"},
-		{"skip", nothing, func() error { return b.skip(t.Context(), deadEvent(8, "C")) }, "1=replayed 2=open 3=discarded 8=discarded"},
+		{"skip", func() error { b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", idOf(8)); return nil }, func() error {
+			_, err := b.skip(t.Context(), deadEvent(8, "C"))
+			return err
+		}, "1=replayed 2=open 3=discarded 8=discarded"},
 	} {
 		b.conn = dial(t, b.as("onceward_relay"))
 		b.reopen(0)

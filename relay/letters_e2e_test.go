@@ -211,8 +211,15 @@ func skipped(b *letterbox) {
 	b.exec("UPDATE onceward.relay_state SET skip = $1", []any{idOf(1), idOf(2), idOf(3)})
 	b.exec("INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ($1, 'discard', $2, 'old'), ($3, 'retry', $2, 'no'), ($4, 'discard', $2, 'it blocks all')",
 		idOf(91), idOf(1), idOf(92), idOf(93))
-	require.NoError(t, b.skip(t.Context(), deadEvent(1, "A")))
-	require.NoError(t, b.skip(t.Context(), deadEvent(2, "A", replayOf(40))))
+	for _, dead := range []casualty{deadEvent(1, "A"), deadEvent(2, "A", replayOf(40))} {
+		done, err := b.skip(t.Context(), dead)
+		require.NoError(t, err)
+		require.True(t, done)
+	}
+	done, err := b.skip(t.Context(), deadEvent(4, "A"))
+	require.NoError(t, err)
+	require.False(t, done, "the word was taken back")
+	require.Equal(t, "1=discarded 2=discarded", b.states())
 	require.Zero(t, b.parkedCount(), "a skipped event holds nothing")
 	require.EqualValues(t, 2, b.written)
 	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+idOf(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
@@ -236,10 +243,10 @@ func fencedLetters(b *letterbox) {
 	before := b.everything()
 	for what, write := range map[string]func() error{
 		"park":    func() error { return zombie.park(t.Context(), deadEvent(7, "C")) },
-		"skip":    func() error { return zombie.skip(t.Context(), deadEvent(7, "C")) },
+		"skip":    func() error { _, err := zombie.skip(t.Context(), deadEvent(7, "C")); return err },
 		"settle":  func() error { return zombie.settle(t.Context(), lsnOf(100)) },
 		"fail":    func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
-		"give up": func() error { return r.skip(t.Context(), released[0]) },
+		"give up": func() error { _, err := r.skip(t.Context(), released[0]); return err },
 		"retry": func() error {
 			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8), false)
 			return err

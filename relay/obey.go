@@ -18,8 +18,9 @@ type pages interface {
 	// again: the control had acted in an earlier session.
 	again() bool
 	fail(ctx context.Context, failed *letter, class, cause string) error
-	// skip gives one of them up, because an operator said so.
-	skip(ctx context.Context, l *letter) error
+	// skip gives one of them up, because an operator said so; not done: it was
+	// taken back.
+	skip(ctx context.Context, l *letter) (done bool, err error)
 }
 
 // ownMorgue is [letters] as a morgue.
@@ -142,7 +143,9 @@ func (p *pipeline) passed(at place, released bool) {
 // letter publishes one letter, or opens it again, or gives it up.
 func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 	if p.word().skips(l.id) {
-		return p.skipLetter(ctx, s, l)
+		if done, err := p.skipLetter(ctx, s, l); done || err != nil {
+			return err
+		}
 	}
 	err := l.bad
 	if why, ok := p.refused[l.id]; ok && s.release.pages.again() { // the broker did, in the session before
@@ -181,15 +184,5 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 		}
 		s.release.page = rest
 	}
-	return nil
-}
-
-// skipLetter gives up a letter whose retry is under way, or held.
-func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letter) error {
-	if err := s.release.pages.skip(ctx, l); err != nil {
-		return err
-	}
-	delete(p.refused, l.id)
-	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.key(), "control", s.it.Control.ID)
 	return nil
 }

@@ -279,9 +279,12 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 		}
 		return err
 	}
-	switch word := p.word(); {
-	case len(word.skip) > 0 && word.skips(s.id()):
-		return p.skip(ctx, s, "")
+	if p.word().skips(s.id()) {
+		if done, err := p.skip(ctx, s, ""); done || err != nil {
+			return err
+		}
+	}
+	switch {
 	case s.it.Replay == nil && p.morgue.parked(s.it.Row, s.at.commit):
 		return p.follow(ctx, s)
 	case s.it.Bad != nil:

@@ -121,6 +121,8 @@ type fakeMorgue struct {
 	limit   int // of parked aggregates; 0: none
 	acted   func(*cdc.Control) pages
 
+	takenBack map[uuid.UUID]bool // words that do not stand any more
+
 	admitted []casualty         // and not written yet
 	parks    int                // calls of park
 	lanes    map[uuid.UUID]lane // of letters that only a control knows
@@ -191,12 +193,15 @@ func (m *fakeMorgue) park(_ context.Context, dead ...casualty) error {
 	return nil
 }
 
-func (m *fakeMorgue) skip(_ context.Context, dead casualty) error {
+func (m *fakeMorgue) skip(_ context.Context, dead casualty) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.takenBack[dead.id()] {
+		return false, nil
+	}
 	m.letters[dead.id()] = casualty{row: dead.row, cause: dead.cause}
 	m.skipped = append(m.skipped, dead.id())
-	return nil
+	return true, nil
 }
 
 func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl.LSN, _ bool) (pages, error) {

@@ -26,7 +26,8 @@ type morgue interface {
 	// letter itself is written later, by park. It refuses one aggregate too many.
 	admit(dead *casualty) *publisher.RouteError
 	park(ctx context.Context, dead ...casualty) error
-	skip(ctx context.Context, dead casualty) error
+	// skip reports whether it was done: the word may have been taken back.
+	skip(ctx context.Context, dead casualty) (done bool, err error)
 	// laneOf returns what a retry of one letter waits behind; zero without such
 	// a letter.
 	laneOf(ctx context.Context, id uuid.UUID) (lane, error)
@@ -116,21 +117,6 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 	return p.write(ctx, dead, unwritten{tag: s.tag, key: keyOf(s.it)})
 }
 
-// skip ends an event because an operator said so.
-func (p *pipeline) skip(ctx context.Context, s *step, cause string) error {
-	if err := p.bury(ctx); err != nil {
-		return err
-	}
-	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}
-	if err := p.morgue.skip(ctx, dead); err != nil {
-		return err
-	}
-	delete(p.refused, dead.id())
-	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
-	p.metrics.skipped(skippedByWord)
-	return p.end(s.tag, waySkipped)
-}
-
 // halt waits for the operator's word about one event, with everything behind it.
 // What was handed over before it is settled, and the session is kept. The letter
 // keeps the cause, without the cure, which is no use any more.
@@ -138,14 +124,17 @@ func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) 
 	why := fmt.Errorf("%w: %s", cause, cure)
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", keyOf(s.it), "position", s.at.commit.String(), "error", why)
 	p.tell(StateHalted, why)
-	id := s.id()
-	for !p.word().skips(id) {
+	for id := s.id(); ; {
+		if p.word().skips(id) {
+			if done, err := p.skip(ctx, s, cause.Error()); done || err != nil {
+				p.tell(StateStreaming, nil)
+				return err
+			}
+		}
 		if err := p.still(ctx); err != nil {
 			return err
 		}
 	}
-	p.tell(StateStreaming, nil)
-	return p.skip(ctx, s, cause.Error())
 }
 
 // stand waits for the end of the process: what is wrong is mended outside, and

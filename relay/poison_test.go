@@ -216,9 +216,9 @@ func (r *fakeRelease) fail(_ context.Context, l *letter, _, cause string) error 
 
 func (r *fakeRelease) again() bool { return r.repeat }
 
-func (r *fakeRelease) skip(_ context.Context, l *letter) error {
+func (r *fakeRelease) skip(_ context.Context, l *letter) (bool, error) {
 	r.skipped = append(r.skipped, l.id)
-	return nil
+	return true, nil
 }
 
 func letterOf(index uint32, holds bool) *letter {

@@ -175,6 +175,21 @@ func (k *table) sort(_ context.Context, before pglogrepl.LSN) error {
 	return nil
 }
 
+func (k *table) drop(_ context.Context, h *heldItem) error {
+	if err := k.crash("before what was given up is forgotten"); err != nil {
+		return err
+	}
+	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.item() })
+	return k.crash("after what was given up is forgotten")
+}
+
+func (k *table) open(_ context.Context, lanes []*heldLane) error {
+	for _, id := range laneIDs(lanes) {
+		delete(k.lanes, id)
+	}
+	return k.crash("after empty lanes are forgotten")
+}
+
 func (k *table) last(_ context.Context, at pglogrepl.LSN) (last uint32, err error) {
 	for _, r := range k.rows {
 		if r.at.commit == at {
@@ -187,8 +202,14 @@ func (k *table) last(_ context.Context, at pglogrepl.LSN) (last uint32, err erro
 func (k *table) find(_ context.Context, ids []uuid.UUID) (found []heldItem, err error) {
 	for _, r := range k.rows {
 		if slices.Contains(ids, r.id) && !k.dead(r.id) {
-			row, _ := madeRows.Load(r.id)
-			found = append(found, heldItem{at: r.at, id: r.id, whole: r.whole, row: row.(*outbox.Row)})
+			h := heldItem{lane: &heldLane{id: r.lane}, at: r.at, id: r.id, whole: r.whole, status: heldErased}
+			if row, ok := madeRows.Load(r.id); ok {
+				h.row, h.status = row.(*outbox.Row), heldHere
+			}
+			if k.hidden[r.id] {
+				h.status = heldInvisible
+			}
+			found = append(found, h)
 		}
 	}
 	return found, nil
@@ -204,6 +225,7 @@ func (k *table) restart(start *checkpoint) {
 		k.remove(k.set, start.cursor)
 	}
 	k.release = 0
+	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool { return k.dead(r.id) })
 }
 
 // takeUp is what [session.takeUpHeld] does.

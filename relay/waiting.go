@@ -36,6 +36,11 @@ type keeper interface {
 	forget(ctx context.Context, lanes []*heldLane, at cursor) error
 	// end forgets a release that has come as far as at, after the same.
 	end(ctx context.Context, lanes []*heldLane, at cursor) error
+	// drop forgets one that has ended beside every release, and a word of an
+	// operator that said so.
+	drop(ctx context.Context, h *heldItem) error
+	// open forgets lanes of which nothing waits any more.
+	open(ctx context.Context, lanes []*heldLane) error
 	// last returns the highest ordinal of what waits at a position; 0 when nothing does.
 	last(ctx context.Context, at pglogrepl.LSN) (uint32, error)
 	// sort puts what a repair left at its place among what waits before the position,
@@ -57,7 +62,7 @@ type waiting struct {
 }
 
 // takeUp brings the tables to where a session starts: what is read again is
-// forgotten, and what the release had ended. It comes before letters are taken
+// forgotten, and what the release had ended, and what an operator gave up. It comes before letters are taken
 // back: those of a control that is forgotten have ended.
 func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
@@ -68,6 +73,9 @@ func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 		return err
 	}
 	if err := s.endRelease(ctx, q); err != nil {
+		return err
+	}
+	if _, err := q.DeleteWaitingDead(ctx, s.slot); err != nil {
 		return err
 	}
 	_, err := q.DeleteEmptyLanes(ctx, s.slot)
@@ -282,6 +290,23 @@ func (s *waiting) end(ctx context.Context, lanes []*heldLane, at cursor) error {
 			return err
 		}
 		_, err := q.EndRelease(ctx, s.slot)
+		return err
+	})
+}
+
+func (s *waiting) drop(ctx context.Context, h *heldItem) error {
+	return s.change(ctx, "forget what was given up", func(q *outboxdb.Queries) error {
+		if _, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.commit.String(), Ordinal: int32(h.at.ordinal)}); err != nil {
+			return err
+		}
+		_, err := q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.slot, Skipped: &h.id})
+		return err
+	})
+}
+
+func (s *waiting) open(ctx context.Context, lanes []*heldLane) error {
+	return s.change(ctx, "forget lanes that are empty", func(q *outboxdb.Queries) error {
+		_, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: laneIDs(lanes)})
 		return err
 	})
 }

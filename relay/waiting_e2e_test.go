@@ -21,6 +21,7 @@ func TestWaiting(t *testing.T) {
 		"a relay that begins anew":               beginsAnew,
 		"a release that the checkpoint knows":    releaseIsTakenUp,
 		"a retry that waits":                     retryThatWaits,
+		"what is given up waits no more":         givenUpWaits,
 		"a fenced session writes nothing":        fencedWaiting,
 	})
 }
@@ -226,6 +227,38 @@ func retryThatWaits(b *letterbox) {
 	require.Equal(t, "0", b.text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
 }
 
+// givenUpWaits: one that was given up is forgotten with its word, its lane when
+// that is empty; what a session left is forgotten by the next.
+func givenUpWaits(b *letterbox) {
+	t := b.t
+	s, one, two := b.waits(checkpoint{order: lsnOf(11)}), orders(), &heldLane{of: lane{topic: "again"}}
+	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued()}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
+	require.NoError(t, s.write(t.Context(), []heldItem{
+		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: place{commit: lsnOf(10), ordinal: 2}, id: idOf(2), whole: replay},
+	}))
+	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, idOf(2))
+	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, idOf(2)})
+	require.NoError(t, err)
+	require.Len(t, found, 2)
+	before := b.written
+	for i := range found {
+		require.NoError(t, s.drop(t.Context(), &found[i]))
+	}
+	require.EqualValues(t, before+2, b.written, "a standby that lacks it is found out")
+	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
+	require.Len(t, b.pageOf(s, one, place{}), 1)
+	left := func() string {
+		return b.text(`SELECT concat_ws(' ', (SELECT count(*) FROM onceward.waiting), (SELECT count(*) FROM onceward.waiting_copies), (SELECT count(*) FROM onceward.lanes),
+			(SELECT skip::text FROM onceward.relay_state))`)
+	}
+	require.Equal(t, "1 0 1 {}", left())
+
+	b.parks(casualty{row: rows[1], commit: lsnOf(10), class: classRecord, cause: "x"})
+	b.waits(checkpoint{order: lsnOf(11)})
+	require.Equal(t, "0 0 0 {}", left(), "what has a letter has ended")
+}
+
 func fencedWaiting(b *letterbox) {
 	t := b.t
 	zombie, row := b.waits(checkpoint{}), b.enqueued()
@@ -233,5 +266,7 @@ func fencedWaiting(b *letterbox) {
 	b.waits(checkpoint{})
 	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), ErrFenced)
 	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), ErrFenced)
+	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), ErrFenced)
+	require.ErrorIs(t, zombie.open(t.Context(), []*heldLane{orders()}), ErrFenced)
 	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.waiting"))
 }

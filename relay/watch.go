@@ -101,7 +101,7 @@ func (m watchedMorgue) park(ctx context.Context, dead ...casualty) error {
 	return m.morgue.park(ctx, dead...)
 }
 
-func (m watchedMorgue) skip(ctx context.Context, dead casualty) error {
+func (m watchedMorgue) skip(ctx context.Context, dead casualty) (bool, error) {
 	defer m.timed()()
 	return m.morgue.skip(ctx, dead)
 }

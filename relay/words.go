@@ -39,4 +39,4 @@ func (s *state) pollWords(ctx context.Context) (words, error) {
 
 // skips reports whether the event or the replay is to be skipped. There are few
 // such words: they are for what holds the relay up.
-func (w words) skips(id uuid.UUID) bool { return slices.Contains(w.skip, id) }
+func (w *words) skips(id uuid.UUID) bool { return slices.Contains(w.skip, id) }

@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/outbox"
 )
 
 // obey plays the relay: it waits for the next word that has no result, and runs
@@ -259,5 +261,58 @@ func TestSkip(t *testing.T) {
 		require.Contains(t, stderr, "`outboxctl dead discard "+second.String())
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET state = 'retrying' WHERE letter_id = $1", second.UUID())
 		fine(t, "skip", second.String(), "--reason", "its topic is gone", "--yes")
+	})
+}
+
+// TestSkipOfNothing: a word that nothing would ever carry out is refused, unless the
+// relay knows the event all the same.
+func TestSkipOfNothing(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		missing, err := outbox.NewKey("orders")
+		require.NoError(t, err)
+		id := missing.UUID().String()
+		refused := func(key, want string) {
+			t.Helper()
+			code, _, stderr := call(t, "skip", key, "--reason", "r", "--yes")
+			require.Equal(t, exitFailed, code)
+			require.Contains(t, stderr, want)
+		}
+		refused(missing.String(), "no relay halts at it: nothing was ordered")
+		refused(id, "no relay halts at it: nothing was ordered")
+		require.Empty(t, column[string](d, "SELECT k::text FROM onceward.relay_state, unnest(skip) k"))
+		require.Empty(t, column[string](d, "SELECT action FROM onceward.controls"))
+
+		// A replay that is on its way; one that is out.
+		exec(t, d.pool, `INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) VALUES (7, '0/9', 0, '9', $1)`, id)
+		refused(missing.String(), "nothing was ordered")
+		exec(t, d.pool, `INSERT INTO onceward.lanes (id, slot, namespace, aggregate_type, topic) OVERRIDING SYSTEM VALUE SELECT 7, slot, 'orders', 'A', '' FROM onceward.relay_state`)
+		fine(t, "skip", missing.String(), "--reason", "its row was deleted", "--yes")
+		require.Contains(t, wrong(t, "status"), "`outboxctl skip "+id+" --undo --relay ctl` takes the word back")
+
+		require.Contains(t, fine(t, "skip", id, "--undo"), "relay ctl does not leave out "+id+" any more")
+		require.Empty(t, column[string](d, "SELECT k::text FROM onceward.relay_state, unnest(skip) k"))
+		require.Contains(t, wrong(t, "skip", missing.String(), "--undo"), "relay ctl was not told to skip "+missing.String())
+		code, _, stderr := call(t, "skip", id, "--undo", "--reason", "r")
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "--undo goes without --reason")
+
+		event := d.event("A", "OrderPaid", "1")
+		fine(t, "skip", event.String(), "--reason", "r", "--yes")
+		d.letter(event, "discarded")
+		exec(t, d.pool, "UPDATE onceward.relay_state SET skip = '{}'")
+		require.Contains(t, wrong(t, "skip", event.String(), "--undo"), "was given up already: `outboxctl dead show "+event.String()+"`")
+
+		replayed := d.event("B", "OrderPaid", "1")
+		d.published()
+		fine(t, "replay", replayed.String(), "--unchecked", "--reason", "r", "--yes")
+		replay := column[string](d, "SELECT namespace || ':' || replay_id FROM onceward.replays")[0]
+		fine(t, "skip", replay, "--reason", "not after all", "--yes")
+		got := decode[undoReport](t, fine(t, "skip", replay, "--undo", "-o", "json"))
+		require.True(t, got.TakenBack)
+		require.Empty(t, got.Skip)
+		refused("billing:"+replay[len("orders:"):], "belongs to namespace orders")
+		d.published()
+		refused(replay, "was published; no relay halts at it")
 	})
 }

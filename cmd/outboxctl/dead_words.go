@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
 )
 
 // Actions of a control.
@@ -220,14 +218,12 @@ func notWaiting(ctx context.Context, q *outboxdb.Queries, key eventName) (string
 	if len(letters) > 0 {
 		return fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key), nil
 	}
-	processes, err := processesKnown(ctx, q)
+	p, err := haltsAt(ctx, q, key.id)
 	if err != nil {
 		return "", err
 	}
-	for _, p := range processes {
-		if p.State == string(relay.StateHalted) && strings.Contains(p.Detail, key.id.String()) {
-			return fmt.Sprintf("%s is no dead letter: relay %s halts at %s: `outboxctl skip %s --relay %s --reason \"…\"` leaves it out", key, p.Relay, key, key, p.Relay), nil
-		}
+	if p != nil {
+		return fmt.Sprintf("%s is no dead letter: relay %s halts at %s: `outboxctl skip %s --relay %s --reason \"…\"` leaves it out", key, p.Relay, key, key, p.Relay), nil
 	}
 	return fmt.Sprintf("%s is no dead letter; `outboxctl show %s` tells where the event is", key, key), nil
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
 )
 
 func skipCommand() *cli.Command {
@@ -20,8 +23,11 @@ func skipCommand() *cli.Command {
 			"name the key. A halted relay does not read the stream, so that orders about dead letters do not reach it.\n" +
 			"Skipped, the event becomes a discarded dead letter with your reason: `outboxctl replay --dead` can bring it\n" +
 			"back. A relay that is not halted leaves the event out as well, when it comes to it; so does one that waits\n" +
-			"for the event's route, or for the route of a dead letter that was told to retry.",
-		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
+			"for the event's route, or for the route of a dead letter that was told to retry. Until then --undo takes the\n" +
+			"word back; `outboxctl status` lists those that stand.",
+		Flags: append([]cli.Flag{
+			reasonFlag(), yesFlag(), &cli.BoolFlag{Name: "undo", Usage: "take the word back, which the relay has not carried out yet; needs no --reason"},
+		}, relayFlags()...),
 		Action: skip,
 	}
 }
@@ -36,11 +42,16 @@ type skipReport struct {
 }
 
 // skip says the word in the relay's state, which a halted relay polls, and
-// beside it an ordinary order to discard: that row keeps who said so and why.
+// beside it an order to discard: that row keeps who said so and why, and is for
+// the event that has become a letter meanwhile. It is marked by payload_null: it
+// acts only as long as the word stands.
 func skip(c *cli.Context) error {
 	key, err := readOneName(c)
 	if err != nil {
 		return err
+	}
+	if c.Bool("undo") {
+		return undoSkip(c, key)
 	}
 	reason, err := readReason(c)
 	if err != nil {
@@ -62,7 +73,7 @@ func skip(c *cli.Context) error {
 		return fmt.Errorf("skip: %w", err)
 	}
 	if key.bare {
-		return fmt.Errorf("no event of the outbox has the UUID %s", key.id)
+		return noSuchSkip(key)
 	}
 	if err := skippable(c, db, state.Slot, key); err != nil {
 		return err
@@ -71,7 +82,7 @@ func skip(c *cli.Context) error {
 		return err
 	}
 	id, namespace := key.id, key.namespace
-	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id}}
+	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
 		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
@@ -110,7 +121,7 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
 	}
 	if len(rows) == 0 {
-		return nil // a replay's id, or a row of a table that is not ours
+		return comesTo(c.Context, q, slot, key)
 	}
 	switch v := rows[0]; {
 	case !key.is(v.Namespace):
@@ -121,7 +132,113 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 	return nil
 }
 
+// comesTo refuses a key that no row has, unless the relay knows it all the same: as
+// a replay's, or from the log, where the row was deleted since.
+func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key eventName) error {
+	target, err := q.SkipTarget(ctx, outboxdb.SkipTargetParams{Slot: slot, ID: key.id})
+	if err != nil {
+		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+	}
+	switch {
+	case target.Waits:
+		return nil
+	case target.State == statePublished:
+		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
+	case target.State != "" && !key.is(target.Namespace):
+		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", target.Namespace, nameText(target.Namespace, key.id))
+	case target.State != "":
+		return nil
+	}
+	halted, err := haltsAt(ctx, q, key.id)
+	if err != nil {
+		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+	}
+	if halted == nil {
+		return noSuchSkip(key)
+	}
+	return nil
+}
+
+func noSuchSkip(key eventName) error {
+	return fmt.Errorf("no event and no replay that is committed has the key %s, and no relay halts at it: nothing was ordered. The log and /readyz of a relay that halts name the key; "+
+		"`outboxctl list --state waiting` lists what waits; an event that is not committed yet can be left out once it is", key)
+}
+
+// haltsAt returns the process of a relay that halts at an event; nil without one.
+func haltsAt(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) (*outboxdb.RelayHealthRow, error) {
+	processes, err := processesKnown(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	for i := range processes {
+		if p := &processes[i]; p.State == string(relay.StateHalted) && strings.Contains(p.Detail, id.String()) {
+			return p, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // that none halts there is an answer
+}
+
+// undoReport is the JSON answer of skip --undo.
+type undoReport struct {
+	Key       string      `json:"key"`
+	Relay     string      `json:"relay"`
+	Slot      string      `json:"slot"`
+	TakenBack bool        `json:"taken_back"`
+	GivenUp   bool        `json:"given_up"` // too late: it was carried out
+	Skip      []uuid.UUID `json:"skip"`     // all that this relay is told to leave out
+}
+
+// undoSkip takes a word back. The relay looks for it in the transaction that carries
+// it out, so that what was taken back is never left out.
+func undoSkip(c *cli.Context, key eventName) error {
+	if c.IsSet("reason") {
+		return usage("%s: --undo goes without --reason", c.Command.HelpName)
+	}
+	if err := relayArguments(c); err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	state, err := theRelay(c, db)
+	if err != nil {
+		return err
+	}
+	q := outboxdb.New(db)
+	row, err := q.TakeBackSkip(c.Context, outboxdb.TakeBackSkipParams{Slot: state.Slot, ID: key.id})
+	if err != nil {
+		return fmt.Errorf("take back the skip of %s: %w", key, explainWrite(err))
+	}
+	report := &undoReport{Key: key.String(), Relay: row.Relay, Slot: row.Slot, TakenBack: row.Stood, Skip: row.Skip}
+	if !row.Stood {
+		letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
+		if err != nil {
+			return fmt.Errorf("look what became of %s: %w", key, explain(err, migrations.Outbox))
+		}
+		for _, l := range letters {
+			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == letterDiscarded
+		}
+	}
+	if err := answer(c, report, report.print); err != nil || row.Stood {
+		return err
+	}
+	return errWrong
+}
+
+func (r *undoReport) print(p *page) {
+	switch {
+	case r.TakenBack:
+		p.line("relay %s does not leave out %s any more", r.Relay, r.Key)
+	case r.GivenUp:
+		p.line("! %s was given up already: `outboxctl dead show %s` says by whom", r.Key, r.Key)
+	default:
+		p.line("! relay %s was not told to skip %s; `outboxctl status` lists the words that stand", r.Relay, r.Key)
+	}
+}
+
 func (r *skipReport) print(p *page) {
-	p.line("relay %s leaves out %s when it comes to it", r.Relay, r.Key)
+	p.line("relay %s leaves out %s when it comes to it; until then `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, r.Key, r.Key, r.Relay)
 	p.line("the relay sees it within a second or two, when it is connected; `outboxctl dead show %s` then has the letter", r.Key)
 }

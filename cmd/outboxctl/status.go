@@ -290,7 +290,7 @@ func (r *relayReport) problems() []string {
 		add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
 	}
 	for _, id := range r.Skip {
-		add("relay %s is told to skip the event %s and has not come to it", r.Relay, id)
+		add("relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
 	}
 	return out
 }

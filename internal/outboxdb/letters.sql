@@ -23,6 +23,10 @@ RETURNING letter_id;
 UPDATE onceward.relay_state SET dead_letters = dead_letters + @added::bigint, skip = pg_catalog.array_remove(skip, sqlc.narg(skipped)::uuid)
 WHERE slot = @slot RETURNING dead_letters;
 
+-- name: SkipStands :one
+-- SkipStands reads whether the operator's word stands. The relay's row is locked: from then on it is obeyed, or was taken back.
+SELECT (@id::uuid = ANY(skip))::boolean AS stands FROM onceward.relay_state WHERE slot = @slot;
+
 -- name: WhoSkipped :one
 -- WhoSkipped finds who asked for a skip, and why: the tool writes a control beside the word.
 SELECT control_id, requested_by, reason FROM onceward.controls WHERE letter_id = @letter_id AND action = 'discard' ORDER BY seq DESC LIMIT 1;

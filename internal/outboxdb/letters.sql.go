@@ -832,6 +832,23 @@ func (q *Queries) SkipReleased(ctx context.Context, arg SkipReleasedParams) (int
 	return result.RowsAffected(), nil
 }
 
+const skipStands = `-- name: SkipStands :one
+SELECT ($1::uuid = ANY(skip))::boolean AS stands FROM onceward.relay_state WHERE slot = $2
+`
+
+type SkipStandsParams struct {
+	ID   uuid.UUID
+	Slot string
+}
+
+// SkipStands reads whether the operator's word stands. The relay's row is locked: from then on it is obeyed, or was taken back.
+func (q *Queries) SkipStands(ctx context.Context, arg SkipStandsParams) (bool, error) {
+	row := q.db.QueryRow(ctx, skipStands, arg.ID, arg.Slot)
+	var stands bool
+	err := row.Scan(&stands)
+	return stands, err
+}
+
 const takeBackLetters = `-- name: TakeBackLetters :execrows
 UPDATE onceward.dead_letters SET state = 'open', retry_index = NULL, retry_position = NULL
 WHERE slot = $1 AND state IN ('open', 'retrying') AND retry_index IS NOT NULL

@@ -161,6 +161,21 @@ UPDATE onceward.relay_state s SET skip = ARRAY(SELECT DISTINCT k FROM pg_catalog
   WHERE k = ANY(@ids::uuid[]) OR NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = s.slot AND d.letter_id = k) ORDER BY k)
 WHERE s.slot = @slot RETURNING s.relay, s.slot, s.skip;
 
+-- name: TakeBackSkip :one
+-- TakeBackSkip takes a word of Skip back. Stood says whether there was one; what the relay is just carrying out is waited for.
+UPDATE onceward.relay_state s SET skip = pg_catalog.array_remove(s.skip, @id::uuid)
+FROM (SELECT r.slot, (@id::uuid = ANY(r.skip))::boolean AS stood FROM onceward.relay_state r WHERE r.slot = @slot FOR UPDATE) w
+WHERE s.slot = w.slot RETURNING s.relay, s.slot, s.skip, w.stood;
+
+-- name: SkipTarget :one
+-- SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route.
+SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = @slot AND w.id = k.id)::boolean AS waits
+FROM (SELECT @id::uuid AS id) k
+LEFT JOIN (SELECT r.replay_id, r.namespace, a.state FROM onceward.replays r
+  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, 0) AS a (slot, relay, state, gap_id, snapshot_at)
+  WHERE r.replay_id = @id::uuid AND a.slot = @slot) p ON p.replay_id = k.id;
+
 -- name: LettersOfAggregates :many
 -- LettersOfAggregates lists the letters that wait of the aggregates.
 SELECT d.slot, d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.attempts, d.holds

@@ -980,3 +980,62 @@ func (q *Queries) Skip(ctx context.Context, arg SkipParams) (SkipRow, error) {
 	err := row.Scan(&i.Relay, &i.Slot, &i.Skip)
 	return i, err
 }
+
+const skipTarget = `-- name: SkipTarget :one
+SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $1 AND w.id = k.id)::boolean AS waits
+FROM (SELECT $2::uuid AS id) k
+LEFT JOIN (SELECT r.replay_id, r.namespace, a.state FROM onceward.replays r
+  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, 0) AS a (slot, relay, state, gap_id, snapshot_at)
+  WHERE r.replay_id = $2::uuid AND a.slot = $1) p ON p.replay_id = k.id
+`
+
+type SkipTargetParams struct {
+	Slot string
+	ID   uuid.UUID
+}
+
+type SkipTargetRow struct {
+	Namespace string
+	State     string
+	Waits     bool
+}
+
+// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route.
+func (q *Queries) SkipTarget(ctx context.Context, arg SkipTargetParams) (SkipTargetRow, error) {
+	row := q.db.QueryRow(ctx, skipTarget, arg.Slot, arg.ID)
+	var i SkipTargetRow
+	err := row.Scan(&i.Namespace, &i.State, &i.Waits)
+	return i, err
+}
+
+const takeBackSkip = `-- name: TakeBackSkip :one
+UPDATE onceward.relay_state s SET skip = pg_catalog.array_remove(s.skip, $1::uuid)
+FROM (SELECT r.slot, ($1::uuid = ANY(r.skip))::boolean AS stood FROM onceward.relay_state r WHERE r.slot = $2 FOR UPDATE) w
+WHERE s.slot = w.slot RETURNING s.relay, s.slot, s.skip, w.stood
+`
+
+type TakeBackSkipParams struct {
+	ID   uuid.UUID
+	Slot string
+}
+
+type TakeBackSkipRow struct {
+	Relay string
+	Slot  string
+	Skip  []uuid.UUID
+	Stood bool
+}
+
+// TakeBackSkip takes a word of Skip back. Stood says whether there was one; what the relay is just carrying out is waited for.
+func (q *Queries) TakeBackSkip(ctx context.Context, arg TakeBackSkipParams) (TakeBackSkipRow, error) {
+	row := q.db.QueryRow(ctx, takeBackSkip, arg.ID, arg.Slot)
+	var i TakeBackSkipRow
+	err := row.Scan(
+		&i.Relay,
+		&i.Slot,
+		&i.Skip,
+		&i.Stood,
+	)
+	return i, err
+}

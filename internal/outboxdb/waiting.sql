@@ -39,6 +39,21 @@ DELETE FROM onceward.waiting w WHERE w.lane = ANY(@lanes::integer[]);
 WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = @lane AND (k.position, k.ordinal) < (@position::pg_lsn, @ordinal::integer))
 DELETE FROM onceward.waiting w WHERE w.lane = @lane AND (w.position, w.ordinal) < (@position::pg_lsn, @ordinal::integer);
 
+-- name: DeleteWaitingOne :execrows
+-- DeleteWaitingOne forgets one that has ended beside every release.
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = @lane AND k.position = @position AND k.ordinal = @ordinal)
+DELETE FROM onceward.waiting w WHERE w.lane = @lane AND w.position = @position AND w.ordinal = @ordinal;
+
+-- name: DeleteWaitingDead :execrows
+-- DeleteWaitingDead forgets what has a letter: it has ended, and nothing else says so where the session ended before it was forgotten.
+WITH n AS (
+  SELECT w.lane, w.position, w.ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+  WHERE l.slot = @slot AND EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = w.id)
+), c AS (
+  DELETE FROM onceward.waiting_copies k USING n WHERE k.lane = n.lane AND k.position = n.position AND k.ordinal = n.ordinal
+)
+DELETE FROM onceward.waiting w USING n WHERE w.lane = n.lane AND w.position = n.position AND w.ordinal = n.ordinal;
+
 -- name: MarkCopy :execrows
 -- MarkCopy notes how many letters of a retry are out.
 UPDATE onceward.waiting_copies SET letter = @letter WHERE lane = @lane AND position = @position AND ordinal = @ordinal AND letter < @letter;

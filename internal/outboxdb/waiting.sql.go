@@ -110,6 +110,25 @@ func (q *Queries) DeleteWaitingBeyond(ctx context.Context, arg DeleteWaitingBeyo
 	return result.RowsAffected(), nil
 }
 
+const deleteWaitingDead = `-- name: DeleteWaitingDead :execrows
+WITH n AS (
+  SELECT w.lane, w.position, w.ordinal FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane
+  WHERE l.slot = $1 AND EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $1 AND d.letter_id = w.id)
+), c AS (
+  DELETE FROM onceward.waiting_copies k USING n WHERE k.lane = n.lane AND k.position = n.position AND k.ordinal = n.ordinal
+)
+DELETE FROM onceward.waiting w USING n WHERE w.lane = n.lane AND w.position = n.position AND w.ordinal = n.ordinal
+`
+
+// DeleteWaitingDead forgets what has a letter: it has ended, and nothing else says so where the session ended before it was forgotten.
+func (q *Queries) DeleteWaitingDead(ctx context.Context, slot string) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteWaitingDead, slot)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const deleteWaitingOf = `-- name: DeleteWaitingOf :execrows
 WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = ANY($1::integer[]))
 DELETE FROM onceward.waiting w WHERE w.lane = ANY($1::integer[])
@@ -118,6 +137,26 @@ DELETE FROM onceward.waiting w WHERE w.lane = ANY($1::integer[])
 // DeleteWaitingOf forgets lanes that have ended.
 func (q *Queries) DeleteWaitingOf(ctx context.Context, lanes []int32) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteWaitingOf, lanes)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const deleteWaitingOne = `-- name: DeleteWaitingOne :execrows
+WITH c AS (DELETE FROM onceward.waiting_copies k WHERE k.lane = $1 AND k.position = $2 AND k.ordinal = $3)
+DELETE FROM onceward.waiting w WHERE w.lane = $1 AND w.position = $2 AND w.ordinal = $3
+`
+
+type DeleteWaitingOneParams struct {
+	Lane     int32
+	Position string
+	Ordinal  int32
+}
+
+// DeleteWaitingOne forgets one that has ended beside every release.
+func (q *Queries) DeleteWaitingOne(ctx context.Context, arg DeleteWaitingOneParams) (int64, error) {
+	result, err := q.db.Exec(ctx, deleteWaitingOne, arg.Lane, arg.Position, arg.Ordinal)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,109 @@
+package relay
+
+import (
+	"context"
+	"slices"
+
+	"github.com/onceward/onceward/cdc"
+)
+
+// skip ends an event because an operator said so, and reports whether it did: the
+// word may have been taken back.
+func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, err error) {
+	if err := p.bury(ctx); err != nil {
+		return false, err
+	}
+	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}
+	if done, err = p.morgue.skip(ctx, dead); err != nil || !done {
+		return false, err
+	}
+	crash(crashAfterSkip)
+	delete(p.refused, dead.id())
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
+	p.metrics.skipped(skippedByWord)
+	return true, p.end(s.tag, waySkipped)
+}
+
+// skipLetter gives up a letter whose retry is under way, or held.
+func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letter) (done bool, err error) {
+	if done, err = s.release.pages.skip(ctx, l); err != nil || !done {
+		return false, err
+	}
+	delete(p.refused, l.id)
+	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.key(), "control", s.it.Control.ID)
+	return true, nil
+}
+
+// skipWaiting gives up events that wait, because an operator said so, and tries
+// retries that wait: it may be about one of their letters.
+func (p *pipeline) skipWaiting(ctx context.Context) error {
+	word := p.word()
+	if slices.Equal(word.skip, p.skippedFor) || !p.lanes.any() {
+		return nil
+	}
+	if err := p.writeDown(ctx); err != nil {
+		return err
+	}
+	found, err := p.keeper.find(ctx, word.skip)
+	if err != nil {
+		return err
+	}
+	p.skippedFor = word.skip
+	for _, w := range p.lanes.byKey {
+		if w.retry && p.lanes.routes[w.route.name] == w.route {
+			p.lanes.usable(w.route)
+		}
+	}
+	for i := range found {
+		if err := p.skipHeld(ctx, &found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipHeld gives up one that waits: its letter first, then it waits no more. A
+// session that ends between the two leaves the rest to the next one. What a release
+// has handed over already is published.
+func (p *pipeline) skipHeld(ctx context.Context, h *heldItem) error {
+	w := p.lanes.numbered(h.lane.id)
+	if w == nil || p.handedOver(w, h.at) {
+		return nil
+	}
+	h.lane = w
+	switch {
+	case h.status == heldInvisible:
+		p.skippedFor = nil // once more
+		return nil
+	case h.status == heldErased:
+		p.sayErased(ctx, h)
+	case h.status == heldHere:
+		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
+		if s.it.Kind == cdc.KindControl {
+			return nil
+		}
+		if done, err := p.skip(ctx, &s, "it waited for its route"); err != nil || !done {
+			return err
+		}
+	}
+	if err := p.keeper.drop(ctx, h); err != nil {
+		return err
+	}
+	crash(crashAfterDrop)
+	w.events--
+	p.lanes.leave(w) // another one may be the first now, or none
+	return nil
+}
+
+// handedOver reports whether the release has come past a place of a lane.
+func (p *pipeline) handedOver(w *heldLane, at place) bool {
+	d := p.release
+	return d != nil && d.at.lane < len(d.lanes) && d.lanes[d.at.lane] == w && at.before(d.at.from)
+}
+
+// sayErased tells of an event that waited and whose row is gone.
+func (p *pipeline) sayErased(ctx context.Context, h *heldItem) {
+	p.metrics.skipped(skippedErased)
+	p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
+		"id", h.id.String(), "position", h.at.commit.String(), "lane", h.lane.name())
+}
