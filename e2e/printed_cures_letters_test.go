@@ -115,7 +115,7 @@ func letterCures(t *testing.T, c *cures) {
 	require.Contains(t, do("cmd/outboxctl/dead_words.go: outboxctl dead show {}", say("dead", "retry", bad, "--reason", "x", "--yes")), "discarded")
 
 	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl dead show {}", say("skip", bad, "--undo")), "discarded")
-	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl list --state waiting", say("skip", missing, "--reason", "x", "--yes")), "no event")
+	c.find(t, "cmd/outboxctl/skip.go: outboxctl list --state", say("skip", missing, "--reason", "x", "--yes"))
 
 	bad = r.poison("p")
 	is("open", bad)

@@ -29,7 +29,8 @@ func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
 }
 
 // act obeys an operator's word that was read from the stream at a position, on
-// letters of transactions that committed before it, and records what it did. It
+// letters of transactions that committed before it, and records what it did. Where
+// it waited, its place in the lane counts, not the position. It
 // returns what is to be published now, nil when nothing is.
 //
 //   - retry of an aggregate releases all its open letters, oldest first, and
@@ -110,6 +111,10 @@ type word struct {
 	skipped  *uuid.UUID // of the word that it has obeyed
 }
 
+// waited: the control was released from a lane. It stood there behind the events
+// before it and before those after it, however both were moved since.
+func (w *word) waited() bool { return w.settledAt == nil }
+
 func (w *word) obey(ctx context.Context) error {
 	fresh, err := w.queries.RecordControl(ctx, outboxdb.RecordControlParams{
 		Slot: w.letters.slot, ControlID: w.control.ID, Position: w.at, Action: letterText(w.control.Action),
@@ -161,7 +166,7 @@ func (w *word) first(ctx context.Context) (n int64, note string, err error) {
 func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 	c := w.control
 	n, err := w.queries.ReleaseAggregate(ctx, outboxdb.ReleaseAggregateParams{
-		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	w.released = n
@@ -174,7 +179,7 @@ func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 func (w *word) retryLetter(ctx context.Context) (int64, error) {
 	c := w.control
 	rows, err := w.queries.ReleaseLetter(ctx, outboxdb.ReleaseLetterParams{
-		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	w.released = int64(len(rows))
 	if err != nil || len(rows) == 0 {
@@ -186,7 +191,7 @@ func (w *word) retryLetter(ctx context.Context) (int64, error) {
 func (w *word) discardAggregate(ctx context.Context) (int64, error) {
 	c := w.control
 	n, err := w.queries.DiscardAggregate(ctx, outboxdb.DiscardAggregateParams{
-		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	if err != nil || n == 0 {
@@ -263,7 +268,7 @@ func (w *word) why(ctx context.Context) (string, error) {
 		return "the letter is " + row.State, nil
 	case w.control.BesideSkip():
 		return "the skip that it was said with does not stand any more", nil
-	case !row.Below:
+	case !row.Below && !w.waited():
 		return "the letter's event committed after it", nil
 	}
 	return "an older letter holds the letter's aggregate: retry the aggregate, or discard the older one", nil

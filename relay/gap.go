@@ -145,10 +145,10 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
 		}
-		if err := takeBackRetries(ctx, q, row); err != nil {
+		if err := keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
 			return err
 		}
-		if err := keepWaiting(ctx, q, row, at); err != nil {
+		if err := takeBackRetries(ctx, q, row); err != nil {
 			return err
 		}
 		rows, err := q.BeginAnew(ctx, anew)

@@ -19,6 +19,7 @@ const (
 	classBadRow  = "bad-row"          // the row breaks the contract by itself
 	classFollows = "parked-aggregate" // an older letter holds its aggregate
 	classSkipped = "skipped"          // an operator's word ended it
+	classRoute   = "route"            // the topic that a replay names cannot be used
 )
 
 // Texts that a letter keeps are cut to this many bytes.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
@@ -140,6 +141,30 @@ func (p *pipeline) passed(at place, released bool) {
 	}
 }
 
+// publishLetter hands one letter over.
+func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error {
+	it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
+	released := step{it: &it, at: place{commit: l.commit}, tag: noTag}
+	ev := p.event(&released)
+	if rests := p.rests(ev); rests != nil {
+		return rests
+	}
+	if err := p.sink.Publish(ctx, ev); err != nil {
+		return err
+	}
+	crash(crashMidRetry)
+	p.metrics.letterPublished()
+	return p.mode.handed(&released)
+}
+
+// aside reports whether the retry of an aggregate goes on without a letter that was
+// refused: that of a replay to a topic of its own, which cannot be used. It would
+// hold all aggregates of the type for a topic that is none of theirs.
+func (s *step) aside(l *letter, refused error) bool {
+	var route *publisher.RouteError
+	return s.it.Control.LetterID == uuid.Nil && l.replay != nil && l.replay.Topic != "" && errors.As(refused, &route) && !route.Passing
+}
+
 // letter publishes one letter, or opens it again, or gives it up.
 func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 	if p.word().skips(l.id) {
@@ -147,29 +172,21 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 			return err
 		}
 	}
-	err := l.bad
+	err, class := l.bad, classRecord
 	if why, ok := p.refused[l.id]; ok && s.release.pages.again() { // the broker did, in the session before
 		err = errors.New(why)
 	} else if ok {
 		delete(p.refused, l.id) // of another retry: its letter says so already
 	}
 	if err == nil {
-		it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
-		released := step{it: &it, at: place{commit: l.commit}, tag: noTag}
-		ev := p.event(&released)
-		if rests := p.rests(ev); rests != nil {
-			return rests
-		}
-		if err = p.sink.Publish(ctx, ev); err == nil {
-			crash(crashMidRetry)
-			p.metrics.letterPublished()
-			return p.mode.handed(&released)
-		}
-		if !errors.Is(err, publisher.ErrRecord) {
+		err = p.publishLetter(ctx, s, l)
+		if s.aside(l, err) {
+			class = classRoute
+		} else if !errors.Is(err, publisher.ErrRecord) {
 			return err
 		}
 	}
-	if err := s.release.pages.fail(ctx, l, classRecord, err.Error()); err != nil {
+	if err := s.release.pages.fail(ctx, l, class, err.Error()); err != nil {
 		return err
 	}
 	delete(p.refused, l.id) // the letter says it now; the next retry asks the broker again

@@ -58,15 +58,15 @@ type pipeline struct {
 	lanes *lanes
 
 	keeper     keeper
-	controls   map[place]bool  // that wait, of those that are read again
-	release    *draining       // nil: none is under way
-	releases   int64           // number of the last
-	lastCursor cursor          // where it ended
-	spent      time.Duration   // on the last batch
-	shown      time.Time       // what is held was shown last
-	skippedFor []uuid.UUID     // what waits was looked through for these
-	restedFor  []string        // routes that were paused at the last try
-	named      map[string]bool // routes that are shown by name
+	controls   map[uuid.UUID]bool // that wait since before this session
+	release    *draining          // nil: none is under way
+	releases   int64              // number of the last
+	lastCursor cursor             // where it ended
+	spent      time.Duration      // on the last batch
+	shown      time.Time          // what is held was shown last
+	skippedFor []uuid.UUID        // what waits was looked through for these
+	restedFor  []string           // routes that were paused at the last try
+	named      map[string]bool    // routes that are shown by name
 
 	following  []casualty // letters to be written
 	followed   []unwritten
@@ -211,13 +211,15 @@ func (p *pipeline) hadEnded(s *step) bool {
 	switch {
 	case s.at.commit < p.began.order:
 		return true
+	case s.it.Kind == cdc.KindControl && p.controls[s.it.Control.ID]:
+		return true
 	case !s.at.before(p.began.upto):
 		return false
 	case s.it.Kind != cdc.KindControl:
 		return true
 	}
 	s.again = true
-	return p.controls[s.at]
+	return false
 }
 
 // deal publishes a step, or lets it wait with its lane.

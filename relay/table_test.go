@@ -232,7 +232,7 @@ func (k *table) restart(start *checkpoint) {
 func (k *table) takeUp(p *pipeline) {
 	start := &p.began
 	k.restart(start)
-	p.controls = make(map[place]bool)
+	p.controls = make(map[uuid.UUID]bool)
 	byLane := make(map[int32]*heldLane)
 	for _, r := range k.rows {
 		w := byLane[r.lane]
@@ -244,8 +244,8 @@ func (k *table) takeUp(p *pipeline) {
 			byLane[r.lane] = w
 		}
 		w.events++
-		if r.whole != nil && r.whole.Kind == cdc.KindControl && r.at.commit >= start.order {
-			p.controls[r.at] = true
+		if r.whole != nil && r.whole.Kind == cdc.KindControl {
+			p.controls[r.id] = true
 		}
 	}
 	var held []*heldLane

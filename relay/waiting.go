@@ -84,8 +84,9 @@ func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 
 // beginAnew brings the tables to where a relay begins anew at a position: what is
 // visible in the end of the gap, as all that waits is, the stream leaves out from
-// there on. So events stay, before everything that it brings; orders and bad rows,
-// which it does not leave out, are forgotten like all that is read again.
+// there on. So events stay, before everything that it brings, and orders about
+// letters in their place among them, which is left out by its id. Replays and bad
+// rows are forgotten like all that is read again.
 func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogrepl.LSN) error {
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
@@ -98,7 +99,10 @@ func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogre
 	if err != nil {
 		return err
 	}
-	return q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.slot, OrderPosition: at.String(), Place: place, Last: last})
+	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
+		return err
+	}
+	return q.RestartRetries(ctx, []string{s.slot})
 }
 
 // endRelease forgets what a release has ended as far as the start knows, and the
@@ -151,8 +155,8 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 	return err
 }
 
-// load returns what is held, and the controls among it that are read again.
-func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[place]bool, err error) {
+// load returns what is held, and the controls among it.
+func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid.UUID]bool, err error) {
 	rows, err := s.queries.LoadLanes(ctx, s.slot)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.slot, err)
@@ -161,17 +165,13 @@ func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[plac
 		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
 		held = append(held, w)
 	}
-	again, err := s.queries.WaitingControls(ctx, outboxdb.WaitingControlsParams{Slot: s.slot, OrderPosition: s.start.order.String()})
+	ids, err := s.queries.WaitingControls(ctx, s.slot)
 	if err != nil {
 		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.slot, err)
 	}
-	controls = make(map[place]bool, len(again))
-	for _, r := range again {
-		commit, err := parseLSN(r.Position)
-		if err != nil {
-			return nil, nil, err
-		}
-		controls[place{commit: commit, ordinal: uint32(r.Ordinal)}] = true
+	controls = make(map[uuid.UUID]bool, len(ids))
+	for _, id := range ids {
+		controls[id] = true
 	}
 	return held, controls, nil
 }

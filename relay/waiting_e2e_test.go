@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -21,6 +22,7 @@ func TestWaiting(t *testing.T) {
 		"a relay that begins anew":               beginsAnew,
 		"a release that the checkpoint knows":    releaseIsTakenUp,
 		"a retry that waits":                     retryThatWaits,
+		"a retry that waits and is moved":        retryIsMoved,
 		"what is given up waits no more":         givenUpWaits,
 		"a fenced session writes nothing":        fencedWaiting,
 	})
@@ -91,7 +93,7 @@ func readBackEqual(b *letterbox) {
 	require.Len(t, held, 1)
 	require.Equal(t, 4, held[0].events)
 	require.Equal(t, "Changed", held[0].first)
-	require.Equal(t, map[place]bool{{commit: lsnOf(10), ordinal: 3}: true}, controls)
+	require.Equal(t, map[uuid.UUID]bool{idOf(3): true}, controls)
 	found, err := s.find(t.Context(), []uuid.UUID{row.ID, idOf(99)})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
@@ -138,16 +140,19 @@ func forgetsBeyond(b *letterbox) {
 	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.lanes"))
 }
 
-// beginsAnew: from a position before what waits, which the stream leaves out then.
-// Orders and bad rows it brings again.
+// beginsAnew: from a position before what waits, which the stream leaves out then;
+// an order keeps its place. Replays and bad rows the stream brings again.
 func beginsAnew(b *letterbox) {
 	t := b.t
 	s, w := b.waits(checkpoint{}), orders()
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
 	repaired := heldItem{lane: w, at: place{commit: lsnOf(5) - 1, ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: idOf(7)}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: idOf(4), Mode: cdc.ModeRedeliver}}
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		repaired, heldRow(w, 0, rows[1]), {lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(3), whole: control}, heldRow(w, 2, rows[2]),
+		repaired, heldRow(w, 0, rows[1]), {lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(4), whole: replay}, heldRow(w, 2, rows[2]),
+		{lane: w, at: place{commit: lsnOf(10), ordinal: 3, letter: 2}, id: idOf(3), whole: control}, {lane: w, at: place{commit: lsnOf(10), ordinal: 4}, id: idOf(5), whole: bad},
 	}))
 	next := heldRow(w, 0, rows[3])
 	next.at.commit = lsnOf(11)
@@ -157,12 +162,14 @@ func beginsAnew(b *letterbox) {
 	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
 	s = b.waits(checkpoint{order: lsnOf(5)})
 	got := b.pageOf(s, w, place{})
-	require.Len(t, got, 2, "the two before the cursor had ended, and the order is read again")
-	for i, row := range rows[2:] {
-		require.Equal(t, row, got[i].row)
-		require.Equal(t, place{commit: lsnOf(5) - 1, ordinal: uint32(i + 1)}, got[i].at)
+	require.Len(t, got, 3, "the two before the cursor had ended")
+	for i := range got {
+		require.Equal(t, place{commit: lsnOf(5) - 1, ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
 	}
-	require.Equal(t, "0", b.text("SELECT ((SELECT count(*) FROM onceward.releases) + (SELECT count(*) FROM onceward.waiting_copies))::text"))
+	require.Equal(t, rows[2], got[0].row)
+	require.Equal(t, control, got[1].whole, "in its place")
+	require.Equal(t, rows[3], got[2].row)
+	require.Equal(t, "0 1", b.text("SELECT concat_ws(' ', (SELECT count(*) FROM onceward.releases), (SELECT count(*) FROM onceward.waiting_copies))"))
 }
 
 func releaseIsTakenUp(b *letterbox) {
@@ -225,6 +232,42 @@ func retryThatWaits(b *letterbox) {
 	require.NoError(t, s.end(t.Context(), []*heldLane{w}, cursor{lane: 1}))
 	require.Equal(t, "replayed replayed replayed", states())
 	require.Equal(t, "0", b.text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
+}
+
+// retryIsMoved: through a gap, and to another system, a retry that waits keeps its
+// letters, those before it in its lane, at whatever position all of them stand now.
+func retryIsMoved(b *letterbox) {
+	t := b.t
+	at := lsnOf(20)
+	moved := func(n int, aggregate string) casualty {
+		return deadEvent(n, aggregate, func(c *casualty) { c.commit = at })
+	}
+	b.parks(deadEvent(1, "A"), moved(2, "A"), moved(3, "A"), deadEvent(4, "B"), deadEvent(5, "B"), moved(6, "B"), moved(7, "C"))
+	s, w := b.waits(checkpoint{order: lsnOf(19)}), orders()
+	c := wordOf(12, cdc.ActionRetry, "B") // it has acted, before it was refused
+	_, err := b.act(t.Context(), c, nil, lsnOf(12), false)
+	require.NoError(t, err)
+	require.NoError(t, s.write(t.Context(), []heldItem{{
+		lane: w, at: place{commit: lsnOf(12), letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
+	}}))
+	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
+	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
+	require.NoError(t, takeBackRetries(t.Context(), s.queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
+	b.waits(checkpoint{order: lsnOf(5)})
+	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
+	release := func(c *cdc.Control) []int {
+		r, err := b.act(t.Context(), c, nil, at, true)
+		require.NoError(t, err)
+		if r == nil {
+			return nil
+		}
+		return numbers(b.pages(r))
+	}
+	require.Equal(t, []int{4, 5}, release(c), "from its first letter; 6 came after it")
+	require.Equal(t, []int{1, 2, 3}, release(wordOf(13, cdc.ActionRetry, "A")))
+	require.Nil(t, release(wordOf(14, cdc.ActionDiscard, "C")))
+	require.Equal(t, "1=retrying 4=retrying 5=retrying 2=retrying 3=retrying 6=open 7=discarded", b.states())
+	require.Equal(t, []int{6}, release(wordOf(15, cdc.ActionRetry, 6)), "one letter")
 }
 
 // givenUpWaits: one that was given up is forgotten with its word, its lane when

@@ -245,6 +245,9 @@ func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, reason string
 	if err := q.AdoptLetters(c.Context, r.slots); err != nil {
 		return err
 	}
+	if err := q.RestartRetries(c.Context, r.slots); err != nil {
+		return err
+	}
 	for _, slot := range r.slots {
 		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{Action: "adopt by " + r.By, Slot: slot, Target: r.target(), Reason: reason})
 		if err != nil {

@@ -137,9 +137,10 @@ FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modi
 WHERE r.slot = ANY(@slots::text[]);
 
 -- name: AdoptLetters :exec
--- AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back.
-UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
-WHERE slot = ANY(@slots::text[]) AND state IN ('open', 'retrying');
+-- AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back, as TakeBackLetters does.
+UPDATE onceward.dead_letters d SET position = '0/1', state = 'open', retry_position = NULL, retry_index = CASE WHEN EXISTS (
+    SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id) THEN d.retry_index END
+WHERE d.slot = ANY(@slots::text[]) AND d.state IN ('open', 'retrying');
 
 -- name: AdoptWaiting :exec
 -- AdoptWaiting puts what waits, in its order, before everything of this system's log, with the transactions that its rows have here.

@@ -43,11 +43,12 @@ func (q *Queries) AdoptLeaf(ctx context.Context, arg AdoptLeafParams) (int64, er
 }
 
 const adoptLetters = `-- name: AdoptLetters :exec
-UPDATE onceward.dead_letters SET position = '0/1', state = 'open', retry_index = NULL, retry_position = NULL
-WHERE slot = ANY($1::text[]) AND state IN ('open', 'retrying')
+UPDATE onceward.dead_letters d SET position = '0/1', state = 'open', retry_position = NULL, retry_index = CASE WHEN EXISTS (
+    SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id) THEN d.retry_index END
+WHERE d.slot = ANY($1::text[]) AND d.state IN ('open', 'retrying')
 `
 
-// AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back.
+// AdoptLetters puts the letters that wait before everything of this system's log, and takes retries back, as TakeBackLetters does.
 func (q *Queries) AdoptLetters(ctx context.Context, slots []string) error {
 	_, err := q.db.Exec(ctx, adoptLetters, slots)
 	return err

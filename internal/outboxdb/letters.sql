@@ -41,9 +41,10 @@ WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL AND retry_
 UPDATE onceward.dead_letters SET state = 'open' WHERE slot = @slot AND state = 'retrying' AND retry_index IS NOT NULL;
 
 -- name: TakeBackLetters :execrows
--- TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do.
-UPDATE onceward.dead_letters SET state = 'open', retry_index = NULL, retry_position = NULL
-WHERE slot = @slot AND state IN ('open', 'retrying') AND retry_index IS NOT NULL;
+-- TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do. One that waits acts once more on those that stay marked with it.
+UPDATE onceward.dead_letters d SET state = 'open', retry_position = NULL, retry_index = CASE WHEN EXISTS (
+    SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id) THEN d.retry_index END
+WHERE d.slot = @slot AND d.state IN ('open', 'retrying') AND d.retry_index IS NOT NULL;
 
 -- name: ParkedSet :many
 -- ParkedSet lists the parked aggregates, each with its oldest letter that holds it.
@@ -97,11 +98,11 @@ ON CONFLICT DO NOTHING;
 UPDATE onceward.control_results SET letters = @letters, note = @note WHERE slot = @slot AND control_id = @control_id;
 
 -- name: ReleaseAggregate :execrows
--- ReleaseAggregate releases all letters of an aggregate that committed before the control.
+-- ReleaseAggregate releases all letters of an aggregate that committed before the control. Where that waited, every event that has a letter stood before it in its lane, wherever they were moved; not so replays.
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = sqlc.narg(settled_at), retry_index = n.rank - 1, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
 FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
-  WHERE w.slot = @slot AND w.state = 'open' AND w.position < @at
+  WHERE w.slot = @slot AND w.state = 'open' AND (w.position < @at OR @waited::boolean AND w.replay_of IS NULL)
     AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
     AND w.namespace = @namespace AND w.aggregate_type = @aggregate_type AND w.aggregate_id = @aggregate_id) n
@@ -111,7 +112,7 @@ WHERE d.slot = @slot AND d.letter_id = n.letter_id;
 -- ReleaseLetter releases one letter, unless an older one holds its aggregate.
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = sqlc.narg(settled_at), retry_index = 0, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why
-WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND d.position < @at
+WHERE d.slot = @slot AND d.letter_id = @letter_id AND d.state = 'open' AND (d.position < @at OR @waited::boolean)
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
     AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
@@ -178,11 +179,11 @@ WHERE slot = @slot AND letter_id = @letter_id AND control_id = @control_id AND s
 SELECT namespace, aggregate_type, COALESCE(topic, '')::text AS topic FROM onceward.dead_letters WHERE slot = @slot AND letter_id = @letter_id;
 
 -- name: DiscardAggregate :execrows
--- DiscardAggregate ends all letters of an aggregate that committed before the control, without publishing them.
+-- DiscardAggregate ends the letters that ReleaseAggregate would release, without publishing them.
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = @control_id, decided_by = @decided_by, decided_why = @decided_why,
   last_at = pg_catalog.clock_timestamp()
-WHERE slot = @slot AND state = 'open' AND position < @at
+WHERE slot = @slot AND state = 'open' AND (position < @at OR @waited::boolean AND replay_of IS NULL)
   AND pg_catalog.hashtextextended(aggregate_id, pg_catalog.hashtextextended(aggregate_type, pg_catalog.hashtextextended(namespace, 0::bigint)))
     = pg_catalog.hashtextextended(@aggregate_id::text, pg_catalog.hashtextextended(@aggregate_type::text, pg_catalog.hashtextextended(@namespace::text, 0::bigint)))
   AND namespace = @namespace AND aggregate_type = @aggregate_type AND aggregate_id = @aggregate_id;

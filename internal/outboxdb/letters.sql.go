@@ -35,10 +35,10 @@ const discardAggregate = `-- name: DiscardAggregate :execrows
 UPDATE onceward.dead_letters
 SET state = 'discarded', retry_position = NULL, retry_index = NULL, control_id = $1, decided_by = $2, decided_why = $3,
   last_at = pg_catalog.clock_timestamp()
-WHERE slot = $4 AND state = 'open' AND position < $5
+WHERE slot = $4 AND state = 'open' AND (position < $5 OR $6::boolean AND replay_of IS NULL)
   AND pg_catalog.hashtextextended(aggregate_id, pg_catalog.hashtextextended(aggregate_type, pg_catalog.hashtextextended(namespace, 0::bigint)))
-    = pg_catalog.hashtextextended($6::text, pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, 0::bigint)))
-  AND namespace = $8 AND aggregate_type = $7 AND aggregate_id = $6
+    = pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, pg_catalog.hashtextextended($9::text, 0::bigint)))
+  AND namespace = $9 AND aggregate_type = $8 AND aggregate_id = $7
 `
 
 type DiscardAggregateParams struct {
@@ -47,12 +47,13 @@ type DiscardAggregateParams struct {
 	DecidedWhy    *string
 	Slot          string
 	At            string
+	Waited        bool
 	AggregateID   string
 	AggregateType string
 	Namespace     string
 }
 
-// DiscardAggregate ends all letters of an aggregate that committed before the control, without publishing them.
+// DiscardAggregate ends the letters that ReleaseAggregate would release, without publishing them.
 func (q *Queries) DiscardAggregate(ctx context.Context, arg DiscardAggregateParams) (int64, error) {
 	result, err := q.db.Exec(ctx, discardAggregate,
 		arg.ControlID,
@@ -60,6 +61,7 @@ func (q *Queries) DiscardAggregate(ctx context.Context, arg DiscardAggregatePara
 		arg.DecidedWhy,
 		arg.Slot,
 		arg.At,
+		arg.Waited,
 		arg.AggregateID,
 		arg.AggregateType,
 		arg.Namespace,
@@ -675,10 +677,10 @@ const releaseAggregate = `-- name: ReleaseAggregate :execrows
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = n.rank - 1, control_id = $2, decided_by = $3, decided_why = $4
 FROM (SELECT w.letter_id, pg_catalog.row_number() OVER (ORDER BY w.position, w.seq, w.letter_id) AS rank FROM onceward.dead_letters w
-  WHERE w.slot = $5 AND w.state = 'open' AND w.position < $6
+  WHERE w.slot = $5 AND w.state = 'open' AND (w.position < $6 OR $7::boolean AND w.replay_of IS NULL)
     AND pg_catalog.hashtextextended(w.aggregate_id, pg_catalog.hashtextextended(w.aggregate_type, pg_catalog.hashtextextended(w.namespace, 0::bigint)))
-      = pg_catalog.hashtextextended($7::text, pg_catalog.hashtextextended($8::text, pg_catalog.hashtextextended($9::text, 0::bigint)))
-    AND w.namespace = $9 AND w.aggregate_type = $8 AND w.aggregate_id = $7) n
+      = pg_catalog.hashtextextended($8::text, pg_catalog.hashtextextended($9::text, pg_catalog.hashtextextended($10::text, 0::bigint)))
+    AND w.namespace = $10 AND w.aggregate_type = $9 AND w.aggregate_id = $8) n
 WHERE d.slot = $5 AND d.letter_id = n.letter_id
 `
 
@@ -689,12 +691,13 @@ type ReleaseAggregateParams struct {
 	DecidedWhy    *string
 	Slot          string
 	At            string
+	Waited        bool
 	AggregateID   string
 	AggregateType string
 	Namespace     string
 }
 
-// ReleaseAggregate releases all letters of an aggregate that committed before the control.
+// ReleaseAggregate releases all letters of an aggregate that committed before the control. Where that waited, every event that has a letter stood before it in its lane, wherever they were moved; not so replays.
 func (q *Queries) ReleaseAggregate(ctx context.Context, arg ReleaseAggregateParams) (int64, error) {
 	result, err := q.db.Exec(ctx, releaseAggregate,
 		arg.SettledAt,
@@ -703,6 +706,7 @@ func (q *Queries) ReleaseAggregate(ctx context.Context, arg ReleaseAggregatePara
 		arg.DecidedWhy,
 		arg.Slot,
 		arg.At,
+		arg.Waited,
 		arg.AggregateID,
 		arg.AggregateType,
 		arg.Namespace,
@@ -716,7 +720,7 @@ func (q *Queries) ReleaseAggregate(ctx context.Context, arg ReleaseAggregatePara
 const releaseLetter = `-- name: ReleaseLetter :many
 UPDATE onceward.dead_letters d
 SET state = 'retrying', retry_position = $1, retry_index = 0, control_id = $2, decided_by = $3, decided_why = $4
-WHERE d.slot = $5 AND d.letter_id = $6 AND d.state = 'open' AND d.position < $7
+WHERE d.slot = $5 AND d.letter_id = $6 AND d.state = 'open' AND (d.position < $7 OR $8::boolean)
   AND NOT (d.holds AND EXISTS (SELECT FROM onceward.dead_letters o WHERE o.slot = d.slot AND o.state = 'open' AND o.holds
     AND pg_catalog.hashtextextended(o.aggregate_id, pg_catalog.hashtextextended(o.aggregate_type, pg_catalog.hashtextextended(o.namespace, 0::bigint)))
       = pg_catalog.hashtextextended(d.aggregate_id, pg_catalog.hashtextextended(d.aggregate_type, pg_catalog.hashtextextended(d.namespace, 0::bigint)))
@@ -733,6 +737,7 @@ type ReleaseLetterParams struct {
 	Slot       string
 	LetterID   uuid.UUID
 	At         string
+	Waited     bool
 }
 
 type ReleaseLetterRow struct {
@@ -751,6 +756,7 @@ func (q *Queries) ReleaseLetter(ctx context.Context, arg ReleaseLetterParams) ([
 		arg.Slot,
 		arg.LetterID,
 		arg.At,
+		arg.Waited,
 	)
 	if err != nil {
 		return nil, err
@@ -850,11 +856,12 @@ func (q *Queries) SkipStands(ctx context.Context, arg SkipStandsParams) (bool, e
 }
 
 const takeBackLetters = `-- name: TakeBackLetters :execrows
-UPDATE onceward.dead_letters SET state = 'open', retry_index = NULL, retry_position = NULL
-WHERE slot = $1 AND state IN ('open', 'retrying') AND retry_index IS NOT NULL
+UPDATE onceward.dead_letters d SET state = 'open', retry_position = NULL, retry_index = CASE WHEN EXISTS (
+    SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id) THEN d.retry_index END
+WHERE d.slot = $1 AND d.state IN ('open', 'retrying') AND d.retry_index IS NOT NULL
 `
 
-// TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do.
+// TakeBackLetters opens every letter again whose retry was under way: its control is not read again, or finds nothing to do. One that waits acts once more on those that stay marked with it.
 func (q *Queries) TakeBackLetters(ctx context.Context, slot string) (int64, error) {
 	result, err := q.db.Exec(ctx, takeBackLetters, slot)
 	if err != nil {

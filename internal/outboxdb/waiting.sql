@@ -95,9 +95,15 @@ INSERT INTO onceward.releases (slot, release, lanes) VALUES (@slot, @release, @l
 DELETE FROM onceward.releases WHERE slot = @slot;
 
 -- name: WaitingControls :many
--- WaitingControls lists the controls that wait, of those that a session reads again.
-SELECT c.position::text AS position, c.ordinal FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
-WHERE l.slot = @slot AND c.kind = 'control' AND c.position >= @order_position;
+-- WaitingControls lists the controls that wait: a session that reads one again leaves it out.
+SELECT w.id FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
+JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
+WHERE l.slot = @slot AND c.kind = 'control';
+
+-- name: RestartRetries :exec
+-- RestartRetries has retries that wait begin at their first letter again: what was out is not known any more.
+UPDATE onceward.waiting_copies c SET letter = 0 FROM onceward.lanes l
+WHERE l.slot = ANY(@slots::text[]) AND c.lane = l.id AND c.kind = 'control' AND c.letter > 0;
 
 -- name: ReadWaiting :many
 -- ReadWaiting reads the next of a lane: the first, and as many more as fit into the bytes and the rows. Written says whether the transaction is visible: a row that is missing though it was written has been deleted.
@@ -128,10 +134,10 @@ SELECT COALESCE(pg_catalog.max(w.ordinal), 0)::integer AS ordinal FROM onceward.
 WHERE l.slot = @slot AND w.position = @position;
 
 -- name: DeleteWholeBeyond :execrows
--- DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again.
+-- DeleteWholeBeyond forgets the replays and the bad rows that a relay which begins anew reads again. Orders about letters keep their place.
 WITH w AS (
   DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
-  WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+  WHERE l.slot = @slot AND w.lane = l.id AND w.position >= @order_position AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind IN ('event', 'replay')
   RETURNING w.lane, w.position, w.ordinal
 )
 DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal;

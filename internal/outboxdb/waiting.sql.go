@@ -166,7 +166,7 @@ func (q *Queries) DeleteWaitingOne(ctx context.Context, arg DeleteWaitingOnePara
 const deleteWholeBeyond = `-- name: DeleteWholeBeyond :execrows
 WITH w AS (
   DELETE FROM onceward.waiting w USING onceward.lanes l, onceward.waiting_copies c
-  WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind <> 'repair'
+  WHERE l.slot = $1 AND w.lane = l.id AND w.position >= $2 AND c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal AND c.kind IN ('event', 'replay')
   RETURNING w.lane, w.position, w.ordinal
 )
 DELETE FROM onceward.waiting_copies c USING w WHERE c.lane = w.lane AND c.position = w.position AND c.ordinal = w.ordinal
@@ -177,7 +177,7 @@ type DeleteWholeBeyondParams struct {
 	OrderPosition string
 }
 
-// DeleteWholeBeyond forgets the orders and the bad rows that a relay which begins anew reads again.
+// DeleteWholeBeyond forgets the replays and the bad rows that a relay which begins anew reads again. Orders about letters keep their place.
 func (q *Queries) DeleteWholeBeyond(ctx context.Context, arg DeleteWholeBeyondParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteWholeBeyond, arg.Slot, arg.OrderPosition)
 	if err != nil {
@@ -552,6 +552,17 @@ func (q *Queries) ReopenReleased(ctx context.Context, arg ReopenReleasedParams) 
 	return result.RowsAffected(), nil
 }
 
+const restartRetries = `-- name: RestartRetries :exec
+UPDATE onceward.waiting_copies c SET letter = 0 FROM onceward.lanes l
+WHERE l.slot = ANY($1::text[]) AND c.lane = l.id AND c.kind = 'control' AND c.letter > 0
+`
+
+// RestartRetries has retries that wait begin at their first letter again: what was out is not known any more.
+func (q *Queries) RestartRetries(ctx context.Context, slots []string) error {
+	_, err := q.db.Exec(ctx, restartRetries, slots)
+	return err
+}
+
 const settleWaited = `-- name: SettleWaited :execrows
 UPDATE onceward.dead_letters d SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
 FROM (SELECT w.id FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
@@ -614,34 +625,25 @@ func (q *Queries) SortWaiting(ctx context.Context, arg SortWaitingParams) error 
 }
 
 const waitingControls = `-- name: WaitingControls :many
-SELECT c.position::text AS position, c.ordinal FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
-WHERE l.slot = $1 AND c.kind = 'control' AND c.position >= $2
+SELECT w.id FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
+JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
+WHERE l.slot = $1 AND c.kind = 'control'
 `
 
-type WaitingControlsParams struct {
-	Slot          string
-	OrderPosition string
-}
-
-type WaitingControlsRow struct {
-	Position string
-	Ordinal  int32
-}
-
-// WaitingControls lists the controls that wait, of those that a session reads again.
-func (q *Queries) WaitingControls(ctx context.Context, arg WaitingControlsParams) ([]WaitingControlsRow, error) {
-	rows, err := q.db.Query(ctx, waitingControls, arg.Slot, arg.OrderPosition)
+// WaitingControls lists the controls that wait: a session that reads one again leaves it out.
+func (q *Queries) WaitingControls(ctx context.Context, slot string) ([]uuid.UUID, error) {
+	rows, err := q.db.Query(ctx, waitingControls, slot)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []WaitingControlsRow
+	var items []uuid.UUID
 	for rows.Next() {
-		var i WaitingControlsRow
-		if err := rows.Scan(&i.Position, &i.Ordinal); err != nil {
+		var id uuid.UUID
+		if err := rows.Scan(&id); err != nil {
 			return nil, err
 		}
-		items = append(items, i)
+		items = append(items, id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err
