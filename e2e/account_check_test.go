@@ -125,7 +125,7 @@ func contradiction(state string, records int, copies bool) string {
 		return fmt.Sprintf("is %d times in the topics", records)
 	case state == "before" && records > 0:
 		return "is in a topic"
-	case (state == "waiting" || state == "parked") && records > 0 && exactly:
+	case (state == "waiting" || state == "parked" || state == "discarded") && records > 0 && exactly:
 		return "is in a topic"
 	}
 	return "" // of a gap nothing is proven

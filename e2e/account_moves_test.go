@@ -28,6 +28,8 @@ const (
 	lettersRetried       pack = "letters retried"
 	letterDiscarded      pack = "letter discarded"
 	letterEdited         pack = "letter edited and retried"
+	eventSkipped         pack = "event skipped"
+	skipTakenBack        pack = "skip taken back"
 	eventReplayed        pack = "event replayed"
 	gapRepaired          pack = "repair of a gap"
 	gapAccepted          pack = "accept of a gap"
@@ -62,6 +64,7 @@ const (
 func (a *accounting) moves() map[pack]func(step) bool {
 	return map[pack]func(step) bool{
 		relayPaused: a.pauseRelay, routePaused: a.pauseRoute, lettersRetried: a.retryLetters, letterDiscarded: a.discardLetter, letterEdited: a.editLetter,
+		eventSkipped: func(s step) bool { return a.skipEvent(s) != "" }, skipTakenBack: a.takeSkipBack,
 		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: a.maintain, migratedAgain: a.migrate, rolesApplied: a.applyRoles,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
 		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
@@ -163,6 +166,38 @@ func (a *accounting) editLetter(s step) bool {
 	}
 	_, code := a.ctl("dead", "retry", key, "--yes", "--reason", "move", "--wait", "0s")
 	return code == 0
+}
+
+// skipEvent gives some event up: one that waits, by half of the dice. Most others
+// are published by then, which the command refuses.
+func (a *accounting) skipEvent(s step) (key string) {
+	row, ok := a.row(s)
+	if !ok {
+		return ""
+	}
+	key = row.Key
+	if s.up {
+		ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+		defer cancel()
+		_ = a.pool.QueryRow(ctx, `SELECT o.namespace || ':' || o.id FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id
+			WHERE l.slot = $1 ORDER BY hashtextextended(w.id::text, $2) LIMIT 1`, a.slot(), int64(s.target>>1)).Scan(&key)
+	}
+	if _, code := a.ctl("skip", key, "--relay", a.name, "--yes", "--reason", "move"); code != 0 {
+		return ""
+	}
+	return key
+}
+
+func (a *accounting) takeSkipBack(s step) bool {
+	key := a.skipEvent(s)
+	if key == "" {
+		return false
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+		_, code := a.ctl("skip", key, "--undo", "--relay", a.name)
+		return code == 0 || code == 3 // it was carried out
+	}})
+	return true
 }
 
 // row returns some row of the table.

@@ -298,8 +298,9 @@ func (s *simulatedRelay) item(ctx context.Context, tx logTx, it logItem, at []in
 	bury := *c
 	switch {
 	case it.skip:
-		s.box.exec("UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.box.slot, bury.id())
-		_, err = s.box.skip(ctx, bury)
+		if _, err = s.box.owner.Exec(ctx, "UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.box.slot, bury.id()); err == nil {
+			_, err = s.box.skip(ctx, bury)
+		}
 	case c.replay == nil && s.box.parked(c.row, c.commit):
 		bury.class, bury.holds = classFollows, true
 		err = s.box.park(ctx, bury)

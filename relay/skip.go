@@ -71,13 +71,14 @@ func (p *pipeline) skipHeld(ctx context.Context, h *heldItem) error {
 		return nil
 	}
 	h.lane = w
-	switch {
-	case h.status == heldInvisible:
+	switch h.status {
+	case heldInvisible:
 		p.skippedFor = nil // once more
 		return nil
-	case h.status == heldErased:
+	case heldErased:
 		p.sayErased(ctx, h)
-	case h.status == heldHere:
+	case heldDead: // and waits still
+	case heldHere:
 		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
 		if s.it.Kind == cdc.KindControl {
 			return nil

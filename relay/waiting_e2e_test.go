@@ -288,7 +288,7 @@ func givenUpWaits(b *letterbox) {
 	for i := range found {
 		require.NoError(t, s.drop(t.Context(), &found[i]))
 	}
-	require.EqualValues(t, before+2, b.written, "a standby that lacks it is found out")
+	require.Equal(t, before+2, b.written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
 	require.Len(t, b.pageOf(s, one, place{}), 1)
 	left := func() string {
