@@ -433,7 +433,7 @@ func lockedRoot(o *oldOutbox) {
 	_, err = tx.Exec(o.t.Context(), "LOCK TABLE ONLY onceward.outbox IN SHARE UPDATE EXCLUSIVE MODE")
 	require.NoError(o.t, err)
 	o.became(LeafWaiting, "no relay", func(c *RetentionConfig) { c.Ahead = 20 })
-	ahead, err := PartitionsAhead(o.t.Context(), o.conn)
+	ahead, _, err := PartitionsAhead(o.t.Context(), o.conn)
 	require.NoError(o.t, err)
 	require.Equal(o.t, 14, ahead)
 	o.relay("orders", o.now())
@@ -444,7 +444,7 @@ func lockedRoot(o *oldOutbox) {
 
 func premake(o *oldOutbox) {
 	t := o.t
-	ahead, err := PartitionsAhead(t.Context(), o.conn)
+	ahead, _, err := PartitionsAhead(t.Context(), o.conn)
 	require.NoError(t, err)
 	require.Equal(t, 14, ahead)
 	report, err := Maintain(t.Context(), o.conn, RetentionConfig{Ahead: 16, DryRun: true})

@@ -158,7 +158,7 @@ func (r *run) postgres(ctx context.Context) {
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
 		{"operator's words", words}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
-		{"partition of today", today}, {"partitions ahead", partitionsAhead}, {"clock", clockSkew},
+		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name, func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
 	}

@@ -171,7 +171,7 @@ func TestTheDayThatProducersNeedIsMissed(t *testing.T) {
 	pool, cfg := ready(t)
 	execute(t, pool, `DO $$ BEGIN EXECUTE 'DROP TABLE onceward.outbox_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'); END $$`)
 	verdicts := check.Run(t.Context(), cfg, nil)
-	v := named(t, verdicts, "partition of today")
+	v := named(t, verdicts, "partitions of today and ahead")
 	require.Equal(t, check.Failed, v.Status)
 	require.Contains(t, v.Detail, "every Enqueue fails")
 	require.Equal(t, check.OK, named(t, verdicts, "partitions of the outbox").Status, "there are others")
