@@ -53,6 +53,28 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	conn, err := connect(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
+	if err := r.start(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return r, nil
+}
+
+// CheckConnect opens the connection that [Open] would, and closes it: the server may
+// let no replication in, or have no walsender left.
+func CheckConnect(ctx context.Context, cfg Config) error {
+	conn, err := connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
+func connect(ctx context.Context, cfg Config) (*pgconn.PgConn, error) {
 	conf, err := pgconn.ParseConfig(cfg.DSN)
 	if err != nil {
 		return nil, secret.ParseError("cdc.Config.DSN", err)
@@ -69,11 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect for replication: %w", ExplainConnect(err, conf))
 	}
-	r := &Reader{cfg: cfg, conn: conn, queue: newQueue(cfg.QueueBytes)}
-	if err := r.start(ctx); err != nil {
-		return nil, errors.Join(err, conn.Close(ctx))
-	}
-	return r, nil
+	return conn, nil
 }
 
 func (r *Reader) start(ctx context.Context) error {

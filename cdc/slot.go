@@ -67,12 +67,30 @@ func createSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		case errors.As(err, &pg) && pg.Code == "42710":
 			return fmt.Errorf("%w: another process is making slot %s", ErrSlotActive, cfg.Slot)
 		case errors.As(err, &pg) && pg.Code == "53400":
-			return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
-				Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_catalog.pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
+			return slotsExhausted(cfg, err)
 		}
 		return fmt.Errorf("create slot %s: %w", cfg.Slot, err)
 	}
 	return nil
+}
+
+// CheckSlotsLeft says what making the slot would meet where every slot of the server
+// is in use.
+func CheckSlotsLeft(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	var used bool
+	err := conn.QueryRow(ctx, `SELECT pg_catalog.count(*) >= pg_catalog.current_setting('max_replication_slots')::int FROM pg_catalog.pg_replication_slots`).Scan(&used)
+	switch {
+	case err != nil:
+		return fmt.Errorf("count the replication slots: %w", err)
+	case used:
+		return slotsExhausted(cfg, nil)
+	}
+	return nil
+}
+
+func slotsExhausted(cfg Config, err error) error {
+	return &StartError{Code: CodeSlotsExhausted, What: fmt.Sprintf("slot %s cannot be made: every replication slot of the server is in use", cfg.Slot),
+		Cure: "drop a slot that nobody needs (SELECT slot_name, active FROM pg_catalog.pg_replication_slots;), or raise max_replication_slots and restart the server", Err: err}
 }
 
 // createSlotSQL returns the statement that makes the slot; the names in it were

@@ -212,6 +212,15 @@ func TestWentBackIsAsked(t *testing.T) {
 			states, copies := requireTrue(t, w)
 			require.Equal(t, map[string]int{"published": 3}, states)
 			require.Zero(t, copies)
+
+			// Where nothing is in doubt there is nothing to ask.
+			w.execute(spoil)
+			r.start()
+			eventually(t, "the gap is over", 30*time.Second, func() bool {
+				return scalar[string](w, `SELECT concat_ws(' ', cause, events, state) FROM onceward.gaps ORDER BY found_at DESC LIMIT 1`) == code+" 0 repaired"
+			})
+			caughtUp(t, w, r)
+			r.stop()
 		})
 	}
 }

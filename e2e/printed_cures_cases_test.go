@@ -246,27 +246,48 @@ func partitionCures(t *testing.T, c *cures) {
 	}
 	_, status := statusOf(t, w)
 	c.find(t, "cmd/outboxctl/status.go: outboxctl partitions maintain", status)
-	out, _ := asked(t, w.dsn(maintainerLogin), "partitions", "status")
-	c.do(t, w, maintainerLogin, "cmd/outboxctl/partitions.go: outboxctl partitions maintain", out)
+	out, _ := relayCheck(t, r.config)
+	c.find(t, "relay/check/partitions.go: outboxctl partitions maintain", out)
+	c.find(t, "relay/check/partitions.go: outboxctl migrate up --side outbox", out)
+	out, _ = asked(t, w.dsn(maintainerLogin), "partitions", "status")
+	c.do(t, w, maintainerLogin, "cmd/outboxctl/status.go: outboxctl partitions maintain", out)
 	_, status = statusOf(t, w)
 	require.NotContains(t, status, "partitions maintain")
+	r.stop()
+	noPartitionToday(t, c, w, r, "onceward.outbox_"+today.Format("20060102"))
+}
 
-	leaf := "onceward.outbox_" + today.Format("20060102")
+// noPartitionToday: the days ahead are there, and nobody can write. The relay goes
+// on, and everybody who looks says so.
+func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf string) {
 	w.execute("ALTER TABLE onceward.outbox DETACH PARTITION " + leaf)
-	for day := range migrations.DaysAhead {
-		w.execute("DROP TABLE IF EXISTS onceward.outbox_" + today.AddDate(0, 0, day+1).Format("20060102"))
-	}
-	out, _ = relayCheck(t, r.config)
-	c.find(t, "relay/check/partitions.go: outboxctl partitions maintain", out)
 	err := enqueue(t, w)
 	require.ErrorIs(t, err, outbox.ErrOutOfWindow)
 	c.find(t, "outbox/result.go: outboxctl partitions maintain", err.Error())
 	c.find(t, "migrations/outbox/00005_secure.sql: outboxctl partitions maintain", hintOf(t, w))
 	w.execute("ALTER TABLE " + leaf + " RENAME TO kept")
 	w.execute("ALTER TABLE onceward.kept SET SCHEMA public")
-	c.do(t, w, maintainerLogin, "relay/check/partitions.go: outboxctl migrate up --side outbox", out)
-	err = enqueue(t, w)
-	require.NoError(t, err)
+	r = again(r)
+	eventually(t, "the relay streams, and says it", time.Minute, func() bool {
+		return readyz(t, r).State == "streaming" && r.logs("producers cannot write") && r.logs("NO_PARTITION")
+	})
+	ahead, counted := metric(t, r, "onceward_partitions_ahead_days")
+	require.True(t, counted)
+	require.Zero(t, ahead)
+	code, status := statusOf(t, w)
+	require.Equal(t, 3, code)
+	require.Contains(t, status, "but none of today")
+	const cure = "relay/retention.go: outboxctl "
+	c.find(t, cure+"partitions maintain", status)
+	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
+	require.Equal(t, 3, code)
+	c.do(t, w, maintainerLogin, cure+"partitions maintain", out)
+	require.NoError(t, enqueue(t, w))
+	w.execute("DROP TABLE " + leaf)
+	out, code = relayCheck(t, r.config)
+	require.Equal(t, 3, code)
+	c.do(t, w, maintainerLogin, cure+"migrate up --side outbox", out)
+	require.NoError(t, enqueue(t, w))
 	r.kill()
 }
 

@@ -18,7 +18,8 @@ type Status struct {
 	Partitions     int
 	PartitionsFrom string // UTC day of the oldest, 2006-01-02; empty when there is none
 	PartitionsTo   string // UTC day of the newest
-	DaysAhead      int    // days after today that are covered without a hole
+	DaysAhead      int    // days after today that are covered without a hole; 0 where today is none of them
+	Today          bool   // rows of now have a partition
 	Publications   []PublicationStatus
 }
 
@@ -58,7 +59,8 @@ func (m *Migrator) partitionStatus(ctx context.Context, tx pgx.Tx, st *Status) e
 		return err
 	}
 	st.Partitions = len(existing)
-	st.DaysAhead = partition.Ahead(existing, m.cfg.Now())
+	now := m.cfg.Now()
+	st.DaysAhead, st.Today = partition.Ahead(existing, now), partition.Has(existing, now)
 	if first, last, ok := partition.Extent(existing); ok {
 		st.PartitionsFrom, st.PartitionsTo = first.Format("2006-01-02"), last.Format("2006-01-02")
 	}

@@ -55,6 +55,13 @@ func TestTopicsThatRowsMayNotName(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestTopicsThatReplaysMayName(t *testing.T) {
+	c := publisher.Config{Brokers: []string{"127.0.0.1:1"}, Insecure: true, Routes: []publisher.Route{{Topic: "a.x"}}, Topics: publisher.Topics{Allow: []string{"a.*"}}}
+	require.NoError(t, c.Permits("a.repair"))
+	require.ErrorIs(t, c.Permits("b"), publisher.ErrRoute)
+	require.ErrorIs(t, c.Permits("__x"), publisher.ErrRecord)
+}
+
 func TestTemplatesRefusedAtStart(t *testing.T) {
 	for template, want := range map[string]string{
 		"":                          "empty",

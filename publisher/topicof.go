@@ -11,3 +11,15 @@ func (c Config) TopicOf(namespace, aggregateType, eventType string) (string, err
 	}
 	return s.router.topic(origin{namespace, aggregateType, eventType})
 }
+
+// Permits says whether a topic that a replay names may be written, by what the
+// configuration says. The error is what Publish would return, as of
+// [Config.TopicOf].
+func (c Config) Permits(topic string) error {
+	s, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	_, err = s.router.permit(topic)
+	return err
+}

@@ -33,7 +33,8 @@ type Config struct {
 	// repair (publish from the table what is not proved published, then go on) or
 	// ask (stop until `outboxctl gap repair` or `gap accept` decides). What may be
 	// in Kafka already, at most a tick, is published twice by a repair. A database
-	// that went back in time is asked about in any case. Default repair.
+	// that went back in time is asked about whatever this says, if an event is in
+	// doubt. Default repair.
 	Gap string `koanf:"gap"`
 	// CheckpointInterval is the time between two checkpoints. Default 1s.
 	CheckpointInterval time.Duration `koanf:"checkpoint_interval"`

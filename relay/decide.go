@@ -21,6 +21,8 @@ type Decision struct {
 	Code string
 	// Detail says what it finds, or what is left to the start itself.
 	Detail string
+	// Advice says what somebody should do though it starts; empty: nothing.
+	Advice string
 }
 
 // Decide says what [Relay.Run] would decide about the database before it streams:
@@ -99,10 +101,16 @@ func (s *session) wouldEnsure(ctx context.Context) Decision {
 	if err != nil {
 		return Decision{Name: name, Err: err}
 	}
-	err = cdc.EnsureSlot(ctx, s.state.conn, cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}, began)
+	source := cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}
+	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
 	var start *cdc.StartError
 	if s.cfg.Postgres.Slot.Create != "auto" || !errors.As(err, &start) {
 		return Decision{Name: name, Err: err}
+	}
+	if start.Code == cdc.CodeSlotMissing { // one that is lost makes room for itself
+		if err := cdc.CheckSlotsLeft(ctx, s.state.conn, source); err != nil {
+			return Decision{Name: name, Err: err}
+		}
 	}
 	switch {
 	case start.Code == cdc.CodeSlotMissing && !began:

@@ -29,20 +29,24 @@ type health struct {
 // countInterval is the time between two counts of the partitions ahead.
 const countInterval = time.Minute
 
-// countAhead shows how many days are made ahead, whoever makes them. Not to know it
-// is no reason to stop publishing.
+// countAhead shows how many days are made ahead, whoever makes them, and says each
+// time that today's is missing. Neither that nor not to know it is a reason to stop
+// publishing.
 func (s *session) countAhead(ctx context.Context) {
 	if time.Since(s.health.countedAt) < countInterval {
 		return
 	}
 	s.health.countedAt = time.Now()
-	days, err := PartitionsAhead(ctx, s.state.conn)
+	days, today, err := PartitionsAhead(ctx, s.state.conn)
 	if err != nil {
 		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
 		s.metrics.ahead.Reset()
 		return
 	}
 	s.metrics.ahead.WithLabelValues().Set(float64(days))
+	if !today {
+		s.log.ErrorContext(ctx, "producers cannot write", "error", NoPartitionToday())
+	}
 }
 
 // look reads the slot's state into the metrics, at most once per healthInterval.

@@ -51,6 +51,8 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 		switch {
 		case l.Wrong:
 			r.log.WarnContext(ctx, "partition needs an operator", "partition", l.Name, "state", string(l.State), "why", l.Why)
+		case l.State == LeafDropped && l.Why != "":
+			r.log.InfoContext(ctx, "partition dropped", "partition", l.Name, "rows", l.Why)
 		case l.State == LeafDropped:
 			r.log.InfoContext(ctx, "partition dropped: every row of it was published", "partition", l.Name)
 		}

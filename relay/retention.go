@@ -108,7 +108,8 @@ type LeafReport struct {
 type RetentionReport struct {
 	Made   []string     // partitions made; with DryRun those that would be
 	Leaves []LeafReport // oldest first
-	Ahead  int          // days after today that are covered without a hole
+	Ahead  int          // days after today that are covered without a hole; 0 where today is not
+	Today  bool         // events of now have a partition
 }
 
 // Maintain makes the partitions that are missing ahead, closes those that are
@@ -149,7 +150,7 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 		report.Leaves, errs = append(report.Leaves, step), append(errs, err)
 	}
 	errs = append(errs, m.ask(ctx, report.Leaves))
-	report.Ahead, err = PartitionsAhead(ctx, conn)
+	report.Ahead, report.Today, err = PartitionsAhead(ctx, conn)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
@@ -157,17 +158,26 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 }
 
 // PartitionsAhead counts the whole UTC days after today, by the database's clock,
-// that have a partition, up to the first that has none. It needs no rights.
-func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (int, error) {
+// that have a partition, up to the first that has none, and says whether events of
+// now have one: where they have none nobody can write, and the count is 0. It needs
+// no rights.
+func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (days int, today bool, err error) {
 	existing, err := partition.List(ctx, conn, outboxTable)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	now, err := partition.Clock(ctx, conn)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
-	return partition.Ahead(existing, now), nil
+	return partition.Ahead(existing, now), partition.Has(existing, now), nil
+}
+
+// NoPartitionToday is what is wrong where events of now have no partition. The
+// relay goes on: it is producers that fail.
+func NoPartitionToday() *cdc.StartError {
+	return &cdc.StartError{Code: cdc.CodeNoPartition, What: "onceward.outbox has no partition of today (UTC): every Enqueue fails",
+		Cure: "outboxctl partitions maintain (or migrate up --side outbox)"}
 }
 
 // outboxTable is the partitioned table; its leaves are in the same schema.

@@ -247,19 +247,29 @@ func gapsBlock(o *oldOutbox) {
 	o.became(LeafWaiting, "waits for relay orders: 1 rows are not published yet")
 	o.exec("UPDATE onceward.gaps SET state = 'before', cursor = 0")
 	o.became(LeafWaiting, "2 rows are older than relay orders, which never published them")
-	o.became(LeafClosed, "would be dropped", func(c *RetentionConfig) { c.DropBefore, c.DryRun = "not needed", true })
-	o.became(LeafDropped, "2 rows that relay orders never published went with it", func(c *RetentionConfig) { c.DropBefore = "not needed" })
+	o.became(LeafWaiting, "--drop-before --reason", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafClosed, "2 rows are older than relay orders, which never published them; every other row is published; would be dropped",
+		func(c *RetentionConfig) { c.DropBefore, c.DryRun = "not needed", true })
+	o.became(LeafDropped, "2 rows are older than relay orders, which never published them, and went with it", func(c *RetentionConfig) { c.DropBefore = "not needed" })
 	require.Equal(t, "drop before orders "+o.leaf+": 2 events not needed", o.text("SELECT concat_ws(' ', action, slot, target, reason) FROM onceward.relay_actions"))
 }
 
-// acceptedGoes: what was given up keeps no partition.
+// acceptedGoes: what was given up or discarded keeps no partition, and nobody calls it
+// published.
 func acceptedGoes(o *oldOutbox) {
-	require.NoError(o.t, o.enqueue(1))
+	for n := range 3 {
+		require.NoError(o.t, o.enqueue(n+1))
+	}
 	o.maintain() // closes it
 	o.relay("orders", o.now())
 	o.exec(`INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
-		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', pg_current_snapshot(), 2, 'accepted'`)
-	o.became(LeafDropped, "")
+		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', s, 2, 'accepted' FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text) x (x)
+		CROSS JOIN LATERAL (SELECT (x || ':' || x || ':')::pg_snapshot) y (s)`)
+	o.exec(`INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
+		SELECT 'orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/1', 'record', '', 'discarded' FROM onceward.outbox ORDER BY id LIMIT 1`)
+	const holds = "2 rows were given up (gap accept, relay orders); 1 rows are discarded dead letters of relay orders"
+	o.became(LeafClosed, holds+"; every other row is published; would be dropped", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafDropped, holds+", and went with it")
 }
 
 func openWriter(o *oldOutbox) {
@@ -433,7 +443,7 @@ func lockedRoot(o *oldOutbox) {
 	_, err = tx.Exec(o.t.Context(), "LOCK TABLE ONLY onceward.outbox IN SHARE UPDATE EXCLUSIVE MODE")
 	require.NoError(o.t, err)
 	o.became(LeafWaiting, "no relay", func(c *RetentionConfig) { c.Ahead = 20 })
-	ahead, err := PartitionsAhead(o.t.Context(), o.conn)
+	ahead, _, err := PartitionsAhead(o.t.Context(), o.conn)
 	require.NoError(o.t, err)
 	require.Equal(o.t, 14, ahead)
 	o.relay("orders", o.now())
@@ -444,7 +454,7 @@ func lockedRoot(o *oldOutbox) {
 
 func premake(o *oldOutbox) {
 	t := o.t
-	ahead, err := PartitionsAhead(t.Context(), o.conn)
+	ahead, _, err := PartitionsAhead(t.Context(), o.conn)
 	require.NoError(t, err)
 	require.Equal(t, 14, ahead)
 	report, err := Maintain(t.Context(), o.conn, RetentionConfig{Ahead: 16, DryRun: true})

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -16,23 +17,26 @@ import (
 // its two.
 const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
   r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
-  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before, s.gap_id, s.before_id
+  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before, s.given, s.gap_id, s.before_id,
+  (SELECT pg_catalog.count(*) FROM onceward.dead_letters d JOIN %[1]s o ON o.id OPERATOR(pg_catalog.=) d.letter_id
+    WHERE d.slot OPERATOR(pg_catalog.=) r.slot AND d.state OPERATOR(pg_catalog.=) 'discarded' AND d.letter_id OPERATOR(pg_catalog.>=) $2 AND d.letter_id OPERATOR(pg_catalog.<) $3)
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot OPERATOR(pg_catalog.=) r.slot
 CROSS JOIN LATERAL (
   SELECT pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'pending'),
     pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'gap'),
     pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before'),
+    pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'given-up'),
     COALESCE(pg_catalog.min(a.gap_id::pg_catalog.text) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'gap'), ''),
     COALESCE(pg_catalog.min(a.gap_id::pg_catalog.text) FILTER (WHERE a.state OPERATOR(pg_catalog.=) 'before'), '')
   FROM (
     SELECT pg_catalog.pg_snapshot_xmin(p.snapshot), '18446744073709551615'::pg_catalog.xid8
     UNION ALL
     SELECT pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
-    WHERE g.slot OPERATOR(pg_catalog.=) r.slot AND g.state OPERATOR(pg_catalog.=) ANY('{open,repairing,before}'::pg_catalog.text[])
+    WHERE g.slot OPERATOR(pg_catalog.=) r.slot AND g.state OPERATOR(pg_catalog.=) ANY('{open,repairing,before,accepted}'::pg_catalog.text[])
   ) x (low, high)
-  JOIN %s o ON o.tx_id OPERATOR(pg_catalog.>=) x.low AND o.tx_id OPERATOR(pg_catalog.<) x.high
+  JOIN %[1]s o ON o.tx_id OPERATOR(pg_catalog.>=) x.low AND o.tx_id OPERATOR(pg_catalog.<) x.high
   JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot OPERATOR(pg_catalog.=) r.slot
-) s (pending, gap, before, gap_id, before_id)
+) s (pending, gap, before, given, gap_id, before_id)
 ORDER BY r.relay, r.slot`
 
 const countWaiting = `SELECT pg_catalog.count(*) FROM onceward.waiting
@@ -52,11 +56,35 @@ type verdict struct {
 	pending     int64  // rows that it has not published yet
 	gap         int64  // rows of gaps that nobody has decided about
 	before      int64  // rows that are older than the relay, which leaves them out
+	given       int64  // rows that were given up
+	discarded   int64  // rows that are discarded letters
 	gapID       string // of the rows of gap the first
 	beforeID    string // the same of before
 }
 
-// reason says what to wait for; empty: every row is published.
+// never says which rows the relay has not published and does not owe; empty: every
+// row is published.
+func (v verdict) never() (out []string) {
+	for _, n := range []struct {
+		rows int64
+		what string
+	}{{v.before, "are older than relay %s, which never published them"}, {v.given, "were given up (gap accept, relay %s)"}, {v.discarded, "are discarded dead letters of relay %s"}} {
+		if n.rows > 0 {
+			out = append(out, fmt.Sprintf("%d rows "+n.what, n.rows, v.relay))
+		}
+	}
+	return out
+}
+
+// holds says what a leaf that may go holds.
+func (l *leaf) holds() string {
+	if len(l.never) == 0 {
+		return "every row is published"
+	}
+	return strings.Join(l.never, "; ") + "; every other row is published"
+}
+
+// reason says what to wait for; empty: the leaf may go.
 func (v verdict) reason(dropBefore bool) string {
 	reason := v.missing(dropBefore)
 	if reason != "" && !v.hasSlot {
@@ -99,12 +127,12 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
 		return nil, fmt.Errorf("pin the transaction: %w", err)
 	}
-	rows, err := tx.Query(ctx, fmt.Sprintf(selectGate, m.source(l)), fmt.Sprint(l.closedBy))
+	rows, err := tx.Query(ctx, fmt.Sprintf(selectGate, m.source(l)), fmt.Sprint(l.closedBy), l.Lower, l.Upper)
 	if err != nil {
 		return nil, fmt.Errorf("compare with published snapshots: %w", err)
 	}
 	verdicts, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (v verdict, err error) {
-		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before, &v.gapID, &v.beforeID)
+		err = row.Scan(&v.relay, &v.slot, &v.hasSlot, &v.here, &v.known, &v.after, &v.pending, &v.gap, &v.before, &v.given, &v.gapID, &v.beforeID, &v.discarded)
 		return v, err
 	})
 	if err != nil {
@@ -121,8 +149,9 @@ func (m *maintenance) unpublished(ctx context.Context, tx pgx.Tx, l *leaf) ([]st
 	if err := tx.QueryRow(ctx, countWaiting, l.Lower, l.Upper).Scan(&waits); err != nil {
 		return nil, fmt.Errorf("count what waits: %w", err)
 	}
-	l.before = l.before[:0]
+	l.before, l.never = l.before[:0], nil
 	for _, v := range verdicts {
+		l.never = append(l.never, v.never()...)
 		if v.before > 0 {
 			l.before = append(l.before, v)
 		}

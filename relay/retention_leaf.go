@@ -24,6 +24,7 @@ type leaf struct {
 	closedBy uint64 // the transaction that closed it; 0 is not known
 
 	before []verdict // of relays that are younger than rows of it, as the gate found
+	never  []string  // rows that go and were not published, in words; likewise
 }
 
 func (l *leaf) table() string { return partition.Sibling(outboxTable, l.Name) }
@@ -137,7 +138,7 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 		return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
 	}
 	if m.cfg.DryRun {
-		return l.report(LeafClosed, "every row is published; would be dropped"), nil
+		return l.report(LeafClosed, "%s; would be dropped", l.holds()), nil
 	}
 	return m.remove(ctx, l)
 }
@@ -168,7 +169,7 @@ func (m *maintenance) close(ctx context.Context, l *leaf) error {
 func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {
-			return l.report(LeafClosed, "every row is published; waits for the detach of %s", m.detaching), nil
+			return l.report(LeafClosed, "%s; waits for the detach of %s", l.holds(), m.detaching), nil
 		}
 		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
 			m.detaching = l.Name // it may have begun; the next run looks
@@ -196,9 +197,8 @@ func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 		r.Wrong = true
 		return r, nil
 	}
-	var why []string
-	for _, v := range l.before {
-		why = append(why, fmt.Sprintf("%d rows that relay %s never published went with it", v.before, v.relay))
+	if len(l.never) > 0 {
+		return l.report(LeafDropped, "%s, and went with it", strings.Join(l.never, "; ")), nil
 	}
-	return l.report(LeafDropped, "%s", strings.Join(why, "; ")), nil
+	return l.report(LeafDropped, ""), nil
 }

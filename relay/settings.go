@@ -69,7 +69,8 @@ func (r *Relay) compare(ctx context.Context) {
 func decideSettings(cfg *Config, row outboxdb.RelayState) Decision {
 	d := Decision{Name: "mode and routes", Detail: "as in the last session"}
 	if differs := cfg.otherwise(row); differs != "" {
-		d.Detail = "not those of the last session: " + differs
+		d.Detail = "not those of the last session (there), to which a relay that starts now (here) changes: " + differs
+		d.Advice = "nothing, if that is meant and every process of the relay gets the same; else the relay.yaml of the last session"
 	}
 	return d
 }

@@ -93,7 +93,7 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	exec(t, pool, "DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$")
 	code, stdout, _ := call(t, "partitions", "status")
 	require.Equal(t, exitWrong, code)
-	require.Contains(t, stdout, "! partitions reach only 0 days ahead; run `outboxctl partitions maintain`")
+	require.Contains(t, stdout, "! NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain")
 
 	conn, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)

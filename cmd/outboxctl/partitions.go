@@ -171,8 +171,8 @@ func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, 
 			r.Problems = append(r.Problems, l.Name+": "+l.Why)
 		}
 	}
-	if done.Ahead < fewDaysAhead {
-		r.Problems = append(r.Problems, fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", done.Ahead))
+	if problem := fewPartitions(done.Ahead, done.Today); problem != "" {
+		r.Problems = append(r.Problems, problem)
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay"
 )
 
 // fewDaysAhead: with fewer partitions ahead than this it is time to act.
@@ -110,16 +111,20 @@ type partitionReport struct {
 	From      string `json:"from,omitempty"`
 	To        string `json:"to,omitempty"`
 	DaysAhead int    `json:"days_ahead"`
+	NoToday   bool   `json:"today_is_missing,omitempty"`
 }
 
 func newPartitionReport(st migrations.Status) partitionReport {
-	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead}
+	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today}
 }
 
 // String is one line for a person.
 func (r partitionReport) String() string {
 	if r.Count == 0 {
 		return "none"
+	}
+	if r.NoToday {
+		return fmt.Sprintf("%d, %s to %s, but none of today", r.Count, r.From, r.To)
 	}
 	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
 }
@@ -320,8 +325,8 @@ func (r *statusReport) problems() []string {
 			out = append(out, problem)
 		}
 	}
-	if r.Partitions.DaysAhead < fewDaysAhead {
-		add("partitions reach only %d days ahead; run `outboxctl partitions maintain`", r.Partitions.DaysAhead)
+	if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
+		out = append(out, problem)
 	}
 	if n := len(r.Held); n > 0 {
 		kinds := "kinds of events wait"
@@ -336,6 +341,17 @@ func (r *statusReport) problems() []string {
 		}
 	}
 	return out
+}
+
+// fewPartitions says that producers cannot write, or soon no more; empty: they can.
+func fewPartitions(ahead int, today bool) string {
+	switch {
+	case !today:
+		return relay.NoPartitionToday().Error()
+	case ahead < fewDaysAhead:
+		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
+	}
+	return ""
 }
 
 func (r *statusReport) print(p *page) {

@@ -78,9 +78,10 @@ func TestProblems(t *testing.T) {
 			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
-		"a kind is held": {func(r *statusReport) { r.Held = []heldReport{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
-		"few partitions": {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
-		"dead letters":   {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
+		"a kind is held":        {func(r *statusReport) { r.Held = []heldReport{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
+		"no partition of today": {func(r *statusReport) { r.Partitions = partitionReport{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain"},
+		"few partitions":        {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
+		"dead letters":          {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &statusReport{Relays: []relayReport{well}, Partitions: enough}

@@ -63,9 +63,12 @@ func Days(table string, first, last time.Time) []Partition {
 }
 
 // Ahead counts the whole UTC days after the one of now that are covered
-// without a hole.
+// without a hole. Where ids of now have no partition it is 0: nobody can write.
 func Ahead(existing []Partition, now time.Time) int {
 	n := 0
+	if !Has(existing, now) {
+		return n
+	}
 	for {
 		want := OfDay("", Day(now).AddDate(0, 0, n+1))
 		if !slices.ContainsFunc(existing, func(p Partition) bool { return p.covers(want) }) {

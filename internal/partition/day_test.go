@@ -100,6 +100,7 @@ func TestAheadCountsToTheFirstHole(t *testing.T) {
 	require.Equal(t, 14, Ahead(days, noon))
 	require.Equal(t, 2, Ahead(append(days[:3:3], days[4:]...), noon))
 	require.Equal(t, 0, Ahead(nil, noon))
+	require.Equal(t, 0, Ahead(days[1:], noon), "the hole is today")
 }
 
 func TestExtent(t *testing.T) {

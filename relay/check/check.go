@@ -142,22 +142,45 @@ func (r *run) postgres(ctx context.Context) {
 			if d.Err == nil {
 				v.Detail, v.Code = d.Detail, d.Code
 			}
-			if d.Code != "" {
+			if v.Cure == "" {
+				v.Cure = d.Advice
+			}
+			if d.Code != "" || d.Advice != "" {
 				v.Status = Warning
 			}
 			found = append(found, v)
 		}
 		return found
 	})
+	r.ask(ctx, "replication connection", func(ctx context.Context) []Verdict { return []Verdict{replication(ctx, r.conn, r.cfg)} })
 	for _, advice := range []struct {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
 		{"operator's words", words}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
-		{"partition of today", today}, {"partitions ahead", partitionsAhead}, {"clock", clockSkew},
+		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name, func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
 	}
+}
+
+// replication connects as the session would that streams, unless one of this relay
+// does: it has its walsender.
+func replication(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
+	const name = "replication connection"
+	var active bool
+	err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1 AND active)`, cfg.SlotName()).Scan(&active)
+	if err != nil {
+		return failure(name, err)
+	}
+	if active {
+		return Verdict{Name: name, Status: OK, Detail: "a process of this relay has it"}
+	}
+	dsn, err := cfg.DSN()
+	if err != nil {
+		return failure(name, err)
+	}
+	return verdictOf(name, cdc.CheckConnect(ctx, cdc.Config{DSN: dsn, Slot: cfg.SlotName()}))
 }
 
 // ask looks at PostgreSQL, unless the connection is gone.

@@ -79,7 +79,7 @@ func TestPartitionsThatRunOutAreSeen(t *testing.T) {
 	_, err := pool.Exec(t.Context(), `DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT inhrelid FROM pg_inherits
 		WHERE inhparent = 'onceward.outbox'::regclass ORDER BY inhrelid::regclass::text DESC LIMIT 10 LOOP EXECUTE 'DROP TABLE ' || p; END LOOP; END $$`)
 	require.NoError(t, err)
-	v := named(t, check.Run(t.Context(), cfg, nil), "partitions ahead")
+	v := named(t, check.Run(t.Context(), cfg, nil), "partitions of today and ahead")
 	require.Equal(t, check.Warning, v.Status, v.Detail)
 	require.Contains(t, v.Cure, "outboxctl")
 }

@@ -127,11 +127,51 @@ func TestAnEventWithoutARouteHoldsUntilItIsPublished(t *testing.T) {
 	require.Equal(t, check.Warning, check.Worst(check.Run(t.Context(), cfg, nil)), "skipped, or of an earlier configuration")
 }
 
+// What waits is visible in the published snapshot, and no route takes it all the same.
+func TestWhatWaitsWithoutARouteIsSeen(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*relay.Config)
+		why    string
+	}{
+		"no rule":     {func(cfg *relay.Config) { cfg.Routes[0].Match.Namespace = "other" }, "no route matches"},
+		"not allowed": {func(cfg *relay.Config) { cfg.Topics.Allow = []string{"other.*"} }, "is not in the allow-list"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool, cfg := ranBefore(t)
+			c.change(cfg)
+			enqueue(t, pool, "order")
+			enqueue(t, pool, "order")
+			execute(t, pool, `UPDATE onceward.published_snapshots SET snapshot = pg_current_snapshot()`)
+			require.Equal(t, check.Warning, check.Worst(check.Run(t.Context(), cfg, nil)), "nothing waits")
+			execute(t, pool, `WITH l AS (INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) SELECT slot, 'shop', 'order', '' FROM onceward.relay_state RETURNING id)
+				INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) SELECT l.id, '0/10', o.seq, o.tx_id, o.id FROM l, onceward.outbox o`)
+			v := named(t, check.Run(t.Context(), cfg, nil), "route of T in shop.order")
+			require.Equal(t, check.Held, v.Status)
+			require.Equal(t, "ROUTE", v.Code)
+			require.Contains(t, v.Detail, c.why)
+			require.NotEmpty(t, v.Cure)
+		})
+	}
+}
+
+// Replays that wait for a topic of their own are no kind of the outbox.
+func TestTheTopicOfReplaysThatWaitIsSeen(t *testing.T) {
+	pool, cfg := ranBefore(t)
+	execute(t, pool, `INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) SELECT slot, '', '', 'shop.repair' FROM onceward.relay_state`)
+	v := named(t, check.Run(t.Context(), cfg, nil), "topic shop.repair")
+	require.Equal(t, check.Held, v.Status)
+	require.Contains(t, v.Cure, "kafka-topics.sh")
+	cfg.Topics.Allow = []string{"shop.order"}
+	v = named(t, check.Run(t.Context(), cfg, nil), "topic shop.repair")
+	require.Equal(t, check.Held, v.Status)
+	require.Contains(t, v.Detail, "allow-list")
+}
+
 func TestTheDayThatProducersNeedIsMissed(t *testing.T) {
 	pool, cfg := ready(t)
 	execute(t, pool, `DO $$ BEGIN EXECUTE 'DROP TABLE onceward.outbox_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD'); END $$`)
 	verdicts := check.Run(t.Context(), cfg, nil)
-	v := named(t, verdicts, "partition of today")
+	v := named(t, verdicts, "partitions of today and ahead")
 	require.Equal(t, check.Failed, v.Status)
 	require.Contains(t, v.Detail, "every Enqueue fails")
 	require.Equal(t, check.OK, named(t, verdicts, "partitions of the outbox").Status, "there are others")

@@ -89,41 +89,86 @@ func checkpointVerdict(err error, create bool) Verdict {
 	return v
 }
 
-// topicsOf adds the topics of every kind of event that the newest partitions hold. A
-// kind without a route counts while an event of it is not published.
-func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
-	rows, err := conn.Query(ctx, `SELECT namespace, aggregate_type, event_type, pg_catalog.bool_or(NOT COALESCE(pg_catalog.pg_visible_in_snapshot(tx_id,
-			(SELECT snapshot FROM onceward.published_snapshots WHERE slot = $2)), false)) FROM
-		(SELECT namespace, aggregate_type, event_type, tx_id FROM onceward.outbox ORDER BY id DESC LIMIT 100000) newest GROUP BY 1, 2, 3 LIMIT $1`, maxKinds, cfg.SlotName())
-	skipped := func(err error) []Verdict {
-		return []Verdict{{Name: "routes", Status: Skipped, Detail: fmt.Sprintf("the events in the table cannot be read: %v", err)}}
-	}
+// kind is a kind of event that the relay meets, or a topic that replays name.
+type kind struct {
+	namespace, aggregateType, eventType, topic string
+	due                                        bool // an event of it is not published
+}
+
+// selectKinds finds what the newest partitions hold, and the beginning of everything
+// that waits, which the published snapshot has passed: a thousand events of each lane.
+const selectKinds = `SELECT namespace, aggregate_type, event_type, '', pg_catalog.bool_or(NOT COALESCE(pg_catalog.pg_visible_in_snapshot(tx_id,
+	(SELECT snapshot FROM onceward.published_snapshots WHERE slot = $2)), false)) AS due FROM
+	(SELECT namespace, aggregate_type, event_type, tx_id FROM onceward.outbox ORDER BY id DESC LIMIT 100000) newest GROUP BY 1, 2, 3
+UNION ALL SELECT '', '', '', topic, true FROM onceward.lanes WHERE slot = $2 AND topic <> ''
+UNION ALL SELECT DISTINCT o.namespace, o.aggregate_type, o.event_type, '', true FROM
+	(SELECT id FROM onceward.lanes WHERE slot = $2 AND topic = '' ORDER BY id LIMIT $1) l
+	CROSS JOIN LATERAL (SELECT w.id FROM onceward.waiting w WHERE w.lane = l.id ORDER BY w.position, w.ordinal LIMIT 1000) w
+	JOIN onceward.outbox o ON o.id = w.id
+ORDER BY due DESC LIMIT $1`
+
+func kindsOf(ctx context.Context, conn *pgx.Conn, slot string) ([]kind, error) {
+	rows, err := conn.Query(ctx, selectKinds, maxKinds, slot)
 	if err != nil {
-		return topics, skipped(err)
+		return nil, err
 	}
-	type kind struct {
-		namespace, aggregateType, eventType string
-		pending                             bool
-	}
-	kinds, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k kind, err error) {
-		return k, row.Scan(&k.namespace, &k.aggregateType, &k.eventType, &k.pending)
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (k kind, err error) {
+		return k, row.Scan(&k.namespace, &k.aggregateType, &k.eventType, &k.topic, &k.due)
 	})
+}
+
+// topicsOf adds the topics of every kind of event that the newest partitions hold and
+// of what waits. A kind without a route counts while an event of it is not published.
+func topicsOf(ctx context.Context, conn *pgx.Conn, cfg *relay.Config, sink publisher.Config, topics []string) (all []string, failed []Verdict) {
+	kinds, err := kindsOf(ctx, conn, cfg.SlotName())
 	if err != nil {
-		return topics, skipped(err)
+		return topics, []Verdict{{Name: "routes", Status: Skipped, Detail: fmt.Sprintf("the events in the table cannot be read: %v", err)}}
 	}
+	seen := make(map[string]bool)
 	for _, k := range kinds {
-		topic, err := sink.TopicOf(k.namespace, k.aggregateType, k.eventType)
+		topic, err := k.leadsTo(sink)
 		switch {
 		case err == nil && !slices.Contains(topics, topic):
 			topics = append(topics, topic)
-		case err != nil && k.pending:
-			v := failure(fmt.Sprintf("route of %s in %s.%s", k.eventType, k.namespace, k.aggregateType), err)
-			v.Status = Held
-			failed = append(failed, v)
+		case err != nil && k.due && !seen[k.name()]:
+			seen[k.name()] = true
+			failed = append(failed, routeVerdict(k.name(), err))
 		}
 	}
 	slices.Sort(topics)
 	return topics, failed
+}
+
+// leadsTo returns the topic of a kind; its error is what the relay would meet.
+func (k kind) leadsTo(sink publisher.Config) (string, error) {
+	if k.topic != "" {
+		return k.topic, sink.Permits(k.topic)
+	}
+	return sink.TopicOf(k.namespace, k.aggregateType, k.eventType)
+}
+
+func (k kind) name() string {
+	if k.topic != "" {
+		return "topic " + k.topic
+	}
+	return fmt.Sprintf("route of %s in %s.%s", k.eventType, k.namespace, k.aggregateType)
+}
+
+// routeVerdict: what no route takes waits; what can never be a topic's name is a dead
+// letter.
+func routeVerdict(name string, err error) Verdict {
+	v := failure(name, err)
+	var route *publisher.RouteError
+	switch {
+	case errors.As(err, &route):
+		v.Status, v.Code, v.Detail, v.Cure = Held, "ROUTE", route.Reason, route.Advice()
+		if route.Topic != "" {
+			v.Detail = fmt.Sprintf("topic %q %s", route.Topic, route.Reason)
+		}
+	case errors.Is(err, publisher.ErrRecord):
+		v.Status, v.Detail = Warning, v.Detail+"; what has it becomes a dead letter"
+	}
+	return v
 }
 
 func topicVerdict(r publisher.TopicReport) Verdict {
