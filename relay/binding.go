@@ -78,6 +78,8 @@ func (b binding) check() error {
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
 		return otherSystem(b.row, b.system.SystemID)
+	case defect == defectNoHistory:
+		return nil
 	case !same && max(c.order, c.upto.commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",
 			max(c.order, c.upto.commit), b.slot, c.timeline, b.system.Timeline, b.switched)
