@@ -74,7 +74,7 @@ func (a *accounting) snapshotRestored() {
 func (a *accounting) promotedWithoutSlot() {
 	require.True(a.t, a.makeStandby(step{}))
 	a.written(20)
-	require.True(a.t, a.promoteStandby(step{shape: 1}))
+	require.True(a.t, a.promoteStandby(step{}))
 	a.goOn()
 }
 
@@ -84,7 +84,7 @@ func (a *accounting) promotedWithSlot() {
 	eventually(a.t, "the standby has the slot", time.Minute, func() bool {
 		return a.onStandby(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND NOT temporary)`, a.slot())
 	})
-	require.True(a.t, a.promoteStandby(step{lasting: 2 * time.Second}))
+	require.True(a.t, a.promoteStandby(step{lasting: 2 * time.Second, shape: 1}))
 	a.goOn()
 }
 

@@ -48,7 +48,7 @@ type past struct {
 
 // over is the end of a history.
 type over struct {
-	at     time.Time                  // by the clock of the database that went on
+	by     step
 	ends   map[string]map[int32]int64 // of topics, by name and life
 	exact  bool                       // nothing was published in idempotent mode of late
 	noted  bool                       // and what was published since the copy made a relay's checkpoint one that does not fit
@@ -115,7 +115,7 @@ func (a *accounting) abandon(s step, was past, replace func()) {
 	ends, ok := a.ends()
 	require.True(a.t, ok, "the ends of the topics")
 	a.over = append(a.over, over{
-		at: scalar[time.Time](a.world, `SELECT pg_catalog.clock_timestamp()`), ends: ends, exact: exact,
+		by: s, ends: ends, exact: exact,
 		noted:  exact && scalar[string](a.world, `SELECT mode FROM onceward.relay_state WHERE slot = $1`, a.slot()) == "exactly-once",
 		before: keySet(a.readGaps()),
 	})
@@ -275,13 +275,15 @@ func (a *accounting) heard(report func(string, ...any)) {
 			published++
 		}
 	}
-	for id := range gaps {
-		if !a.over[last].before[id] {
-			return
+	o, said := a.over[last], []string{}
+	for id, cause := range gaps {
+		if !o.before[id] {
+			said = append(said, cause)
 		}
 	}
-	if a.over[last].noted && published > 0 {
-		report("history: %d events of the history that was abandoned at %s are in the topics, and no relay has written down a gap since", published, a.over[last].at.Format(time.TimeOnly))
+	a.t.Logf("quiet moment %d: %s (relays killed: %t, the checkpoint in Kafka counts: %t); %d events that are gone are in the topics; gaps since: %v", a.quiet, o.by, o.by.up, o.noted, published, said)
+	if o.noted && published > 0 && len(said) == 0 {
+		report("history: %d events of the history that ended with %s are in the topics, and no relay has written down a gap since", published, o.by)
 	}
 }
 
