@@ -26,7 +26,8 @@ type accountRow struct {
 
 // archived is a record that was in a topic once: topics are removed and made anew.
 type archived struct {
-	topic     string // with the number of its life
+	topic     string // with the number of its life, and of the history in which it was written
+	history   int
 	partition int32
 	offset    int64
 	aggregate string
@@ -95,6 +96,7 @@ func (a *accounting) look() {
 		}
 	}
 	a.ordered(report)
+	a.heard(report)
 	a.found = append(a.found, a.nemesis.found...)
 	a.nemesis.found = nil
 }
@@ -163,13 +165,20 @@ func (a *accounting) readTopics() {
 		if _, ok := topics[name]; !ok {
 			continue
 		}
-		life := fmt.Sprintf("%s#%d", name, a.read.lives[name])
+		life := a.lifeOf(name)
 		records := map[string][]archived{}
 		for _, m := range a.committed(name) {
 			key := headerOf(m, outbox.HeaderKey)
-			records[key] = append(records[key], archived{life, m.Partition, m.Offset, string(m.Key), headerOf(m, outbox.HeaderReplayID) != "", headerOf(m, outbox.HeaderRepairID) != ""})
-			if _, ok := a.rows[key]; !ok {
-				a.found = append(a.found, violation{noInvention, fmt.Sprintf("%s at %s %d/%d belongs to no committed row", key, name, m.Partition, m.Offset)})
+			history := a.after(life, m.Partition, m.Offset)
+			record := archived{
+				fmt.Sprintf("%s.%d", life, history), history, m.Partition, m.Offset, string(m.Key), headerOf(m, outbox.HeaderReplayID) != "", headerOf(m, outbox.HeaderRepairID) != "",
+			}
+			records[key] = append(records[key], record)
+			if _, ok := a.rows[key]; ok {
+				continue
+			}
+			if why := a.ghost(key, record); why != "" {
+				a.found = append(a.found, violation{noInvention, fmt.Sprintf("%s at %s %d/%d %s", key, name, m.Partition, m.Offset, why)})
 			}
 		}
 		a.read.byTopic[life] = records
@@ -246,7 +255,7 @@ func (a *accounting) ordered(report func(string, ...any)) {
 	byPlace := map[place][]first{}
 	for _, records := range a.read.byTopic {
 		for key, found := range records {
-			if a.again[key] {
+			if _, ok := a.rows[key]; !ok || a.again[key] {
 				continue
 			}
 			seen := map[place]bool{}

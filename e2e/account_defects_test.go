@@ -12,29 +12,85 @@ import (
 // TestAccountCatchesDefects: the statement that TestAccount is about fails for a relay
 // that calls published what nobody has proved so.
 func TestAccountCatchesDefects(t *testing.T) {
-	for i, defect := range []string{"forget-gap", "gap-from-now", "forget-before", "forget-waiting"} {
-		t.Run(defect, func(t *testing.T) {
-			start := map[string]uint64{"forget-before": 4}[defect] // now
-			a := newAccounting(t, "idempotent", uint64(i%2)+start, defect)
+	for _, tc := range []struct {
+		name, defect, mode string
+		seed               uint64
+		move               func(a *accounting)
+	}{
+		{"forget-gap", "forget-gap", "idempotent", 0, (*accounting).slotPassesRows},
+		{"gap-from-now", "gap-from-now", "idempotent", 1, (*accounting).slotPassesRows},
+		{"forget-before", "forget-before", "idempotent", 4, func(*accounting) {}}, // outbox.start: now
+		{"forget-waiting", "forget-waiting", "idempotent", 1, (*accounting).rowsWait},
+		{"forget-gap, snapshot restored", "forget-gap", "exactly-once", 0, (*accounting).snapshotRestored},
+		{"no-history, snapshot restored", "no-history", "exactly-once", 1, (*accounting).snapshotRestored},
+		{"forget-gap, standby promoted", "forget-gap", "idempotent", 0, (*accounting).promotedWithoutSlot},
+		{"no-history, standby promoted", "no-history", "exactly-once", 1, (*accounting).promotedWithSlot},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := newAccounting(t, tc.mode, tc.seed, tc.defect)
 			defer a.begin()()
-			switch defect {
-			case "forget-before":
-			case "forget-waiting":
-				eventually(t, "events wait", 30*time.Second, func() bool { return scalar[int](a.world, `SELECT count(*) FROM onceward.waiting`) > 0 })
-				a.quiet++ // their topics are made at the next quiet moment
-			default:
-				s := step{lasting: 10 * time.Second} // the relays come back when it settles
-				a.nemesis.killRelays(s)
-				written := scalar[int](a.world, `SELECT count(*) FROM onceward.outbox`)
-				eventually(t, "events that no relay reads", 30*time.Second, func() bool {
-					return scalar[int](a.world, `SELECT count(*) FROM onceward.outbox`) > written+20
-				})
-				require.True(t, a.advanceSlot(s))
-			}
+			tc.move(a)
 			a.settle()
+			a.dropStandby()
 			found := summary(a.found)
 			require.Contains(t, found, accountTrue)
 			require.Contains(t, found, "is published, and is in no topic")
 		})
 	}
+}
+
+// written waits until so many rows more are committed.
+func (a *accounting) written(more int) {
+	a.t.Helper()
+	before := scalar[int64](a.world, `SELECT max(seq) FROM onceward.outbox`)
+	eventually(a.t, "events are written", 30*time.Second, func() bool {
+		return scalar[int64](a.world, `SELECT max(seq) FROM onceward.outbox`) > before+int64(more)
+	})
+}
+
+// slotPassesRows leads the slot past rows that no relay has read.
+func (a *accounting) slotPassesRows() {
+	s := step{lasting: 10 * time.Second} // the relays come back when it settles
+	a.nemesis.killRelays(s)
+	a.written(20)
+	require.True(a.t, a.advanceSlot(s))
+}
+
+func (a *accounting) rowsWait() {
+	eventually(a.t, "events wait", 30*time.Second, func() bool { return scalar[int](a.world, `SELECT count(*) FROM onceward.waiting`) > 0 })
+	a.quiet++ // their topics are made at the next quiet moment
+}
+
+// snapshotRestored puts the storage back under relays that have gone on since, so that
+// the new log is not at once as long as the old one was.
+func (a *accounting) snapshotRestored() {
+	require.True(a.t, a.saveStorage(step{}))
+	a.written(100)
+	eventually(a.t, "what is in the snapshot has ended", 30*time.Second, func() bool { return a.restoreStorage(step{}) })
+	a.goOn()
+}
+
+// promotedWithoutSlot promotes a standby of a release that has no slots there.
+func (a *accounting) promotedWithoutSlot() {
+	require.True(a.t, a.makeStandby(step{}))
+	a.written(20)
+	require.True(a.t, a.promoteStandby(step{}))
+	a.goOn()
+}
+
+// promotedWithSlot promotes a standby that has the slot and lacks the last rows.
+func (a *accounting) promotedWithSlot() {
+	require.True(a.t, a.makeStandby(step{}))
+	eventually(a.t, "the standby has the slot", time.Minute, func() bool {
+		return a.onStandby(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND NOT temporary)`, a.slot())
+	})
+	require.True(a.t, a.promoteStandby(step{lasting: 2 * time.Second, shape: 1}))
+	a.goOn()
+}
+
+// goOn lets a new history of the database get further than the one that is over.
+func (a *accounting) goOn() {
+	a.written(20)
+	a.execute(`SELECT pg_switch_wal()`)
+	a.written(20)
 }

@@ -54,6 +54,10 @@ const (
 	leafUnlogged       pack = "partition unlogged and logged"
 	leafFilled         pack = "partition attached with rows, and adopted"
 	secondRelay        pack = "second relay begun and retired"
+	storageSaved       pack = "snapshot of the storage taken"
+	storageRestored    pack = "snapshot of the storage restored"
+	standbyMade        pack = "standby made"
+	standbyPromoted    pack = "standby promoted"
 	// Users' mistakes.
 	badRow          pack = "row with a bad key"
 	impossibleTopic pack = "row of an impossible topic"
@@ -73,6 +77,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		transactionLeft:   a.leaveTransaction,
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
 		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
+		storageSaved: a.saveStorage, storageRestored: a.restoreStorage, standbyMade: a.makeStandby, standbyPromoted: a.promoteStandby,
 	}
 }
 
@@ -101,10 +106,10 @@ func (a *accounting) ctlAs(dsn string, args ...string) (string, int) {
 
 // surely repeats a command that undoes a move until the server takes it.
 func (a *accounting) surely(lasting time.Duration, args ...string) {
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(lasting), func() bool {
+	a.undoes(lasting, func() bool {
 		_, code := a.ctl(args...)
 		return code == 0
-	}})
+	})
 }
 
 func (a *accounting) pauseRelay(s step) bool {
@@ -120,14 +125,14 @@ func (a *accounting) pauseRoute(s step) bool {
 	if _, code := a.ctl("pause", "--relay", a.name, "--route", topic); code != 0 {
 		return false
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		// Paused twice and resumed once it is not paused any more, and resume says so.
 		if a.holds(`SELECT NOT $2 = ANY(paused_routes) FROM onceward.relay_state WHERE slot = $1`, a.slot(), topic) {
 			return true
 		}
 		_, code := a.ctl("resume", "--relay", a.name, "--route", topic)
 		return code == 0
-	}})
+	})
 	return true
 }
 
@@ -274,6 +279,7 @@ func (a *accounting) changeMode(s step) bool {
 		}
 	}
 	a.copies = true
+	a.changes++
 	a.mode = map[string]string{"idempotent": "exactly-once", "exactly-once": "idempotent"}[a.mode]
 	for _, r := range a.relays {
 		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+a.mode)
@@ -291,7 +297,7 @@ func (a *accounting) takeRights(s step) bool {
 	if !a.nemesis.sql("REVOKE " + what + " FROM " + relayLogin) {
 		return false
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool { return a.nemesis.sql("GRANT " + what + " TO " + relayLogin) }})
+	a.undoes(s.lasting, func() bool { return a.nemesis.sql("GRANT " + what + " TO " + relayLogin) })
 	return true
 }
 
@@ -321,7 +327,7 @@ func (a *accounting) remakePublication(s step) bool {
 		return false
 	}
 	a.gapOpens()
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool { return a.migrate(s) }})
+	a.undoes(s.lasting, func() bool { return a.migrate(s) })
 	return true
 }
 
@@ -337,10 +343,10 @@ func (a *accounting) togglePublication(s step) bool {
 		return false
 	}
 	a.gapOpens()
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		// Another move may have made it anew, as it should be.
 		return set(back) || a.nemesis.sql(`SELECT 1 / (1 - count(*)) FROM pg_publication WHERE pubname = '`+a.publication()+`'`)
-	}})
+	})
 	return true
 }
 
@@ -369,13 +375,17 @@ func (a *accounting) advanceSlot(s step) bool {
 	return false
 }
 
-// decideGaps decides about gaps that wait for it: three of four are repaired.
+// decideGaps decides about gaps that wait for it, once a relay has printed how: three
+// of four are repaired.
 func (a *accounting) decideGaps() {
 	rows, err := a.pool.Query(a.t.Context(), `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open' AND slot = $1`, a.slot())
 	require.NoError(a.t, err)
 	open, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(a.t, err)
 	for _, gap := range open {
+		if !a.printed(gap) {
+			continue
+		}
 		what := gapRepaired
 		if a.random.IntN(4) == 0 {
 			what = gapAccepted

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/internal/kafkaproxy"
 )
 
 // TestAccount: while writers write, everything that can happen happens at random:
@@ -45,7 +47,9 @@ func TestAccount(t *testing.T) {
 // accounting is one run of moves.
 type accounting struct {
 	*arena
-	mode    string // of the relays; a move changes it
+	histories
+	network *kafkaproxy.Network // of standbys
+	mode    string              // of the relays; a move changes it
 	random  *rand.Rand
 	nemesis *nemesis
 	load    *mixedLoad
@@ -70,9 +74,13 @@ type accounting struct {
 
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
 	a := &accounting{
-		arena: newArena(t, versions[seed%2], 1), mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
+		mode: mode, random: rand.New(rand.NewPCG(seed, 0xacc0)),
 		rows: map[string]accountRow{}, dropped: map[string]bool{}, loose: map[string]bool{}, again: map[string]bool{}, read: newArchive(), wide: mixedPartitions, made: map[string]bool{},
 	}
+	a.lost, a.ghosts, a.causes = map[string]int{}, map[string]bool{}, map[string]string{}
+	a.arena = newArenaOn(t, accountServer(t, &a.histories, versions[seed%2]), 1, 6)
+	a.network = kafkaproxy.New()
+	t.Cleanup(func() { require.NoError(t, a.network.Close()) })
 	a.policy, a.start = []string{"repair", "ask"}[seed/2%2], []string{"all", "now"}[seed/4%2]
 	a.kafka, a.copies = a.ground.behind(t), mode == "idempotent"
 	for _, kind := range kindsThere {
@@ -90,6 +98,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 	a.nemesis.moves = a.moves()
 	a.bag = slices.Sorted(maps.Keys(a.nemesis.moves))
 	a.bag = append(a.bag, storms...)
+	a.bag = append(a.bag, storageRestored, storageRestored, standbyMade, standbyPromoted, standbyPromoted) // they rarely fit
 	return a
 }
 
@@ -116,6 +125,7 @@ func (a *accounting) run(length time.Duration) {
 			return
 		}
 	}
+	a.dropStandby()
 }
 
 // begin starts the load, and the relays over what it has written by then.
@@ -143,6 +153,9 @@ func (a *accounting) settle() {
 	a.calm()
 	a.look()
 	a.removeTopic()
+	if a.standby == nil || a.follows() {
+		a.traces = nil
+	}
 }
 
 // storm makes random moves.
@@ -229,6 +242,6 @@ func (a *accounting) report() string {
 			gone++
 		}
 	}
-	return fmt.Sprintf("ends in mode %s, start: %s, gaps: %s, PostgreSQL %d: %d rows (%d dropped by retention), states at the end %v; %d records read; %d quiet moments; %d moves of %d kinds: %s; %d violations",
-		a.mode, a.start, a.policy, a.server.Version(), len(a.rows), gone, states, a.read.total, a.quiet, a.nemesis.total(), len(a.nemesis.counts), a.nemesis, len(a.found))
+	return fmt.Sprintf("ends in mode %s, start: %s, gaps: %s, PostgreSQL %d: %d rows (%d dropped by retention), states at the end %v; %d records read; %d quiet moments; %s; %d moves of %d kinds: %s; %d violations",
+		a.mode, a.start, a.policy, a.server.Version(), len(a.rows), gone, states, a.read.total, a.quiet, a.tally(), a.nemesis.total(), len(a.nemesis.counts), a.nemesis, len(a.found))
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -62,10 +63,10 @@ func (a *accounting) bindProducer(s step) bool {
 	if !roles("--namespace", a.name) {
 		return false
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		gone := `SELECT NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '` + name + `')`
 		return a.holds(gone) || roles("--remove") && a.nemesis.sql("DROP OWNED BY "+name+"; DROP ROLE "+name)
-	}})
+	})
 	return true
 }
 
@@ -102,13 +103,13 @@ func (a *accounting) adoptSystem(s step) bool {
 	if s.up {
 		a.nothingProved()
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE system_identifier = '1'`) {
 			return true
 		}
 		_, code := a.ctlAs(a.dsn(maintainerLogin), "adopt", "--by", by, "--yes", "--reason", "move")
 		return code == 0
-	}})
+	})
 	return true
 }
 
@@ -122,10 +123,13 @@ func (a *accounting) fillLeaf(s step) bool {
 	a.leaves++
 	a.rows[key] = accountRow{Key: key, Kind: "order", Aggregate: "old"} // retention may be quicker than the next look
 	a.gapOpens()
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
+		if a.holds(`SELECT to_regclass('onceward.' || $1) IS NULL`, f.name) { // dropped, or gone with its history
+			return true
+		}
 		out, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "adopt", f.name, "--yes", "--reason", "move")
 		return code == 0 || strings.Contains(out, "nothing is to be adopted")
-	}})
+	})
 	return true
 }
 
@@ -143,7 +147,7 @@ func (a *accounting) adoptKafka(s step) bool {
 	case "gap":
 		a.nothingProved()
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		if a.holds(`SELECT count(*) = 0 FROM onceward.relay_state WHERE kafka_cluster = 'mirrored'`) {
 			return true
 		}
@@ -153,7 +157,7 @@ func (a *accounting) adoptKafka(s step) bool {
 		}
 		_, code := a.ctl(args...)
 		return code == 0
-	}})
+	})
 	return true
 }
 
@@ -184,11 +188,13 @@ stop_grace: 2s
 	r.env = slices.DeleteFunc(r.env, func(s string) bool { return s == exitOnHalt })
 	r.start()
 	process := r.process
+	a.seconds++
+	ended := sync.OnceFunc(func() { r.process, a.seconds = nil, a.seconds-1 })
 	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting + 2*time.Second), func() bool {
 		_ = process.Signal(syscall.SIGTERM)
 		select {
 		case <-process.Done():
-			r.process = nil
+			ended()
 			return a.retireSecond(name)
 		default:
 			return false

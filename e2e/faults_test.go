@@ -109,8 +109,14 @@ func newArena(t *testing.T, version string, brokers int) *arena {
 
 func newArenaOf(t *testing.T, version string, brokers int, partitions int32) *arena {
 	t.Helper()
+	return newArenaOn(t, impatientPostgres(t, version), brokers, partitions)
+}
+
+// newArenaOn makes a world on a server of the caller's choice.
+func newArenaOn(t *testing.T, server *pgserver.Server, brokers int, partitions int32) *arena {
+	t.Helper()
 	g := faultyKafka(t, brokers)
-	a := &arena{world: newWorldBetween(t, impatientPostgres(t, version), g.cluster.Addrs()), ground: g}
+	a := &arena{world: newWorldBetween(t, server, g.cluster.Addrs()), ground: g}
 	a.partitions = partitions
 	t.Cleanup(a.heal) // before the world closes
 	way := kafkaproxy.New()

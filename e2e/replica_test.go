@@ -4,10 +4,8 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"net/url"
 	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/internal/loopback"
 	"github.com/onceward/onceward/internal/pgserver"
-	"github.com/onceward/onceward/internal/process"
 )
 
 // replicated is a primary and its standby: streaming replication, asynchronous,
@@ -41,29 +38,14 @@ func newReplicated(t *testing.T, version string) *replicated {
 	require.NoError(t, err)
 
 	require.NoError(t, primary.Halt(ctx, pgserver.Fast))
-	dir, err := os.MkdirTemp("", "onceward-standby-") //nolint:usetesting // the server may run as another user, who may not enter t.TempDir
-	require.NoError(t, err)
+	dir := standbyDir(t)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o755))
-	_, err = process.Run(ctx, process.Spec{Path: "cp", Args: []string{"-a", primary.Dir() + "/.", dir}})
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "data", "standby.signal"), nil, 0o644))
+	copied(t, primary.Dir()+"/.", dir)
 	require.NoError(t, primary.Resume(ctx))
-	r.standby, err = pgserver.Start(ctx, pgserver.Options{Version: version, Dir: dir, Settings: map[string]string{"primary_conninfo": r.conninfo()}})
+	r.standby, err = pgserver.Start(ctx, pgserver.Options{Version: version, Dir: asStandby(t, dir), Settings: map[string]string{"primary_conninfo": conninfo(t, primary, r.link)}})
 	require.NoError(t, err)
 	stopAtTheEnd(t, r.standby)
 	return r
-}
-
-// conninfo leads the standby to the primary, over the link.
-func (r *replicated) conninfo() string {
-	u, err := url.Parse(r.primary.DSN("postgres"))
-	require.NoError(r.t, err)
-	password, _ := u.User.Password()
-	u.Host = r.link.Addr()
-	link, err := url.Parse("//" + r.link.Addr())
-	require.NoError(r.t, err)
-	return fmt.Sprintf("host=%s port=%s user=%s password=%s sslmode=disable", link.Hostname(), link.Port(), u.User.Username(), password)
 }
 
 // eitherDSN leads to whichever of the two is the primary.

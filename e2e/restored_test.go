@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/process"
+	"github.com/onceward/onceward/outbox"
 )
 
 // TestSnapshotRestored: the storage of the server is put back to a copy that was
@@ -268,4 +271,59 @@ func TestDumpRestoredInPlace(t *testing.T) {
 			require.Positive(t, inTopic[waiting])
 		})
 	}
+}
+
+// TestSnapshotRestoredInARepair: the storage is put back to the beginning of a repair
+// of which the checkpoint in Kafka says that it has come further. What became a letter
+// meanwhile has none any more: it is repaired again.
+func TestSnapshotRestoredInARepair(t *testing.T) {
+	t.Parallel()
+	for _, place := range []string{"after-gap", "in-repair"} { // the position is in the database; in Kafka
+		onVersions(t, func(t *testing.T, version string) {
+			t.Run(place, func(t *testing.T) { restoreInRepair(t, ownWorld(t, version, nil), place) })
+		})
+	}
+}
+
+func restoreInRepair(t *testing.T, w *world, place string) {
+	w.prepareTables()
+	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "none").inMode("exactly-once")
+	begins(t, w, r)
+	r.stop()
+	good, bad := writeOne(t, w), event(t, w)
+	bad.AggregateType = "no topic!"
+	require.NoError(t, pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {
+		_, err := outbox.Enqueue(t.Context(), tx, bad)
+		return err
+	}))
+	loseSlot(t, w)
+	plain := r.env
+	diesAt := func(place string) {
+		t.Helper()
+		r.env = append(slices.Clone(plain), "CRASH_AT="+place)
+		r.start()
+		r.wait(30 * time.Second)
+		r.env = plain
+	}
+	diesAt(place)
+	saved := filepath.Join(t.TempDir(), "data")
+	replaceData(t, w, func(data string) { copied(t, data, saved) })
+	require.Equal(t, "pending", account(t, w)[bad.Key.String()])
+	diesAt("before-cursor")
+	require.Equal(t, "parked", account(t, w)[bad.Key.String()])
+	require.Equal(t, 1, w.published()[good])
+	replaceData(t, w, func(data string) {
+		require.NoError(t, os.RemoveAll(data))
+		copied(t, saved, data)
+	})
+	r.start()
+	eventually(t, "the gap is repaired", 30*time.Second, func() bool {
+		return scalar[bool](w, `SELECT coalesce(bool_and(state = 'repaired'), false) FROM onceward.gaps`)
+	})
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	require.Equal(t, place == "in-repair", r.logs("WENT_BACK"), "what the checkpoint in Kafka shows")
+	require.Equal(t, "parked", account(t, w)[bad.Key.String()])
+	requireTrue(t, w)
 }

@@ -41,6 +41,9 @@ const (
 	// defectForgetWaiting forgets what waited for its route, when that can be used, in
 	// the place of publishing it.
 	defectForgetWaiting = "forget-waiting"
+	// defectNoHistory takes every checkpoint for one of the history that the database
+	// has now.
+	defectNoHistory = "no-history"
 )
 
 // forgets applies defectForgetGap and defectForgetBefore to a beginning.

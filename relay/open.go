@@ -187,11 +187,8 @@ func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row
 // start is where the session begins: at the checkpoint, or at what this process
 // knows to have ended beyond it, if nobody else had the slot meanwhile.
 func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) checkpoint {
-	system := s.reader.System()
-	ended := last.ended
-	if s.cfg.Kafka.Mode == ModeIdempotent && last.systemID == system.SystemID && last.timeline == system.Timeline && last.epoch == row.Epoch-1 &&
-		ended.order >= kept.order && max(ended.order, ended.upto.commit) <= system.XLogPos {
-		return ended
+	if s.cfg.Kafka.Mode == ModeIdempotent && last.knowsMore(&kept, row, s.reader.System()) {
+		return last.ended
 	}
 	return kept
 }

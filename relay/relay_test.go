@@ -104,6 +104,45 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	require.EqualValues(t, 9, gap.tick)
 }
 
+// What a process remembers counts beyond the checkpoint only while nobody else had the
+// slot, in the same history of the database: one that was put back has had other
+// sessions of the same epochs since.
+func TestWhatTheLastSessionEndedCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil func(o *owned, kept *checkpoint, row *outboxdb.RelayState, system *pglogrepl.IdentifySystemResult)
+		want  bool
+	}{
+		"as it was": {func(*owned, *checkpoint, *outboxdb.RelayState, *pglogrepl.IdentifySystemResult) {}, true},
+		"the answer to a save was lost": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			row.Tick = 10
+		}, true},
+		"a history with the same epochs": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			row.Tick = 30
+		}, false},
+		"another session came between": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			row.Epoch = 6
+		}, false},
+		"another timeline": {func(_ *owned, _ *checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
+			s.Timeline = 3
+		}, false},
+		"another system": {func(_ *owned, _ *checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
+			s.SystemID = "7001"
+		}, false},
+		"behind the checkpoint": {func(_ *owned, kept *checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			kept.order = 451
+		}, false},
+		"beyond the log": {func(o *owned, _ *checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			o.ended.upto.commit = 501
+		}, false},
+	} {
+		o := owned{systemID: "7000", timeline: 2, epoch: 4, tick: 9, ended: checkpoint{order: 450}}
+		kept, row := checkpoint{order: 400}, outboxdb.RelayState{Epoch: 5, Tick: 9}
+		system := pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}
+		c.spoil(&o, &kept, &row, &system)
+		require.Equal(t, c.want, o.knowsMore(&kept, row, system), name)
+	}
+}
+
 // What the stream brings under another name than the outbox's is read from the
 // table, and the log is passed: it would bring the same row again.
 func TestAForeignRowIsAGap(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -72,6 +73,15 @@ type owned struct {
 
 // begunAnew forgets what was known of a checkpoint that does not fit any more.
 func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, refused: o.refused} }
+
+// knowsMore reports whether what the last session had ended counts beyond the
+// checkpoint: nobody else had the slot since, in this history of the database. One
+// that was put back counts the same epochs again; its tick tells them apart. It is the
+// last one, or one more: of a checkpoint whose answer was lost.
+func (o *owned) knowsMore(kept *checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
+	same := o.systemID == system.SystemID && o.timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.tick || row.Tick == o.tick+1)
+	return same && o.ended.order >= kept.order && max(o.ended.order, o.ended.upto.commit) <= system.XLogPos
+}
 
 // learn takes from an error what the next session is to know, and reports
 // whether it is news.

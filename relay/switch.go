@@ -38,8 +38,10 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 	pos, found := tx.Checkpoint()
 	if row.Mode != ModeExactlyOnce {
 		// What Kafka keeps is of an earlier time in that mode, as before a gap was
-		// written down: true of it is only how far the repair of an older gap has come.
-		if old, err := parseCheckpoint(pos.Order, pos.Meta); found && err == nil {
+		// written down: true of it is only how far the repair of an older gap has come,
+		// if the database has what became letters, or waits, by then: one that went back
+		// may lack it.
+		if old, err := parseCheckpoint(pos.Order, pos.Meta); found && err == nil && old.letters <= row.DeadLetters {
 			kept.mended = old.mended
 		}
 		return kept, tx, nil

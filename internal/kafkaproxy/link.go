@@ -38,22 +38,34 @@ const sliceForRate = 4 << 10
 // apply to connections that are open and to those that come.
 type Link struct {
 	network  *Network
-	upstream string
 	plain    bool
 	listener net.Listener
 	gates    [2]gate
 
-	mu      sync.Mutex
-	refused bool
-	conns   map[*connection]struct{}
-	closed  bool
+	mu       sync.Mutex
+	upstream string
+	refused  bool
+	conns    map[*connection]struct{}
+	closed   bool
 }
 
 // Addr returns the address that clients connect to, host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
 // Server returns the address that the link leads to, host:port.
-func (l *Link) Server() string { return l.upstream }
+func (l *Link) Server() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.upstream
+}
+
+// Lead leads every connection that comes from now on to another server, host:port.
+// Those that are open stay.
+func (l *Link) Lead(upstream string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.upstream = upstream
+}
 
 // Shape sets how one direction passes bytes from now on. Traffic{} heals it.
 func (l *Link) Shape(d Direction, t Traffic) { l.gates[d].set(t) }
@@ -102,13 +114,13 @@ func (l *Link) accept() {
 // serve passes one connection through, in both directions, until it ends.
 func (l *Link) serve(client net.Conn) {
 	l.mu.Lock()
-	refused := l.refused || l.closed
+	refused, upstream := l.refused || l.closed, l.upstream
 	l.mu.Unlock()
 	if refused {
 		reset(client)
 		return
 	}
-	server, err := net.DialTimeout("tcp", l.upstream, dialTimeout) //nolint:noctx // bounded, and to this machine
+	server, err := net.DialTimeout("tcp", upstream, dialTimeout) //nolint:noctx // bounded, and to this machine
 	if err != nil {
 		reset(client) // the server is down
 		return

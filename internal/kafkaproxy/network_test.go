@@ -289,6 +289,20 @@ func TestCutAndRefuse(t *testing.T) {
 	requireReset(t, l) // nobody answers behind the proxy
 }
 
+func TestLeadLeadsNewConnectionsElsewhere(t *testing.T) {
+	_, l, s := pair(t)
+	open := dial(t, l, "open")
+	open.ask(Produce)
+	require.Equal(t, "open", s.next(t).client)
+	other := startServer(t, false)
+	l.Lead(other.listener.Addr().String())
+	require.Equal(t, other.listener.Addr().String(), l.Server())
+	dial(t, l, "new").ask(Produce)
+	require.Equal(t, "new", other.next(t).client)
+	open.ask(Produce)
+	require.Equal(t, "open", s.next(t).client, "it stays where it was")
+}
+
 // requireReset connects and demands that the connection is reset, which may
 // come before the connect has returned.
 func requireReset(t *testing.T, l *Link) {

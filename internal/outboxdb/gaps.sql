@@ -48,8 +48,11 @@ VALUES (@gap_id, @slot, @cause, @detail, @from_snapshot::pg_snapshot, @to_snapsh
 -- BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced,
 -- or what is known of the publication is no longer what was read with the gap's end. The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
 -- Nothing beyond the position counts as ended any more, also where it is the one before: orders that waited are read again.
+-- The count of letters is raised to what is known of it, so that nobody misses them again; but not while a gap may be repaired still: by the
+-- letters that the database lacks the next session sees that what Kafka says of that repair is of a history that is over.
 UPDATE onceward.relay_state SET confirmed_lsn = @confirmed_lsn, checkpoint = NULL, timeline = @timeline, tick = GREATEST(tick, @tick::bigint) + 1, mode = 'idempotent',
-  dead_letters = GREATEST(dead_letters, @letters::bigint), publication_catalog = @publication_catalog, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
+  dead_letters = CASE WHEN EXISTS (SELECT FROM onceward.gaps g WHERE g.slot = @slot AND g.state <> 'repaired') THEN dead_letters
+    ELSE GREATEST(dead_letters, @letters::bigint) END, publication_catalog = @publication_catalog, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot AND epoch = @epoch AND COALESCE(publication_catalog, '') = @known_catalog::text;
 
 -- name: GapsOfSlot :many

@@ -142,17 +142,18 @@ func (q *Queries) Began(ctx context.Context, slot string) (bool, error) {
 
 const beginAnew = `-- name: BeginAnew :execrows
 UPDATE onceward.relay_state SET confirmed_lsn = $1, checkpoint = NULL, timeline = $2, tick = GREATEST(tick, $3::bigint) + 1, mode = 'idempotent',
-  dead_letters = GREATEST(dead_letters, $4::bigint), publication_catalog = $5, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $6 AND epoch = $7 AND COALESCE(publication_catalog, '') = $8::text
+  dead_letters = CASE WHEN EXISTS (SELECT FROM onceward.gaps g WHERE g.slot = $4 AND g.state <> 'repaired') THEN dead_letters
+    ELSE GREATEST(dead_letters, $5::bigint) END, publication_catalog = $6, kafka_gap = false, updated_at = pg_catalog.clock_timestamp()
+WHERE slot = $4 AND epoch = $7 AND COALESCE(publication_catalog, '') = $8::text
 `
 
 type BeginAnewParams struct {
 	ConfirmedLsn       string
 	Timeline           int32
 	Tick               int64
+	Slot               string
 	Letters            int64
 	PublicationCatalog *string
-	Slot               string
 	Epoch              int64
 	KnownCatalog       string
 }
@@ -160,14 +161,16 @@ type BeginAnewParams struct {
 // BeginAnew takes the slot's position for the checkpoint, and the server and the publication as they are now. 0 rows: the session was fenced,
 // or what is known of the publication is no longer what was read with the gap's end. The mode is idempotent until the session that follows has written the checkpoint to where its mode keeps it.
 // Nothing beyond the position counts as ended any more, also where it is the one before: orders that waited are read again.
+// The count of letters is raised to what is known of it, so that nobody misses them again; but not while a gap may be repaired still: by the
+// letters that the database lacks the next session sees that what Kafka says of that repair is of a history that is over.
 func (q *Queries) BeginAnew(ctx context.Context, arg BeginAnewParams) (int64, error) {
 	result, err := q.db.Exec(ctx, beginAnew,
 		arg.ConfirmedLsn,
 		arg.Timeline,
 		arg.Tick,
+		arg.Slot,
 		arg.Letters,
 		arg.PublicationCatalog,
-		arg.Slot,
 		arg.Epoch,
 		arg.KnownCatalog,
 	)
