@@ -202,7 +202,7 @@ func (s *stream) item(l *layout, t tuple) Item {
 	const low = 1<<32 - 1 // the rest is the epoch
 	if t.row.TxID&low != uint64(s.begin.xid) {
 		// Said first: nothing else in a forged row is to be believed.
-		t.bad = fmt.Errorf("tx_id %d is not of the transaction that committed the row (xid %d): it was forged, or restored from another cluster; write it again, with tx_id left to its default", t.row.TxID, s.begin.xid)
+		t.bad = fmt.Errorf("tx_id %d is not of the transaction that committed the row (xid %d): it was forged, or restored from another cluster: it is not published unless its dead letter is retried", t.row.TxID, s.begin.xid)
 	}
 	whole := l.wrong == nil
 	switch it.Kind {

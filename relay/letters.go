@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -25,6 +26,14 @@ const (
 // letterBatch is how many bytes of letters go to the database at once; one that
 // is larger goes alone.
 const letterBatch = 1 << 20
+
+// idleLimit is how long the server lets a transaction of letters stand idle; one
+// with a large letter as much longer as it may be on its way, over a link of so many
+// bytes a second.
+const (
+	idleLimit = 10 * time.Second
+	slowLink  = 256 << 10
+)
 
 // letters is the only writer of onceward.dead_letters. The invariants:
 //
@@ -88,7 +97,7 @@ func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*lette
 		conn: conn, queries: outboxdb.New(conn), slot: cfg.slot, epoch: cfg.epoch, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint,
 		oldest: newParkedSet(),
 	}
-	if _, err := conn.Exec(ctx, "SET synchronous_commit = on; SET idle_in_transaction_session_timeout = '10s'"); err != nil {
+	if _, err := conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
 		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
 	}
 	if err := l.takeBack(ctx, cfg.first); err != nil {
@@ -267,12 +276,19 @@ func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, de
 // insert returns how many had no letter.
 func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string, dead []casualty) (added int, failed error) {
 	rows := make([]outboxdb.InsertLetterParams, len(dead))
+	size := 0
 	for i := range dead {
+		size += dead[i].size()
 		rows[i] = dead[i].insert(l.slot, state)
 		if state == letterDiscarded {
 			if err := decide(ctx, q, &rows[i]); err != nil {
 				return 0, err
 			}
+		}
+	}
+	if size > letterBatch {
+		if err := q.AllowIdle(ctx, int64(idleLimit.Seconds())+int64(size/slowLink)); err != nil {
+			return 0, err
 		}
 	}
 	q.InsertLetter(ctx, rows).QueryRow(func(_ int, _ uuid.UUID, err error) {

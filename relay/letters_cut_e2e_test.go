@@ -119,3 +119,40 @@ func (c *deafConn) Read(p []byte) (int, error) {
 	}
 	return c.Conn.Read(p)
 }
+
+// The server takes a transaction for idle while the
+// statement of a large letter is on its way. It must not end the session by that, at
+// the same row again and again.
+func slowLinkOfALargeLetter(b *letterbox) {
+	t := b.t
+	config, err := pgx.ParseConfig(b.as("onceward_relay"))
+	require.NoError(t, err)
+	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
+		return slowConn{conn}, err
+	}
+	b.conn, err = pgx.ConnectConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = b.conn.Close(context.Background()) })
+	b.reopen(0)
+	_, err = b.conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
+	require.NoError(t, err)
+	b.parks(deadEvent(1, "A", func(c *casualty) { c.row.Payload = make([]byte, 4*letterBatch) }))
+	require.Equal(t, "1", b.text("SELECT count(*)::text FROM onceward.dead_letters"))
+}
+
+// slowConn takes 256 KiB in 100 milliseconds.
+type slowConn struct{ net.Conn }
+
+func (c slowConn) Write(p []byte) (n int, err error) {
+	for len(p) > 0 && err == nil {
+		part := p[:min(len(p), 256<<10)]
+		if len(part) == 256<<10 {
+			<-time.After(100 * time.Millisecond)
+		}
+		var m int
+		m, err = c.Conn.Write(part)
+		n, p = n+m, p[m:]
+	}
+	return n, err
+}

@@ -33,6 +33,7 @@ func TestLetters(t *testing.T) {
 		"cut off before and after the commit":   cutOff,
 		"a frozen writer gives its locks back":  frozenWriter,
 		"durable whatever the default":          durableCommits,
+		"a large letter on a slow link":         slowLinkOfALargeLetter,
 		"rights":                                lettersRights,
 		"words that are state":                  stateWords,
 		"ten thousand letters of one aggregate": tenThousand,

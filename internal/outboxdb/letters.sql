@@ -210,3 +210,7 @@ WHERE slot = @slot AND letter_id = @letter_id AND state = 'open' AND position < 
 -- name: WhyIdle :one
 -- WhyIdle reads what explains that a control found nothing to do about a letter. No row: there is none.
 SELECT d.state, (d.position < @at)::boolean AS below, d.holds FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = @letter_id;
+
+-- name: AllowIdle :exec
+-- AllowIdle lets this transaction stand idle for so many seconds: a statement that is on its way counts as that.
+SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', @seconds::bigint || 's', true);

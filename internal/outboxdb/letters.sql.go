@@ -12,6 +12,16 @@ import (
 	"github.com/google/uuid"
 )
 
+const allowIdle = `-- name: AllowIdle :exec
+SELECT pg_catalog.set_config('idle_in_transaction_session_timeout', $1::bigint || 's', true)
+`
+
+// AllowIdle lets this transaction stand idle for so many seconds: a statement that is on its way counts as that.
+func (q *Queries) AllowIdle(ctx context.Context, seconds int64) error {
+	_, err := q.db.Exec(ctx, allowIdle, seconds)
+	return err
+}
+
 const countLetters = `-- name: CountLetters :one
 UPDATE onceward.relay_state SET dead_letters = dead_letters + $1::bigint, skip = pg_catalog.array_remove(skip, $2::uuid)
 WHERE slot = $3 RETURNING dead_letters
