@@ -46,6 +46,7 @@ var ranElsewhere = map[string]string{
 	"relay/binding.go: outboxctl adopt --by dump":               "TestAdoptedDump",
 	"cmd/outboxctl/adopt.go: outboxctl gap ":                    "TestAdoptedDump",
 	"internal/dependency/dependency.go: outboxctl migrate up":   "TestUpMendsWhatWasBound",
+	"migrations/missing.go: ALTER TABLE":                       "TestStartUpDefects",
 	"migrations/publication.go: ":                               "TestUpRefusesAnotherPublication",
 	"relay/retention_leaf.go: outboxctl migrate up":             "TestRetention (the schema of the release before)",
 	"migrations/outbox/00002_enqueue.sql: outboxctl partitions": "this one: 00005 has the same text",
