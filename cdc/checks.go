@@ -75,7 +75,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return &StartError{Code: CodeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
 		return &StartError{Code: CodeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
-			Cure: "put the primary into postgres.dsn, or target_session_attrs=read-write with all of them"}
+			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + dsnPlace}
 	case readOnly:
 		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":
