@@ -75,7 +75,7 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return &StartError{Code: CodeVersion, What: fmt.Sprintf("the server has version %d, 15 is the oldest supported", version/10000), Cure: "upgrade PostgreSQL"}
 	case standby:
 		return &StartError{Code: CodeStandby, What: "the server is a standby; checkpoints cannot be written there", Passing: true,
-			Cure: "put the primary into postgres.dsn, or target_session_attrs=read-write with all of them"}
+			Cure: "put the primary into the DSN, or target_session_attrs=read-write with all of them: " + dsnPlace}
 	case readOnly:
 		return readOnlyError(ctx, conn, role)
 	case walLevel != "logical":
@@ -112,7 +112,7 @@ func checkOneTable(ctx context.Context, conn *pgx.Conn, cfg Config, table string
 		WHERE n.nspname = 'onceward' AND c.relname = $1`, table).Scan(&unlogged, &usable)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table onceward.%s does not exist in database %q", table, conn.Config().Database),
-			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (when that finds nothing to do, the table was dropped or renamed by hand: restore it)"}
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
 	}
 	if err != nil {
 		return fmt.Errorf("look up onceward.%s: %w", table, err)
@@ -167,15 +167,21 @@ func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {
 var needed = []struct {
 	privileges string
 	tables     []string
+	optional   bool // it runs without, and others know less of it
 }{
-	{"SELECT", []string{"outbox", "replays", "controls"}},
-	{"SELECT, INSERT, UPDATE", []string{"relay_state", "published_snapshots", "kafka_topics", "gaps", "dead_letters", "control_results"}},
-	{"SELECT, INSERT, UPDATE, DELETE", []string{"waiting", "waiting_copies", "lanes", "releases"}},
+	{privileges: "SELECT", tables: []string{"outbox", "replays", "controls"}},
+	{privileges: "SELECT, INSERT, UPDATE", tables: []string{"relay_state", "published_snapshots", "kafka_topics", "gaps", "dead_letters", "control_results"}},
+	{privileges: "SELECT, INSERT, UPDATE, DELETE", tables: []string{"waiting", "waiting_copies", "lanes", "releases"}},
+	{privileges: "SELECT, INSERT, UPDATE, DELETE", tables: []string{"relay_health"}, optional: true},
+	{privileges: "SELECT", tables: []string{"outbox_migrations"}, optional: true},
 }
 
 func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var tables, privileges []string
 	for _, n := range needed {
+		if n.optional {
+			continue
+		}
 		for _, table := range n.tables {
 			for privilege := range strings.SplitSeq(n.privileges, ", ") {
 				tables, privileges = append(tables, "onceward."+table), append(privileges, privilege)
@@ -193,8 +199,8 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 		return fmt.Errorf("read rights of the role: %w", err)
 	}
 	if !there {
-		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table %s does not exist: the schema is older than this relay", table),
-			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication)}
+		return &StartError{Code: CodeTableMissing, What: fmt.Sprintf("table %s does not exist: the schema is older than this relay, or somebody removed the table", table),
+			Cure: "outboxctl migrate up --side outbox --relay " + relayOf(cfg.Publication) + " (it makes the table, or says what became of it)"}
 	}
 	return rightsError(ctx, conn, privilege, table)
 }
@@ -219,17 +225,19 @@ func rightsError(ctx context.Context, conn *pgx.Conn, privilege, object string) 
 // partition of today every Enqueue fails; a DEFAULT partition would keep the
 // others from being made.
 func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
-	var hasDefault, partitions bool
-	err := conn.QueryRow(ctx, `SELECT coalesce(p.partdefid, 0) <> 0,
+	var unwanted string
+	var partitions bool
+	err := conn.QueryRow(ctx, `SELECT coalesce((SELECT pg_catalog.format('%I.%I', n.nspname, d.relname) FROM pg_catalog.pg_class d
+		JOIN pg_catalog.pg_namespace n ON n.oid = d.relnamespace WHERE d.oid = p.partdefid), ''),
 		EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhparent = c.oid)
 		FROM pg_catalog.pg_class c LEFT JOIN pg_catalog.pg_partitioned_table p ON p.partrelid = c.oid
-		WHERE c.oid = 'onceward.outbox'::regclass`).Scan(&hasDefault, &partitions)
+		WHERE c.oid = 'onceward.outbox'::regclass`).Scan(&unwanted, &partitions)
 	if err != nil {
 		return fmt.Errorf("read partitions of onceward.outbox: %w", err)
 	}
-	if hasDefault {
-		return &StartError{Code: CodeDefaultPartition, What: "onceward.outbox has a DEFAULT partition; no partition could be made beside its rows",
-			Cure: "ALTER TABLE onceward.outbox DETACH PARTITION …; then move its rows by outbox.Enqueue, and drop it"}
+	if unwanted != "" {
+		return &StartError{Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition could be made beside its rows", unwanted),
+			Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", unwanted)}
 	}
 	if !partitions {
 		return &StartError{Code: CodeNoPartition, What: "onceward.outbox has no partition: every Enqueue fails", Cure: "outboxctl migrate up --side outbox"}

@@ -32,7 +32,7 @@ func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
 	case "database user":
 		where, cure = fmt.Sprintf("for role %s in database %s", user, database), fmt.Sprintf("ALTER ROLE %s IN DATABASE %s RESET %s;", user, database, setting)
 	case "client":
-		where, cure = "in the connection string", "take "+setting+" out of postgres.dsn or PGOPTIONS"
+		where, cure = "in the connection string", "take "+setting+" out of the DSN or PGOPTIONS"
 	default:
 		where, cure = "for the whole server ("+source+")", fmt.Sprintf("ALTER SYSTEM SET %s = off; SELECT pg_catalog.pg_reload_conf();", setting)
 	}

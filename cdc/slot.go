@@ -19,19 +19,23 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	if err != nil {
 		return err
 	}
-	var plugin, walStatus string
+	var plugin, walStatus, database string
 	var ours bool
 	var made bool
 	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, ''),
-		confirmed_flush_lsn IS NOT NULL FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus, &made)
+		confirmed_flush_lsn IS NOT NULL, coalesce(database, '') FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus, &made, &database)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return createSlot(ctx, conn, cfg, existed)
 	}
 	if err != nil {
 		return fmt.Errorf("look up slot %s: %w", cfg.Slot, err)
 	}
-	if plugin != "pgoutput" || !ours {
-		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, of this database: %t", cfg.Slot, plugin, ours),
+	if database != "" && !ours {
+		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", cfg.Slot, database),
+			Cure: "give this relay another name, or another postgres.slot.name"}
+	}
+	if plugin != "pgoutput" {
+		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),
 			Cure: "give the relay another name, or drop that slot if nothing uses it: " + dropSlot(cfg.Slot)}
 	}
 	if walStatus == "lost" {

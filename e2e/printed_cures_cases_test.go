@@ -226,8 +226,12 @@ func publicationCures(t *testing.T, c *cures) {
 	w.execute("DROP PUBLICATION " + w.slot())
 	key := writeOne(t, w)
 	h := halted(t, r, "PUBLICATION_MISSING")
-	out, _ := asked(t, w.dsn(maintainerLogin), "migrate", "status", "--side", "outbox", "--relay", w.name)
-	c.find(t, "migrations/status.go: outboxctl migrate up --side outbox --relay {}", out)
+	status := []string{"migrate", "status", "--side", "outbox"}
+	for _, args := range [][]string{status, append(status, "--relay", w.name)} { // it has run, or is named
+		out, code := asked(t, w.dsn(maintainerLogin), args...)
+		require.Equal(t, 3, code)
+		c.find(t, "migrations/status.go: outboxctl migrate up --side outbox --relay {}", out)
+	}
 	c.do(t, w, maintainerLogin, "cdc/checkpublication.go: outboxctl migrate up --side outbox --relay {}", h.Error)
 	eventually(t, "the event is published from the table", time.Minute, func() bool { return w.published()[key] > 0 })
 	caughtUp(t, w, r)

@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -21,10 +22,11 @@ type Status struct {
 	DaysAhead      int    // days after today that are covered without a hole; 0 where today is none of them
 	Today          bool   // rows of now have a partition
 	Publications   []PublicationStatus
+	Missing        string // what became of a table that is not there; empty: all are
 }
 
 // PublicationStatus is one publication that Up made, or that has the name of
-// the configured relay.
+// the configured relay or of one that has run here.
 type PublicationStatus struct {
 	Name   string
 	Faults []string // what keeps it from being a relay's; empty: it is good
@@ -45,6 +47,11 @@ func (m *Migrator) status(ctx context.Context, tx pgx.Tx) (Status, error) {
 		if s.version > st.Version {
 			st.Pending = append(st.Pending, s.name)
 		}
+	}
+	if err := checkTables(ctx, tx, m.cfg.Side, st.Version); errors.Is(err, ErrTableGone) {
+		st.Missing = err.Error()
+	} else if err != nil {
+		return st, err
 	}
 	if err := m.partitionStatus(ctx, tx, &st); err != nil {
 		return st, err
@@ -67,6 +74,29 @@ func (m *Migrator) partitionStatus(ctx context.Context, tx pgx.Tx, st *Status) e
 	return nil
 }
 
+func noPublication(name, relay string) PublicationStatus {
+	return PublicationStatus{Name: name, Faults: []string{fmt.Sprintf("it does not exist; run `outboxctl migrate up --side outbox --relay %s`", relay)}}
+}
+
+// missingPublications adds those that relays have run with and that are gone.
+func missingPublications(ctx context.Context, tx pgx.Tx, st *Status) error {
+	var installed bool
+	if err := tx.QueryRow(ctx, `SELECT pg_catalog.to_regclass('onceward.relay_state') IS NOT NULL`).Scan(&installed); err != nil || !installed {
+		return err
+	}
+	rows, _ := tx.Query(ctx, `SELECT s.publication, s.relay FROM onceward.relay_state s
+WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_publication p WHERE p.pubname OPERATOR(pg_catalog.=) s.publication) ORDER BY 1`) // ForEachRow returns its error
+	var name, relay string
+	_, err := pgx.ForEachRow(rows, []any{&name, &relay}, func() error {
+		st.Publications = append(st.Publications, noPublication(name, relay))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for the relays' publications: %w", err)
+	}
+	return nil
+}
+
 func (m *Migrator) publicationStatus(ctx context.Context, tx pgx.Tx, st *Status) error {
 	if m.cfg.Side != Outbox {
 		return nil
@@ -80,11 +110,10 @@ func (m *Migrator) publicationStatus(ctx context.Context, tx pgx.Tx, st *Status)
 			return err
 		}
 		if len(found) == 0 {
-			st.Publications = append(st.Publications, PublicationStatus{
-				Name:   PublicationName(m.cfg.Relay),
-				Faults: []string{fmt.Sprintf("it does not exist; run `outboxctl migrate up --side outbox --relay %s`", m.cfg.Relay)},
-			})
+			st.Publications = append(st.Publications, noPublication(PublicationName(m.cfg.Relay), m.cfg.Relay))
 		}
+	} else if err := missingPublications(ctx, tx, st); err != nil {
+		return err
 	}
 	for _, p := range found {
 		st.Publications = append(st.Publications, PublicationStatus{Name: p.Name, Faults: p.faults()})

@@ -21,6 +21,9 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	res.To = res.From
+	if err := checkTables(ctx, m.cfg.Pool, m.cfg.Side, res.From); err != nil {
+		return res, err
+	}
 	if err := m.refuseForeign(ctx); err != nil {
 		return res, err
 	}
@@ -71,6 +74,9 @@ func (m *Migrator) giveRights(ctx context.Context) error {
 func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	version, err := m.current(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkTables(ctx, m.cfg.Pool, m.cfg.Side, version); err != nil {
 		return nil, err
 	}
 	out, err := m.versionedSQL(ctx, version)

@@ -63,7 +63,7 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkp
 func otherSystem(row outboxdb.RelayState, system string) error {
 	return &cdc.StartError{
 		Code: CodeOtherSystem, What: fmt.Sprintf("relay %s (slot %s) has run on system %s, this server is %s: a restored copy, or another cluster", row.Relay, row.Slot, row.SystemIdentifier, system),
-		Cure: "if this is not the database that you meant, put the right one into postgres.dsn; " +
+		Cure: "if this is not the database that you meant, put the right one into the DSN (postgres.dsn, or the file of postgres.dsn_file); " +
 			"if it takes the place of the other for good: outboxctl adopt --by copy --reason \"…\", or --by dump --reason \"…\" (outboxctl adopt --help says which)",
 	}
 }
@@ -124,6 +124,24 @@ func (s *session) rememberCatalog(ctx context.Context) error {
 	return s.samePublication(now)
 }
 
+// What is known of the publication where something else makes it unlike any other.
+const (
+	knownFilled   = "filled"   // a partition came with rows, and was adopted or detached
+	knownUnlogged = "unlogged" // a partition was not logged
+)
+
+// changedWords say why events may not have been sent.
+func changedWords(publication, known, now string) string {
+	switch known {
+	case knownFilled:
+		return "a partition held rows when it was attached, and was adopted or detached again; what of it no stream has brought is published from the table"
+	case knownUnlogged:
+		return "a partition was not logged for a time, so that what was written to it meanwhile was never sent"
+	}
+	return fmt.Sprintf("publication %s was made anew, changed or re-owned, or one of its tables was taken out of it and put back (known: %s; now: %s); events of the time between may not have been sent",
+		publication, known, now)
+}
+
 // samePublication compares what is known of the publication with what is there
 // now. Before PostgreSQL 18 the server refuses to decode rows of a time without
 // the publication.
@@ -133,9 +151,8 @@ func (s *session) samePublication(taken outboxdb.TakeSnapshotRow) error {
 		return nil
 	}
 	return &gapError{
-		code: CodePublicationChanged,
-		what: fmt.Sprintf("publication %s was made anew, changed or re-owned, one of its tables was taken out of it and put back, or a partition was not logged (known: %s; now: %s); events of the time between may not have been sent",
-			s.cfg.PublicationName(), known, now),
+		code:    CodePublicationChanged,
+		what:    changedWords(s.cfg.PublicationName(), known, now),
 		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.conn) < 18,
 	}
 }

@@ -36,7 +36,7 @@ func (s *session) filled(ctx context.Context) error {
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
 		What: fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", strings.Join(leaves, ", ")),
-		Cure: fmt.Sprintf("`outboxctl partitions adopt %s --reason \"…\"` (its events are published, also those that were before), or detach it again; "+
+		Cure: fmt.Sprintf("as the maintainer: `outboxctl partitions adopt %s --reason \"…\"` (its events are published, also those that were before), or detach it again; "+
 			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", leaves[0]),
 	}
 }
@@ -45,8 +45,8 @@ func (s *session) filled(ctx context.Context) error {
 func (s *session) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
 	err := s.filled(ctx)
 	var start *cdc.StartError
-	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == "filled" {
+	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == knownFilled {
 		return err
 	}
-	return s.doubt(ctx, row, "filled", err)
+	return s.doubt(ctx, row, knownFilled, err)
 }

@@ -67,7 +67,7 @@ func newMetrics(relay string) *Metrics {
 			ConstLabels: labels,
 		}, nil),
 		leaves: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "onceward", Name: "partitions", Help: "Partitions of the outbox by state.", ConstLabels: labels,
+			Namespace: "onceward", Name: "partitions", Help: "Partitions of the outbox by state, after each round of maintenance. No series: this process has no postgres.maintenance_dsn_file.", ConstLabels: labels,
 		}, []string{"state"}),
 		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: labels,

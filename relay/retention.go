@@ -136,6 +136,9 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 	defer leave()
 	made, err := m.premake(ctx)
 	report.Made = made
+	if errors.Is(err, partition.ErrDefault) {
+		return report, fmt.Errorf("maintain partitions: %w", err) // so would everything that follows
+	}
 	if partition.TimedOut(err) {
 		err = nil // somebody alters the table now; Ahead tells when this goes on for days
 	}

@@ -176,7 +176,7 @@ func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed
 	if !existed || !errors.As(err, &start) || start.Code != cdc.CodeTableUnlogged {
 		return err
 	}
-	return s.doubt(ctx, row, "unlogged", err)
+	return s.doubt(ctx, row, knownUnlogged, err)
 }
 
 // doubt writes down what a session met that does not begin, and returns it: once

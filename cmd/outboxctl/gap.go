@@ -50,7 +50,8 @@ func gapCommand() *cli.Command {
 			},
 			{
 				Name: "repair", Usage: "have the relay publish the events of a gap, before it goes on", ArgsUsage: "GAP",
-				Description: "They go out in the order of their seq, with the header repair-id. Dead letters are left out. A gap that was\n" +
+				Description: "They go out in the order of their seq, with the header repair-id, but for those of FIRST_START, which no relay has\n" +
+					"published before. Dead letters are left out. A gap that was\n" +
 					"accepted, and what is older than a relay, can be repaired too; later events of the same aggregates are out by\n" +
 					"then, so that these come behind them.",
 				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapRepairing) },

@@ -195,6 +195,7 @@ type migrateStatusReport struct {
 	Pending      []string            `json:"pending"`
 	Partitions   partitionReport     `json:"partitions"`
 	Publications []publicationReport `json:"publications"`
+	Missing      string              `json:"missing,omitempty"`
 }
 
 type publicationReport struct {
@@ -212,9 +213,9 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 	report := migrateStatusReport{
 		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: notNil(st.Pending),
 		Partitions:   newPartitionReport(st),
-		Publications: []publicationReport{},
+		Publications: []publicationReport{}, Missing: st.Missing,
 	}
-	wrong := st.Version != st.Latest
+	wrong := st.Version != st.Latest || st.Missing != ""
 	for _, pub := range st.Publications {
 		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
@@ -246,6 +247,9 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 			state = strings.Join(pub.Faults, ", ")
 		}
 		p.pairs([2]string{"publication", pub.Name + ": " + state})
+	}
+	if r.Missing != "" {
+		p.line("! %s", r.Missing)
 	}
 }
 

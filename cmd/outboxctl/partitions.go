@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
@@ -95,6 +97,11 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	}
 	failed = explainMaintainer(failed)
 	report := newPartitionsReport(done, sizes, dryRun)
+	filled, err := filledPartitions(c.Context, outboxdb.New(db))
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	report.Problems = append(report.Problems, filled...)
 	if failed != nil && len(report.Leaves) == 0 {
 		return failed
 	}
@@ -105,6 +112,30 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return errWrong
 	}
 	return nil
+}
+
+// filledPartitions says for which partitions relays stop.
+func filledPartitions(ctx context.Context, q *outboxdb.Queries) (problems []string, err error) {
+	relays, err := q.SystemsOfRelays(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
+	}
+	for _, r := range relays {
+		if r.Moved {
+			continue // its transaction ids mean nothing here
+		}
+		found, err := q.FilledLeaves(ctx, r.Slot)
+		if err != nil {
+			return nil, fmt.Errorf("look for filled partitions: %w", explain(err, migrations.Outbox))
+		}
+		for _, l := range found {
+			problem := fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", l.Leaf, relay.CodePartitionFilled)
+			if !slices.Contains(problems, problem) {
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems, nil
 }
 
 // dropBefore returns the reason for which rows may go that were never published.
