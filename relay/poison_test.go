@@ -283,6 +283,23 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	require.Less(t, last, behind, "before the event that came after the control")
 }
 
+// A control that waits since before the session is left out where the stream brings
+// it, at whatever place it waits: a gap moves it.
+func TestAControlThatWaitsIsLeftOut(t *testing.T) {
+	p := testPipeline(newFakeSink())
+	control, _ := retryOf()
+	other, _ := retryOf()
+	var acted []uuid.UUID
+	p.morgue.(*fakeMorgue).acted = func(c *cdc.Control) pages {
+		acted = append(acted, c.ID)
+		return nil
+	}
+	p.controls = map[uuid.UUID]bool{control.Control.ID: true}
+	require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
+	require.Equal(t, []uuid.UUID{other.Control.ID}, acted)
+	require.EqualValues(t, 308, position(t, p))
+}
+
 // The letter of a replay to another topic goes out with its aggregate, and does
 // not hold the aggregate's type for that topic.
 func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
