@@ -173,19 +173,17 @@ func (a *accounting) editLetter(s step) bool {
 	return code == 0
 }
 
-// skipEvent gives some event up: one that waits, by half of the dice. Most others
-// are published by then, which the command refuses.
+// skipEvent gives some event up: one that waits, or the newest, which may be
+// published already: the command refuses that.
 func (a *accounting) skipEvent(s step) (key string) {
-	row, ok := a.row(s)
-	if !ok {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	_ = a.pool.QueryRow(ctx, `SELECT key FROM (
+		(SELECT o.namespace || ':' || o.id AS key, 1 AS rank FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id
+			WHERE l.slot = $1 AND $3 ORDER BY hashtextextended(w.id::text, $2) LIMIT 1)
+		UNION ALL (SELECT namespace || ':' || id, 2 FROM onceward.outbox ORDER BY seq DESC LIMIT 1)) k ORDER BY rank LIMIT 1`, a.slot(), int64(s.target>>1), s.up).Scan(&key)
+	if key == "" {
 		return ""
-	}
-	key = row.Key
-	if s.up {
-		ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
-		defer cancel()
-		_ = a.pool.QueryRow(ctx, `SELECT o.namespace || ':' || o.id FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id
-			WHERE l.slot = $1 ORDER BY hashtextextended(w.id::text, $2) LIMIT 1`, a.slot(), int64(s.target>>1)).Scan(&key)
 	}
 	if _, code := a.ctl("skip", key, "--relay", a.name, "--yes", "--reason", "move"); code != 0 {
 		return ""

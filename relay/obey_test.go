@@ -232,3 +232,56 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		})
 	})
 }
+
+// A control that waits since before the session is left out where the stream brings
+// it, at whatever place it waits: a gap moves it.
+func TestAControlThatWaitsIsLeftOut(t *testing.T) {
+	p := testPipeline(newFakeSink())
+	control, _ := retryOf()
+	other, _ := retryOf()
+	var acted []uuid.UUID
+	p.morgue.(*fakeMorgue).acted = func(c *cdc.Control) pages {
+		acted = append(acted, c.ID)
+		return nil
+	}
+	p.controls = map[uuid.UUID]bool{control.Control.ID: true}
+	require.NoError(t, p.take(t.Context(), []cdc.Item{control, other, commitAt(300)}))
+	require.Equal(t, []uuid.UUID{other.Control.ID}, acted)
+	require.EqualValues(t, 308, position(t, p))
+}
+
+// The letter of a replay to another topic goes out with its aggregate, and does
+// not hold the aggregate's type for that topic.
+func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
+	letters := []*letter{letterOf(0, true), letterOf(1, false), letterOf(2, true)}
+	letters[1].replay = &cdc.Replay{ID: letters[1].id, Topic: "elsewhere"}
+	passing := true
+	sink := newFakeSink()
+	sink.refuse = func(ev publisher.Event) error {
+		if ev.Topic != "" {
+			return &publisher.RouteError{Route: ev.Topic, Topic: ev.Topic, Reason: "does not exist", Passing: passing}
+		}
+		return nil
+	}
+	p := testPipeline(sink)
+	control, released := retryOf(letters...)
+	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
+	require.True(t, p.lanes.any(), "the topic is being made: that ends in a moment")
+	require.Empty(t, released.failed)
+	passing, released.left = false, letters
+	releaseAll(t, p)
+	require.Equal(t, []uuid.UUID{letters[1].id}, released.failed)
+	require.Contains(t, released.why[0], "does not exist")
+	require.Len(t, sink.got, 2)
+
+	// Alone it waits, with the replays to that topic.
+	alone := aboutOne(cdc.ActionRetry, letters[1], 400)
+	p.morgue.(*fakeMorgue).lanes = map[uuid.UUID]lane{letters[1].id: {topic: "elsewhere"}}
+	released.left, released.failed = letters[1:2], nil
+	letters[1].index = 0
+	require.NoError(t, p.take(t.Context(), []cdc.Item{alone, commitAt(400)}))
+	require.NotNil(t, p.lanes.find(lane{topic: "elsewhere"}))
+	require.Nil(t, p.lanes.find(lane{namespace: "shop", aggregateType: "order"}))
+	require.Empty(t, released.failed)
+}
