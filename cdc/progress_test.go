@@ -32,6 +32,7 @@ func (m *model) position() pglogrepl.LSN {
 func TestProgressIsTheContiguousPrefix(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewProgress(10)
+		p.ended = make([]uint64, rapid.IntRange(1, 2).Draw(t, "words of the ring")) // it grows, with holes in it
 		m := &model{start: 10, ended: map[uint64]bool{}}
 		var inFlight []uint64
 		next, lsn := uint64(0), pglogrepl.LSN(10)
@@ -58,6 +59,31 @@ func TestProgressIsTheContiguousPrefix(t *testing.T) {
 			require.Equal(t, m.position(), p.Position())
 		}
 	})
+}
+
+// The ring grows around what has ended behind a hole: each tag of it stays ended,
+// wherever its bit lay.
+func TestTheRingGrowsAroundAHole(t *testing.T) {
+	for open := range uint64(130) {
+		p := NewProgress(1)
+		p.ended = make([]uint64, 1)
+		for tag := range uint64(130) {
+			require.Equal(t, tag, p.Read())
+			if tag != open {
+				require.NoError(t, p.End(tag))
+			}
+		}
+		require.NoError(t, p.Commit(2, time.Time{}))
+		require.EqualValues(t, 1, p.Position())
+		require.EqualValues(t, 130-open, p.InFlight())
+		for tag := range uint64(130) {
+			if tag != open {
+				require.Error(t, p.End(tag), "it has ended")
+			}
+		}
+		require.NoError(t, p.End(open))
+		require.EqualValues(t, 2, p.Position())
+	}
 }
 
 func TestProgressEndsOnce(t *testing.T) {
