@@ -1,0 +1,366 @@
+package relay
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+)
+
+// scripted is a PostgreSQL that answers as a test tells it to, statement by
+// statement, and writes down what it was asked, on ordinary connections and on
+// replication's alike. What is not scripted changes one row and returns none.
+type scripted struct {
+	t        *testing.T
+	listener net.Listener
+	tasks    sync.WaitGroup
+
+	mu       sync.Mutex
+	conns    []net.Conn
+	answers  map[string]func(args []string) reply
+	asked    []string // statements, and the positions that the slot was confirmed to, in order
+	released pglogrepl.LSN
+	streams  []*backend // of replication
+	written  pglogrepl.LSN
+}
+
+// reply is what a statement returns: rows, each the fields of one struct or one
+// value; or how many rows it changed.
+type reply struct {
+	rows    []any
+	changed int
+	err     string // the server's
+}
+
+// one is a reply of one row.
+func one(row any) reply { return reply{rows: []any{row}} }
+
+// fenced is the answer to a statement of an epoch that is over: it changes nothing.
+func fenced([]string) reply { return reply{} }
+
+func newScripted(t *testing.T) *scripted {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	s := &scripted{t: t, listener: listener, answers: map[string]func([]string) reply{}}
+	s.tasks.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			s.mu.Lock()
+			s.conns = append(s.conns, conn)
+			s.mu.Unlock()
+			s.tasks.Go(func() { s.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		s.mu.Lock()
+		for _, conn := range s.conns {
+			_ = conn.Close()
+		}
+		s.mu.Unlock()
+		s.tasks.Wait()
+	})
+	return s
+}
+
+// dsn has each statement sent with its values as text, and described afterwards.
+func (s *scripted) dsn() string {
+	host, port, _ := net.SplitHostPort(s.listener.Addr().String())
+	return "host=" + host + " port=" + port + " user=u dbname=shop sslmode=disable default_query_exec_mode=exec"
+}
+
+// on scripts the answer to a statement: a query of sqlc by its name, another by
+// words that are in it.
+func (s *scripted) on(statement string, answer func(args []string) reply) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers[statement] = answer
+}
+
+// returns scripts rows as the answer to a statement.
+func (s *scripted) returns(statement string, rows ...any) {
+	s.on(statement, func([]string) reply { return reply{rows: rows} })
+}
+
+// log is what was asked so far, of the statements whose names are given, or all.
+func (s *scripted) log(names ...string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var log []string
+	for _, asked := range s.asked {
+		name, _, _ := strings.Cut(asked, " ")
+		if len(names) == 0 || slices.Contains(names, name) {
+			log = append(log, asked)
+		}
+	}
+	return log
+}
+
+// confirmed is the highest position that the slot was confirmed to, once its reader
+// was closed.
+func (s *scripted) confirmed() pglogrepl.LSN {
+	s.mu.Lock()
+	streams := slices.Clone(s.streams)
+	s.mu.Unlock()
+	for _, b := range streams {
+		<-b.over
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.released
+}
+
+func (s *scripted) connect() *pgx.Conn {
+	s.t.Helper()
+	conn, err := Connect(s.t.Context(), s.dsn(), "onceward_orders")
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
+}
+
+// state is an owner's, over a connection to this server.
+func (s *scripted) state() *state {
+	st := newState(s.connect(), "onceward_orders")
+	st.epoch = 7
+	return st
+}
+
+// backend is one connection of the scripted server.
+type backend struct {
+	*pgproto3.Backend
+	server *scripted
+	status byte
+	sql    string
+	args   []string
+	answer *reply
+	over   chan struct{}
+}
+
+func (s *scripted) serve(conn net.Conn) {
+	defer conn.Close()
+	b := &backend{Backend: pgproto3.NewBackend(conn, conn), server: s, status: 'I', over: make(chan struct{})}
+	defer close(b.over)
+	if _, err := b.ReceiveStartupMessage(); err != nil {
+		return
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	for name, value := range map[string]string{"server_version": "18.3", "client_encoding": "UTF8", "standard_conforming_strings": "on"} {
+		b.Send(&pgproto3.ParameterStatus{Name: name, Value: value})
+	}
+	b.ready()
+	for {
+		message, err := b.Receive()
+		if err != nil {
+			return
+		}
+		if _, over := message.(*pgproto3.Terminate); over {
+			return
+		}
+		b.receive(message)
+	}
+}
+
+func (b *backend) ready() {
+	b.Send(&pgproto3.ReadyForQuery{TxStatus: b.status})
+	_ = b.Flush() // the client may have gone
+}
+
+func (b *backend) receive(message pgproto3.FrontendMessage) {
+	switch m := message.(type) {
+	case *pgproto3.Query:
+		b.simple(m.String)
+	case *pgproto3.Parse:
+		b.sql = m.Query
+		b.Send(&pgproto3.ParseComplete{})
+	case *pgproto3.Bind:
+		b.args = b.args[:0:0]
+		for _, value := range m.Parameters {
+			b.args = append(b.args, string(value))
+		}
+		b.answer = nil
+		b.Send(&pgproto3.BindComplete{})
+	case *pgproto3.Describe:
+		b.ask()
+		b.describe()
+	case *pgproto3.Execute:
+		b.ask()
+		b.finish()
+	case *pgproto3.Sync:
+		b.ready()
+	case *pgproto3.CopyData:
+		b.server.update(m.Data)
+	}
+}
+
+// simple answers a statement without values: of replication, of transactions.
+func (b *backend) simple(sql string) {
+	b.sql, b.args, b.answer = sql, nil, nil
+	switch {
+	case sql == "IDENTIFY_SYSTEM":
+		b.answer = &reply{rows: []any{struct{ Systemid, Timeline, Xlogpos, Dbname string }{"7000", "1", "0/1000", "shop"}}}
+	case strings.HasPrefix(sql, "START_REPLICATION"):
+		b.server.note("START_REPLICATION")
+		b.server.mu.Lock()
+		defer b.server.mu.Unlock()
+		b.server.streams = append(b.server.streams, b)
+		b.Send(&pgproto3.CopyBothResponse{})
+		_ = b.Flush()
+		return
+	case sql == "begin", sql == "commit", sql == "rollback":
+		b.server.note(sql)
+		b.status = map[string]byte{"begin": 'T', "commit": 'I', "rollback": 'I'}[sql]
+		b.Send(&pgproto3.CommandComplete{CommandTag: []byte(strings.ToUpper(sql))})
+		b.ready()
+		return
+	}
+	b.ask()
+	b.describe()
+	b.finish()
+	b.ready()
+}
+
+var queryName = regexp.MustCompile(`(?m)^-- name: (\w+) `)
+
+// ask looks for the answer to the statement, once.
+func (b *backend) ask() {
+	if b.answer != nil {
+		return
+	}
+	s := b.server
+	name := b.sql
+	if found := queryName.FindStringSubmatch(b.sql); found != nil {
+		name = found[1]
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, strings.TrimSpace(name+" "+strings.Join(b.args, " ")))
+	answer := s.answers[name]
+	for words, scripted := range s.answers {
+		if answer == nil && name == b.sql && strings.Contains(b.sql, words) {
+			answer = scripted
+		}
+	}
+	s.mu.Unlock()
+	b.answer = &reply{changed: 1}
+	if answer != nil {
+		given := answer(b.args)
+		b.answer = &given
+	}
+}
+
+func (b *backend) describe() {
+	if len(b.answer.rows) == 0 {
+		b.Send(&pgproto3.NoData{})
+		return
+	}
+	var fields []pgproto3.FieldDescription
+	for _, value := range values(b.answer.rows[0]) {
+		fields = append(fields, pgproto3.FieldDescription{Name: []byte("column"), DataTypeOID: typeOf(value)})
+	}
+	b.Send(&pgproto3.RowDescription{Fields: fields})
+}
+
+func (b *backend) finish() {
+	if b.answer.err != "" {
+		b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "XX000", Message: b.answer.err})
+		return
+	}
+	for _, row := range b.answer.rows {
+		var columns [][]byte
+		for _, value := range values(row) {
+			text, err := pgtype.NewMap().Encode(typeOf(value), pgtype.TextFormatCode, value, []byte{})
+			if err != nil {
+				b.server.t.Errorf("answer %q with %v: %v", b.sql, value, err)
+			}
+			columns = append(columns, text)
+		}
+		b.Send(&pgproto3.DataRow{Values: columns})
+	}
+	b.Send(&pgproto3.CommandComplete{CommandTag: fmt.Appendf(nil, "UPDATE %d", max(len(b.answer.rows), b.answer.changed))})
+}
+
+// values are the fields of a struct, or the value.
+func values(row any) (all []any) {
+	v := reflect.ValueOf(row)
+	if _, scalar := row.(time.Time); scalar || v.Kind() != reflect.Struct {
+		return []any{row}
+	}
+	for i := range v.NumField() {
+		all = append(all, v.Field(i).Interface())
+	}
+	return all
+}
+
+func typeOf(value any) uint32 {
+	if known, ok := pgtype.NewMap().TypeForValue(value); ok {
+		return known.OID
+	}
+	v := reflect.TypeOf(value)
+	for v.Kind() == reflect.Pointer {
+		v = v.Elem()
+	}
+	switch {
+	case v == reflect.TypeFor[[16]byte](), v.Name() == "UUID":
+		return pgtype.UUIDOID
+	case v.Kind() == reflect.Slice && v.Elem().Name() == "UUID":
+		return pgtype.UUIDArrayOID
+	case v.Kind() == reflect.Slice && v.Elem().Kind() == reflect.Uint32:
+		return pgtype.OIDArrayOID
+	}
+	return pgtype.TextOID
+}
+
+// note writes down what is no query.
+func (s *scripted) note(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, what)
+}
+
+// update takes a status update of replication.
+func (s *scripted) update(data []byte) {
+	if data[0] != pglogrepl.StandbyStatusUpdateByteID {
+		return
+	}
+	flushed := pglogrepl.LSN(binary.BigEndian.Uint64(data[9:]))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if flushed > s.released {
+		s.released = flushed
+		s.asked = append(s.asked, "confirm "+flushed.String())
+	}
+}
+
+// echo streams each marker that a session writes back to it, as a server does.
+func (s *scripted) echo() {
+	s.on("pg_logical_emit_message", func(args []string) reply {
+		content, err := hex.DecodeString(strings.TrimPrefix(args[1], `\x`))
+		require.NoError(s.t, err)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.written += 8
+		at := binary.BigEndian.AppendUint64(nil, uint64(s.written))
+		message := slices.Concat([]byte{'M', 0}, at, []byte(args[0]), []byte{0}, binary.BigEndian.AppendUint32(nil, uint32(len(content))), content)
+		for _, b := range s.streams {
+			b.Send(&pgproto3.CopyData{Data: slices.Concat([]byte{pglogrepl.XLogDataByteID}, at, at, make([]byte, 8), message)})
+			_ = b.Flush()
+		}
+		return reply{rows: []any{"0/1000"}}
+	})
+}

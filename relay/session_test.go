@@ -1,0 +1,341 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// kafka is a sink that acknowledges what it was handed when it is flushed, and not
+// before.
+type kafka struct {
+	*fakeSink
+	books   *books
+	flushes int
+	away    error
+}
+
+func (k *kafka) Flush(context.Context) error {
+	k.flushes++
+	if k.away != nil {
+		return k.away
+	}
+	tags := k.tags()
+	k.books.acknowledged(tags[k.acked:])
+	k.acked = len(tags)
+	return nil
+}
+
+// scriptedSession is a session that holds its slot on a scripted server, in
+// idempotent mode, from a checkpoint of 100.
+type scriptedSession struct {
+	*session
+	db    *scripted
+	kafka *kafka
+}
+
+// asKnown is a snapshot by which the publication is as the relay knows it.
+func asKnown(text string) outboxdb.TakeSnapshotRow {
+	const catalog = "publication 16500 1000101"
+	return outboxdb.TakeSnapshotRow{Snapshot: text, TakenAt: time.Now().UTC(), PublicationCatalog: catalog, KnownCatalog: catalog}
+}
+
+func newScriptedSession(t *testing.T) *scriptedSession {
+	t.Helper()
+	db := newScripted(t)
+	db.returns("SaveCheckpoint", int64(31))
+	db.returns("TakeSnapshot", asKnown("50:50:"))
+	db.returns("PollWords", outboxdb.PollWordsRow{})
+	db.echo()
+	cfg, err := parse([]byte(minimal), nil)
+	require.NoError(t, err)
+	cfg.CheckpointInterval = time.Hour // what is due is done by the test
+	sink := &kafka{fakeSink: newFakeSink()}
+	p := testPipeline(sink)
+	sink.books = p.books
+	s := &session{
+		cfg: &cfg, log: p.log, metrics: p.metrics, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
+		snapshots: newSnapshots(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
+	}
+	s.snapshots.nonce = p.nonce
+	s.health.lookedAt = time.Now()
+	s.saved.Store(&checkpoint{order: 100})
+	p.mode.(*idempotent).saved = &s.saved
+	s.reader, err = cdc.Open(t.Context(), cdc.Config{
+		DSN: db.dsn(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
+	})
+	require.NoError(t, err)
+	s.reader.Resume(100, 100)
+	reader := s.reader
+	t.Cleanup(func() { _ = reader.Close(context.Background()) })
+	return &scriptedSession{session: s, db: db, kafka: sink}
+}
+
+// stopped closes the session, which tells the server the last checkpoint.
+func (s *scriptedSession) stopped() *scripted {
+	_ = s.reader.Close(context.Background())
+	return s.db
+}
+
+func (s *scriptedSession) status(t *testing.T) status {
+	t.Helper()
+	now, err := s.mode.status()
+	require.NoError(t, err)
+	return now
+}
+
+// The slot forgets what a durable checkpoint has passed, and nothing else: not what
+// a checkpoint would have passed that could not be written, or not by this epoch.
+func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
+	for name, answer := range map[string]func([]string) reply{
+		"the database is away": func([]string) reply { return reply{err: "terminating connection"} },
+		"fenced":               fenced,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScriptedSession(t)
+			s.db.on("SaveCheckpoint", answer)
+			require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
+			require.EqualValues(t, 100, s.saved.Load().order)
+			require.EqualValues(t, 100, s.stopped().confirmed())
+		})
+	}
+	s := newScriptedSession(t)
+	require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
+	require.EqualValues(t, 208, s.saved.Load().order)
+	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")
+	require.EqualValues(t, 208, s.stopped().confirmed())
+}
+
+// A checkpoint that is written is the whole of what was reached, by the epoch of the
+// session, on the timeline of the server.
+func TestACheckpointIsWrittenWhole(t *testing.T) {
+	s := newScriptedSession(t)
+	s.tick.Store(30)
+	now := status{position: 208, transactions: 1, letters: 5, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 3, cursor: cursor{lane: 1}}}
+	require.NoError(t, s.checkpoint(t.Context(), now, false))
+	want := checkpoint{order: 208, reach: now.reach, timeline: 1, tick: 30, letters: 5, epoch: 7}
+	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
+	require.Equal(t, want, *s.saved.Load())
+}
+
+// A position that nothing of the outbox brought along is written once in a while
+// only, or each checkpoint would be the reason of the next one. What passed
+// transactions or a part of one is written at once, and so is the last one.
+func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
+	for name, tc := range map[string]struct {
+		now   status
+		last  bool
+		mode  string
+		since time.Duration
+		want  int
+	}{
+		"the end of the log":                {now: status{position: 300}},
+		"an hour later":                     {now: status{position: 300}, since: idleTime, want: 1},
+		"much of it":                        {now: status{position: 100 + idleBytes}, want: 1},
+		"a transaction":                     {now: status{position: 300, transactions: 1}, want: 1},
+		"a part of one":                     {now: status{position: 100, reach: reach{upto: place{commit: 300, ordinal: 1}}}, want: 1},
+		"nothing at all":                    {now: status{position: 100}, last: true},
+		"behind the last":                   {now: status{position: 99, transactions: 1}, last: true},
+		"the last one of the session":       {now: status{position: 300}, last: true, want: 1},
+		"where it is durable in Kafka":      {now: status{position: 300}, mode: ModeExactlyOnce, want: 1},
+		"in Kafka it is where it was":       {now: status{position: 100}, mode: ModeExactlyOnce},
+		"a release came further, no stream": {now: status{position: 100, reach: reach{release: 1}}, want: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScriptedSession(t)
+			if tc.mode != "" {
+				s.cfg.Kafka.Mode = tc.mode
+			}
+			s.savedAt = s.savedAt.Add(-tc.since)
+			require.NoError(t, s.checkpoint(t.Context(), tc.now, tc.last))
+			require.Len(t, s.db.log("SaveCheckpoint"), tc.want)
+		})
+	}
+}
+
+// One checkpoint by time follows one that had a cause; the causes are counted from
+// the last one.
+func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
+	s := newScriptedSession(t)
+	require.NoError(t, s.checkpoint(t.Context(), status{position: 300, transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
+	require.Len(t, s.db.log("SaveCheckpoint"), 1, "no transaction lies between")
+	s.savedAt = s.savedAt.Add(-followUpTime)
+	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
+	require.Len(t, s.db.log("SaveCheckpoint"), 2, "the follow-up")
+	s.savedAt = s.savedAt.Add(-followUpTime)
+	require.NoError(t, s.checkpoint(t.Context(), status{position: 320, transactions: 1}, false))
+	require.Len(t, s.db.log("SaveCheckpoint"), 2, "which owes none")
+}
+
+// What the publication is like is compared at every tick, whether a snapshot is due
+// or not. Where it changed, that is written down, and no marker: a snapshot of that
+// time would cover rows that were never sent.
+func TestEveryTickComparesThePublication(t *testing.T) {
+	for _, due := range []bool{true, false} {
+		s := newScriptedSession(t)
+		s.snapshots.asked = due
+		changed := asKnown("60:60:")
+		changed.PublicationCatalog = "publication 16501 1000101"
+		s.db.returns("TakeSnapshot", changed)
+		err := s.round(t.Context(), t.Context())
+		var gap *gapError
+		require.ErrorAs(t, err, &gap)
+		require.Equal(t, CodePublicationChanged, gap.code)
+		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.log("SavePublicationCatalog"))
+		require.Empty(t, s.db.log("SaveCheckpoint"))
+		require.NotContains(t, s.db.log(), "pg_logical_emit_message")
+		require.Empty(t, s.snapshots.pending)
+	}
+}
+
+// A snapshot is taken, then looked at for partitions that were filled, then marked:
+// in no other order does its marker prove what it covers.
+func TestASnapshotComesBeforeItsMarker(t *testing.T) {
+	s := newScriptedSession(t)
+	s.snapshots.asked = true
+	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	asked := s.db.log()[1:] // the start of replication
+	require.Len(t, asked, 3)
+	require.Contains(t, asked[0], "TakeSnapshot")
+	require.Contains(t, asked[1], "FilledLeaves")
+	require.Contains(t, asked[2], "pg_logical_emit_message")
+	require.Equal(t, "50:50:", s.snapshots.pending[0].text)
+
+	s.snapshots.asked = true
+	s.db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
+	err := s.takeSnapshot(t.Context(), 0)
+	var start *cdc.StartError
+	require.ErrorAs(t, err, &start)
+	require.Equal(t, CodePartitionFilled, start.Code)
+	require.Len(t, s.snapshots.pending, 1, "no marker proves one that was not looked at")
+}
+
+// A tick obeys the operator's words; a session that is fenced ends by them.
+func TestATickReadsTheOperatorsWords(t *testing.T) {
+	s := newScriptedSession(t)
+	s.db.returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
+	require.NoError(t, s.round(t.Context(), t.Context()))
+	require.Equal(t, words{paused: true, routes: []string{"shop.order"}}, *s.pipeline.word())
+	s.db.on("PollWords", fenced)
+	require.ErrorIs(t, s.round(t.Context(), t.Context()), ErrFenced)
+}
+
+// A gap that an operator wants repaired ends a session that does not repair it.
+func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
+	ours, asked := uuid.New(), uuid.New()
+	s := &session{repairs: map[uuid.UUID]bool{ours: true}}
+	require.NoError(t, s.newRepair([]uuid.UUID{ours}))
+	require.ErrorIs(t, s.newRepair([]uuid.UUID{ours, asked}), errRepairAsked)
+}
+
+// A graceful stop waits for what was handed over, checkpoints it, and lets the slot
+// forget it: the next start publishes nothing twice.
+func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
+	s := newScriptedSession(t)
+	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.snapshots.asked, s.snapshots.events = false, 1 // none is due, or the stop would wait for it until Kafka answers
+	ctx, cancel := context.WithCancel(t.Context())
+	var last owned
+	ended := make(chan error, 1)
+	go func() { ended <- s.run(ctx, &last) }()
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, 1, s.kafka.flushes)
+	require.EqualValues(t, 208, s.db.confirmed())
+	asked := slices.DeleteFunc(s.db.log("SaveCheckpoint", "confirm"), func(what string) bool { return what == "confirm 0/64" })
+	require.Len(t, asked, 2)
+	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
+	require.Equal(t, "confirm 0/D0", asked[1])
+	require.EqualValues(t, 208, last.ended.order)
+	require.Equal(t, owned{systemID: "7000", timeline: 1, epoch: 7, tick: 31, reached: 208, ended: last.ended}, last)
+}
+
+// What was published when the relay stopped is proved by a last snapshot, which the
+// stop waits for; before the stream there is none, for nothing brings its marker back.
+func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
+	s := newScriptedSession(t)
+	require.NoError(t, s.lastSnapshot(t.Context()))
+	require.Empty(t, s.db.log("TakeSnapshot"))
+	<-s.parted
+
+	s.parted = make(chan struct{})
+	s.pipeline.streams.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	var group errgroup.Group
+	group.Go(func() error { return s.reader.Run(ctx) })
+	group.Go(func() error { return s.pipeline.pump(ctx, s.reader) })
+	require.NoError(t, s.lastSnapshot(t.Context()))
+	<-s.parted
+	require.EqualValues(t, 1, s.status(t).marked)
+	cancel()
+	_ = group.Wait()
+	require.NoError(t, s.finish(t.Context()))
+	published := s.db.log("SavePublished")
+	require.Len(t, published, 1)
+	require.Contains(t, published[0], "SavePublished 50:50:")
+}
+
+// A stop that Kafka does not let end in time says so, and passes nothing.
+func TestAStopThatCannotEndPassesNothing(t *testing.T) {
+	s := newScriptedSession(t)
+	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.kafka.away = errors.New("the leader is away")
+	err := s.finish(t.Context())
+	require.ErrorContains(t, err, "flush before stopping: the leader is away")
+	require.Empty(t, s.db.log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.stopped().confirmed())
+}
+
+// A session that breaks writes nothing more: another may own the slot by now.
+func TestASessionThatBreaksWritesNothing(t *testing.T) {
+	s := newScriptedSession(t)
+	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.kafka.err = errors.New("the producer is fenced")
+	close(s.kafka.failed)
+	var last owned
+	require.ErrorContains(t, s.run(t.Context(), &last), "the producer is fenced")
+	require.Zero(t, s.kafka.flushes)
+	require.Empty(t, s.db.log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.db.confirmed())
+	require.EqualValues(t, 100, last.ended.order)
+}
+
+// What a process knows beyond the checkpoint counts for the same history of the same
+// database, if nobody had the slot meanwhile.
+func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
+	s := newScriptedSession(t)
+	kept := checkpoint{order: 200}
+	ended := checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}
+	own := owned{systemID: "7000", timeline: 1, epoch: 7, ended: ended}
+	row := outboxdb.RelayState{Epoch: 8}
+	require.Equal(t, ended, s.start(kept, row, &own))
+	for name, tweak := range map[string]func(*owned, *checkpoint, *outboxdb.RelayState){
+		"another had the slot":            func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
+		"it never had it":                 func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
+		"another system":                  func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
+		"another timeline":                func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
+		"the checkpoint is further":       func(_ *owned, k *checkpoint, _ *outboxdb.RelayState) { k.order = 301 },
+		"it lies beyond the log":          func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.order = 0x1001 },
+		"a part of it lies beyond":        func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.upto.commit = 0x1001 },
+		"the checkpoint is kept in Kafka": func(*owned, *checkpoint, *outboxdb.RelayState) { s.cfg.Kafka.Mode = ModeExactlyOnce },
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, k, r := own, kept, row
+			tweak(&o, &k, &r)
+			require.Equal(t, k, s.start(k, r, &o))
+			s.cfg.Kafka.Mode = ModeIdempotent
+		})
+	}
+}

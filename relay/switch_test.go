@@ -1,0 +1,119 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// keeping is a Kafka in memory that keeps a checkpoint, or none, for slot
+// onceward_orders of system 7000, and how to reach it.
+func keeping(t *testing.T, kept *checkpoint) publisher.Config {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
+	sink := publisher.Config{Brokers: cluster.ListenAddrs(), Insecure: true, Routes: []publisher.Route{{Topic: "t"}}, Logger: slog.New(slog.DiscardHandler)}
+	if kept != nil {
+		const name = "onceward-7000-onceward_orders"
+		tx, err := publisher.NewTransactional(t.Context(), sink, publisher.TransactionConfig{ID: name, Group: name})
+		require.NoError(t, err)
+		require.NoError(t, tx.Commit(t.Context(), publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}))
+		require.NoError(t, tx.Close())
+	}
+	return sink
+}
+
+// Kafka's checkpoint counts in exactly-once mode, unless it is gone or lies behind
+// relay_state, which only follows it. Before that mode was entered, nothing of it
+// counts but how far the repair of a gap had come.
+func TestWhichCheckpointCounts(t *testing.T) {
+	gap := mended{gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), cursor: 40}
+	in := func(order uint64) *checkpoint {
+		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 6, epoch: 5, mended: gap}
+	}
+	written := checkpoint{order: 200, timeline: 1, tick: 60, letters: 4, epoch: 6}
+	repaired := written
+	repaired.mended = gap
+	for name, tc := range map[string]struct {
+		mode    string // of relay_state
+		inKafka *checkpoint
+		want    checkpoint
+		says    string
+	}{
+		"further":              {ModeExactlyOnce, in(300), *in(300), ""},
+		"the same":             {ModeExactlyOnce, in(200), *in(200), ""},
+		"behind":               {ModeExactlyOnce, in(199), written, "is behind relay_state"},
+		"gone":                 {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
+		"of an earlier time":   {ModeIdempotent, in(300), repaired, ""},
+		"never was any before": {ModeIdempotent, nil, written, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sink := keeping(t, tc.inKafka)
+			s := newScriptedSession(t)
+			var log strings.Builder
+			s.log = slog.New(slog.NewTextHandler(&log, nil))
+			s.cfg.Kafka.Mode = ModeExactlyOnce
+			row := outboxdb.RelayState{
+				Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 1, Tick: 60, ConfirmedLsn: "0/C8", Epoch: 6, Mode: tc.mode, DeadLetters: 4,
+			}
+			s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
+			kept, tx, err := s.recall(t.Context(), sink, row)
+			require.NoError(t, err)
+			require.NoError(t, tx.Close())
+			require.Equal(t, tc.want, kept)
+			require.Contains(t, log.String(), tc.says)
+			lost := 0
+			if tc.says != "" {
+				lost = 1
+			}
+			require.Equal(t, lost, valueOf(s.metrics.lostTotal))
+			require.Equal(t, tc.says == "", log.Len() == 0)
+		})
+	}
+}
+
+// A relay that is idempotent, and was, asks Kafka for no checkpoint.
+func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
+	s := newScriptedSession(t)
+	kept, tx, err := s.recall(t.Context(), publisher.Config{}, outboxdb.RelayState{ConfirmedLsn: "0/C8", Mode: ModeIdempotent, Epoch: 6})
+	require.NoError(t, err)
+	require.Nil(t, tx)
+	require.Equal(t, checkpoint{order: 200, epoch: 6}, kept)
+}
+
+// A relay of an older release moves the position alone: what the text says of the
+// stream is of another place then, what it says of a release is not.
+func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
+	was := checkpoint{order: 200, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 4, cursor: cursor{lane: 1}}}
+	meta := was.meta()
+	same, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/C8", Checkpoint: &meta, Tick: 9, DeadLetters: 3, Timeline: 2, Epoch: 6})
+	require.NoError(t, err)
+	want := was
+	want.tick, want.letters, want.timeline, want.epoch = 9, 3, 2, 6
+	require.Equal(t, want, same, "what has columns of its own is read there")
+	moved, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/12C", Checkpoint: &meta})
+	require.NoError(t, err)
+	require.Equal(t, checkpoint{order: 300, reach: reach{release: 4, cursor: cursor{lane: 1}}}, moved)
+}
+
+// A session that lost the slot while it asks for its producer stops asking: each
+// try fences the owner.
+func TestWhoLostTheSlotStopsAskingForAProducer(t *testing.T) {
+	s := newScriptedSession(t)
+	s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
+	err := s.whileOurs(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	require.ErrorIs(t, err, ErrFenced)
+}
