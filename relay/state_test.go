@@ -13,10 +13,13 @@ import (
 // whoever wakes after another took the slot changes nothing.
 func TestAWriteOfAnEpochThatIsOverIsFenced(t *testing.T) {
 	for statement, write := range map[string]func(context.Context, *state) error{
-		"SaveCheckpoint":         func(ctx context.Context, s *state) error { _, err := s.save(ctx, checkpoint{order: 200}); return err },
-		"RaiseTick":              func(ctx context.Context, s *state) error { _, err := s.raiseTick(ctx); return err },
-		"EnterExactlyOnce":       func(ctx context.Context, s *state) error { return s.enterExactlyOnce(ctx) },
-		"LeaveExactlyOnce":       func(ctx context.Context, s *state) error { _, err := s.leaveExactlyOnce(ctx, &checkpoint{}); return err },
+		"SaveCheckpoint":   func(ctx context.Context, s *state) error { _, err := s.save(ctx, checkpoint{order: 200}); return err },
+		"RaiseTick":        func(ctx context.Context, s *state) error { _, err := s.raiseTick(ctx); return err },
+		"EnterExactlyOnce": func(ctx context.Context, s *state) error { return s.enterExactlyOnce(ctx) },
+		"LeaveExactlyOnce": func(ctx context.Context, s *state) error {
+			_, err := s.leaveExactlyOnce(ctx, &checkpoint{})
+			return err
+		},
 		"SavePublished":          func(ctx context.Context, s *state) error { return s.savePublished(ctx, snapshot{text: "9:9:"}) },
 		"SavePublicationCatalog": func(ctx context.Context, s *state) error { return s.saveCatalog(ctx, "publication 1") },
 		"SaveTimeline":           func(ctx context.Context, s *state) error { return s.follow(ctx, 2) },
