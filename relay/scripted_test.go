@@ -364,3 +364,10 @@ func (s *scripted) echo() {
 		return reply{rows: []any{"0/1000"}}
 	})
 }
+
+// forget clears what was written down.
+func (s *scripted) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = nil
+}

@@ -1,0 +1,413 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// scriptedLetters are letters over a scripted PostgreSQL, of a session that begins
+// at 0/C8; what opening them asked is forgotten.
+func scriptedLetters(t *testing.T) (*scripted, *letters) {
+	t.Helper()
+	db := newScripted(t)
+	db.returns("LockEpoch", int64(7))
+	db.returns("CountLetters", int64(4))
+	db.returns("NewestLetter", "0/0")
+	l, err := openLetters(t.Context(), db.connect(), lettersConfig{slot: "onceward_orders", epoch: 7, checkpoint: 200, maxParked: 10})
+	require.NoError(t, err)
+	db.forget()
+	return db, l
+}
+
+// names are what was asked, without values.
+func names(log []string) (names []string) {
+	for _, asked := range log {
+		name, _, _ := strings.Cut(asked, " ")
+		names = append(names, name)
+	}
+	return names
+}
+
+// A session takes up what the last one left in one transaction of its epoch: what
+// waited first, then the retries that the checkpoint has passed are settled, and
+// the others opened again, because their controls are read again.
+func TestASessionTakesBackWhatItsCheckpointHasNotPassed(t *testing.T) {
+	db := newScripted(t)
+	db.returns("LockEpoch", int64(7))
+	db.returns("CountLetters", int64(4))
+	db.returns("NewestLetter", "0/190")
+	db.returns("ParkedSet", outboxdb.ParkedSetRow{Namespace: "shop", AggregateType: "order", AggregateID: "a", Position: "0/12C", Seq: 9})
+	first := func(ctx context.Context, q *outboxdb.Queries) error {
+		_, err := q.DeleteEmptyLanes(ctx, "onceward_orders")
+		return err
+	}
+	l, err := openLetters(t.Context(), db.connect(), lettersConfig{slot: "onceward_orders", epoch: 7, checkpoint: 200, maxParked: 10, first: first})
+	require.NoError(t, err)
+	asked := db.log()
+	require.Equal(t, []string{"SET", "begin", "LockEpoch", "DeleteEmptyLanes", "SettleLetters", "ReopenLetters", "CountLetters", "commit", "NewestLetter", "ParkedSet"}, names(asked))
+	require.Contains(t, asked[0], "SET synchronous_commit = on;")
+	require.Equal(t, "LockEpoch onceward_orders 7", asked[2])
+	require.Equal(t, "SettleLetters onceward_orders 0/C8", asked[4])
+	require.Equal(t, "CountLetters 0  onceward_orders", asked[6])
+	require.EqualValues(t, 4, l.written)
+	row := &outbox.Row{Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"), Seq: 10}
+	require.True(t, l.parked(row, 300), "of the same transaction, and later")
+	require.False(t, l.parked(row, 299), "it comes before the letter")
+	require.EqualValues(t, 400, l.beyond.newest)
+}
+
+// Nothing of letters is written by a session whose epoch is over, whatever it is.
+func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
+	control := &cdc.Control{ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a")}
+	dead := casualty{row: of("a").Row, commit: 300, class: classBadRow, cause: "bad", holds: true}
+	for name, write := range map[string]func(context.Context, *letters) error{
+		"park": func(ctx context.Context, l *letters) error { return l.park(ctx, dead) },
+		"skip": func(ctx context.Context, l *letters) error { return l.skip(ctx, dead) },
+		"act": func(ctx context.Context, l *letters) error {
+			_, err := l.act(ctx, control, nil, 300, false)
+			return err
+		},
+		"reopen": func(ctx context.Context, l *letters) error { return l.reopen(ctx, control, 0) },
+		"fail": func(ctx context.Context, l *letters) error {
+			return (&release{letters: l, control: control.ID}).fail(ctx, letterOf(0, true), classRecord, "x")
+		},
+		"give up": func(ctx context.Context, l *letters) error {
+			return (&release{letters: l, control: control.ID}).skip(ctx, letterOf(0, true))
+		},
+		"settle": func(ctx context.Context, l *letters) error {
+			l.unsettled = []pglogrepl.LSN{150}
+			return l.settle(ctx, 200)
+		},
+		"what waits": func(ctx context.Context, l *letters) error {
+			w := &waiting{slot: l.slot, queries: l.queries, letters: l, start: &checkpoint{}}
+			return w.begin(ctx, 1, nil)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			db.on("LockEpoch", fenced)
+			require.ErrorIs(t, write(t.Context(), l), ErrFenced)
+			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, names(db.log()))
+			require.EqualValues(t, 4, l.written)
+			require.Zero(t, l.parkedCount())
+		})
+	}
+}
+
+// The counter that a checkpoint carries counts letters, and not tries: an event that
+// has one already keeps it.
+func TestOnlyFreshLettersCount(t *testing.T) {
+	db, l := scriptedLetters(t)
+	known := of("a")
+	db.on("InsertLetter", func(args []string) reply {
+		if slices.Contains(args, known.Row.ID.String()) {
+			return reply{} // ON CONFLICT DO NOTHING
+		}
+		return one(uuid.New())
+	})
+	db.returns("CountLetters", int64(6))
+	dead := []casualty{{row: of("a").Row, commit: 300, holds: true}, {row: known.Row, commit: 300}, {row: of("b").Row, commit: 300}}
+	require.NoError(t, l.park(t.Context(), dead...))
+	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, names(db.log()))
+	require.Equal(t, []string{"CountLetters 2  onceward_orders"}, db.log("CountLetters"))
+	require.EqualValues(t, 6, l.written)
+}
+
+// Letters are written all or none: one that cannot be is the error of all.
+func TestALetterThatCannotBeWrittenUndoesTheOthers(t *testing.T) {
+	db, l := scriptedLetters(t)
+	first := true
+	db.on("InsertLetter", func([]string) reply {
+		if first {
+			first = false
+			return one(uuid.New())
+		}
+		return reply{err: "no space left on device"}
+	})
+	err := l.park(t.Context(), casualty{row: of("a").Row}, casualty{row: of("b").Row})
+	require.ErrorContains(t, err, "no space left on device")
+	require.Equal(t, "rollback", db.log()[len(db.log())-1])
+	require.Empty(t, db.log("CountLetters"))
+	require.EqualValues(t, 4, l.written)
+}
+
+// An event that an operator has skipped gets a letter that is discarded, holds
+// nothing and says who asked; the word is forgotten in the same transaction.
+func TestASkippedEventsLetterSaysWhoAskedAndForgetsTheWord(t *testing.T) {
+	control := uuid.New()
+	for name, tc := range map[string]struct {
+		who  []any
+		want []string
+	}{
+		"by the tool": {[]any{outboxdb.WhoSkippedRow{ControlID: control, RequestedBy: "alice", Reason: "a broken row"}}, []string{control.String(), "alice", "a broken row"}},
+		"by hand":     {nil, []string{"an operator", "relay_state.skip"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			db.returns("WhoSkipped", tc.who...)
+			db.returns("InsertLetter", uuid.New())
+			it := of("a")
+			require.NoError(t, l.skip(t.Context(), casualty{row: it.Row, commit: 300, holds: true}))
+			inserted := db.log("InsertLetter")[0]
+			for _, want := range append(tc.want, "0/12C", classSkipped, letterDiscarded, "an operator told the relay to skip it") {
+				require.Contains(t, inserted, want)
+			}
+			require.True(t, strings.HasSuffix(inserted, " f"), "it holds nothing")
+			require.Equal(t, []string{"CountLetters 1 " + it.Row.ID.String() + " onceward_orders"}, db.log("CountLetters"))
+		})
+	}
+}
+
+// The database is asked to settle when a checkpoint has passed a control that
+// released something, once for each.
+func TestARetryIsSettledOnce(t *testing.T) {
+	db, l := scriptedLetters(t)
+	l.unsettled = []pglogrepl.LSN{300, 400}
+	require.NoError(t, l.settle(t.Context(), 300))
+	require.Empty(t, db.log())
+	require.NoError(t, l.settle(t.Context(), 301))
+	require.Equal(t, []string{"SettleLetters onceward_orders 0/12D"}, db.log("SettleLetters"))
+	require.Equal(t, []pglogrepl.LSN{400}, l.unsettled)
+	require.NoError(t, l.settle(t.Context(), 350))
+	require.Len(t, db.log("SettleLetters"), 1)
+}
+
+// A control acts once; read again it releases what it released then. What one that
+// waited for its route releases is settled when it is forgotten, by no checkpoint.
+func TestAControlActsOnceAndIsRepeated(t *testing.T) {
+	control := &cdc.Control{
+		ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"), RequestedBy: "alice", Reason: "mended",
+	}
+	for name, tc := range map[string]struct {
+		repeated, waited bool
+		want             []string
+		settled          string
+	}{
+		"the first time":       {want: []string{"RecordControl", "ReleaseAggregate", "OldestHolding", "RecordEffect", "CountLetters"}, settled: "0/12C"},
+		"read again":           {repeated: true, want: []string{"RecordControl", "ReleaseAgain", "GiveUpLetters", "OldestHolding", "CountLetters"}, settled: "0/12C"},
+		"it waited":            {waited: true, want: []string{"RecordControl", "ReleaseAggregate", "OldestHolding", "RecordEffect", "CountLetters"}},
+		"it waited, and again": {repeated: true, waited: true, want: []string{"RecordControl", "ReleaseAgain", "GiveUpLetters", "OldestHolding", "CountLetters"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			l.oldest.set(aggregate{"shop", "order", "a"}, holder{commit: 250, seq: 1})
+			db.on("RecordControl", func([]string) reply { return reply{changed: map[bool]int{false: 1}[tc.repeated]} })
+			settled := "?"
+			db.on("ReleaseAggregate", func(args []string) reply { settled = args[0]; return reply{changed: 2} })
+			db.on("ReleaseAgain", func(args []string) reply {
+				settled = args[0]
+				return one(outboxdb.ReleaseAgainRow{Namespace: "shop", AggregateType: "order", AggregateID: "a"})
+			})
+			released, err := l.act(t.Context(), control, nil, 300, tc.waited)
+			require.NoError(t, err)
+			require.NotNil(t, released)
+			require.Equal(t, tc.repeated, released.again())
+			log := db.log()
+			require.Equal(t, tc.want, names(log)[2:len(log)-1])
+			require.Equal(t, tc.settled, settled)
+			require.Equal(t, []string{"CountLetters 1  onceward_orders"}, db.log("CountLetters"))
+			require.Equal(t, !tc.waited, len(l.unsettled) == 1)
+			require.Zero(t, l.parkedCount(), "no letter holds the aggregate any more")
+			_, err = l.act(t.Context(), control, nil, 300, tc.waited)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(l.unsettled), 1, "once for a place")
+		})
+	}
+}
+
+// A word that finds nothing releases nothing, and says why.
+func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
+	x := letterOf(0, true)
+	aggregate := &cdc.Control{ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a")}
+	single := func(action string) *cdc.Control {
+		return &cdc.Control{ID: uuid.New(), Action: action, Namespace: "shop", LetterID: x.id}
+	}
+	for name, tc := range map[string]struct {
+		control *cdc.Control
+		bad     error
+		idle    []any
+		want    string
+	}{
+		"no letter of the aggregate": {control: aggregate, want: "the aggregate has no open letter that committed before it"},
+		"a bad row":                  {control: aggregate, bad: errors.New("no reason"), want: "its row is bad: no reason"},
+		"neither":                    {control: &cdc.Control{ID: uuid.New(), Action: cdc.ActionRetry}, want: "it names neither one letter nor one aggregate"},
+		"an edit of an aggregate": {
+			control: &cdc.Control{ID: uuid.New(), Action: cdc.ActionEdit, AggregateID: []byte("a")}, want: `it says "edit" of an aggregate or is unknown to this release`,
+		},
+		"no such letter":      {control: single(cdc.ActionRetry), want: "there is no such letter"},
+		"discarded":           {control: single(cdc.ActionDiscard), idle: []any{outboxdb.WhyIdleRow{State: letterDiscarded}}, want: "the letter is discarded"},
+		"retrying":            {control: single(cdc.ActionEdit), idle: []any{outboxdb.WhyIdleRow{State: letterRetrying}}, want: "outboxctl skip shop:" + x.id.String()},
+		"a later one":         {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen}}, want: "the letter's event committed after it"},
+		"behind an older one": {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen, Below: true}}, want: "an older letter holds the letter's aggregate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			for _, nothing := range []string{"ReleaseAggregate", "EditLetter"} {
+				db.on(nothing, func([]string) reply { return reply{} })
+			}
+			db.returns("WhyIdle", tc.idle...)
+			released, err := l.act(t.Context(), tc.control, tc.bad, 300, false)
+			require.NoError(t, err)
+			require.Nil(t, released)
+			require.Empty(t, l.unsettled)
+			require.Contains(t, db.log("RecordEffect")[0], "RecordEffect 0 ")
+			require.Contains(t, db.log("RecordEffect")[0], tc.want)
+		})
+	}
+}
+
+// What a control released is read page by page, each from behind the last letter of
+// the one before.
+func TestAReleaseIsReadPageByPage(t *testing.T) {
+	db, l := scriptedLetters(t)
+	db.on("ReadRelease", func(args []string) reply {
+		from := map[string]int64{"0": 0, "2": 2, "5": 5}
+		i, known := from[args[2]]
+		if !known || i == 5 {
+			return reply{}
+		}
+		next := i + 1
+		if i == 2 {
+			next = 4 // one in between has ended
+		}
+		row := func(index int64) any {
+			return outboxdb.ReadReleaseRow{LetterID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: "a", EventType: "t", Position: "0/96", RetryIndex: &index}
+		}
+		return reply{rows: []any{row(i), row(next)}}
+	})
+	r := &release{letters: l, control: uuid.New()}
+	var indexes []uint32
+	for {
+		page, err := r.next(t.Context())
+		require.NoError(t, err)
+		if len(page) == 0 {
+			break
+		}
+		for _, letter := range page {
+			indexes = append(indexes, letter.index)
+			require.EqualValues(t, 150, letter.commit)
+		}
+	}
+	require.Equal(t, []uint32{0, 1, 2, 4}, indexes)
+}
+
+// A letter that fails again takes along those behind it that hold, and parks its
+// aggregate; one that holds nothing fails alone. One that its control has not
+// released is the session's error: another has it.
+func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		holds bool
+		want  []string
+		parks int
+	}{
+		"it holds":         {true, []string{"CountLetters", "FailLetter", "FailRest", "OldestHolding"}, 1},
+		"it holds nothing": {false, []string{"CountLetters", "FailLetter"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			db.returns("OldestHolding", outboxdb.OldestHoldingRow{Position: "0/96", Seq: 1})
+			db.returns("CountLetters", int64(5))
+			r := &release{letters: l, control: uuid.New()}
+			require.NoError(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"))
+			log := db.log()
+			require.Equal(t, tc.want, names(log)[2:len(log)-1])
+			require.Equal(t, tc.parks, l.parkedCount())
+			require.EqualValues(t, 5, l.written)
+			if tc.holds {
+				require.Equal(t, []string{"FailRest onceward_orders " + r.control.String() + " 3"}, db.log("FailRest"))
+			}
+			db.on("FailLetter", func([]string) reply { return reply{} })
+			require.ErrorContains(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"), "has not released it, or it has ended")
+			require.Equal(t, "rollback", db.log()[len(db.log())-1])
+		})
+	}
+}
+
+// Giving up a letter forgets the word that asked for it, with the letter.
+func TestALetterThatIsGivenUpForgetsTheWord(t *testing.T) {
+	db, l := scriptedLetters(t)
+	r, x := &release{letters: l, control: uuid.New()}, letterOf(0, true)
+	require.NoError(t, r.skip(t.Context(), x))
+	require.Equal(t, []string{"CountLetters 1 " + x.id.String() + " onceward_orders"}, db.log("CountLetters"))
+	require.Contains(t, db.log("SkipReleased")[0], "an operator relay_state.skip")
+	db.on("SkipReleased", func([]string) reply { return reply{} })
+	require.ErrorContains(t, r.skip(t.Context(), x), "has not released it, or it has ended")
+}
+
+// However many letters there are, and however they lie in transactions: a row that
+// is read again has ended if it has one. The database is asked for a row by itself
+// only in a transaction that is larger than the window.
+func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
+	db := newScripted(t)
+	s := db.state()
+	type letter struct {
+		id     uuid.UUID
+		commit pglogrepl.LSN
+	}
+	var all []letter
+	db.on("LettersFrom", func(args []string) reply {
+		from, _ := pglogrepl.ParseLSN(args[1])
+		var r reply
+		for _, l := range all {
+			if l.commit >= from && len(r.rows) < map[string]int{"1": 1, "2": 2, "3": 3, "4": 4}[args[2]] {
+				r.rows = append(r.rows, outboxdb.LettersFromRow{LetterID: l.id, Position: l.commit.String()})
+			}
+		}
+		return r
+	})
+	db.on("HasLetter", func(args []string) reply {
+		return one(slices.ContainsFunc(all, func(l letter) bool { return l.id.String() == args[1] }))
+	})
+	db.on("NewestLetter", func([]string) reply {
+		if len(all) == 0 {
+			return one("0/0")
+		}
+		return one(all[len(all)-1].commit.String())
+	})
+	rapid.Check(t, func(t *rapid.T) {
+		all = nil
+		type read struct {
+			letter
+			dead bool
+		}
+		var stream []read
+		for i := range rapid.IntRange(0, 12).Draw(t, "rows") {
+			row := letter{uuid.UUID{15: byte(i + 1)}, lsn(rapid.Uint64Range(1, 6).Draw(t, "commit"))}
+			dead := rapid.Bool().Draw(t, "dead")
+			stream = append(stream, read{row, dead})
+			if dead {
+				all = append(all, row)
+			}
+		}
+		slices.SortStableFunc(stream, func(a, b read) int { return cmp.Compare(a.commit, b.commit) })
+		slices.SortStableFunc(all, func(a, b letter) int { return cmp.Compare(a.commit, b.commit) })
+		e, err := openEnded(context.Background(), s.queries, s.slot)
+		require.NoError(t, err)
+		e.window = int32(rapid.IntRange(1, 4).Draw(t, "window"))
+		db.forget()
+		for _, row := range stream {
+			ended, err := e.has(context.Background(), row.id, row.commit)
+			require.NoError(t, err)
+			require.Equal(t, row.dead, ended)
+		}
+		perCommit := map[pglogrepl.LSN]int{}
+		for _, l := range all {
+			perCommit[l.commit]++
+		}
+		dense := slices.ContainsFunc(all, func(l letter) bool { return perCommit[l.commit] >= int(e.window) })
+		require.True(t, dense || len(db.log("HasLetter")) == 0, "%v", db.log())
+	})
+}
