@@ -36,6 +36,8 @@ type scripted struct {
 	released pglogrepl.LSN
 	streams  []*backend // of replication
 	written  pglogrepl.LSN
+
+	streaming bool // another process streams from the slot
 }
 
 // reply is what a statement returns: rows, each the fields of one struct or one
@@ -215,6 +217,10 @@ func (b *backend) simple(sql string) {
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
 		b.answer = &reply{rows: []any{struct{ Systemid, Timeline, Xlogpos, Dbname string }{"7000", "1", "0/1000", "shop"}}}
+	case strings.HasPrefix(sql, "START_REPLICATION") && b.server.streaming:
+		b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: "replication slot is active for PID 4711"})
+		b.ready()
+		return
 	case strings.HasPrefix(sql, "START_REPLICATION"):
 		b.server.note("START_REPLICATION")
 		b.server.mu.Lock()
@@ -316,6 +322,8 @@ func typeOf(value any) uint32 {
 		v = v.Elem()
 	}
 	switch {
+	case v.Kind() == reflect.Uint32:
+		return pgtype.OIDOID
 	case v == reflect.TypeFor[[16]byte](), v.Name() == "UUID":
 		return pgtype.UUIDOID
 	case v.Kind() == reflect.Slice && v.Elem().Name() == "UUID":

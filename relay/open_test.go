@@ -1,0 +1,314 @@
+package relay
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
+)
+
+// installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
+// and a Kafka in memory: all that the start of a session asks for. The row of
+// relay_state is at epoch 6 and position 0/C8, where the slot stands too.
+type installed struct {
+	*scripted
+	kafka *kfake.Cluster
+	row   outboxdb.RelayState
+	slot  []any // its row of pg_replication_slots; nil: there is none
+}
+
+// slotRow is what the relay reads of a slot.
+type slotRow struct {
+	Plugin    string
+	Ours      bool
+	WalStatus string
+	Made      bool
+}
+
+// columns are those that the relay needs, of whichever of its tables.
+func columns() (all []any) {
+	for oid, names := range map[uint32][]string{
+		pgtype.UUIDOID: {"id", "replay_id", "control_id", "letter_id"}, pgtype.XID8OID: {"tx_id"}, pgtype.ByteaOID: {"payload"}, pgtype.JSONBOID: {"headers"},
+		pgtype.TextOID: {
+			"namespace", "aggregate_type", "aggregate_id", "event_type", "content_type", "traceparent", "mode", "replay_group", "topic", "action", "reason", "requested_by",
+		},
+		pgtype.TimestamptzOID: {"created_at"}, pgtype.Int8OID: {"seq"}, pgtype.BoolOID: {"payload_null"},
+	} {
+		for _, name := range names {
+			all = append(all, struct {
+				Name string
+				OID  uint32
+			}{name, oid})
+		}
+	}
+	return all
+}
+
+func newInstalled(t *testing.T) *installed {
+	t.Helper()
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
+	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true}}, row: outboxdb.RelayState{
+		Slot: "onceward_orders", Relay: "orders", Database: "shop", SystemIdentifier: "7000", Timeline: 1, Tick: 30, ConfirmedLsn: "0/C8", Epoch: 6,
+		Mode: ModeIdempotent, Publication: "onceward_orders", UpdatedAt: time.Now().UTC(),
+	}}
+	db.returns("LockBeginning", outboxdb.LockBeginningRow{Ours: true})
+	db.returns("UnlockBeginning", true)
+	db.returns("SlotActive", int32(0))
+	db.returns("Began", true)
+	db.returns("TakeSnapshot", asKnown("50:50:"))
+	db.returns("PollWords", outboxdb.PollWordsRow{})
+	db.returns("LockEpoch", int64(7))
+	db.returns("CountLetters", int64(0))
+	db.returns("NewestLetter", "0/0")
+	db.returns("SaveCheckpoint", int64(31))
+	db.returns("RaiseTick", int64(31))
+	db.returns("AssignTransaction", uint64(49))
+	db.returns("PassedBy", true)
+	db.on("LoadRelayState", func([]string) reply { return one(db.row) })
+	db.on("BumpEpoch", func([]string) reply { db.row.Epoch++; return one(db.row) })
+	db.returns("pg_control_system", "7000")
+	db.returns("pg_is_in_recovery", struct {
+		Version                        int32
+		WALLevel, Encoding, Role       string
+		Replication, Standby, ReadOnly bool
+	}{180003, "logical", "UTF8", "relay", true, false, false})
+	db.returns("has_schema_privilege", struct {
+		Unlogged *string
+		Usable   bool
+	}{nil, true})
+	db.returns("pg_attribute", columns()...)
+	db.returns("partdefid", struct{ Default, Partitions bool }{false, true})
+	db.returns("pubviaroot", struct {
+		Insert, Others, ViaRoot, AllTables bool
+		Covered, Foreign                   int32
+	}{true, false, true, false, 3, 0})
+	db.returns("wal_sender_timeout", int64(60_000))
+	db.on("coalesce(plugin", func([]string) reply { return reply{rows: db.slot} })
+	db.on("SELECT confirmed_flush_lsn::text", func([]string) reply { return one(db.row.ConfirmedLsn) })
+	return db
+}
+
+// open opens a session.
+func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*session, error) {
+	t.Helper()
+	r := testRelay(t, func(c *Config) {
+		c.Postgres.DSN, c.Kafka.Brokers = db.dsn(), db.kafka.ListenAddrs()
+		if tweak != nil {
+			tweak(c)
+		}
+	})
+	if last.memory == nil {
+		last.memory = new(publisher.Memory)
+	}
+	s, err := r.openSession(t.Context(), newTries(), last)
+	if err == nil {
+		t.Cleanup(func() { _ = s.discard(t.Context()) })
+	}
+	return s, err
+}
+
+func exactlyOnceMode(c *Config) { c.Kafka.Mode = ModeExactlyOnce }
+
+// order requires that statements were asked in an order, whatever came between.
+func order(t *testing.T, log []string, want ...string) {
+	t.Helper()
+	at := 0
+	for _, asked := range names(log) {
+		if at < len(want) && asked == want[at] {
+			at++
+		}
+	}
+	require.Equal(t, len(want), at, "%q does not come in its place in %q", want[min(at, len(want)-1)], names(log))
+}
+
+// The slot is the arbiter: the epoch is raised and the producer made by who holds
+// it, and the next one may begin then; what a session writes comes after that.
+func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
+	for mode, tweak := range map[string]func(*Config){ModeIdempotent: nil, ModeExactlyOnce: exactlyOnceMode} {
+		t.Run(mode, func(t *testing.T) {
+			db := newInstalled(t)
+			db.kafka.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+				db.note("InitProducerID")
+				return nil, nil, false
+			})
+			var last owned
+			s, err := db.open(t, &last, tweak)
+			require.NoError(t, err)
+			require.True(t, last.took)
+			require.EqualValues(t, 7, s.state.epoch)
+			require.EqualValues(t, 7, s.pumps.epoch)
+			require.EqualValues(t, 200, s.saved.Load().order)
+			order(t, db.log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
+			order(t, db.log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
+			if mode == ModeExactlyOnce {
+				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SettleLetters")
+			}
+		})
+	}
+}
+
+// Whoever does not get the slot is a standby, and has changed nothing.
+func TestAStandbyChangesNothing(t *testing.T) {
+	for name, script := range map[string]func(*installed){
+		"another begins":        func(db *installed) { db.returns("LockBeginning", outboxdb.LockBeginningRow{}) },
+		"another streams":       func(db *installed) { db.returns("SlotActive", int32(4711)) },
+		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false}} },
+		"another has the start": func(db *installed) { db.streaming = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			script(db)
+			last := owned{took: true}
+			_, err := db.open(t, &last, nil)
+			require.ErrorIs(t, err, cdc.ErrSlotActive)
+			require.False(t, last.took)
+			for _, asked := range names(db.log()) {
+				require.NotContains(t, []string{"BumpEpoch", "InsertRelayState", "SaveCheckpoint", "SavePublished", "SaveKafka", "SavePublicationCatalog"}, asked)
+			}
+		})
+	}
+}
+
+// A session begins behind what its process has ended, but the slot is confirmed only
+// up to the checkpoint, which is what is durable; and the first checkpoint is due.
+func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
+	db := newInstalled(t)
+	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
+	last := owned{systemID: "7000", timeline: 1, epoch: 6, refused: refused, ended: checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}}
+	s, err := db.open(t, &last, nil)
+	require.NoError(t, err)
+	require.Equal(t, last.ended, s.pipeline.began)
+	require.Equal(t, refused, s.pipeline.refused, "what a broker refused is known to the next session")
+	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.log("SettleLetters"), "what began before the start is not read again")
+	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.log("DeleteWaitingBeyond"))
+	require.EqualValues(t, 200, s.saved.Load().order)
+	now := s.mustStatus(t)
+	require.EqualValues(t, 300, now.position)
+	require.NoError(t, s.checkpoint(t.Context(), now, false))
+	require.Len(t, db.log("SaveCheckpoint"), 1, "it is due at once")
+
+	db = newInstalled(t)
+	s, err = db.open(t, &last, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.discard(t.Context()))
+	require.EqualValues(t, 200, db.confirmed())
+}
+
+func (s *session) mustStatus(t *testing.T) status {
+	t.Helper()
+	now, err := s.mode.status()
+	require.NoError(t, err)
+	return now
+}
+
+// A relay that an operator has paused publishes nothing before its first tick.
+func TestAPausedRelayBeginsPaused(t *testing.T) {
+	db := newInstalled(t)
+	db.returns("PollWords", outboxdb.PollWordsRow{Paused: true})
+	s, err := db.open(t, &owned{}, nil)
+	require.NoError(t, err)
+	require.True(t, s.pipeline.word().paused)
+}
+
+// The tick of a session is the row's where that is ahead: what the process has seen
+// is what a database that went back lacks.
+func TestASessionKnowsTheTickOfTheRow(t *testing.T) {
+	db := newInstalled(t)
+	s, err := db.open(t, &owned{}, nil)
+	require.NoError(t, err)
+	require.EqualValues(t, 30, s.tick.Load())
+	require.Equal(t, checkpoint{order: 200, timeline: 1, tick: 30, epoch: 7}, *s.saved.Load())
+}
+
+// A start that fails has published nothing in its epoch, so that what the process
+// knows goes on to count; unless another had the slot in between.
+func TestAStartThatFailsIsNoOtherOwner(t *testing.T) {
+	for name, tc := range map[string]struct{ before, want int64 }{"its own epoch before": {6, 7}, "another's": {5, 5}} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			db.on("ParkedSet", func([]string) reply { return reply{err: "terminating connection"} })
+			last := owned{epoch: tc.before}
+			_, err := db.open(t, &last, nil)
+			require.ErrorContains(t, err, "terminating connection")
+			require.True(t, last.took)
+			require.Equal(t, tc.want, last.epoch)
+		})
+	}
+}
+
+// A status update comes three times within wal_sender_timeout, and silence is borne
+// the longer the more silent sessions there were.
+func TestASessionKeepsTheServersPace(t *testing.T) {
+	for name, tc := range map[string]struct {
+		timeout         int64 // ms
+		factor          int
+		interval, limit time.Duration
+	}{
+		"the server's default": {60_000, 2, time.Second, 2 * time.Minute},
+		"a short one":          {900, 2, 300 * time.Millisecond, 1800 * time.Millisecond},
+		"none":                 {0, 2, time.Second, 2 * time.Minute},
+		"after silence":        {60_000, 8, time.Second, 8 * time.Minute},
+		"after much of it":     {60_000, 1 << 16, time.Second, time.Hour},
+		"very short":           {3, 2, 10 * time.Millisecond, 6 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScriptedSession(t)
+			s.db.returns("wal_sender_timeout", tc.timeout)
+			var source cdc.Config
+			require.NoError(t, s.pace(t.Context(), &source, tc.factor))
+			require.Equal(t, tc.interval, source.StatusInterval)
+			require.Equal(t, tc.limit, source.SilenceLimit)
+		})
+	}
+}
+
+// Of what a process knew of its last session nothing fits a relay that begins anew,
+// but what it knows of Kafka.
+func TestABeginningForgetsTheSessionBefore(t *testing.T) {
+	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
+	last := owned{
+		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: checkpoint{order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
+		memory: memory, narrow: []string{"t"}, refused: refused,
+	}
+	last.begunAnew()
+	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused}, last)
+}
+
+// A repair comes before the stream, and how far it has come is written when the
+// relay stops in the middle of it.
+func TestARepairComesBeforeTheStream(t *testing.T) {
+	s := newScriptedSession(t)
+	p, rows, _ := repairing(s.kafka.fakeSink, 3)
+	s.pipeline.repairs, s.pipeline.gaps = p.repairs, rows
+	var seen int
+	s.db.on("SlotHealth", func([]string) reply { return reply{err: "not asked"} })
+	s.kafka.refuse = func(publisher.Event) error {
+		if seen++; seen == 3 {
+			return errors.New("the third is enough")
+		}
+		return nil
+	}
+	require.ErrorContains(t, s.run(t.Context(), &owned{}), "the third is enough")
+	require.Equal(t, 3, seen)
+	require.False(t, slices.Contains(names(s.db.log()), "SaveCheckpoint"))
+
+	s = newScriptedSession(t)
+	gap := mended{gap: uuid.New(), cursor: 40}
+	s.pipeline.mended, s.pipeline.gaps = gap, &fakeGaps{}
+	require.NoError(t, s.finish(t.Context()))
+	require.Equal(t, []mended{gap}, s.pipeline.gaps.(*fakeGaps).moved)
+	require.False(t, s.pipeline.gaps.(*fakeGaps).closed)
+}
