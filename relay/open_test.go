@@ -77,6 +77,7 @@ func newInstalled(t *testing.T) *installed {
 	db.returns("RaiseTick", int64(31))
 	db.returns("AssignTransaction", uint64(49))
 	db.returns("PassedBy", true)
+	db.returns("LastOrdinal", int32(0))
 	db.on("LoadRelayState", func([]string) reply { return one(db.row) })
 	db.on("BumpEpoch", func([]string) reply { db.row.Epoch++; return one(db.row) })
 	db.returns("pg_control_system", "7000")

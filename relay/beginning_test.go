@@ -1,0 +1,342 @@
+package relay
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// insertedGap is the gap that was written down; none where it is empty.
+func (db *installed) insertedGap(t *testing.T) string {
+	t.Helper()
+	gaps := db.log("InsertGap")
+	require.LessOrEqual(t, len(gaps), 1)
+	return strings.Join(gaps, "")
+}
+
+// creates says whether the slot was made, or dropped.
+func (db *installed) creates() (made, dropped bool) {
+	for _, asked := range db.log() {
+		made = made || strings.Contains(asked, "pg_create_logical_replication_slot")
+		dropped = dropped || strings.Contains(asked, "pg_drop_replication_slot")
+	}
+	return made, dropped
+}
+
+// makes scripts what the server has of the slot once it was made anew.
+func (db *installed) makes() {
+	db.on("pg_create_logical_replication_slot", func([]string) reply {
+		db.slot = []any{slotRow{"pgoutput", true, "reserved", true}}
+		return one("onceward_orders")
+	})
+	db.on("pg_drop_replication_slot", func([]string) reply { db.slot = nil; return one("") })
+}
+
+// A slot that is gone though its relay has begun is made anew with a gap, never in
+// silence: what was written meanwhile was not sent.
+func TestASlotThatIsGoneIsAGap(t *testing.T) {
+	for name, tc := range map[string]struct {
+		slot   []any
+		code   string
+		before bool // it is dropped first
+	}{
+		"dropped":     {nil, cdc.CodeSlotMissing, false},
+		"invalidated": {[]any{slotRow{"pgoutput", true, "lost", true}}, cdc.CodeSlotLost, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			db.slot = tc.slot
+			db.makes()
+			db.returns("LastPublished", "40:40:")
+			db.returns("CountGap", int64(3))
+			s, err := db.open(t, &owned{}, nil)
+			require.NoError(t, err)
+			gap := db.insertedGap(t)
+			require.Contains(t, gap, " onceward_orders "+tc.code+" ")
+			require.True(t, strings.HasSuffix(gap, " 40:40: 50:50: 3 "+gapRepairing), gap)
+			made, dropped := db.creates()
+			require.True(t, made)
+			require.Equal(t, tc.before, dropped)
+			order(t, db.log(), "AssignTransaction", "PassedBy", "TakeSnapshot", "FilledLeaves", "CountGap", "START_REPLICATION", "BumpEpoch", "InsertGap")
+			require.NotNil(t, s.beginning)
+
+			db = newInstalled(t)
+			db.slot = tc.slot
+			_, err = db.open(t, &owned{}, func(c *Config) { c.Postgres.Slot.Create = "never" })
+			var start *cdc.StartError
+			require.ErrorAs(t, err, &start)
+			require.Equal(t, tc.code, start.Code)
+			made, dropped = db.creates()
+			require.False(t, made || dropped)
+			require.Empty(t, db.insertedGap(t))
+		})
+	}
+}
+
+// The first start over a table with rows is decided by an operator, and no slot is
+// made before: one that waits for a person pins the log.
+func TestAFirstStartOverRowsIsAsked(t *testing.T) {
+	for name, tc := range map[string]struct {
+		start string
+		rows  int64
+		asks  bool
+		state string
+	}{
+		"ask, rows": {StartAsk, 5, true, ""},
+		"ask, none": {StartAsk, 0, false, gapRepaired},
+		"now, rows": {StartNow, 5, false, gapBefore},
+		"all, rows": {StartAll, 5, false, gapRepairing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			db.slot = nil
+			db.makes()
+			db.returns("Began", false)
+			began := false
+			db.on("LoadRelayState", func([]string) reply {
+				if !began {
+					return reply{}
+				}
+				return one(db.row)
+			})
+			db.on("InsertRelayState", func([]string) reply { began, db.row.Epoch = true, 0; return reply{changed: 1} })
+			db.returns("CountOutbox", tc.rows)
+			db.returns("CountGap", tc.rows)
+			_, err := db.open(t, &owned{}, func(c *Config) { c.Outbox.Start = tc.start })
+			made, _ := db.creates()
+			if tc.asks {
+				var field *FieldError
+				require.ErrorAs(t, err, &field)
+				require.Contains(t, field.Error(), "onceward.outbox holds 5 events")
+				require.False(t, made)
+				return
+			}
+			require.NoError(t, err)
+			require.True(t, made)
+			require.True(t, strings.HasSuffix(db.insertedGap(t), fmt.Sprintf(" %s %s 50:50: %d %s", "committed before the relay began", noneVisible, tc.rows, tc.state)), db.insertedGap(t))
+		})
+	}
+}
+
+// A gap is written down by the session after the one that found it, if nobody was
+// there in between: another has found it too, or will.
+func TestAGapIsWrittenDownOnce(t *testing.T) {
+	for epoch, written := range map[int64]bool{6: true, 5: false} {
+		db := newInstalled(t)
+		db.returns("LastPublished", "40:40:")
+		db.returns("CountGap", int64(3))
+		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: checkpoint{order: 300}}
+		s, err := db.open(t, &last, nil)
+		require.NoError(t, err)
+		require.Equal(t, written, db.insertedGap(t) != "")
+		require.Equal(t, written, last.gap == nil, "what is written down is forgotten")
+		require.Equal(t, written, s.beginning != nil)
+	}
+}
+
+// A beginning is written in one transaction: what was under way is taken back, what
+// waits is kept, the checkpoint is the slot's position above all that was known, and
+// the end of the gap is the published snapshot.
+func TestABeginningIsOneTransaction(t *testing.T) {
+	db := newInstalled(t)
+	db.returns("LastPublished", "40:40:")
+	db.returns("CountGap", int64(3))
+	last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: 6}}
+	_, err := db.open(t, &last, nil)
+	require.NoError(t, err)
+	log := db.log()
+	from, to := slices.Index(log, "begin"), slices.Index(log, "commit")
+	require.Equal(t, []string{
+		"SettleLetters", "TakeBackLetters", "LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "BeginAnew", "InsertGap", "SavePublished",
+	}, names(log[from+1:to]))
+	require.Contains(t, db.log("BeginAnew")[0], "BeginAnew 0/C8 1 31 4 ")
+	require.Contains(t, db.log("SavePublished")[0], "SavePublished 50:50: ")
+}
+
+// Nothing is begun at a slot that another had, or made anew, while this one waited
+// for open transactions.
+func TestABeginningThatAnotherOvertookIsVoid(t *testing.T) {
+	for name, overtake := range map[string]func(*installed){
+		"another session":   func(db *installed) { db.row.Epoch++ },
+		"another position":  func(db *installed) { db.row.ConfirmedLsn = "0/C9" },
+		"nobody: it begins": func(*installed) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			db.returns("LastPublished", "40:40:")
+			db.returns("CountGap", int64(3))
+			db.on("PassedBy", func([]string) reply { overtake(db); return one(true) })
+			_, err := db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, nil)
+			if strings.HasPrefix(name, "nobody") {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, ErrFenced)
+			require.Empty(t, db.insertedGap(t))
+		})
+	}
+}
+
+// What becomes of a gap is decided by what made it and by the policy.
+func TestWhatBecomesOfAGap(t *testing.T) {
+	caused := func(code string) *gapError { return &gapError{code: code, what: "x"} }
+	for name, tc := range map[string]struct {
+		cause  *gapError
+		policy string
+		start  string
+		last   string
+		events int64
+		want   string
+		from   string
+	}{
+		"repaired by itself":            {cause: caused(CodeSlotAdvanced), last: "40:40:", events: 3, want: gapRepairing},
+		"an operator wants to be asked": {cause: caused(CodeSlotAdvanced), policy: GapAsk, last: "40:40:", events: 3, want: gapOpen},
+		"nothing is in it":              {cause: caused(CodeWentBack), policy: GapAsk, last: "40:40:", want: gapRepaired},
+		"the database went back":        {cause: caused(CodeWentBack), last: "40:40:", events: 3, want: gapOpen},
+		"another timeline":              {cause: caused(CodeOtherTimeline), last: "40:40:", events: 3, want: gapOpen},
+		"beyond the log":                {cause: caused(CodeCheckpointBeyondLog), last: "40:40:", events: 3, want: gapOpen},
+		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: noneVisible, events: 3, want: gapOpen},
+		"another Kafka":                 {cause: caused(CodeOtherKafka), policy: GapAsk, last: "40:40:", events: 3, want: gapRepairing},
+		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: noneVisible},
+		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: noneVisible},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScriptedSession(t)
+			s.cfg.Gap, s.cfg.Outbox.Start = orDefault(tc.policy, GapRepair), orDefault(tc.start, StartAsk)
+			s.db.returns("LastPublished", tc.last)
+			s.db.returns("CountGap", tc.events)
+			s.beginning = &beginning{cause: tc.cause, end: snapshot{text: "50:50:"}}
+			g, err := s.measure(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, tc.want, g.State)
+			require.Equal(t, orDefault(tc.from, tc.last), g.FromSnapshot)
+			require.Equal(t, "50:50:", g.ToSnapshot)
+			require.Equal(t, []string{"CountGap " + g.FromSnapshot + " 50:50: onceward_orders"}, s.db.log("CountGap"))
+		})
+	}
+}
+
+// A gap that an operator has to decide about stops the relay by name; those that are
+// to be repaired are, from where the repair has come, and the stream leaves out what
+// is of the newest.
+func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
+	one, two := uuid.New(), uuid.New()
+	row := func(id uuid.UUID, state string) outboxdb.GapsOfSlotRow {
+		return outboxdb.GapsOfSlotRow{GapID: id, Cause: CodeWentBack, Detail: "the database went back", Events: 3, State: state, Cursor: 20, FoundAt: time.Now().UTC()}
+	}
+	db := newInstalled(t)
+	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapOpen))
+	_, err := db.open(t, &owned{}, nil)
+	var start *cdc.StartError
+	require.ErrorAs(t, err, &start)
+	require.Equal(t, CodeWentBack, start.Code)
+	require.Contains(t, start.Cure, "outboxctl gap repair "+two.String())
+
+	db = newInstalled(t)
+	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))
+	db.returns("LastGap", "50:60:55")
+	s, err := db.open(t, &owned{}, nil)
+	require.NoError(t, err)
+	require.Equal(t, []gap{{one, CodeWentBack, 20, 3}, {two, CodeWentBack, 20, 3}}, s.pipeline.repairs)
+	require.True(t, s.pipeline.covered.sees(54))
+	require.False(t, s.pipeline.covered.sees(55))
+
+	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, mended{gap: two, cursor: 30})
+	require.EqualValues(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
+	s.repairFrom([]gap{{id: one, cursor: 20}}, mended{gap: one, cursor: 10})
+	require.EqualValues(t, 20, s.pipeline.repairs[0].cursor, "the database knows of more")
+	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
+}
+
+// What a session meets before it begins, and what looks as before once it is mended,
+// is written down by the epoch that the row has.
+func TestWhatLooksAsBeforeOnceMendedIsWrittenDown(t *testing.T) {
+	leaf := "outbox_20261122"
+	for name, tc := range map[string]struct {
+		script func(*installed)
+		code   string
+		known  string
+	}{
+		"a partition is not logged": {func(db *installed) {
+			db.returns("has_schema_privilege", struct {
+				Unlogged *string
+				Usable   bool
+			}{&leaf, true})
+		}, cdc.CodeTableUnlogged, "unlogged"},
+		"a partition was filled": {func(db *installed) { db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: leaf}) }, CodePartitionFilled, "filled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := newInstalled(t)
+			tc.script(db)
+			_, err := db.open(t, &owned{}, nil)
+			var start *cdc.StartError
+			require.ErrorAs(t, err, &start)
+			require.Equal(t, tc.code, start.Code)
+			require.Equal(t, []string{"SavePublicationCatalog " + tc.known + " onceward_orders 6"}, db.log("SavePublicationCatalog"))
+			require.NotContains(t, db.log(), "START_REPLICATION")
+		})
+	}
+}
+
+// A copy of the database is named before its slot, which it does not have.
+func TestAnotherSystemIsNamedBeforeItsSlot(t *testing.T) {
+	db := newInstalled(t)
+	db.slot = nil
+	db.makes()
+	db.row.SystemIdentifier = "6999"
+	_, err := db.open(t, &owned{}, nil)
+	var start *cdc.StartError
+	require.ErrorAs(t, err, &start)
+	require.Equal(t, CodeOtherSystem, start.Code)
+	made, _ := db.creates()
+	require.False(t, made)
+}
+
+// Log that the server would refuse to decode is passed before the end of the gap is
+// measured, so that what is in it is of the gap.
+func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
+	for _, advance := range []bool{true, false} {
+		db := newInstalled(t)
+		db.returns("LastPublished", "40:40:")
+		db.returns("CountGap", int64(3))
+		var passed []string
+		db.on("pg_replication_slot_advance", func(args []string) reply {
+			passed = names(db.log())
+			db.row.ConfirmedLsn = "0/D0"
+			return one("")
+		})
+		_, err := db.open(t, &owned{gap: &gapError{code: CodePublicationChanged, epoch: 6, advance: advance}}, nil)
+		require.NoError(t, err)
+		require.Equal(t, advance, passed != nil)
+		require.NotContains(t, passed, "AssignTransaction")
+		at := map[bool]string{true: "0/D0", false: "0/C8"}[advance]
+		require.Contains(t, db.log("BeginAnew")[0], "BeginAnew "+at+" ")
+	}
+}
+
+// The session that meets a gap says of which epoch it is: only the one after it
+// writes it down.
+func TestAGapIsOfTheSessionThatFoundIt(t *testing.T) {
+	s := newScriptedSession(t)
+	var gap *gapError
+	require.ErrorAs(t, s.foundIn(fmt.Errorf("read: %w", &cdc.ForeignRowError{Table: "onceward.outbox_20261122"})), &gap)
+	require.EqualValues(t, 7, gap.epoch)
+	for name, tc := range map[string]struct {
+		err   error
+		found bool
+	}{
+		"the stream met a time without the publication": {&cdc.StartError{Code: cdc.CodePublicationMissing, Err: fmt.Errorf("x")}, true},
+		"the publication is missing now":                {&cdc.StartError{Code: cdc.CodePublicationMissing}, false},
+		"a connection broke":                            {fmt.Errorf("connection reset"), false},
+	} {
+		require.Equal(t, tc.found, gapOf(s.foundIn(tc.err)) != nil, name)
+	}
+}
