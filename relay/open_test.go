@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -295,14 +296,15 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	p, rows, _ := repairing(s.kafka.fakeSink, 3)
 	s.pipeline.repairs, s.pipeline.gaps = p.repairs, rows
 	var seen int
-	s.db.on("SlotHealth", func([]string) reply { return reply{err: "not asked"} })
 	s.kafka.refuse = func(publisher.Event) error {
 		if seen++; seen == 3 {
 			return errors.New("the third is enough")
 		}
 		return nil
 	}
-	require.ErrorContains(t, s.run(t.Context(), &owned{}), "the third is enough")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.ErrorContains(t, s.run(ctx, &owned{}), "the third is enough")
 	require.Equal(t, 3, seen)
 	require.False(t, slices.Contains(names(s.db.log()), "SaveCheckpoint"))
 

@@ -456,23 +456,3 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 	require.NoError(t, p.writeDown(t.Context()))
 	require.Len(t, kept.rows, 1)
 }
-
-// What stops the relay until it is started again writes the letters before it too.
-func TestAStandstillWritesTheLettersBeforeIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		first, behind := of("a"), typed(200, "user")
-		sink := newFakeSink()
-		sink.refuse = func(ev publisher.Event) error {
-			if ev.Row.ID == first.Row.ID {
-				return &publisher.RecordError{Field: "size", Detail: "too large"}
-			}
-			return &publisher.PartitionError{Topic: "t", From: 3, To: 6}
-		}
-		p := testPipeline(sink)
-		morgue := p.morgue.(*fakeMorgue)
-		pumping(t, p, [][]cdc.Item{{first, behind}}, func() {
-			pass(time.Hour)
-			require.Equal(t, []uuid.UUID{first.Row.ID}, morgue.order)
-		})
-	})
-}
