@@ -26,6 +26,7 @@ func scriptedLetters(t *testing.T) (*scripted, *letters) {
 	db.returns("LockEpoch", int64(7))
 	db.returns("CountLetters", int64(4))
 	db.returns("NewestLetter", "0/0")
+	db.returns("SkipStands", true)
 	l, err := openLetters(t.Context(), db.connect(), lettersConfig{slot: "onceward_orders", epoch: 7, checkpoint: 200, maxParked: 10})
 	require.NoError(t, err)
 	db.forget()
@@ -75,7 +76,7 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 	dead := casualty{row: of("a").Row, commit: 300, class: classBadRow, cause: "bad", holds: true}
 	for name, write := range map[string]func(context.Context, *letters) error{
 		"park": func(ctx context.Context, l *letters) error { return l.park(ctx, dead) },
-		"skip": func(ctx context.Context, l *letters) error { return l.skip(ctx, dead) },
+		"skip": func(ctx context.Context, l *letters) error { _, err := l.skip(ctx, dead); return err },
 		"act": func(ctx context.Context, l *letters) error {
 			_, err := l.act(ctx, control, nil, 300, false)
 			return err
@@ -85,7 +86,8 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 			return (&release{letters: l, control: control.ID}).fail(ctx, letterOf(0, true), classRecord, "x")
 		},
 		"give up": func(ctx context.Context, l *letters) error {
-			return (&release{letters: l, control: control.ID}).skip(ctx, letterOf(0, true))
+			_, err := (&release{letters: l, control: control.ID}).skip(ctx, letterOf(0, true))
+			return err
 		},
 		"settle": func(ctx context.Context, l *letters) error {
 			l.unsettled = []pglogrepl.LSN{150}
@@ -160,7 +162,9 @@ func TestASkippedEventsLetterSaysWhoAskedAndForgetsTheWord(t *testing.T) {
 			db.returns("WhoSkipped", tc.who...)
 			db.returns("InsertLetter", uuid.New())
 			it := of("a")
-			require.NoError(t, l.skip(t.Context(), casualty{row: it.Row, commit: 300, holds: true}))
+			done, err := l.skip(t.Context(), casualty{row: it.Row, commit: 300, holds: true})
+			require.NoError(t, err)
+			require.True(t, done)
 			inserted := db.log("InsertLetter")[0]
 			for _, want := range append(tc.want, "0/12C", classSkipped, letterDiscarded, "an operator told the relay to skip it") {
 				require.Contains(t, inserted, want)
@@ -340,11 +344,36 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 func TestALetterThatIsGivenUpForgetsTheWord(t *testing.T) {
 	db, l := scriptedLetters(t)
 	r, x := &release{letters: l, control: uuid.New()}, letterOf(0, true)
-	require.NoError(t, r.skip(t.Context(), x))
+	done, err := r.skip(t.Context(), x)
+	require.NoError(t, err)
+	require.True(t, done)
 	require.Equal(t, []string{"CountLetters 1 " + x.id.String() + " onceward_orders"}, db.log("CountLetters"))
 	require.Contains(t, db.log("SkipReleased")[0], "an operator relay_state.skip")
 	db.on("SkipReleased", func([]string) reply { return reply{} })
-	require.ErrorContains(t, r.skip(t.Context(), x), "has not released it, or it has ended")
+	_, err = r.skip(t.Context(), x)
+	require.ErrorContains(t, err, "has not released it, or it has ended")
+}
+
+// A word that was taken back meanwhile skips nothing, and writes nothing.
+func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
+	for name, skip := range map[string]func(context.Context, *letters) (bool, error){
+		"of an event": func(ctx context.Context, l *letters) (bool, error) {
+			return l.skip(ctx, casualty{row: of("a").Row, commit: 300})
+		},
+		"of a letter": func(ctx context.Context, l *letters) (bool, error) {
+			return (&release{letters: l, control: uuid.New()}).skip(ctx, letterOf(0, true))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			db, l := scriptedLetters(t)
+			db.returns("SkipStands", false)
+			done, err := skip(t.Context(), l)
+			require.NoError(t, err)
+			require.False(t, done)
+			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, names(db.log()))
+			require.EqualValues(t, 4, l.written)
+		})
+	}
 }
 
 // However many letters there are, and however they lie in transactions: a row that

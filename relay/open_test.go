@@ -189,7 +189,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	db := newInstalled(t)
 	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
-	last := owned{systemID: "7000", timeline: 1, epoch: 6, refused: refused, ended: checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}}
+	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.Equal(t, last.ended, s.pipeline.began)

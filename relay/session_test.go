@@ -318,14 +318,17 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	s := newScriptedSession(t)
 	kept := checkpoint{order: 200}
 	ended := checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}
-	own := owned{systemID: "7000", timeline: 1, epoch: 7, ended: ended}
-	row := outboxdb.RelayState{Epoch: 8}
+	own := owned{systemID: "7000", timeline: 1, epoch: 7, tick: 30, ended: ended}
+	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
 	require.Equal(t, ended, s.start(kept, row, &own))
+	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
 	for name, tweak := range map[string]func(*owned, *checkpoint, *outboxdb.RelayState){
 		"another had the slot":            func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
 		"it never had it":                 func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
 		"another system":                  func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
 		"another timeline":                func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
+		"the database went back":          func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
+		"it went on without this process": func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
 		"the checkpoint is further":       func(_ *owned, k *checkpoint, _ *outboxdb.RelayState) { k.order = 301 },
 		"it lies beyond the log":          func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.order = 0x1001 },
 		"a part of it lies beyond":        func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.upto.commit = 0x1001 },

@@ -39,9 +39,11 @@ func keeping(t *testing.T, kept *checkpoint) publisher.Config {
 func TestWhichCheckpointCounts(t *testing.T) {
 	gap := mended{gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), cursor: 40}
 	in := func(order uint64) *checkpoint {
-		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 6, epoch: 5, mended: gap}
+		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 4, epoch: 5, mended: gap}
 	}
 	written := checkpoint{order: 200, timeline: 1, tick: 60, letters: 4, epoch: 6}
+	over := in(300)
+	over.letters++ // which the database lacks
 	repaired := written
 	repaired.mended = gap
 	for name, tc := range map[string]struct {
@@ -50,12 +52,13 @@ func TestWhichCheckpointCounts(t *testing.T) {
 		want    checkpoint
 		says    string
 	}{
-		"further":              {ModeExactlyOnce, in(300), *in(300), ""},
-		"the same":             {ModeExactlyOnce, in(200), *in(200), ""},
-		"behind":               {ModeExactlyOnce, in(199), written, "is behind relay_state"},
-		"gone":                 {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
-		"of an earlier time":   {ModeIdempotent, in(300), repaired, ""},
-		"never was any before": {ModeIdempotent, nil, written, ""},
+		"further":                   {ModeExactlyOnce, in(300), *in(300), ""},
+		"the same":                  {ModeExactlyOnce, in(200), *in(200), ""},
+		"behind":                    {ModeExactlyOnce, in(199), written, "is behind relay_state"},
+		"gone":                      {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
+		"of an earlier time":        {ModeIdempotent, in(300), repaired, ""},
+		"of a history that is over": {ModeIdempotent, over, written, ""},
+		"never was any before":      {ModeIdempotent, nil, written, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sink := keeping(t, tc.inKafka)

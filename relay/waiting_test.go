@@ -31,13 +31,13 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 		release []any
 		want    []string
 	}{
-		"no release": {nil, []string{beyond, "LoadRelease onceward_orders", "DeleteEmptyLanes onceward_orders"}},
+		"no release": {nil, []string{beyond, "LoadRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders"}},
 		"one that it does not know": {[]any{outboxdb.LoadReleaseRow{Release: 5, Lanes: []int32{11, 12, 13}}}, []string{
-			beyond, "LoadRelease onceward_orders", "EndRelease onceward_orders", "DeleteEmptyLanes onceward_orders",
+			beyond, "LoadRelease onceward_orders", "EndRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders",
 		}},
 		"its own": {[]any{outboxdb.LoadReleaseRow{Release: 4, Lanes: []int32{11, 12, 13}}}, []string{
 			beyond, "LoadRelease onceward_orders", "SettleWaited onceward_orders {11} 12 0/96 3", "DeleteWaitingOf {11}",
-			"DeleteWaitingBefore 12 0/96 3", "MarkCopy 2 12 0/96 3", "EndRelease onceward_orders", "DeleteEmptyLanes onceward_orders",
+			"DeleteWaitingBefore 12 0/96 3", "MarkCopy 2 12 0/96 3", "EndRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
