@@ -34,7 +34,7 @@ func (db *installed) creates() (made, dropped bool) {
 // makes scripts what the server has of the slot once it was made anew.
 func (db *installed) makes() {
 	db.on("pg_create_logical_replication_slot", func([]string) reply {
-		db.slot = []any{slotRow{"pgoutput", true, "reserved", true}}
+		db.slot = []any{slotRow{"pgoutput", true, "reserved", true, "shop"}}
 		return one("onceward_orders")
 	})
 	db.on("pg_drop_replication_slot", func([]string) reply { db.slot = nil; return one("") })
@@ -49,7 +49,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 		before bool // it is dropped first
 	}{
 		"dropped":     {nil, cdc.CodeSlotMissing, false},
-		"invalidated": {[]any{slotRow{"pgoutput", true, "lost", true}}, cdc.CodeSlotLost, true},
+		"invalidated": {[]any{slotRow{"pgoutput", true, "lost", true, "shop"}}, cdc.CodeSlotLost, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)

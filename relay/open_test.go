@@ -34,6 +34,7 @@ type slotRow struct {
 	Ours      bool
 	WalStatus string
 	Made      bool
+	Database  string
 }
 
 // columns are those that the relay needs, of whichever of its tables.
@@ -61,7 +62,7 @@ func newInstalled(t *testing.T) *installed {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
-	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true}}, row: outboxdb.RelayState{
+	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop"}}, row: outboxdb.RelayState{
 		Slot: "onceward_orders", Relay: "orders", Database: "shop", SystemIdentifier: "7000", Timeline: 1, Tick: 30, ConfirmedLsn: "0/C8", Epoch: 6,
 		Mode: ModeIdempotent, Publication: "onceward_orders", UpdatedAt: time.Now().UTC(),
 	}}
@@ -92,7 +93,10 @@ func newInstalled(t *testing.T) *installed {
 		Usable   bool
 	}{nil, true})
 	db.returns("pg_attribute", columns()...)
-	db.returns("partdefid", struct{ Default, Partitions bool }{false, true})
+	db.returns("partdefid", struct {
+		Default    string
+		Partitions bool
+	}{"", true})
 	db.returns("pubviaroot", struct {
 		Insert, Others, ViaRoot, AllTables bool
 		Covered, Foreign                   int32
@@ -167,7 +171,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 	for name, script := range map[string]func(*installed){
 		"another begins":        func(db *installed) { db.returns("LockBeginning", outboxdb.LockBeginningRow{}) },
 		"another streams":       func(db *installed) { db.returns("SlotActive", int32(4711)) },
-		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false}} },
+		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false, "shop"}} },
 		"another has the start": func(db *installed) { db.streaming = true },
 	} {
 		t.Run(name, func(t *testing.T) {
