@@ -49,6 +49,17 @@ func sql(statements ...string) func(*testing.T, *defectiveStart) {
 	return func(t *testing.T, d *defectiveStart) { d.sql(t, statements...) }
 }
 
+// inPostgres runs a statement in another database of the server.
+func inPostgres(statement string) func(*testing.T, *defectiveStart) {
+	return func(t *testing.T, d *defectiveStart) {
+		conn, err := pgx.Connect(t.Context(), d.w.server.DSN("postgres"))
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), strings.ReplaceAll(statement, "{relay}", d.w.name))
+		require.NoError(t, err)
+		require.NoError(t, conn.Close(t.Context()))
+	}
+}
+
 // printedSQL finds the statements in a printed cure.
 var printedSQL = regexp.MustCompile(`\b(ALTER|CREATE|DELETE|DROP|GRANT|SELECT|UPDATE)\b.*;`)
 
@@ -136,6 +147,12 @@ var startUpDefects = []startUpDefect{
 	{name: "all tables published", code: "PUBLICATION_TABLES", spoil: sql(`DROP PUBLICATION onceward_{relay}`, `CREATE PUBLICATION onceward_{relay} FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`)},
 	{name: "slot not made", code: "SLOT_MISSING", spoil: func(*testing.T, *defectiveStart) {}, more: "SLOT_NEVER"},
 	{name: "slot of another plugin", code: "SLOT_FOREIGN", spoil: sql(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'test_decoding')`)},
+	{name: "slot of another database", code: "SLOT_FOREIGN", spoil: inPostgres(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'pgoutput')`), cure: func(t *testing.T, d *defectiveStart, printed string) {
+		require.Contains(t, printed, `is of database "postgres"`)
+		require.Contains(t, printed, "give this relay another name")
+		require.NotContains(t, printed, "pg_drop_replication_slot")
+		inPostgres(`SELECT pg_drop_replication_slot('onceward_{relay}')`)(t, d)
+	}},
 	{name: "restored elsewhere", code: "OTHER_SYSTEM", spoil: func(t *testing.T, d *defectiveStart) {
 		d.runOnce(t)
 		d.sql(t, `UPDATE onceward.relay_state SET system_identifier = '1'`)

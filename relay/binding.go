@@ -99,7 +99,8 @@ func (b binding) check() error {
 		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it)",
 			b.slot, b.row.Tick, b.last.tick)
 	case b.row.DeadLetters < c.letters || known && b.row.DeadLetters < b.last.letters:
-		return gap(CodeLettersLost, "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made (it went back in time, or a standby without them was promoted)",
+		return gap(CodeLettersLost, "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made "+
+			"(it went back in time, or a standby without them was promoted)",
 			b.slot, b.row.DeadLetters, max(c.letters, b.last.letters))
 	case max(c.order, c.upto.commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",

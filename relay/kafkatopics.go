@@ -57,7 +57,8 @@ func (s *session) saveTopics(ctx context.Context, counts bool) error {
 	for _, t := range remade {
 		s.metrics.topicsRemade.Inc()
 		s.log.WarnContext(ctx, "a topic was deleted and made anew: what was in it is gone. What the outbox still holds of it, "+
-			"`outboxctl replay --from TIME --namespace NAMESPACE --aggregate-type TYPE --config FILE --reason \"…\"` publishes again; without --namespace and --aggregate-type that of every topic",
+			"`outboxctl replay --from TIME --namespace NAMESPACE --aggregate-type TYPE --config FILE --reason \"…\"` publishes again; "+
+			"without --namespace and --aggregate-type that of every topic",
 			"topic", t.Before.Name, "was", t.Before.ID, "is", t.ID, "records", t.Before.Records, "counted_at", t.Before.SeenAt.UTC().Format(time.RFC3339),
 			"records_are", "those that the topic before had acknowledged to this relay")
 	}

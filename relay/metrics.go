@@ -63,11 +63,13 @@ func newMetrics(relay string) *Metrics {
 		safe:         gauge("slot_safe_bytes", "Log that may still be written before the slot is lost; -1 when nothing limits it."),
 		oldest:       gauge("oldest_transaction_seconds", "Age of the oldest transaction on the server that has written; it pins the log. The relay's log names it."),
 		ahead: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "onceward", Name: "partitions_ahead_days", Help: "Days after today that have a partition, whoever makes them; 0 also where today's own is missing. No series: this process does not have the slot.",
+			Namespace: "onceward", Name: "partitions_ahead_days",
+			Help:        "Days after today that have a partition, whoever makes them; 0 also where today's own is missing. No series: this process does not have the slot.",
 			ConstLabels: labels,
 		}, nil),
 		leaves: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: "onceward", Name: "partitions", Help: "Partitions of the outbox by state, after each round of maintenance. No series: this process has no postgres.maintenance_dsn_file.", ConstLabels: labels,
+			Namespace: "onceward", Name: "partitions",
+			Help: "Partitions of the outbox by state, after each round of maintenance. No series: this process has no postgres.maintenance_dsn_file.", ConstLabels: labels,
 		}, []string{"state"}),
 		walStatus: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "onceward", Name: "slot_wal_status", Help: "1 for the slot's wal_status.", ConstLabels: labels,

@@ -17,7 +17,8 @@ import (
 // its two.
 const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
   r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
-  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false), s.pending, s.gap, s.before, s.given, s.gap_id, s.before_id,
+  p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false),
+  s.pending, s.gap, s.before, s.given, s.gap_id, s.before_id,
   (SELECT pg_catalog.count(*) FROM onceward.dead_letters d JOIN %[1]s o ON o.id OPERATOR(pg_catalog.=) d.letter_id
     WHERE d.slot OPERATOR(pg_catalog.=) r.slot AND d.state OPERATOR(pg_catalog.=) 'discarded' AND d.letter_id OPERATOR(pg_catalog.>=) $2 AND d.letter_id OPERATOR(pg_catalog.<) $3)
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot OPERATOR(pg_catalog.=) r.slot
