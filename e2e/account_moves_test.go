@@ -196,10 +196,10 @@ func (a *accounting) takeSkipBack(s step) bool {
 	if key == "" {
 		return false
 	}
-	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), func() bool {
+	a.undoes(s.lasting, func() bool {
 		_, code := a.ctl("skip", key, "--undo", "--relay", a.name)
-		return code == 0 || code == 3 // it was carried out
-	}})
+		return code == 0 || code == 3 // it was carried out, or is gone with its history
+	})
 	return true
 }
 

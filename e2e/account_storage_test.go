@@ -5,6 +5,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -100,7 +101,7 @@ func stopped(t *testing.T, pid int) {
 	t.Helper()
 	eventually(t, "the process stands still", 10*time.Second, func() bool {
 		fields := statOf("/proc/" + strconv.Itoa(pid) + "/stat")
-		return len(fields) == 0 || strings.Contains("TtZX", fields[0])
+		return len(fields) == 0 || slices.Contains([]string{"T", "t", "Z", "X"}, fields[0])
 	})
 }
 

@@ -205,6 +205,16 @@ func TestWhatCountsAsTheFirstFailure(t *testing.T) {
 	require.True(t, o.first(200, false, time.Minute), "it lasted")
 }
 
+// A gap is written down by the session that follows at once; until it is, the same one
+// is no news.
+func TestAGapIsNews(t *testing.T) {
+	var o owned
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.False(t, o.learn(errors.New("connection lost")))
+}
+
 // What a session leaves says how far it has come, in exactly-once mode too.
 func TestASessionInExactlyOnceModeLeavesHowFarItCame(t *testing.T) {
 	g := quiet()

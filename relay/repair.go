@@ -171,12 +171,24 @@ WHERE g.gap_id = '%s' AND o.seq > %d AND NOT EXISTS (SELECT FROM onceward.dead_l
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq`
 
+// open locks the partitions before it takes its snapshot: to one that is older than
+// the rewrite of a partition (ALTER TABLE … SET LOGGED) that looks empty, and DECLARE
+// waits for locks with the snapshot that it reads by.
 func (r *gapRows) open(ctx context.Context, g gap) error {
 	r.ids = nil
-	for _, sql := range []string{"CLOSE ALL", fmt.Sprintf(repairCursor, g.id, g.cursor)} {
-		if _, err := r.pumps.conn.Exec(ctx, sql); err != nil {
-			return fmt.Errorf("look for the events of gap %s: %w", g.id, err)
+	if _, err := r.pumps.conn.Exec(ctx, "CLOSE ALL"); err != nil {
+		return fmt.Errorf("close what was read of gaps: %w", err)
+	}
+	err := pgx.BeginTxFunc(ctx, r.pumps.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+		for _, sql := range []string{"LOCK TABLE onceward.outbox IN ACCESS SHARE MODE", fmt.Sprintf(repairCursor, g.id, g.cursor)} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("look for the events of gap %s: %w", g.id, err)
 	}
 	return nil
 }

@@ -88,6 +88,7 @@ func (o *owned) knowsMore(kept *checkpoint, row outboxdb.RelayState, system pglo
 func (o *owned) learn(err error) (news bool) {
 	var gap *gapError
 	if errors.As(err, &gap) {
+		news = o.gap == nil || o.gap.epoch != gap.epoch // written down at once: a twin that takes the slot meanwhile would have to find it again
 		o.gap = gap
 	}
 	var narrow *publisher.NarrowError
