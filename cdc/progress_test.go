@@ -75,7 +75,7 @@ func TestTheRingGrowsAroundAHole(t *testing.T) {
 		}
 		require.NoError(t, p.Commit(2, time.Time{}))
 		require.EqualValues(t, 1, p.Position())
-		require.EqualValues(t, 130-open, p.InFlight())
+		require.Equal(t, 130-open, p.InFlight())
 		for tag := range uint64(130) {
 			if tag != open {
 				require.Error(t, p.End(tag), "it has ended")

@@ -251,7 +251,7 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	require.False(t, s.pipeline.covered.sees(55))
 
 	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, mended{gap: two, cursor: 30})
-	require.EqualValues(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
+	require.Equal(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
 	s.repairFrom([]gap{{id: one, cursor: 20}}, mended{gap: one, cursor: 10})
 	require.EqualValues(t, 20, s.pipeline.repairs[0].cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
@@ -309,7 +309,7 @@ func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 		db.returns("LastPublished", "40:40:")
 		db.returns("CountGap", int64(3))
 		var passed []string
-		db.on("pg_replication_slot_advance", func(args []string) reply {
+		db.on("pg_replication_slot_advance", func([]string) reply {
 			passed = names(db.log())
 			db.row.ConfirmedLsn = "0/D0"
 			return one("")

@@ -307,8 +307,8 @@ func values(row any) (all []any) {
 	if _, scalar := row.(time.Time); scalar || v.Kind() != reflect.Struct {
 		return []any{row}
 	}
-	for i := range v.NumField() {
-		all = append(all, v.Field(i).Interface())
+	for _, field := range v.Fields() {
+		all = append(all, field.Interface())
 	}
 	return all
 }
