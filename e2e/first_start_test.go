@@ -5,6 +5,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -184,7 +186,7 @@ func TestFirstStartAsks(t *testing.T) {
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
 	log := r.wait(30 * time.Second)
-	require.Contains(t, log, "holds 3 events")
+	require.Contains(t, log, "holds 3 events and relay "+w.name+" has never run; no slot was made")
 	require.Contains(t, log, "outbox.start: all")
 	require.Zero(t, scalar[int](w, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, w.slot()))
 	require.Empty(t, list(t, w, "published").Events)
@@ -193,7 +195,7 @@ func TestFirstStartAsks(t *testing.T) {
 	w.execute(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, w.slot())
 	writeOne(t, w)
 	r.start()
-	require.Contains(t, r.wait(30*time.Second), "holds 4 events")
+	require.Contains(t, strings.TrimPrefix(r.wait(30*time.Second), log), "holds 4 events and relay "+w.name+" has never run; slot "+w.slot()+" is there already")
 	r.env = append(r.env, "ONCEWARD_OUTBOX_START=all")
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
@@ -202,6 +204,79 @@ func TestFirstStartAsks(t *testing.T) {
 	states, copies := requireTrue(t, w)
 	require.Equal(t, 5, states["published"])
 	require.Zero(t, copies, "the slot's own event was published from the table, and left out of the stream")
+}
+
+// TestFirstStartOverAnEmptyTable: with outbox.start: ask, the default, a table that is
+// empty when the relay looks asks nobody. What commits while its slot is made, which
+// another database's transaction holds up, and while it waits for its beginning, is
+// published, once; nothing is called published before it is in the topic. One that
+// dies between slot and beginning finds a table that is not empty, and asks.
+func TestFirstStartOverAnEmptyTable(t *testing.T) {
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		for k, crash := range []string{"", "after-slot"} {
+			version := versions[(i+k)%len(versions)]
+			t.Run(fmt.Sprintf("%s/crash=%s/PostgreSQL%s", mode, crash, version), func(t *testing.T) { firstStartEmpty(t, settled(t, version), mode, crash) })
+		}
+	}
+}
+
+func firstStartEmpty(t *testing.T, w *world, mode, crash string) {
+	ctx := t.Context()
+	other, err := pgx.Connect(ctx, w.server.DSN("postgres"))
+	require.NoError(t, err)
+	defer other.Close(context.WithoutCancel(ctx))
+	_, err = other.Exec(ctx, `BEGIN; SELECT pg_current_xact_id()`)
+	require.NoError(t, err)
+	open := w.openEvent("open")
+	require.Zero(t, scalar[int](w, `SELECT count(*) FROM onceward.outbox`))
+
+	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "none").inMode(mode)
+	plain := slices.Clone(r.env)
+	r.env = append(r.env, "CRASH_AT="+crash)
+	r.start()
+	eventually(t, "what is waited for is named", 30*time.Second, func() bool { return r.logs("in database postgres") })
+	load := produce(w, 3)
+	load.atLeast(100)
+	require.Zero(t, sessions(r), "it was the slot that was waited for")
+	require.NoError(t, open.Commit(ctx))
+	load.atLeast(50)
+	require.Empty(t, calledPublished(w), "nothing is in the topic yet")
+	_, err = other.Exec(ctx, `COMMIT`)
+	require.NoError(t, err)
+	if crash != "" {
+		r.wait(30 * time.Second)
+		r.env = plain
+		r.start()
+		require.Contains(t, r.wait(30*time.Second), "slot "+w.slot()+" is there already")
+		r.env = append(r.env, "ONCEWARD_OUTBOX_START=all")
+		r.start()
+	}
+	for sessions(r) == 0 {
+		said := calledPublished(w) // before the topic is read, which only grows
+		inTopic := w.published()
+		for _, key := range said {
+			require.Positive(t, inTopic[key], key)
+		}
+		load.atLeast(1)
+	}
+	load.atLeast(50)
+	load.stop()
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+	states, copies := requireTrue(t, w)
+	require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
+	require.Zero(t, copies)
+	gap := scalar[int](w, `SELECT events::int FROM onceward.gaps WHERE cause = 'FIRST_START' AND state = 'repaired'`)
+	require.GreaterOrEqual(t, gap, 150, "what commits while the slot is made comes from the table")
+	t.Logf("%d events, %d of them while the slot was made; 0 missing, 0 copies", states["published"], gap)
+}
+
+// calledPublished are the events that some relay is said to have published. One that
+// has not begun has no account.
+func calledPublished(w *world) []string {
+	w.t.Helper()
+	return scalar[[]string](w, `SELECT array(SELECT o.namespace || ':' || o.id FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a WHERE a.state = 'published')`)
 }
 
 // TestBeforeIsRepairedLate: what a relay left out at its first start is published

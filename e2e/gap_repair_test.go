@@ -21,118 +21,175 @@ type gapCase struct {
 	name  string
 	cause string
 	away  bool // the relay is killed before, and started after
+	anew  bool // its slot is made anew
 	make  func(w *world)
 }
 
 const remakePublication = ` FOR TABLE onceward.outbox, onceward.replays, onceward.controls WITH (publish = 'insert', publish_via_partition_root = true)`
 
 var gapCases = []gapCase{
-	{"SlotDropped", "SLOT_MISSING", true, func(w *world) {
+	{"SlotDropped", "SLOT_MISSING", true, false, func(w *world) {
 		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	}},
-	{"SlotAdvanced", "SLOT_ADVANCED", true, func(w *world) {
+	{"SlotAdvanced", "SLOT_ADVANCED", true, false, func(w *world) {
 		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
 	}},
-	{"PublicationRemade", "PUBLICATION_CHANGED", false, func(w *world) {
+	{"PublicationRemade", "PUBLICATION_CHANGED", false, false, func(w *world) {
 		w.execute("DROP PUBLICATION " + w.slot())
 		writeOne(w.t, w)
 		w.execute("CREATE PUBLICATION " + w.slot() + remakePublication)
 	}},
-	{"PublicationToggled", "PUBLICATION_CHANGED", true, func(w *world) {
+	{"PublicationToggled", "PUBLICATION_CHANGED", true, false, func(w *world) {
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'update')")
 		writeOne(w.t, w)
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish = 'insert')")
 	}},
-	{"ViaRootToggled", "PUBLICATION_CHANGED", false, func(w *world) {
+	{"ViaRootToggled", "PUBLICATION_CHANGED", false, false, func(w *world) {
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = false)")
 		writeOne(w.t, w)
 		w.execute("ALTER PUBLICATION " + w.slot() + " SET (publish_via_partition_root = true)")
+	}},
+	{"SlotMadeAnew", "SLOT_ADVANCED", true, true, func(w *world) {
+		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 	}},
 }
 
 // TestGapRepair: the slot is dropped or advanced and the publication made anew or
 // toggled, while producers write. The relay finds the gap, publishes from the table
 // what is not proved published, and goes on; nothing is lost, and nothing is called
-// published that is not in the topic. Killed in the middle, it goes on from there.
+// published that is not in the topic. Killed at every step, from the slot that is made
+// anew to the gap that is over but for the word that says so, it goes on from there.
+// A relay that finds the gap while it runs is killed in every other case; the long
+// form has each with kills and without.
 func TestGapRepair(t *testing.T) {
 	t.Parallel()
-	for _, mode := range []string{"idempotent", "exactly-once"} {
+	for m, mode := range []string{"idempotent", "exactly-once"} {
 		for i, tc := range gapCases {
-			version := versions[i%len(versions)]
-			if mode == "exactly-once" {
-				version = versions[(i+1)%len(versions)]
+			g := gapRun{gapCase: tc, mode: mode, killed: tc.away || (i/2+m)%2 == 0}
+			version := versions[(i+m)%len(versions)]
+			t.Run(mode+"/"+tc.name+"/PostgreSQL"+version, func(t *testing.T) { g.run(t, settled(t, version)) })
+			if full() && !tc.away {
+				g.killed = !g.killed
+				t.Run(fmt.Sprintf("%s/%s/PostgreSQL%s/killed=%t", mode, tc.name, version, g.killed), func(t *testing.T) { g.run(t, settled(t, version)) })
 			}
-			t.Run(mode+"/"+tc.name+"/PostgreSQL"+version, func(t *testing.T) { repairGap(t, settled(t, version), mode, tc) })
 		}
 	}
 }
 
-// crashes are the places at which the relay dies in a repair, one after the other.
-var crashes = []string{"after-gap", "in-repair:2", "before-cursor"}
+// gapRun is one run of a case.
+type gapRun struct {
+	gapCase
+	mode   string
+	killed bool
 
-func repairGap(t *testing.T, w *world, mode string, tc gapCase) {
-	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "none").inMode(mode)
+	w     *world
+	load  *producer
+	plain []string // the environment of a relay that lives
+}
+
+// crashes are the places at which the relay dies in a repair, one after the other. A
+// gap that is found at once may have one page only.
+func (g *gapRun) crashes() []string {
+	switch {
+	case !g.killed:
+		return nil
+	case g.anew:
+		return []string{"after-slot", "after-gap", "in-repair:2", "before-cursor", "before-repaired"}
+	case g.away:
+		return []string{"after-gap", "in-repair:2", "before-cursor", "before-repaired"}
+	}
+	return []string{"after-gap:2", "in-repair", "before-cursor", "before-repaired"} // after that of its first start
+}
+
+func (g *gapRun) run(t *testing.T, w *world) {
+	g.w = w
+	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "none").inMode(g.mode)
+	g.plain = slices.Clone(r.env)
+	if g.killed && !g.away {
+		r.env = append(r.env, "CRASH_AT="+g.crashes()[0])
+	}
 	r.start()
 	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
-	load := produce(w, 3)
-	load.atLeast(100)
-	if tc.away {
+	g.load = produce(w, 3)
+	g.load.atLeast(100)
+	if g.away {
 		r.kill()
-		load.atLeast(600) // more than two pages
+		g.load.atLeast(600) // more than two pages
 		eventually(t, "the slot is free", 10*time.Second, func() bool {
 			return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
 		})
 	}
-	tc.make(w)
-	load.atLeast(50)
-	died := 0
-	if tc.away {
-		plain := r.env
-		for _, place := range crashes {
-			r.env = append(slices.Clone(plain), "CRASH_AT="+place)
-			r.start()
-			select {
-			case <-r.process.Done():
-				died++
-			case <-time.After(20 * time.Second):
-				r.kill()
-			}
-			if mode == "idempotent" { // in the other mode Kafka still shows what the dead one left open
-				requireProven(t, w.published(), account(t, w))
-			}
-			load.atLeast(20)
-		}
-		r.env = plain
-		r.start()
-	}
+	g.make(w)
+	g.load.atLeast(50)
+	died := g.dies(r)
 	eventually(t, "the gap is repaired", time.Minute, func() bool {
 		return scalar[bool](w, `SELECT coalesce(bool_and(state = 'repaired'), false) FROM onceward.gaps`)
 	})
-	load.atLeast(50)
-	load.stop()
+	g.load.atLeast(50)
+	g.load.stop()
 	caughtUp(t, w, r)
 	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
 	r.stop()
 	states, copies := requireTrue(t, w)
 	all := scalar[int](w, `SELECT count(*) FROM onceward.outbox`)
 	require.Equal(t, map[string]int{"published": all}, states)
-	require.Contains(t, scalar[string](w, `SELECT string_agg(cause, ' ') FROM onceward.gaps`), tc.cause)
+	g.requireCause()
 	truth, err := readTruth(t.Context(), w.pool)
 	require.NoError(t, err)
 	found, _ := verify(w.committed(w.topic()), truth, nil, w.partitions)
-	if !tc.away { // what a tick brought before the change was noticed stands before what it had kept back
+	if !g.away { // what a tick brought before the change was noticed stands before what it had kept back
 		found = slices.DeleteFunc(found, func(v violation) bool { return v.statement == order })
 	}
 	require.Empty(t, summary(found))
-	if tc.away {
-		require.Equal(t, len(crashes), died, "the relay came by every place at which it was to die")
-	}
-	if mode == "exactly-once" {
+	require.Equal(t, len(g.crashes()), died, "the relay came by every place at which it was to die")
+	if g.mode == "exactly-once" {
 		require.LessOrEqual(t, copies, 150, "at most what was acknowledged after the last published snapshot")
 	} else {
 		require.LessOrEqual(t, copies, 150+2*256, "likewise, and the pages that a crash cut off")
 	}
 	t.Logf("%d events, %d crashes, gap of %d; 0 missing, %d copies", all, died, scalar[int](w, `SELECT sum(events)::int FROM onceward.gaps`), copies)
+}
+
+// dies has the relay die at each place, one after the other, and starts it for good.
+// One that finds the gap while it runs is to die from its start. It returns how often
+// it died.
+func (g *gapRun) dies(r *relayProcess) (died int) {
+	for i, place := range g.crashes() {
+		if g.away || i > 0 {
+			r.env = append(slices.Clone(g.plain), "CRASH_AT="+place)
+			r.start()
+		}
+		select {
+		case <-r.process.Done():
+			died++
+		case <-time.After(30 * time.Second):
+			g.w.t.Log("did not come by ", place)
+			r.kill()
+		}
+		if g.mode == "idempotent" { // in the other mode Kafka still shows what the dead one left open
+			g.load.stop() // what is looked at takes its time
+			requireProven(g.w.t, g.w.published(), account(g.w.t, g.w))
+			g.load = produce(g.w, 3)
+		}
+		g.load.atLeast(20)
+	}
+	if g.killed {
+		r.env = g.plain
+		r.start()
+	}
+	return died
+}
+
+// requireCause: one that died before it had written the gap down finds that its
+// slot is ahead.
+func (g *gapRun) requireCause() {
+	w := g.w
+	w.t.Helper()
+	causes := scalar[string](w, `SELECT string_agg(cause, ' ' ORDER BY found_at) FROM onceward.gaps WHERE cause <> 'FIRST_START'`)
+	require.Contains(w.t, causes, g.cause)
+	if g.anew {
+		require.NotContains(w.t, causes, "SLOT_MISSING", "it died when its slot was there again, and had not written down what it had missed")
+	}
 }
 
 // TestGapAsks: with gap: ask the relay stops by name at every start, the events are

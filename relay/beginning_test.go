@@ -110,12 +110,14 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 			db.on("InsertRelayState", func([]string) reply { began, db.row.Epoch = true, 0; return reply{changed: 1} })
 			db.returns("CountOutbox", tc.rows)
 			db.returns("CountGap", tc.rows)
+			db.returns("SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots", false)
 			_, err := db.open(t, &owned{}, func(c *Config) { c.Outbox.Start = tc.start })
 			made, _ := db.creates()
 			if tc.asks {
 				var field *FieldError
 				require.ErrorAs(t, err, &field)
 				require.Contains(t, field.Error(), "onceward.outbox holds 5 events")
+				require.Contains(t, field.Error(), "no slot was made")
 				require.False(t, made)
 				return
 			}

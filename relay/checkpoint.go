@@ -192,6 +192,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	}
 	passed, ahead := now.transactions != s.savedTransactions, now.position-durable
 	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
+		s.untold(now.position)
 		return nil
 	}
 	s.early(now.position)

@@ -12,6 +12,8 @@ const (
 	crashInRepair = "in-repair"
 	// crashBeforeCursor: it is acknowledged, and no cursor says so.
 	crashBeforeCursor = "before-cursor"
+	// crashBeforeRepaired: all pages of a repair are durable, and the gap is not over.
+	crashBeforeRepaired = "before-repaired"
 	// crashBeforeLetter: an event is found to be poison; no letter is written.
 	crashBeforeLetter = "before-letter"
 	// crashAfterLetter: its letter is durable, nothing else.

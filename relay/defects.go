@@ -44,6 +44,9 @@ const (
 	// defectNoHistory takes every checkpoint for one of the history that the database
 	// has now.
 	defectNoHistory = "no-history"
+	// defectConfirmIdle confirms the end of the log to the slot while nothing is
+	// published, without a checkpoint that says so.
+	defectConfirmIdle = "confirm-idle"
 )
 
 // forgets applies defectForgetGap and defectForgetBefore to a beginning.
@@ -54,6 +57,13 @@ func (b *beginning) forgets() bool {
 // early applies defectSlotFirst to a checkpoint that is about to be written.
 func (s *session) early(position pglogrepl.LSN) {
 	if defect == defectSlotFirst {
+		s.reader.Confirm(position)
+	}
+}
+
+// untold applies defectConfirmIdle to a position that no checkpoint is due for.
+func (s *session) untold(position pglogrepl.LSN) {
+	if defect == defectConfirmIdle {
 		s.reader.Confirm(position)
 	}
 }

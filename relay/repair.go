@@ -70,6 +70,7 @@ func (p *pipeline) repair(ctx context.Context) error {
 		if err := p.sortRepaired(ctx); err != nil {
 			return err
 		}
+		crash(crashBeforeRepaired)
 		if err := p.gaps.move(ctx, p.mended, true); err != nil {
 			return err
 		}

@@ -132,9 +132,26 @@ func (s *session) mayBegin(ctx context.Context) error {
 	if rows == 0 {
 		return nil
 	}
-	return &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; no slot was made. "+
+	slot, err := s.slotMeanwhile(ctx)
+	if err != nil {
+		return err
+	}
+	return &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`", rows, s.cfg.Name)}
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`", rows, s.cfg.Name, slot)}
+}
+
+// slotMeanwhile says what the slot costs while a person is asked: one is there that
+// an operator made, or a relay that died before it had written its beginning down.
+func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
+	var there bool
+	if err := s.state.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.cfg.SlotName()).Scan(&there); err != nil {
+		return "", fmt.Errorf("look for slot %s: %w", s.cfg.SlotName(), err)
+	}
+	if there {
+		return "slot " + s.cfg.SlotName() + " is there already, and keeps log until this is decided", nil
+	}
+	return "no slot was made", nil
 }
 
 // ensureSlot checks the slot, and makes it when it may. The slot of a relay that
