@@ -207,6 +207,15 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	require.Len(t, db.log("SaveCheckpoint"), 1, "it is due at once")
 
 	db = newInstalled(t)
+	last.ended.reach = reach{}
+	last.epoch = 6
+	s, err = db.open(t, &last, nil)
+	require.NoError(t, err)
+	require.NoError(t, s.checkpoint(t.Context(), s.mustStatus(t), false))
+	require.Len(t, db.log("SaveCheckpoint"), 1, "also where it ends between two transactions")
+
+	db = newInstalled(t)
+	last.epoch = 6
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.discard(t.Context()))
