@@ -10,7 +10,7 @@ import (
 )
 
 // TestAccountCatchesDefects: the statement that TestAccount is about fails for a relay
-// that calls published what nobody has proved so.
+// that calls published what nobody has proved so. The short form has every defect once.
 func TestAccountCatchesDefects(t *testing.T) {
 	for _, tc := range []struct {
 		name, defect, mode string
@@ -26,6 +26,9 @@ func TestAccountCatchesDefects(t *testing.T) {
 		{"forget-gap, standby promoted", "forget-gap", "idempotent", 0, (*accounting).promotedWithoutSlot},
 		{"no-history, standby promoted", "no-history", "exactly-once", 1, (*accounting).promotedWithSlot},
 	} {
+		if !full() && tc.defect == "forget-gap" && tc.name != tc.defect || !full() && tc.name == "no-history, standby promoted" {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
 			a := newAccounting(t, tc.mode, tc.seed, tc.defect)
 			defer a.begin()()

@@ -59,14 +59,17 @@ var gapCases = []gapCase{
 // what is not proved published, and goes on; nothing is lost, and nothing is called
 // published that is not in the topic. Killed at every step, from the slot that is made
 // anew to the gap that is over but for the word that says so, it goes on from there.
-// A relay that finds the gap while it runs is killed in every other case; the long
-// form has each with kills and without.
+// A relay that finds the gap while it runs is killed in every other case. The short
+// form has each case in one of the modes; the long form has all, with kills and without.
 func TestGapRepair(t *testing.T) {
 	t.Parallel()
 	for m, mode := range []string{"idempotent", "exactly-once"} {
 		for i, tc := range gapCases {
 			g := gapRun{gapCase: tc, mode: mode, killed: tc.away || (i/2+m)%2 == 0}
-			version := versions[(i+m)%len(versions)]
+			version := versions[(i/2+m)%len(versions)]
+			if !full() && (i+m)%2 == 1 {
+				continue
+			}
 			t.Run(mode+"/"+tc.name+"/PostgreSQL"+version, func(t *testing.T) { g.run(t, settled(t, version)) })
 			if full() && !tc.away {
 				g.killed = !g.killed
