@@ -137,7 +137,7 @@ func TestFilledLeafAttachedBeforeABeginning(t *testing.T) {
 		w.execute(fill)
 		covered(w, r)
 		r.stop()
-		dropSlot(w)
+		loseSlot(t, w)
 		attaching, err := w.pool.Begin(t.Context())
 		require.NoError(t, err)
 		_, err = attaching.Exec(t.Context(), f.attach())

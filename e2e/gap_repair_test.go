@@ -205,10 +205,7 @@ func TestGapAsks(t *testing.T) {
 		caughtUp(t, w, r)
 		r.kill()
 		lost := []string{writeOne(t, w), writeOne(t, w)}
-		eventually(t, "the slot is free", 10*time.Second, func() bool {
-			return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
-		})
-		w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+		loseSlot(t, w)
 		for range 2 {
 			r.start()
 			log := r.wait(30 * time.Second)
@@ -315,7 +312,7 @@ func TestAdoptedDump(t *testing.T) {
 	r := startRelay(t, w, "checkpoint_interval: 100ms")
 	caughtUp(t, w, r)
 	r.stop()
-	dropSlot(w)
+	loseSlot(t, w)
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	w.execute(`UPDATE onceward.outbox SET tx_id = '900000000'`)
 	detached := detachedLeaf(w)
@@ -352,15 +349,6 @@ func TestAdoptedDump(t *testing.T) {
 	require.Equal(t, 1, copies, "what had been published is published again, and said to be a repair")
 	outboxctl(t, w.dsn(maintainerLogin), "partitions", "maintain", "--keep", "1")
 	require.True(t, scalar[bool](w, `SELECT to_regclass($1) IS NULL`, detached), "retention takes what it had detached before the dump")
-}
-
-// dropSlot drops the slot of a relay that has just stopped.
-func dropSlot(w *world) {
-	w.t.Helper()
-	eventually(w.t, "the slot is free", 10*time.Second, func() bool {
-		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
-	})
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
 }
 
 // detachedLeaf is a leaf that retention had closed and detached, and not dropped when
@@ -435,10 +423,7 @@ func TestGapTakesRetriesBack(t *testing.T) {
 	ctl("dead", "retry", key.String(), "--reason", "mended", "--yes", "--wait", "0s")
 	dying.wait(time.Minute)
 	require.Equal(t, "retrying", letter())
-	eventually(t, "the slot is free", 10*time.Second, func() bool {
-		return !scalar[bool](w, `SELECT bool_or(active) FROM pg_replication_slots WHERE slot_name = $1`, w.slot())
-	})
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	loseSlot(t, w)
 	writeOne(t, w)
 	r := w.newRelay(config, "")
 	r.start()

@@ -73,7 +73,7 @@ func hugeRows(t *testing.T, w *world, mode string) {
 	four := memory(t, r, "VmHWM")
 	r.kill()
 	h.write(t, 1)
-	dropSlot(w)
+	loseSlot(t, w)
 	r.start()
 	h.ended(t, r)
 	repaired := memory(t, r, "VmHWM")

@@ -123,6 +123,17 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
 	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
+	inTopic := repairsAll(t, w, r)
+	require.Equal(t, 2, inTopic[sent], "it is not proved that it was published")
+	require.Equal(t, 1, inTopic[waiting])
+	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+}
+
+// repairsAll starts a relay of a database that was adopted by dump: it asks about
+// everything, and publishes it once that is said. It returns how often each event is
+// in the topic.
+func repairsAll(t *testing.T, w *world, r *relayProcess) map[string]int {
+	t.Helper()
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "outboxctl gap repair", "gap: repair, and yet it asks")
 	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")
@@ -131,10 +142,7 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	r.stop()
 	states, _ := requireTrue(t, w)
 	require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
-	inTopic := w.published()
-	require.Equal(t, 2, inTopic[sent], "it is not proved that it was published")
-	require.Equal(t, 1, inTopic[waiting])
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot())
+	return w.published()
 }
 
 // TestUpgraded: pg_upgrade attaches every partition anew, by transactions that no
@@ -162,7 +170,7 @@ func TestUpgraded(t *testing.T) {
 			w.execute(f.attach())
 			w.execute(fmt.Sprintf("ALTER TABLE onceward.outbox ADD CONSTRAINT outbox_old CHECK (seq > %d) NOT VALID", scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`)))
 			waiting := writeOne(t, w)
-			dropSlot(w)
+			loseSlot(t, w)
 			system := scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`)
 			upgrade(t, w, binaries.Dir)
 			require.NotEqual(t, system, scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`))
@@ -233,7 +241,7 @@ func TestDumpRestoredInPlace(t *testing.T) {
 	}
 	for name, remove := range map[string]func(w *world){
 		"dropped": func(w *world) {
-			dropSlot(w)
+			loseSlot(w.t, w)
 			require.NoError(t, w.superuser(t.Context(), "DROP DATABASE "+w.name+" WITH (FORCE)"))
 			require.NoError(t, w.superuser(t.Context(), "CREATE DATABASE "+w.name))
 		},
@@ -258,15 +266,7 @@ func TestDumpRestoredInPlace(t *testing.T) {
 			r.start()
 			require.Contains(t, r.wait(30*time.Second), "outboxctl adopt --by dump")
 			outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "restored", "--yes")
-			r.start()
-			require.Contains(t, r.wait(30*time.Second), "outboxctl gap repair", "gap: repair, and yet it asks")
-			outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")
-			begins(t, w, r)
-			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
-			r.stop()
-			states, _ := requireTrue(t, w)
-			require.Equal(t, map[string]int{"published": scalar[int](w, `SELECT count(*) FROM onceward.outbox`)}, states)
-			inTopic := w.published()
+			inTopic := repairsAll(t, w, r)
 			require.Equal(t, []int{2, 2}, []int{inTopic[sent], inTopic[old]}, "it is not proved that they were published")
 			require.Positive(t, inTopic[waiting])
 		})
