@@ -284,6 +284,7 @@ func (l *lanes) usable(r *laneRoute) {
 		w.wait = r.wait
 	}
 	l.ready = append(l.ready, r.lanes...)
+	r.lanes = nil
 	l.changed = true
 }
 
@@ -291,10 +292,11 @@ func (l *lanes) usable(r *laneRoute) {
 // finds out what waits there now. One that is being released stays in the release.
 func (l *lanes) leave(w *heldLane) {
 	r := w.route
-	if l.routes[r.name] != r {
+	i := slices.Index(r.lanes, w)
+	if i < 0 {
 		return // ready, or being released
 	}
-	if r.lanes = slices.DeleteFunc(r.lanes, func(o *heldLane) bool { return o == w }); len(r.lanes) == 0 {
+	if r.lanes = slices.Delete(r.lanes, i, i+1); len(r.lanes) == 0 {
 		heap.Remove(&l.due, r.index)
 		delete(l.routes, r.name)
 	}

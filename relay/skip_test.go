@@ -173,6 +173,27 @@ func TestAHaltedRelayHearsThatASkipWasTakenBack(t *testing.T) {
 	})
 }
 
+// Two of a lane given up at once, of several that wait for one route: the release
+// has the lane once. Twice, a checkpoint of the second time covered what came behind
+// the first.
+func TestTwoSkipsOfALaneThatSharesItsRoute(t *testing.T) {
+	batch := []cdc.Item{typed(200, "order"), typed(200, "order"), typed(200, "order"), typed(200, "user"), commitAt(200)}
+	sink := newFakeSink()
+	sink.refuse = func(publisher.Event) error {
+		return &publisher.RouteError{Route: "shop.all", Topic: "shop.all", Reason: "does not exist"}
+	}
+	p := testPipeline(sink)
+	require.NoError(t, p.take(t.Context(), batch))
+	require.NoError(t, p.writeDown(t.Context()))
+	p.told(keysOfItems(batch[:2]...)...)
+	require.NoError(t, p.skipWaiting(t.Context()))
+	require.Len(t, p.lanes.ready, 1)
+	require.Len(t, p.lanes.routes["shop.all"].lanes, 1)
+	sink.refuse = nil
+	releaseAll(t, p)
+	require.ElementsMatch(t, keysOfItems(batch[2:4]...), sink.keys(""))
+}
+
 // One whose commit is not visible yet is given up once it is; one whose row is
 // gone waits no more.
 func TestSkipOfWhatCannotBeRead(t *testing.T) {
