@@ -61,6 +61,48 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
 			return key
 		},
+		"in a savepoint": func(w *world, _ *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute("BEGIN; SAVEPOINT a; " + f.create() + "; " + fill + "; " + f.attach() + "; RELEASE a; COMMIT")
+			return key
+		},
+		"in a block": func(w *world, _ *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute("DO $$ BEGIN " + f.create() + "; " + fill + "; " + f.attach() + "; EXCEPTION WHEN duplicate_table THEN NULL; END $$")
+			return key
+		},
+		"in a savepoint that is open over a snapshot": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute(f.create())
+			w.execute(fill)
+			covered(w, r)
+			attaching, err := w.pool.Begin(w.t.Context())
+			require.NoError(w.t, err)
+			_, err = attaching.Exec(w.t.Context(), "SELECT pg_current_xact_id(); SAVEPOINT a; "+f.attach()+"; RELEASE a")
+			require.NoError(w.t, err)
+			covered(w, r)
+			require.NoError(w.t, attaching.Commit(w.t.Context()))
+			return key
+		},
+		"without a lower bound": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute(f.create())
+			w.execute(fill)
+			covered(w, r)
+			w.execute(strings.Replace(f.attach(), "('"+outbox.FirstID(f.day).String()+"')", "(MINVALUE)", 1))
+			return key
+		},
+		"to a partition of a partition": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			above := "onceward." + f.name + "_above"
+			w.execute("CREATE TABLE " + above + " (LIKE onceward.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS) PARTITION BY RANGE (id); ALTER TABLE " + above + " OWNER TO onceward_owner")
+			w.execute(strings.Replace(f.attach(), "onceward."+f.name, above, 1))
+			w.execute(f.create())
+			w.execute(fill)
+			covered(w, r)
+			w.execute(strings.Replace(f.attach(), "onceward.outbox ", above+" ", 1))
+			return key
+		},
 		"in one transaction, and a detach was rolled back": func(w *world, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			r.stop()

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -148,13 +149,15 @@ func repairsAll(t *testing.T, w *world, r *relayProcess) map[string]int {
 // TestUpgraded: pg_upgrade attaches every partition anew, by transactions that no
 // relay has looked at. Adopted as a copy, what was published stays published, what
 // was pending is published once, and a partition that was filled before the relay
-// stopped and attached after it is published whole.
+// stopped and attached after it is published whole. So it is where pg_upgrade restores
+// the schema in one transaction, as from 17 on.
 func TestUpgraded(t *testing.T) {
 	t.Parallel()
 	const version = "15" // the system's, which has pg_upgrade; to the same version, as it may
 	binaries, err := pgserver.Find(t.Context(), 15)
 	require.NoError(t, err)
-	for _, mode := range []string{"idempotent", "exactly-once"} {
+	inOne := inOneTransaction(t, binaries.Dir)
+	for mode, programs := range map[string]string{"idempotent": binaries.Dir, "exactly-once": inOne} {
 		t.Run(mode, func(t *testing.T) {
 			w := ownWorld(t, version, nil)
 			w.prepareTables()
@@ -172,7 +175,7 @@ func TestUpgraded(t *testing.T) {
 			waiting := writeOne(t, w)
 			loseSlot(t, w)
 			system := scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`)
-			upgrade(t, w, binaries.Dir)
+			upgrade(t, w, programs)
 			require.NotEqual(t, system, scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`))
 			r.start()
 			require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
@@ -224,6 +227,41 @@ func upgrade(t *testing.T, w *world, binaries string) {
 		require.NoError(t, os.RemoveAll(data))
 		require.NoError(t, os.Rename(fresh, data))
 	})
+}
+
+// inOneTransaction returns a folder with the programs, of which pg_restore brings a
+// database back in one transaction.
+func inOneTransaction(t *testing.T, binaries string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "onceward-upgrade-") // pg_upgrade's user must reach it
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // G302: see above
+	entries, err := os.ReadDir(binaries)
+	require.NoError(t, err)
+	for _, e := range entries {
+		if e.Name() != "pg_restore" {
+			require.NoError(t, os.Symlink(filepath.Join(binaries, e.Name()), filepath.Join(dir, e.Name())))
+		}
+	}
+	const program = `#!/bin/bash
+# Only the restore of one database is made another: text, between BEGIN and COMMIT.
+case "$*" in *--clean*|*--version*|-V) exec "$REAL/pg_restore" "$@" ;; esac
+file="${@: -1}"; database=; connection=()
+while [ $# -gt 1 ]; do
+  case "$1" in
+  --dbname) database="$2"; shift ;;
+  --create|--exit-on-error|--verbose) ;;
+  *) connection+=("$1") ;;
+  esac
+  shift
+done
+"$REAL/pg_restore" --create -f - "$file" \
+  | awk '/^\\connect/{print; print "BEGIN;"; next} {print} END{print "COMMIT;"}' \
+  | "$REAL/psql" -X -q -v ON_ERROR_STOP=1 "${connection[@]}" -d "$database" -f -
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_restore"), []byte(strings.ReplaceAll(program, "$REAL", binaries)), 0o755)) //nolint:gosec // G306: a program
+	return dir
 }
 
 // TestDumpRestoredInPlace: a database is dropped, or its schema beside the slot,

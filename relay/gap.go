@@ -162,7 +162,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 			return fmt.Errorf("write the gap down: %w", err)
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Leaves: b.end.leaves,
+			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Attachings: b.end.attachings,
 		})
 		return s.state.fenced("save published snapshot", rows, err)
 	})

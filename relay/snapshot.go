@@ -34,16 +34,16 @@ type taken struct {
 	snapshot
 }
 
-// snapshot is a pg_snapshot in text form, when it was taken, and which partitions
-// are attached in it.
+// snapshot is a pg_snapshot in text form, when it was taken, and the
+// attachings of partitions that it sees.
 type snapshot struct {
-	text   string
-	at     time.Time
-	leaves []uint32
+	text       string
+	at         time.Time
+	attachings []int64
 }
 
 func snapshotOf(row outboxdb.TakeSnapshotRow) snapshot {
-	return snapshot{text: row.Snapshot, at: row.TakenAt, leaves: row.Leaves}
+	return snapshot{text: row.Snapshot, at: row.TakenAt, attachings: row.Attachings}
 }
 
 // maxPending bounds the snapshots in memory: while the sink stalls, one per tick

@@ -186,7 +186,7 @@ func (s *state) snapshot(ctx context.Context, publication string) (outboxdb.Take
 
 func (s *state) savePublished(ctx context.Context, published snapshot) error {
 	n, err := s.queries.SavePublished(ctx, outboxdb.SavePublishedParams{
-		Slot: s.slot, Epoch: s.epoch, Snapshot: published.text, TakenAt: published.at, Leaves: published.leaves,
+		Slot: s.slot, Epoch: s.epoch, Snapshot: published.text, TakenAt: published.at, Attachings: published.attachings,
 	})
 	return s.fenced("save published snapshot", n, err)
 }

@@ -156,8 +156,8 @@ func (r *adoptedReport) choose(c *cli.Context, q *outboxdb.Queries) error {
 	return nil
 }
 
-// strangers finds the partitions with events that a relay had not looked at when
-// the database was moved: what the account says of these proves nothing.
+// strangers finds the partitions that a relay had not looked at when the database
+// was moved, with events that it counts as published: they were there before.
 func (r *adoptedReport) strangers(c *cli.Context, q *outboxdb.Queries) (leaves map[string]outboxdb.AdoptLeafParams, err error) {
 	leaves = map[string]outboxdb.AdoptLeafParams{}
 	for _, slot := range r.slots {
@@ -166,7 +166,7 @@ func (r *adoptedReport) strangers(c *cli.Context, q *outboxdb.Queries) (leaves m
 			return nil, fmt.Errorf("look for filled partitions: %w", err)
 		}
 		for _, l := range found {
-			if !l.Known {
+			if !l.Known && l.Covered {
 				leaves[l.Leaf] = outboxdb.AdoptLeafParams{Low: l.Low, High: l.High}
 			}
 		}
@@ -179,13 +179,13 @@ func (r *adoptedReport) strangers(c *cli.Context, q *outboxdb.Queries) (leaves m
 func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, err error) {
 	what = fmt.Sprintf("make this system (%s) that of relay %s", r.System, strings.Join(r.Relays, ", "))
 	if r.By == byCopy {
-		ahead, err := q.TransactionsAhead(c.Context, r.slots)
+		ahead, err := q.IsNoCopy(c.Context, r.slots)
 		if err != nil {
 			return "", err
 		}
 		if ahead {
-			return "", errors.New("this database is no copy: it holds transaction ids that this system has not given out yet, " +
-				"so that events would be lost unseen; it came by dump: run it with --by dump")
+			return "", errors.New("this database is no copy: it holds transaction ids that this system has not given out yet, or none of the " +
+				"partitions that its relays know, so that events would be lost unseen; it came by dump: run it with --by dump")
 		}
 		strangers, err := r.strangers(c, q)
 		if err != nil || len(strangers) == 0 {
@@ -221,8 +221,13 @@ func explainMaintainer(err error) error {
 }
 
 func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, reason string) (err error) {
-	if err := q.LockOutbox(c.Context); err != nil {
+	if err := lockOutbox(c, q); err != nil {
 		return err
+	}
+	if r.By == byCopy {
+		if err := q.SettleMoved(c.Context, r.slots); err != nil {
+			return err
+		}
 	}
 	if _, err := q.AdoptRelays(c.Context, r.slots); err != nil {
 		return err
@@ -267,6 +272,11 @@ func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
 	if r.Events, err = q.AdoptPartitions(c.Context, slices.Collect(maps.Values(strangers))...); err != nil {
 		return err
 	}
+	if len(strangers) > 0 { // for relays that have run here already too
+		if _, err := q.ForgetCatalogs(c.Context); err != nil {
+			return err
+		}
+	}
 	return q.AdoptAttachings(c.Context, r.slots)
 }
 
@@ -276,6 +286,9 @@ func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries) (err erro
 		return err
 	}
 	if err := q.AdoptSnapshots(c.Context, r.slots); err != nil {
+		return err
+	}
+	if err := q.AdoptAttachings(c.Context, r.slots); err != nil {
 		return err
 	}
 	if err := q.EndReleases(c.Context, r.slots); err != nil { // their cursors are places of another log

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -16,9 +19,9 @@ func partitionsAdoptCommand() *cli.Command {
 	return &cli.Command{
 		Name: "adopt", Usage: "have the events published that a partition held when it was attached", ArgsUsage: "PARTITION",
 		Description: "Rows that were in a table before it was attached to the outbox are in no log that a relay reads: it stops with\n" +
-			"PARTITION_FILLED. This gives each row of the partition a new transaction id. Each relay finds a gap at its next\n" +
-			"start then, and publishes them as its configuration says, also those that were published before the partition was\n" +
-			"detached once. Producers wait meanwhile. Connect as a member of the role maintainer.",
+			"PARTITION_FILLED. This gives each row of the partition a new transaction id. Every relay of the database finds a gap\n" +
+			"then, and publishes them as its configuration says, also those that were published before the partition was\n" +
+			"detached once, and those that are older than a relay. Producers wait meanwhile. Connect as a member of the role maintainer.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag(), outputFlag()}, dsnFlags()...),
 		Action: adoptPartition,
 	}
@@ -67,6 +70,22 @@ func adoptPartition(c *cli.Context) error {
 	})
 }
 
+// lockOutbox keeps producers from writing until the end of the transaction. It gives
+// way to one that stays open: all others would wait behind.
+func lockOutbox(c *cli.Context, q *outboxdb.Queries) error {
+	open, err := q.OutboxWriters(c.Context)
+	if err != nil {
+		return fmt.Errorf("look for open transactions of producers: %w", err)
+	}
+	err = q.LockOutbox(c.Context)
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "55P03" { // lock_not_available
+		return fmt.Errorf("a transaction that has written to onceward.outbox stays open (%s): wait for its end, or end it, and run this again; nothing was changed",
+			cmp.Or(open.Writers, "not known which"))
+	}
+	return err
+}
+
 // filledPartition finds the partition, and the relays that stop for it.
 func filledPartition(c *cli.Context, q *outboxdb.Queries, name string) (leaf outboxdb.AdoptLeafParams, report *adoptedPartition, err error) {
 	report = &adoptedPartition{Partition: name, Slots: []string{}}
@@ -92,13 +111,13 @@ func filledPartition(c *cli.Context, q *outboxdb.Queries, name string) (leaf out
 }
 
 func (r *adoptedPartition) write(c *cli.Context, q *outboxdb.Queries, leaf outboxdb.AdoptLeafParams, reason string) (err error) {
-	if err := q.LockOutbox(c.Context); err != nil {
+	if err := lockOutbox(c, q); err != nil {
 		return err
 	}
 	if r.Events, err = q.AdoptPartitions(c.Context, leaf); err != nil {
 		return err
 	}
-	if _, err = q.ForgetCatalogs(c.Context, r.Slots); err != nil {
+	if r.Slots, err = q.ForgetCatalogs(c.Context); err != nil {
 		return err
 	}
 	for _, slot := range r.Slots {

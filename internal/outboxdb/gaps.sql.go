@@ -13,7 +13,12 @@ import (
 )
 
 const adoptAttachings = `-- name: AdoptAttachings :exec
-UPDATE onceward.published_snapshots SET attached = pg_catalog.pg_current_snapshot() WHERE slot = ANY($1::text[])
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
+UPDATE onceward.published_snapshots SET attachings = ARRAY(SELECT t.leaf::bigint << 32 | t.short FROM t)
+WHERE slot = ANY($1::text[])
 `
 
 // AdoptAttachings says that the relays have looked at each partition that is attached now. The caller holds LockOutbox.
@@ -23,8 +28,11 @@ func (q *Queries) AdoptAttachings(ctx context.Context, slots []string) error {
 }
 
 const adoptLeaf = `-- name: AdoptLeaf :execrows
-UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
-WHERE o.id >= $1 AND o.id < $2 AND NOT EXISTS (SELECT FROM onceward.waiting w WHERE w.id = o.id)
+WITH w AS (
+  UPDATE onceward.waiting k SET tx_id = pg_catalog.pg_current_xact_id()
+  FROM onceward.outbox o WHERE o.id = k.id AND o.id >= $1 AND o.id < $2 AND k.tx_id = o.tx_id
+)
+UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id() WHERE o.id >= $1 AND o.id < $2
 `
 
 type AdoptLeafParams struct {
@@ -32,8 +40,7 @@ type AdoptLeafParams struct {
 	High uuid.UUID
 }
 
-// AdoptLeaf gives the events of a partition the present transaction. Those that wait for their route have come by the stream, and are found
-// again by the transaction that they have. The caller holds LockOutbox.
+// AdoptLeaf gives the events of a partition the present transaction, also in what says that they wait for their route. The caller holds LockOutbox.
 func (q *Queries) AdoptLeaf(ctx context.Context, arg AdoptLeafParams) (int64, error) {
 	result, err := q.db.Exec(ctx, adoptLeaf, arg.Low, arg.High)
 	if err != nil {
@@ -85,8 +92,7 @@ func (q *Queries) AdoptRows(ctx context.Context) (int64, error) {
 }
 
 const adoptSnapshots = `-- name: AdoptSnapshots :exec
-UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, leaves = NULL, attached = NULL, taken_at = pg_catalog.clock_timestamp()
-WHERE slot = ANY($1::text[])
+UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY($1::text[])
 `
 
 // AdoptSnapshots says that nothing is proved published here.
@@ -388,37 +394,58 @@ func (q *Queries) EventsOfGap(ctx context.Context, arg EventsOfGapParams) ([]Eve
 }
 
 const filledLeaves = `-- name: FilledLeaves :many
-SELECT c.relname::text AS leaf, b.low::uuid AS low, b.high::uuid AS high, COALESCE(c.oid = ANY(p.leaves), false)::boolean AS known
+WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
+  SELECT 'onceward.outbox'::regclass::oid, 0::bigint, 0::bigint, false, false,
+    '00000000-0000-0000-0000-000000000000'::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid
+  UNION ALL
+  SELECT c.oid, i.xmin::text::bigint, i.cmin::text::bigint, i.xmax::text <> '0', t.pending OR i.inhdetachpending,
+    CASE WHEN m.found[1] LIKE '''%' THEN pg_catalog.btrim(m.found[1], '''')::uuid ELSE t.low END,
+    CASE WHEN m.found[2] LIKE '''%' THEN pg_catalog.btrim(m.found[2], '''')::uuid ELSE t.high END
+  FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+  CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid),
+    'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
+)
+SELECT c.relname::text AS leaf, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
-JOIN pg_catalog.pg_inherits i ON i.inhparent = 'onceward.outbox'::regclass
-JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
-JOIN pg_catalog.pg_attribute f ON f.attrelid = c.oid AND f.attnum = -6
-CROSS JOIN LATERAL (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next, i.xmin::text::bigint AS short) n
-CROSS JOIN LATERAL (SELECT ((n.next >> 32 << 32 | n.short) - CASE WHEN n.short >= (n.next & 4294967295) THEN 4294967296 ELSE 0 END) AS long) w
-CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid), 'FROM \(''([^'']+)''\) TO \(''([^'']+)''\)') AS found) m
-CROSS JOIN LATERAL (SELECT m.found[1]::uuid AS low, m.found[2]::uuid AS high) b
-WHERE p.slot = $1 AND NOT i.inhdetachpending AND n.short > 2 AND w.long > 0
-  AND NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
-  AND (p.attached IS NULL OR NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.attached))
-  AND (EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id < w.long::text::xid8 AND f.xmin <> i.xmin)
-    OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= b.low AND o.id < b.high AND o.tx_id = w.long::text::xid8
-      AND (o.cmin::text::bigint < i.cmin::text::bigint OR i.xmax::text <> '0' OR o.xmax::text <> '0')))
+CROSS JOIN t
+JOIN pg_catalog.pg_class c ON c.oid = t.leaf
+JOIN pg_catalog.pg_attribute f ON f.attrelid = t.leaf AND f.attnum = -6
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::bigint AS next) n
+CROSS JOIN LATERAL (SELECT (n.next >> 32 << 32 | t.short) - CASE WHEN t.short >= (n.next & 4294967295) THEN 4294967296 ELSE 0 END AS long,
+  f.xmin::text::bigint = t.short AS made) w
+CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
+  AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND pg_catalog.pg_visible_in_snapshot(o.tx_id, p.snapshot)) AS covered) v
+WHERE p.slot = $1 AND NOT t.pending AND t.short > 2 AND w.long > 0
+  AND CASE WHEN p.attachings IS NULL THEN NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+    ELSE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings) END
+  AND (v.covered OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
+    AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND (
+      NOT w.made AND o.tx_id < w.long::text::xid8
+      OR (o.tx_id = w.long::text::xid8 OR w.made AND o.tx_id < w.long::text::xid8 AND o.xmin::text::bigint >= t.short)
+        AND (o.cmin::text::bigint < t.command OR t.touched OR o.xmax::text <> '0'))))
 ORDER BY c.relname
 `
 
 type FilledLeavesRow struct {
-	Leaf  string
-	Low   uuid.UUID
-	High  uuid.UUID
-	Known bool
+	Leaf    string
+	Low     uuid.UUID
+	High    uuid.UUID
+	Covered bool
+	Known   bool
 }
 
-// FilledLeaves lists partitions that held rows when they were attached, as far as the relay's published snapshot does not see the attaching:
-// nothing of these rows is ever sent. A partition that was made by the transaction that attached it can hold only rows of that one. A row
-// is older than the attaching when its transaction began before it; rows of one that a later transaction brought in while the attaching one
-// was open already are not told from those that came by the table. A partition that is being detached has that in its row of pg_inherits. A row
-// of which a change was rolled back has the number of that command in place of its own: where that is the partition's, all rows of its
-// transaction count, and a row of the outbox counts itself. Known are those that were attached in the published snapshot by another
+// FilledLeaves lists partitions, also those of partitions, whose attaching is not in the relay's published snapshot and that hold rows which are
+// never sent. Such are, of each attaching that is new:
+//
+//	covered  rows that the published snapshot sees: they were in the table before, and would be called published;
+//	older    rows of transactions that began before it, unless the partition was made by the (sub)transaction that attached it;
+//	same     rows of the attaching transaction itself, before it by their command; of a row of which a change was rolled back, or a partition of
+//	         which one was, the number is that command's: then all of the transaction count;
+//	within   the same where the attaching was in a subtransaction, whose transaction nobody can tell: rows of subtransactions count.
+//
+// Rows of a transaction that began after the attaching one, and wrote them into the table before, are not told from those that were sent. A partition
+// that is being detached has that in its row of pg_inherits. Known are those that were attached in the published snapshot by another
 // transaction: pg_upgrade attaches what was attached.
 func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeavesRow, error) {
 	rows, err := q.db.Query(ctx, filledLeaves, slot)
@@ -433,6 +460,7 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 			&i.Leaf,
 			&i.Low,
 			&i.High,
+			&i.Covered,
 			&i.Known,
 		); err != nil {
 			return nil, err
@@ -446,13 +474,12 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 }
 
 const forgetCatalogs = `-- name: ForgetCatalogs :many
-UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp()
-WHERE slot = ANY($1::text[]) RETURNING slot
+UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp() RETURNING slot
 `
 
-// ForgetCatalogs lets each relay find a gap at its next start: what it knows of the publication is another.
-func (q *Queries) ForgetCatalogs(ctx context.Context, slots []string) ([]string, error) {
-	rows, err := q.db.Query(ctx, forgetCatalogs, slots)
+// ForgetCatalogs lets every relay find a gap at its next start: what it knows of the publication is another.
+func (q *Queries) ForgetCatalogs(ctx context.Context) ([]string, error) {
+	rows, err := q.db.Query(ctx, forgetCatalogs)
 	if err != nil {
 		return nil, err
 	}
@@ -549,6 +576,23 @@ func (q *Queries) InsertGap(ctx context.Context, arg InsertGapParams) error {
 		arg.State,
 	)
 	return err
+}
+
+const isNoCopy = `-- name: IsNoCopy :one
+SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
+  OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY($1::text[]) AND (pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next
+    OR pg_catalog.cardinality(p.attachings) > 0 AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits i
+      WHERE i.inhparent = 'onceward.outbox'::regclass AND i.inhrelid::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k))))))::boolean AS ahead
+FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n
+`
+
+// IsNoCopy says whether an event, or what a relay has published, is of a transaction that this cluster has not begun, or whether none of the
+// partitions that a relay has looked at is here by its oid: then neither was kept.
+func (q *Queries) IsNoCopy(ctx context.Context, slots []string) (bool, error) {
+	row := q.db.QueryRow(ctx, isNoCopy, slots)
+	var ahead bool
+	err := row.Scan(&ahead)
+	return ahead, err
 }
 
 const lastGap = `-- name: LastGap :one
@@ -713,6 +757,27 @@ func (q *Queries) OpenTransactions(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
+const outboxWriters = `-- name: OutboxWriters :one
+SELECT pg_catalog.set_config('lock_timeout', '5s', true)::text AS bound,
+  COALESCE((SELECT pg_catalog.string_agg(COALESCE('pid ' || l.pid, 'a prepared one'), ', ' ORDER BY l.pid) FROM pg_catalog.pg_locks l
+    WHERE l.locktype = 'relation' AND l.relation = 'onceward.outbox'::regclass AND l.granted AND l.mode = 'RowExclusiveLock'
+      AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database())), '')::text AS writers
+`
+
+type OutboxWritersRow struct {
+	Bound   string
+	Writers string
+}
+
+// OutboxWriters names the transactions that have written to the outbox and are open, for which LockOutbox waits, and bounds how long it does:
+// behind one who waits for this lock all writers wait.
+func (q *Queries) OutboxWriters(ctx context.Context) (OutboxWritersRow, error) {
+	row := q.db.QueryRow(ctx, outboxWriters)
+	var i OutboxWritersRow
+	err := row.Scan(&i.Bound, &i.Writers)
+	return i, err
+}
+
 const passedBy = `-- name: PassedBy :one
 SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot()) > $1::xid8)::boolean AS passed
 `
@@ -863,6 +928,18 @@ func (q *Queries) RulesNotValid(ctx context.Context) ([]RulesNotValidRow, error)
 	return items, nil
 }
 
+const settleMoved = `-- name: SettleMoved :exec
+UPDATE onceward.dead_letters d SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
+FROM onceward.relay_state r WHERE r.slot = ANY($1::text[]) AND d.slot = r.slot AND d.state = 'retrying' AND d.retry_index IS NOT NULL
+  AND d.retry_position < r.confirmed_lsn
+`
+
+// SettleMoved ends the retries that the relays' checkpoints have passed.
+func (q *Queries) SettleMoved(ctx context.Context, slots []string) error {
+	_, err := q.db.Exec(ctx, settleMoved, slots)
+	return err
+}
+
 const streamingSlot = `-- name: StreamingSlot :one
 SELECT COALESCE((SELECT p.slot_name FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = ANY($1::text[]) AND p.active LIMIT 1), '')::text AS slot
 `
@@ -911,21 +988,6 @@ func (q *Queries) SystemsOfRelays(ctx context.Context) ([]SystemsOfRelaysRow, er
 		return nil, err
 	}
 	return items, nil
-}
-
-const transactionsAhead = `-- name: TransactionsAhead :one
-SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
-  OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY($1::text[]) AND pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next))::boolean AS ahead
-FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n
-`
-
-// TransactionsAhead says whether an event, or what a relay has published, is of a transaction that this cluster has not begun:
-// then its transaction ids were not kept.
-func (q *Queries) TransactionsAhead(ctx context.Context, slots []string) (bool, error) {
-	row := q.db.QueryRow(ctx, transactionsAhead, slots)
-	var ahead bool
-	err := row.Scan(&ahead)
-	return ahead, err
 }
 
 const waitingLetters = `-- name: WaitingLetters :one

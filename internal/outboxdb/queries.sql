@@ -28,6 +28,10 @@ RETURNING tick;
 -- another may not have been sent: an event, or an order of the operator that looks carried out. Other tables do not matter.
 -- So does a leaf of the outbox that is not logged: nothing of it is sent. What the relay knows is read with it: `partitions adopt`
 -- changes that together with the transactions that the snapshot then sees.
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
   (COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
       p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
@@ -42,7 +46,7 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
     WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
   COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = @slot), '')::text AS known_catalog,
-  ARRAY(SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass)::oid[] AS leaves;
+  ARRAY(SELECT t.leaf::bigint << 32 | t.short FROM t)::bigint[] AS attachings;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
@@ -52,8 +56,8 @@ WHERE slot = @slot AND epoch = @epoch;
 -- name: SavePublished :execrows
 -- SavePublished writes the published snapshot: every transaction visible in it has ended, but for letters and gaps. 0 rows: the session was fenced.
 WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = @slot AND r.epoch = @epoch FOR SHARE)
-INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, leaves) SELECT owner.slot, @snapshot::pg_snapshot, @taken_at, @leaves FROM owner
-ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, leaves = excluded.leaves;
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, attachings) SELECT owner.slot, @snapshot::pg_snapshot, @taken_at, @attachings FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, attachings = excluded.attachings;
 
 -- name: SaveTimeline :execrows
 -- SaveTimeline follows the server to a timeline that holds the checkpoint. 0 rows: the session was fenced.

@@ -491,16 +491,16 @@ func (q *Queries) SavePublicationCatalog(ctx context.Context, arg SavePublicatio
 
 const savePublished = `-- name: SavePublished :execrows
 WITH owner AS (SELECT r.slot FROM onceward.relay_state r WHERE r.slot = $4 AND r.epoch = $5 FOR SHARE)
-INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, leaves) SELECT owner.slot, $1::pg_snapshot, $2, $3 FROM owner
-ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, leaves = excluded.leaves
+INSERT INTO onceward.published_snapshots AS p (slot, snapshot, taken_at, attachings) SELECT owner.slot, $1::pg_snapshot, $2, $3 FROM owner
+ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at, attachings = excluded.attachings
 `
 
 type SavePublishedParams struct {
-	Snapshot string
-	TakenAt  time.Time
-	Leaves   []uint32
-	Slot     string
-	Epoch    int64
+	Snapshot   string
+	TakenAt    time.Time
+	Attachings []int64
+	Slot       string
+	Epoch      int64
 }
 
 // SavePublished writes the published snapshot: every transaction visible in it has ended, but for letters and gaps. 0 rows: the session was fenced.
@@ -508,7 +508,7 @@ func (q *Queries) SavePublished(ctx context.Context, arg SavePublishedParams) (i
 	result, err := q.db.Exec(ctx, savePublished,
 		arg.Snapshot,
 		arg.TakenAt,
-		arg.Leaves,
+		arg.Attachings,
 		arg.Slot,
 		arg.Epoch,
 	)
@@ -637,6 +637,10 @@ func (q *Queries) Slots(ctx context.Context) ([]SlotsRow, error) {
 }
 
 const takeSnapshot = `-- name: TakeSnapshot :one
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
 SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_timestamp()::timestamptz AS taken_at,
   (COALESCE((SELECT pg_catalog.format('publication %s %s%s%s%s%s%s', p.oid, p.pubinsert::int, p.pubupdate::int, p.pubdelete::int,
       p.pubtruncate::int, p.pubviaroot::int, p.puballtables::int)
@@ -651,7 +655,7 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
     WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
   COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = $2), '')::text AS known_catalog,
-  ARRAY(SELECT i.inhrelid FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass)::oid[] AS leaves
+  ARRAY(SELECT t.leaf::bigint << 32 | t.short FROM t)::bigint[] AS attachings
 `
 
 type TakeSnapshotParams struct {
@@ -664,7 +668,7 @@ type TakeSnapshotRow struct {
 	TakenAt            time.Time
 	PublicationCatalog string
 	KnownCatalog       string
-	Leaves             []uint32
+	Attachings         []int64
 }
 
 // TakeSnapshot takes a snapshot and, in the same statement, reads what is known of the publication: oid, content and xmin of its row,
@@ -680,7 +684,7 @@ func (q *Queries) TakeSnapshot(ctx context.Context, arg TakeSnapshotParams) (Tak
 		&i.TakenAt,
 		&i.PublicationCatalog,
 		&i.KnownCatalog,
-		&i.Leaves,
+		&i.Attachings,
 	)
 	return i, err
 }
