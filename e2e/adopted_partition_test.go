@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"errors"
 	"os/exec"
 	"strconv"
 	"testing"
@@ -34,6 +33,7 @@ func newNeighbour(t *testing.T, w *world, config ...string) neighbour {
 	t.Helper()
 	name := w.name + "b"
 	outboxctl(t, w.dsn(maintainerLogin), "migrate", "up", "--side", "outbox", "--relay", name)
+	(&replays{world: w}).topicOf(name + "." + w.topic())
 	path := w.config(append([]string{"checkpoint_interval: 50ms", `admin: {listen: "off"}`}, config...)...)
 	return neighbour{w.newRelay(rewritten(t, path, "name: "+w.name, "name: "+name, `topic: "{`, `topic: "`+name+`.{`), "none"), name}
 }
@@ -91,7 +91,6 @@ func TestAdoptedForEveryRelay(t *testing.T) {
 func adoptedForEvery(t *testing.T, w *world, start, how string) {
 	a := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
 	b := newNeighbour(t, w, "outbox: {start: "+start+"}")
-	b.env = append(b.env, "ONCEWARD_TOPICS_CREATE=true")
 	begins(t, w, a)
 	f := newFilledLeaf(t, w, 20)
 	fill, key := f.fill()
@@ -126,10 +125,9 @@ func adoptedForEvery(t *testing.T, w *world, start, how string) {
 	seenBy(w, w.name, b.name)
 	a.stop()
 	b.stop()
-	require.Equal(t, "published", stateFor(w, w.name, key))
-	require.Equal(t, 1, countIn(w, w.topic(), key))
-	if stateFor(w, b.name, key) == "published" {
-		require.Equal(t, 1, countIn(w, b.name+"."+w.topic(), key), "called published")
+	for relay, topic := range map[string]string{w.name: w.topic(), b.name: b.name + "." + w.topic()} {
+		require.Equal(t, "published", stateFor(w, relay, key))
+		require.Equal(t, 1, countIn(w, topic, key))
 	}
 }
 
@@ -174,8 +172,8 @@ func TestAStrangeEventThatWaitsForAnother(t *testing.T) {
 	t.Parallel()
 	w := settled(t, versions[1])
 	a := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "")
-	b := newNeighbour(t, w, "outbox: {start: all}", "topics: {create: false}")
-	a.env = append(a.env, "ONCEWARD_TOPICS_CREATE=true")
+	b := newNeighbour(t, w, "outbox: {start: all}")
+	(&replays{world: w}).topicOf(w.name + ".late")
 	begins(t, w, a)
 	f := newFilledLeaf(t, w, 20)
 	fill, key := f.fillAs(f.name, "late")
@@ -215,13 +213,14 @@ func TestUpgradedWithAnIdleRelay(t *testing.T) {
 	key := oldEvent(t, w, 25)
 	b := newNeighbour(t, w, "outbox: {start: all}")
 	b.inMode("exactly-once")
-	b.env = append(b.env, "ONCEWARD_TOPICS_CREATE=true")
 	b.start()
 	seenBy(w, b.name)
 	seenBy(w, b.name)
 	b.stop()
-	loseSlot(t, w)
-	w.execute(`SELECT pg_drop_replication_slot($1)`, w.slot()+"b")
+	eventually(t, "both slots are free", 10*time.Second, func() bool {
+		return scalar[bool](w, `SELECT NOT bool_or(active) FROM pg_replication_slots`)
+	})
+	w.execute(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots`)
 	upgrade(t, w, binaries.Dir)
 	require.NotContains(t, outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "copy", "--reason", "upgraded", "--yes"), "of partition")
 	a.start()
@@ -253,7 +252,7 @@ func TestAdoptGivesWay(t *testing.T) {
 		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
 	})
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit), "%v", err)
+	require.ErrorAs(t, err, &exit)
 	require.Regexp(t, `stays open \(pid `+strconv.FormatUint(uint64(pid), 10)+`\)`, out)
 	require.NoError(t, pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {
 		_, err := outbox.Enqueue(t.Context(), tx, event(t, w))

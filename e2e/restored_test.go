@@ -156,8 +156,7 @@ func TestUpgraded(t *testing.T) {
 	const version = "15" // the system's, which has pg_upgrade; to the same version, as it may
 	binaries, err := pgserver.Find(t.Context(), 15)
 	require.NoError(t, err)
-	inOne := inOneTransaction(t, binaries.Dir)
-	for mode, programs := range map[string]string{"idempotent": binaries.Dir, "exactly-once": inOne} {
+	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
 			w := ownWorld(t, version, nil)
 			w.prepareTables()
@@ -175,6 +174,10 @@ func TestUpgraded(t *testing.T) {
 			waiting := writeOne(t, w)
 			loseSlot(t, w)
 			system := scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`)
+			programs := binaries.Dir
+			if mode == "exactly-once" {
+				programs = inOneTransaction(t, w, programs)
+			}
 			upgrade(t, w, programs)
 			require.NotEqual(t, system, scalar[string](w, `SELECT system_identifier::text FROM pg_control_system()`))
 			r.start()
@@ -231,12 +234,10 @@ func upgrade(t *testing.T, w *world, binaries string) {
 
 // inOneTransaction returns a folder with the programs, of which pg_restore brings a
 // database back in one transaction.
-func inOneTransaction(t *testing.T, binaries string) string {
+func inOneTransaction(t *testing.T, w *world, binaries string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "onceward-upgrade-") // pg_upgrade's user must reach it
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	require.NoError(t, os.Chmod(dir, 0o755)) //nolint:gosec // G302: see above
+	dir := filepath.Join(w.server.Dir(), "programs") // pg_upgrade's user reaches it
+	require.NoError(t, os.Mkdir(dir, 0o755))
 	entries, err := os.ReadDir(binaries)
 	require.NoError(t, err)
 	for _, e := range entries {
@@ -260,7 +261,7 @@ done
   | awk '/^\\connect/{print; print "BEGIN;"; next} {print} END{print "COMMIT;"}' \
   | "$REAL/psql" -X -q -v ON_ERROR_STOP=1 "${connection[@]}" -d "$database" -f -
 `
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_restore"), []byte(strings.ReplaceAll(program, "$REAL", binaries)), 0o755)) //nolint:gosec // G306: a program
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pg_restore"), []byte(strings.ReplaceAll(program, "$REAL", binaries)), 0o755))
 	return dir
 }
 
