@@ -123,6 +123,17 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 	r = w.newRelay(config, "")
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "OTHER_SYSTEM: ")
+	for key, state := range account(t, w) {
+		require.Equal(t, "pending", state, "%s: snapshots of another system prove nothing", key)
+	}
+	require.Contains(t, outboxctlAny(t, w.dsn(operatorLogin), "show", sent), "has run on another system")
+	w.execute(`DO $$ BEGIN FOR i IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
+	said, err := process.Run(t.Context(), process.Spec{
+		Path: outboxctlBinary(t), Args: []string{"adopt", "--by", "copy", "--reason", "moved", "--yes"},
+		Env: []string{"ONCEWARD_POSTGRES_DSN=" + w.dsn(maintainerLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	require.Error(t, err)
+	require.Contains(t, said, "none of the partitions that its relays know")
 	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "moved", "--yes")
 	inTopic := repairsAll(t, w, r)
 	require.Equal(t, 2, inTopic[sent], "it is not proved that it was published")

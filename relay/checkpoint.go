@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -104,8 +105,11 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		// What is put back may look as before: the next session must not miss it.
 		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
 	}
-	if err := s.filled(ctx); err != nil {
-		return err
+	if !slices.Equal(taken.Attachings, s.looked) {
+		if err := s.filled(ctx); err != nil {
+			return err
+		}
+		s.looked = taken.Attachings
 	}
 	s.snapshots.sees(taken.Snapshot, read)
 	if !s.snapshots.due(events, s.pipeline.takeAsk()) {

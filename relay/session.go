@@ -39,6 +39,7 @@ type session struct {
 	savedTransactions uint64       // that the last checkpoint has passed
 	idle              idleRule
 	snapshots         *snapshots
+	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
 	opening           *opening
 	memory            *publisher.Memory // of the process's publishers

@@ -201,9 +201,13 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 }
 
 // A snapshot is taken, then looked at for partitions that were filled, then marked:
-// in no other order does its marker prove what it covers.
+// in no other order does its marker prove what it covers. Looked at is every new
+// attaching, once.
 func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	s := newScriptedSession(t)
+	attached := asKnown("50:50:")
+	attached.Attachings = []int64{16600<<32 | 740}
+	s.db.returns("TakeSnapshot", attached)
 	s.snapshots.asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
 	asked := s.db.log()[1:] // the start of replication
@@ -214,12 +218,18 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	require.Equal(t, "50:50:", s.snapshots.pending[0].text)
 
 	s.snapshots.asked = true
+	require.NoError(t, s.takeSnapshot(t.Context(), 0))
+	require.Len(t, s.db.log("FilledLeaves"), 1, "nothing is attached since")
+
+	s.snapshots.asked = true
+	attached.Attachings = append(attached.Attachings, 16700<<32|741)
+	s.db.returns("TakeSnapshot", attached)
 	s.db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
 	err := s.takeSnapshot(t.Context(), 0)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
-	require.Len(t, s.snapshots.pending, 1, "no marker proves one that was not looked at")
+	require.Len(t, s.snapshots.pending, 2, "no marker proves one that was not looked at")
 }
 
 // A tick obeys the operator's words; a session that is fenced ends by them.

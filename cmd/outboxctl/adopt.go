@@ -61,8 +61,9 @@ type adoptedReport struct {
 	System string   `json:"system_identifier"`
 	Events int64    `json:"events_rewritten"`
 
-	// Of the events that --by dump leaves to be asked about, those that were never
-	// to be published.
+	// Events that --by dump leaves to be asked about, and those of them that were
+	// never to be published.
+	InDoubt int64 `json:"events_in_doubt,omitempty"`
 	Before  int64 `json:"events_before,omitempty"`
 	GivenUp int64 `json:"events_given_up,omitempty"`
 
@@ -113,7 +114,7 @@ func adoptDatabase(c *cli.Context) error {
 		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
-		p.line("relay %s goes on with this system: by itself where it is halted with OTHER_SYSTEM, else when it is started", strings.Join(report.Relays, ", "))
+		p.line("relay %s goes on with this system: by itself where it is halted, else when it is started", strings.Join(report.Relays, ", "))
 		if report.By == byCopy {
 			if len(report.Partitions) > 0 {
 				p.line("the %d events of partition %s are published by the repair of a gap", report.Events, strings.Join(report.Partitions, ", "))
@@ -123,7 +124,7 @@ func adoptDatabase(c *cli.Context) error {
 		if report.By == byDump {
 			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by "+
 				"`outboxctl gap repair GAP --reason \"…\"` or `outboxctl gap accept GAP --reason \"…\"`",
-				report.Events, report.Before, report.GivenUp)
+				report.InDoubt, report.Before, report.GivenUp)
 		}
 	})
 }
@@ -206,7 +207,7 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, 
 	if err != nil {
 		return "", err
 	}
-	r.Events, r.Before, r.GivenUp = left.Events, left.Before, left.GivenUp
+	r.InDoubt, r.Before, r.GivenUp = left.Events, left.Before, left.GivenUp
 	return fmt.Sprintf("%s, and count none of the %d events in the outbox as published, of which %d are older than a relay and %d were given up",
 		what, left.Events, left.Before, left.GivenUp), nil
 }

@@ -64,6 +64,13 @@ func adoptKafka(c *cli.Context) error {
 		return err
 	}
 	q := outboxdb.New(db)
+	systems, err := q.SystemsOfRelays(c.Context)
+	if err != nil {
+		return fmt.Errorf("adopt: %w", explainWrite(err))
+	}
+	if slices.ContainsFunc(systems, func(s outboxdb.SystemsOfRelaysRow) bool { return s.Slot == state.Slot && s.Moved }) {
+		return fmt.Errorf("adopt: relay %s has run on another system, so that nothing here says what it published: adopt the database first (outboxctl adopt --help says how)", state.Relay)
+	}
 	counts, err := q.CountAccount(c.Context, state.Slot)
 	if err != nil {
 		return fmt.Errorf("adopt: count events: %w", explainWrite(err))

@@ -76,6 +76,7 @@ type publishedReport struct {
 	PublishedAt *time.Time `json:"snapshot_at"`
 	Why         string     `json:"why"`
 	Disagrees   bool       `json:"disagrees,omitempty"` // with the topic, which does not have the event
+	Moved       bool       `json:"moved,omitempty"`     // the relay has run on another system, and nothing here proves what it published
 }
 
 type letterReport struct {
@@ -187,6 +188,7 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key event
 	for _, v := range relays {
 		r.Relays = append(r.Relays, publishedReport{
 			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == statePublished, PublishedAt: v.TakenAt,
+			Moved: v.Moved,
 		})
 	}
 	return nil

@@ -162,6 +162,8 @@ func (v *publishedReport) why(key string) string {
 		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay %s --config FILE --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, key, gap)
 	case v.State == statePublished:
 		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
+	case v.Moved && v.State == statePending:
+		return fmt.Sprintf("relay %s has run on another system: nothing here proves what it published, until the database is adopted (outboxctl adopt --help says how)", v.Relay)
 	case gap != "":
 		return fmt.Sprintf("relay %s publishes it with the repair of gap %s", v.Relay, gap)
 	case !v.Known:

@@ -209,10 +209,14 @@ SELECT (CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid 
 FROM pg_catalog.pg_trigger t WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc;
 
 -- name: CountLeftOut :one
--- CountLeftOut counts the events that are there, and those of them that a relay leaves out because they are older than it or were given up.
-SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'before') AS before,
-  pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'given-up') AS given_up
-FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = ANY(@slots::text[]);
+-- CountLeftOut counts the events that are there and neither are letters nor wait, and those of them that a relay leaves out because they are
+-- older than it or were given up.
+SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'before') AS before,
+  pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'accepted') AS given_up
+FROM onceward.outbox o LEFT JOIN onceward.gaps g ON g.slot = ANY(@slots::text[]) AND g.state IN ('before', 'accepted') AND o.seq > g.cursor
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = ANY(@slots::text[]) AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane AND l.slot = ANY(@slots::text[]) WHERE w.id = o.id);
 
 -- name: AdoptSnapshots :exec
 -- AdoptSnapshots says that nothing is proved published here.

@@ -274,9 +274,12 @@ func (q *Queries) CountLeaf(ctx context.Context, arg CountLeafParams) (int64, er
 }
 
 const countLeftOut = `-- name: CountLeftOut :one
-SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'before') AS before,
-  pg_catalog.count(DISTINCT o.id) FILTER (WHERE a.state = 'given-up') AS given_up
-FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = ANY($1::text[])
+SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'before') AS before,
+  pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'accepted') AS given_up
+FROM onceward.outbox o LEFT JOIN onceward.gaps g ON g.slot = ANY($1::text[]) AND g.state IN ('before', 'accepted') AND o.seq > g.cursor
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = ANY($1::text[]) AND d.letter_id = o.id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane AND l.slot = ANY($1::text[]) WHERE w.id = o.id)
 `
 
 type CountLeftOutRow struct {
@@ -285,7 +288,8 @@ type CountLeftOutRow struct {
 	GivenUp int64
 }
 
-// CountLeftOut counts the events that are there, and those of them that a relay leaves out because they are older than it or were given up.
+// CountLeftOut counts the events that are there and neither are letters nor wait, and those of them that a relay leaves out because they are
+// older than it or were given up.
 func (q *Queries) CountLeftOut(ctx context.Context, slots []string) (CountLeftOutRow, error) {
 	row := q.db.QueryRow(ctx, countLeftOut, slots)
 	var i CountLeftOutRow

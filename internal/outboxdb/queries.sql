@@ -46,7 +46,7 @@ SELECT pg_catalog.pg_current_snapshot()::text AS snapshot, pg_catalog.clock_time
     FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 'p'
     WHERE i.inhparent = 'onceward.outbox'::regclass), ''))::text AS publication_catalog,
   COALESCE((SELECT r.publication_catalog FROM onceward.relay_state r WHERE r.slot = @slot), '')::text AS known_catalog,
-  ARRAY(SELECT t.leaf::bigint << 32 | t.short FROM t)::bigint[] AS attachings;
+  ARRAY(SELECT t.leaf::bigint << 32 | t.short FROM t ORDER BY 1)::bigint[] AS attachings;
 
 -- name: SavePublicationCatalog :execrows
 -- SavePublicationCatalog remembers what is known of the publication. 0 rows: the session was fenced.
@@ -95,8 +95,10 @@ SELECT * FROM onceward.outbox WHERE id = @id;
 
 -- name: AccountOf :many
 -- AccountOf says for every relay in which state an event is; known is false before the relay's first start has ended.
-SELECT a.slot::text AS slot, a.relay::text AS relay, a.state::text AS state, g.gap_id, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
+SELECT a.slot::text AS slot, a.relay::text AS relay, a.state::text AS state, g.gap_id, (p.slot IS NOT NULL)::boolean AS known, p.taken_at,
+  (r.system_identifier <> (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified)))::boolean AS moved
 FROM onceward.account(@id, @tx_id, @seq) AS a (slot, relay, state, gap_id, snapshot_at)
+JOIN onceward.relay_state r ON r.slot = a.slot
 LEFT JOIN onceward.published_snapshots p ON p.slot = a.slot
 LEFT JOIN onceward.gaps g ON g.gap_id = a.gap_id
 ORDER BY 2, 1;
