@@ -18,7 +18,7 @@ func TestAdoptKafkaGap(t *testing.T) {
 	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
 	fine(t, "migrate", "up", "--side", "outbox")
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, kafka_cluster, kafka_met, mode, epoch)
-		VALUES ('s', 'orders', 'd', '1', 1, '0/1', 'p', 'old', 'new', 'exactly-once', 4)`)
+		VALUES ('s', 'orders', 'd', (SELECT system_identifier::text FROM pg_control_system()), 1, '0/1', 'p', 'old', 'new', 'exactly-once', 4)`)
 	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('s', '100:100:', now())`)
 	exec(t, pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state, cursor, found_at)
 		SELECT gen_random_uuid(), 's', 'X', '', f::pg_snapshot, t::pg_snapshot, 1, s, 0, now() - interval '1 day' + n * interval '1 minute'

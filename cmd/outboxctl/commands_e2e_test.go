@@ -153,7 +153,7 @@ func TestStatusThroughAPooler(t *testing.T) {
 
 const (
 	insertState = `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
-VALUES ($1, 'ctl', current_database(), '1', 1, '0/10', 'onceward_orders')`
+VALUES ($1, 'ctl', current_database(), (SELECT system_identifier::text FROM pg_control_system()), 1, '0/10', 'onceward_orders')`
 	insertLetter = `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type,
   created_at, tx_id, seq, position, error_class, error, state)
 VALUES ($1, $2, $3, 'order', 'A', 'OrderPaid', 'application/json', now(), pg_current_xact_id(), 1, '0/10', 'too-large', '2 MB is more than 1 MB', $4)`
