@@ -65,6 +65,8 @@ var ranElsewhere = map[string]string{
 	"relay/cluster.go: outboxctl adopt --help":                  "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/status_kafka.go: outboxctl adopt --help":     "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl gap ":              "TestForeignKafka",
+	"cmd/outboxctl/adopt_kafka.go: outboxctl adopt --help":      "TestPrintedCommandsAreWhole",
+	"cmd/outboxctl/verdict.go: outboxctl adopt --help":          "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl dead list":         "it only looks",
 	"relay/kafkatopics.go: outboxctl replay":                    "TestReplay, by time",
 	"migrations/outbox/00011_kafka.sql: outboxctl status":       "it only looks",
