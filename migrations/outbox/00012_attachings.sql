@@ -1,9 +1,10 @@
 -- +goose Up
--- What a relay has looked at is an attaching: a partition that is detached, filled
--- and attached again is another one, and the row of pg_inherits tells, also of one
--- that was attached within a savepoint.
+-- A partition that held rows when it was attached stops a relay: nothing of them is
+-- in the log. What a relay has looked at is an attaching: a partition that is
+-- detached, filled and attached again is another one, and the row of pg_inherits
+-- tells, also of one that was attached within a savepoint. pg_upgrade attaches every
+-- partition anew and keeps their oids.
 ALTER TABLE onceward.published_snapshots
-  DROP COLUMN leaves, DROP COLUMN attached,
   ADD COLUMN attachings bigint[]; -- those in the snapshot: the partition's oid << 32 | xmin in pg_inherits; NULL: not known
 
 -- account as it was, but that snapshots of another system prove nothing here: in a
@@ -57,4 +58,4 @@ RETURNS TABLE (slot text, relay text, state text, gap_id uuid, snapshot_at times
     AND pg_catalog.pg_visible_in_snapshot(event_tx, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(event_tx, g.from_snapshot);
 END;
 -- +goose StatementEnd
-ALTER TABLE onceward.published_snapshots DROP COLUMN attachings, ADD COLUMN leaves oid[], ADD COLUMN attached pg_snapshot;
+ALTER TABLE onceward.published_snapshots DROP COLUMN attachings;
