@@ -40,6 +40,10 @@ func (f *filledLeaf) attach() string {
 	return "ALTER TABLE onceward.outbox ATTACH PARTITION onceward." + f.name + " FOR VALUES FROM ('" + bound(f.day) + "') TO ('" + bound(f.day.AddDate(0, 0, 1)) + "')"
 }
 
+func (f *filledLeaf) detach() string {
+	return "ALTER TABLE onceward.outbox DETACH PARTITION onceward." + f.name
+}
+
 // TestFilledLeafAttached: nothing of rows that a partition held when it was attached
 // reaches the relay. It stops by name, whether it ran meanwhile or not and however
 // old the rows are; the printed command has them published, once. A partition that
@@ -117,6 +121,13 @@ func TestFilledLeafAttached(t *testing.T) {
 			w.execute(f.create() + "; " + fill + "; " + f.attach())
 			w.execute("BEGIN" + strings.Repeat("; CREATE TEMPORARY TABLE x(); DROP TABLE x", 20) + "; DELETE FROM onceward.outbox WHERE namespace || ':' || id = '" + key + "'; ROLLBACK")
 			r.start()
+			return key
+		},
+		"again, within a tick": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute(f.create() + "; " + f.attach())
+			covered(w, r)
+			w.execute(f.detach() + "; " + fill + "; " + f.attach())
 			return key
 		},
 		"stopped": func(w *world, r *relayProcess, f *filledLeaf) string {
