@@ -1,0 +1,36 @@
+//go:build e2e
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A relay that has run on another system: nothing in this database says what it
+// published, so that --kafka has nothing to doubt; a copy knows which retries are out.
+func TestAdoptCopySettlesRetries(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, kafka_cluster, kafka_met)
+		VALUES ('s', 'orders', 'd', '1', 1, '0/10', 'p', 'old', 'new')`)
+	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('s', pg_current_snapshot(), now())`)
+	exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq,
+		position, error_class, error, state, retry_position, retry_index)
+		SELECT 's', gen_random_uuid(), 'n', 't', 'a', 'e', 'c', now(), '3', n, '0/1', 'c', 'too large', s, p::pg_lsn, i
+		FROM (VALUES (1, 'retrying', '0/F', 0), (2, 'retrying', '0/10', 0), (3, 'retrying', NULL, NULL), (4, 'open', '0/F', 1)) v (n, s, p, i)`)
+	states := func() (all string) {
+		require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(state, ' ' ORDER BY seq) FROM onceward.dead_letters`).Scan(&all))
+		return all
+	}
+	loginAs(t, pool, dsn, prefix+"_maintainer")
+	code, _, stderr := call(t, "adopt", "--kafka", "gap", "--reason", "moved", "--yes")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "relay orders has run on another system, so that nothing here says what it published: adopt the database first")
+	require.Equal(t, "retrying retrying retrying open", states())
+	fine(t, "adopt", "--by", "copy", "--reason", "moved", "--yes")
+	require.Equal(t, "replayed open open open", states(), "only what the checkpoint has passed is out")
+}
