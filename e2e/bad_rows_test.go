@@ -13,6 +13,7 @@ import (
 // of more aggregates than may be parked, holds its own type: the others go on,
 // nothing halts, and the operator's words about single letters are heard.
 func TestBadRowsOfOneProducer(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])

@@ -24,6 +24,7 @@ import (
 // paused, and a halted relay is told to skip; each command says what the relay
 // did about it.
 func TestOperatorDecides(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		for _, version := range versions {
 			t.Run(mode+"/PostgreSQL"+version, func(t *testing.T) {

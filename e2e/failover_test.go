@@ -18,6 +18,7 @@ import (
 // relay waits for the end of the recovery and goes on where it was. Without it, as
 // before PostgreSQL 17, the relay makes none in silence.
 func TestFailover(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		t.Run("SlotKept", func(t *testing.T) {
 			w := ownWorld(t, version, nil)

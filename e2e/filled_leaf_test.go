@@ -238,6 +238,7 @@ func TestLeavesThatWereNotFilled(t *testing.T) {
 // streams already. No snapshot that sees that transaction is published before the
 // session has noticed: the rows are in a gap.
 func TestAdoptedWhileItStreams(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[1])
 	r := startRelay(t, w, "checkpoint_interval: 50ms")
 	key := writeOne(t, w)

@@ -199,6 +199,7 @@ func (g *gapRun) requireCause() {
 // listed as a gap and kept; accepted they are given up, and the relay goes on;
 // repaired later they are published.
 func TestGapAsks(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := startRelay(t, w, "checkpoint_interval: 100ms", "gap: ask")
@@ -247,6 +248,7 @@ func keysOf(l listed) (keys []string) {
 // TestWentBackIsAsked: of a database that is not the one that the checkpoint was
 // made on any more an operator decides, whatever the policy is.
 func TestWentBackIsAsked(t *testing.T) {
+	t.Parallel()
 	for code, spoil := range map[string]string{
 		"OTHER_TIMELINE":        `UPDATE onceward.relay_state SET timeline = 99`,
 		"CHECKPOINT_BEYOND_LOG": `UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`,
@@ -308,6 +310,7 @@ func TestUnloggedPartition(t *testing.T) {
 // TestAdoptedDump: a database that was restored by pg_dump into another cluster,
 // with transaction ids far beyond its own, goes on after one command.
 func TestAdoptedDump(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[0])
 	r := startRelay(t, w, "checkpoint_interval: 100ms")
 	caughtUp(t, w, r)

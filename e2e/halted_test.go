@@ -143,6 +143,7 @@ func TestHaltedBesideAnOwner(t *testing.T) {
 // The server's log has no line of it, and it takes over as fast as one that
 // tries: when the holder is killed, and after the server was started again.
 func TestQuietStandby(t *testing.T) {
+	t.Parallel()
 	w := ownWorld(t, versions[1], map[string]string{"wal_sender_timeout": "5s"})
 	holder := streaming(t, w)
 	caughtUp(t, w, holder)

@@ -287,6 +287,7 @@ func TestHeldRoutesPromoted(t *testing.T) {
 // What waits is no part of the gap, is never called published, and goes out; what
 // the repair meets of the route waits behind it.
 func TestHeldRoutesThroughAGap(t *testing.T) {
+	t.Parallel()
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
 			r := newReplays(t, newWorld(t, versions[i]), mode)

@@ -17,6 +17,7 @@ import (
 // not there yet, and behind them one whose topic is: it does not wait for theirs,
 // and they arrive by themselves.
 func TestNewTopicsHoldNobodyUp(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])

@@ -29,6 +29,7 @@ func modesAndVersions() [][2]string {
 // while the relay lags keeps the aggregate's order. A relay that is killed at each
 // step publishes nothing twice and writes no letter twice.
 func TestPoisonHoldsItsAggregate(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])

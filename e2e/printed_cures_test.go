@@ -89,6 +89,7 @@ var ranElsewhere = map[string]string{
 // there by the role that is told to run it, and ends the cause. A cure in the
 // sources that no case runs fails the test.
 func TestPrintedCures(t *testing.T) {
+	t.Parallel()
 	c := &cures{run: make(map[string]bool)}
 	var err error
 	c.all, err = houserules.Cures("..")

@@ -13,6 +13,7 @@ import (
 // is told at once, and what it takes to mend it; what may have been missed is
 // published from the table.
 func TestPublicationOfTooMuch(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
@@ -34,6 +35,7 @@ func TestPublicationOfTooMuch(t *testing.T) {
 // TestPublicationGone: the publication is dropped and nobody makes it again.
 // Events go nowhere; the relay must not look healthy.
 func TestPublicationGone(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")
@@ -57,6 +59,7 @@ func TestPublicationGone(t *testing.T) {
 // publication. Its rows stop the relay by name; once it is taken out again by what
 // is printed, the relay goes on behind them, and nothing is lost.
 func TestPublicationOfAnotherTable(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := streaming(t, w, "checkpoint_interval: 100ms")

@@ -23,6 +23,7 @@ import (
 // know before it is sent, is open again with the new reason, once; its retry has
 // ended, and nothing else waits for it. So where the topic's limit may be read.
 func TestRefusedAgain(t *testing.T) {
+	t.Parallel()
 	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Settings: map[string]string{
 		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true",
 	}})

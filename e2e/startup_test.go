@@ -168,6 +168,7 @@ var startUpDefects = []startUpDefect{
 
 // TestStartUpDefects: each defect names itself, and what is printed mends it.
 func TestStartUpDefects(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			for _, defect := range startUpDefects {

@@ -66,6 +66,7 @@ func (r *replays) truth() (states map[string]int, lies int) {
 // TestWaitingAdoptDumpMidRelease: the relay dies in a release; the database is
 // restored from a dump and adopted.
 func TestWaitingAdoptDumpMidRelease(t *testing.T) {
+	t.Parallel()
 	for _, alone := range []bool{true, false} {
 		t.Run(fmt.Sprintf("OnlyWaiting=%t", alone), func(t *testing.T) {
 			const n = 20000
