@@ -65,6 +65,20 @@ func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
 	return filtered
 }
 
+// ExplainRefused names what an operator can mend when a statement of the relay was
+// refused: the schema is of another release, or [ExplainFiltered]. Every other error
+// comes back as it is.
+func ExplainRefused(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && (pg.Code == "42703" || pg.Code == "42883") { // undefined_column, undefined_function
+		return &StartError{
+			Code: CodeSchemaBehind, Err: err, What: fmt.Sprintf("the schema of this database is of an earlier release than the relay (%s)", pg.Message),
+			Cure: "outboxctl migrate up --side outbox",
+		}
+	}
+	return ExplainFiltered(err)
+}
+
 // ExplainFiltered names what an operator can mend when a statement was refused because
 // row-level security would have hidden rows from it; every other error comes back
 // as it is.

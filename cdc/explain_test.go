@@ -70,5 +70,11 @@ func TestExplainFiltered(t *testing.T) {
 		&pgconn.PgError{Code: "42501", Message: `new row violates row-level security policy for table "outbox"`, Routine: "ExecWithCheckOptions"},
 	} {
 		require.Equal(t, other, ExplainFiltered(other))
+		require.Equal(t, other, ExplainRefused(other))
+	}
+	for _, code := range []string{"42703", "42883"} {
+		var start *StartError
+		require.ErrorAs(t, ExplainRefused(&pgconn.PgError{Code: code, Message: "column p.attachings does not exist"}), &start)
+		require.Equal(t, CodeSchemaBehind, start.Code)
 	}
 }

@@ -51,6 +51,7 @@ const (
 	CodeColumn             = "COLUMN"
 	CodeRights             = "RIGHTS"
 	CodeRowSecurity        = "ROW_SECURITY"
+	CodeSchemaBehind       = "SCHEMA_BEHIND"
 	CodeNoPartition        = "NO_PARTITION"
 	CodeDefaultPartition   = "DEFAULT_PARTITION"
 	CodePublicationMissing = "PUBLICATION_MISSING"

@@ -123,6 +123,39 @@ func TestFilledLeafAttached(t *testing.T) {
 			r.start()
 			return key
 		},
+		"in one transaction, and written anew": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			r.stop()
+			w.execute(f.create() + "; " + fill + "; " + f.attach())
+			w.execute("BEGIN" + strings.Repeat("; CREATE TEMPORARY TABLE x(); DROP TABLE x", 20) + "; UPDATE onceward.outbox SET payload = 'x' WHERE namespace || ':' || id = '" + key + "'; COMMIT")
+			r.start()
+			return key
+		},
+		"of transactions that nobody has begun here": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute(f.create())
+			w.execute(fill)
+			w.execute("UPDATE onceward." + f.name + " SET tx_id = '999999999999'")
+			covered(w, r)
+			w.execute(f.attach())
+			return key
+		},
+		"in a savepoint that is open over the last snapshot of an earlier release": func(w *world, r *relayProcess, f *filledLeaf) string {
+			fill, key := f.fill()
+			w.execute(f.create())
+			w.execute(fill)
+			covered(w, r)
+			attaching, err := w.pool.Begin(w.t.Context())
+			require.NoError(w.t, err)
+			_, err = attaching.Exec(w.t.Context(), "SELECT pg_current_xact_id(); SAVEPOINT a; "+f.attach()+"; RELEASE a")
+			require.NoError(w.t, err)
+			covered(w, r)
+			r.stop()
+			w.execute("UPDATE onceward.published_snapshots SET attachings = NULL")
+			require.NoError(w.t, attaching.Commit(w.t.Context()))
+			r.start()
+			return key
+		},
 		"again, within a tick": func(w *world, r *relayProcess, f *filledLeaf) string {
 			fill, key := f.fill()
 			w.execute(f.create() + "; " + f.attach())
@@ -270,11 +303,14 @@ func detachWhileTheRelayLooks(t *testing.T, version string) {
 	caughtUp(t, w, r)
 	require.Equal(t, 1, w.published()[key])
 	leaf := "outbox_" + partition.Day(time.Now()).AddDate(0, 0, -25).Format("20060102")
+	empty := newFilledLeaf(t, w, 30)
+	w.execute(empty.create())
 	ctx := t.Context()
 	held, err := w.pool.Begin(ctx)
 	require.NoError(t, err)
 	_, err = held.Exec(ctx, "LOCK TABLE onceward.outbox_"+partition.Day(time.Now()).AddDate(0, 0, 1).Format("20060102"))
 	require.NoError(t, err)
+	w.execute(empty.attach()) // which it has to look at
 	eventually(t, "the relay looks", 10*time.Second, func() bool {
 		return scalar[bool](w, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%FilledLeaves%')`)
 	})

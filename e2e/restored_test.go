@@ -170,6 +170,9 @@ func TestUpgraded(t *testing.T) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
 			w := ownWorld(t, version, nil)
+			if mode == "idempotent" {
+				withLargeOids(t, w, binaries.Dir)
+			}
 			w.prepareTables()
 			r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "").inMode(mode)
 			begins(t, w, r)
@@ -205,6 +208,17 @@ func TestUpgraded(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withLargeOids makes the server's next oids larger than 31 bits.
+func withLargeOids(t *testing.T, w *world, binaries string) {
+	t.Helper()
+	owner, err := process.Unprivileged()
+	require.NoError(t, err)
+	replaceData(t, w, func(data string) {
+		out, err := process.Run(t.Context(), process.Spec{Path: filepath.Join(binaries, "pg_resetwal"), Args: []string{"-o", "3000000000", "-D", data}, Dir: data, User: owner})
+		require.NoError(t, err, out)
+	})
 }
 
 // upgrade puts the result of pg_upgrade, to the version that it is of, in the place

@@ -42,7 +42,7 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 	if errors.Is(err, ErrMaintained) {
 		return nil // a standby, or cron, is at it
 	}
-	err = cdc.ExplainFiltered(err)
+	err = cdc.ExplainRefused(err)
 	r.metrics.partitions(report)
 	for _, name := range report.Made {
 		r.log.InfoContext(ctx, "partition made", "partition", name)

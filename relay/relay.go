@@ -141,7 +141,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 		r.setState(StateConnecting, nil)
 		began := time.Now()
 		before := last.reached
-		err := r.explainKafka(ctx, &last, cdc.ExplainFiltered(r.session(ctx, t, &last)))
+		err := r.explainKafka(ctx, &last, cdc.ExplainRefused(r.session(ctx, t, &last)))
 		if ctx.Err() != nil {
 			r.setState(StateStopped, err)
 			return r.stopped(err)

@@ -7,14 +7,10 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
-
-// CodeSchemaBehind: the database has the schema of an earlier release.
-const CodeSchemaBehind = "SCHEMA_BEHIND"
 
 // ErrFenced: a newer session of this relay owns the slot. This one stops
 // without having written anything after the other began.
@@ -39,12 +35,6 @@ func (s *state) load(ctx context.Context) (outboxdb.RelayState, bool, error) {
 	row, err := s.queries.LoadRelayState(ctx, s.slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return row, false, nil
-	}
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42703" { // undefined_column
-		return row, false, &cdc.StartError{
-			Code: CodeSchemaBehind, What: fmt.Sprintf("onceward.relay_state is of an earlier release (%s)", pg.Message), Cure: "outboxctl migrate up --side outbox",
-		}
 	}
 	if err != nil {
 		return row, false, fmt.Errorf("load relay state of slot %s: %w", s.slot, err)

@@ -168,7 +168,7 @@ func (r *adoptedReport) strangers(c *cli.Context, q *outboxdb.Queries) (leaves m
 		}
 		for _, l := range found {
 			if !l.Known && l.Covered {
-				leaves[l.Leaf] = outboxdb.AdoptLeafParams{Low: l.Low, High: l.High}
+				leaves[l.Leaf] = outboxdb.AdoptLeafParams{Low: l.Low, High: l.High, Relid: l.Relid}
 			}
 		}
 	}
@@ -270,13 +270,13 @@ func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
 		return err
 	}
 	r.Partitions = slices.Sorted(maps.Keys(strangers))
-	if r.Events, err = q.AdoptPartitions(c.Context, slices.Collect(maps.Values(strangers))...); err != nil {
-		return err
-	}
 	if len(strangers) > 0 { // for relays that have run here already too
 		if _, err := q.ForgetCatalogs(c.Context); err != nil {
 			return err
 		}
+	}
+	if r.Events, err = q.AdoptPartitions(c.Context, slices.Collect(maps.Values(strangers))...); err != nil {
+		return err
 	}
 	return q.AdoptAttachings(c.Context, r.slots)
 }

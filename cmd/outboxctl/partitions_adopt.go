@@ -100,7 +100,7 @@ func filledPartition(c *cli.Context, q *outboxdb.Queries, name string) (leaf out
 		}
 		i := slices.IndexFunc(found, func(l outboxdb.FilledLeavesRow) bool { return l.Leaf == name })
 		if i >= 0 {
-			leaf = outboxdb.AdoptLeafParams{Low: found[i].Low, High: found[i].High}
+			leaf = outboxdb.AdoptLeafParams{Low: found[i].Low, High: found[i].High, Relid: found[i].Relid}
 			report.Slots = append(report.Slots, relay.Slot)
 		}
 	}
@@ -114,10 +114,10 @@ func (r *adoptedPartition) write(c *cli.Context, q *outboxdb.Queries, leaf outbo
 	if err := lockOutbox(c, q); err != nil {
 		return err
 	}
-	if r.Events, err = q.AdoptPartitions(c.Context, leaf); err != nil {
+	if r.Slots, err = q.ForgetCatalogs(c.Context); err != nil {
 		return err
 	}
-	if r.Slots, err = q.ForgetCatalogs(c.Context); err != nil {
+	if r.Events, err = q.AdoptPartitions(c.Context, leaf); err != nil {
 		return err
 	}
 	for _, slot := range r.Slots {

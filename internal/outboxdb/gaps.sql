@@ -176,7 +176,7 @@ DELETE FROM onceward.releases WHERE slot = ANY(@slots::text[]);
 SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
   OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY(@slots::text[]) AND (pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next
     OR pg_catalog.cardinality(p.attachings) > 0 AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits i
-      WHERE i.inhparent = 'onceward.outbox'::regclass AND i.inhrelid::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k))))))::boolean AS ahead
+      WHERE i.inhparent = 'onceward.outbox'::regclass AND i.inhrelid::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k))))))::boolean AS ahead
 FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n;
 
 -- name: AdoptRows :execrows
@@ -244,11 +244,13 @@ WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq;
 --   covered  rows that the published snapshot sees: they were in the table before, and would be called published;
 --   older    rows of transactions that began before it, unless the partition was made by the (sub)transaction that attached it;
 --   same     rows of the attaching transaction itself, before it by their command; of a row of which a change was rolled back, or a partition of
---            which one was, the number is that command's: then all of the transaction count;
+--            which one was, the number is that command's: then all of the transaction count, and so do those that another one wrote anew;
+--   foreign  rows of transactions that nobody has begun here;
 --   within   the same where the attaching was in a subtransaction, whose transaction nobody can tell: rows of subtransactions count.
 -- Rows of a transaction that began after the attaching one, and wrote them into the table before, are not told from those that were sent. A partition
 -- that is being detached has that in its row of pg_inherits. Known are those that were attached in the published snapshot by another
--- transaction: pg_upgrade attaches what was attached.
+-- transaction: pg_upgrade attaches what was attached. Where an earlier release has written no list, new is what had not ended for certain: a
+-- subtransaction is in no snapshot.
 WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
   SELECT 'onceward.outbox'::regclass::oid, 0::bigint, 0::bigint, false, false,
     '00000000-0000-0000-0000-000000000000'::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid
@@ -260,8 +262,8 @@ WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
   CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid),
     'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
 )
-SELECT c.relname::text AS leaf, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
-  COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
+SELECT c.relname::text AS leaf, t.leaf::oid AS relid, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
 CROSS JOIN t
 JOIN pg_catalog.pg_class c ON c.oid = t.leaf
@@ -272,26 +274,32 @@ CROSS JOIN LATERAL (SELECT (n.next >> 32 << 32 | t.short) - CASE WHEN t.short >=
 CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
   AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND pg_catalog.pg_visible_in_snapshot(o.tx_id, p.snapshot)) AS covered) v
 WHERE p.slot = @slot AND NOT t.pending AND t.short > 2 AND w.long > 0
-  AND CASE WHEN p.attachings IS NULL THEN NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND CASE WHEN p.attachings IS NULL THEN w.long >= pg_catalog.pg_snapshot_xmin(p.snapshot)::text::bigint
     ELSE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings) END
   AND (v.covered OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
     AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND (
       NOT w.made AND o.tx_id < w.long::text::xid8
+      OR o.tx_id >= n.next::text::xid8
+      OR o.tx_id = w.long::text::xid8 AND o.xmin::text::bigint <> t.short
       OR (o.tx_id = w.long::text::xid8 OR w.made AND o.tx_id < w.long::text::xid8 AND o.xmin::text::bigint >= t.short)
         AND (o.cmin::text::bigint < t.command OR t.touched OR o.xmax::text <> '0'))))
 ORDER BY c.relname;
 
 -- name: AdoptLeaf :execrows
--- AdoptLeaf gives the events of a partition the present transaction, also in what says that they wait for their route. The caller holds LockOutbox.
+-- AdoptLeaf gives the events of a partition the present transaction, also in what says that they wait for their route. The caller holds
+-- LockOutbox, and ForgetCatalogs comes before it.
 WITH w AS (
   UPDATE onceward.waiting k SET tx_id = pg_catalog.pg_current_xact_id()
   FROM onceward.outbox o WHERE o.id = k.id AND o.id >= @low AND o.id < @high AND k.tx_id = o.tx_id
+    AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(@relid::oid) r)
 )
-UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id() WHERE o.id >= @low AND o.id < @high;
+UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
+WHERE o.id >= @low AND o.id < @high AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(@relid::oid) r);
 
 -- name: ForgetCatalogs :many
--- ForgetCatalogs lets every relay find a gap at its next start: what it knows of the publication is another.
-UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp() RETURNING slot;
+-- ForgetCatalogs lets every relay find a gap at its next start: what it knows of the publication is another. Whoever runs is fenced: what it
+-- has read has the transactions of before, and must not be written down to wait any more.
+UPDATE onceward.relay_state SET publication_catalog = 'filled', epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp() RETURNING slot;
 
 -- name: SettleMoved :exec
 -- SettleMoved ends the retries that the relays' checkpoints have passed.
@@ -301,4 +309,5 @@ FROM onceward.relay_state r WHERE r.slot = ANY(@slots::text[]) AND d.slot = r.sl
 
 -- name: CountLeaf :one
 -- CountLeaf counts the events of a partition.
-SELECT pg_catalog.count(*) FROM onceward.outbox WHERE id >= @low AND id < @high;
+SELECT pg_catalog.count(*) FROM onceward.outbox o
+WHERE o.id >= @low AND o.id < @high AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(@relid::oid) r);

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const adoptAttachings = `-- name: AdoptAttachings :exec
@@ -31,18 +32,22 @@ const adoptLeaf = `-- name: AdoptLeaf :execrows
 WITH w AS (
   UPDATE onceward.waiting k SET tx_id = pg_catalog.pg_current_xact_id()
   FROM onceward.outbox o WHERE o.id = k.id AND o.id >= $1 AND o.id < $2 AND k.tx_id = o.tx_id
+    AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree($3::oid) r)
 )
-UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id() WHERE o.id >= $1 AND o.id < $2
+UPDATE onceward.outbox o SET tx_id = pg_catalog.pg_current_xact_id()
+WHERE o.id >= $1 AND o.id < $2 AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree($3::oid) r)
 `
 
 type AdoptLeafParams struct {
-	Low  uuid.UUID
-	High uuid.UUID
+	Low   uuid.UUID
+	High  uuid.UUID
+	Relid pgtype.Uint32
 }
 
-// AdoptLeaf gives the events of a partition the present transaction, also in what says that they wait for their route. The caller holds LockOutbox.
+// AdoptLeaf gives the events of a partition the present transaction, also in what says that they wait for their route. The caller holds
+// LockOutbox, and ForgetCatalogs comes before it.
 func (q *Queries) AdoptLeaf(ctx context.Context, arg AdoptLeafParams) (int64, error) {
-	result, err := q.db.Exec(ctx, adoptLeaf, arg.Low, arg.High)
+	result, err := q.db.Exec(ctx, adoptLeaf, arg.Low, arg.High, arg.Relid)
 	if err != nil {
 		return 0, err
 	}
@@ -257,17 +262,19 @@ func (q *Queries) CountGap(ctx context.Context, arg CountGapParams) (int64, erro
 }
 
 const countLeaf = `-- name: CountLeaf :one
-SELECT pg_catalog.count(*) FROM onceward.outbox WHERE id >= $1 AND id < $2
+SELECT pg_catalog.count(*) FROM onceward.outbox o
+WHERE o.id >= $1 AND o.id < $2 AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree($3::oid) r)
 `
 
 type CountLeafParams struct {
-	Low  uuid.UUID
-	High uuid.UUID
+	Low   uuid.UUID
+	High  uuid.UUID
+	Relid pgtype.Uint32
 }
 
 // CountLeaf counts the events of a partition.
 func (q *Queries) CountLeaf(ctx context.Context, arg CountLeafParams) (int64, error) {
-	row := q.db.QueryRow(ctx, countLeaf, arg.Low, arg.High)
+	row := q.db.QueryRow(ctx, countLeaf, arg.Low, arg.High, arg.Relid)
 	var count int64
 	err := row.Scan(&count)
 	return count, err
@@ -409,8 +416,8 @@ WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
   CROSS JOIN LATERAL (SELECT pg_catalog.regexp_match(pg_catalog.pg_get_expr(c.relpartbound, c.oid),
     'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
 )
-SELECT c.relname::text AS leaf, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
-  COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
+SELECT c.relname::text AS leaf, t.leaf::oid AS relid, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
 CROSS JOIN t
 JOIN pg_catalog.pg_class c ON c.oid = t.leaf
@@ -421,11 +428,13 @@ CROSS JOIN LATERAL (SELECT (n.next >> 32 << 32 | t.short) - CASE WHEN t.short >=
 CROSS JOIN LATERAL (SELECT EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
   AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND pg_catalog.pg_visible_in_snapshot(o.tx_id, p.snapshot)) AS covered) v
 WHERE p.slot = $1 AND NOT t.pending AND t.short > 2 AND w.long > 0
-  AND CASE WHEN p.attachings IS NULL THEN NOT pg_catalog.pg_visible_in_snapshot(w.long::text::xid8, p.snapshot)
+  AND CASE WHEN p.attachings IS NULL THEN w.long >= pg_catalog.pg_snapshot_xmin(p.snapshot)::text::bigint
     ELSE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings) END
   AND (v.covered OR EXISTS (SELECT FROM onceward.outbox o WHERE o.id >= t.low AND o.id < t.high
     AND o.tableoid IN (SELECT r.relid FROM pg_catalog.pg_partition_tree(t.leaf) r) AND (
       NOT w.made AND o.tx_id < w.long::text::xid8
+      OR o.tx_id >= n.next::text::xid8
+      OR o.tx_id = w.long::text::xid8 AND o.xmin::text::bigint <> t.short
       OR (o.tx_id = w.long::text::xid8 OR w.made AND o.tx_id < w.long::text::xid8 AND o.xmin::text::bigint >= t.short)
         AND (o.cmin::text::bigint < t.command OR t.touched OR o.xmax::text <> '0'))))
 ORDER BY c.relname
@@ -433,6 +442,7 @@ ORDER BY c.relname
 
 type FilledLeavesRow struct {
 	Leaf    string
+	Relid   pgtype.Uint32
 	Low     uuid.UUID
 	High    uuid.UUID
 	Covered bool
@@ -445,12 +455,14 @@ type FilledLeavesRow struct {
 //	covered  rows that the published snapshot sees: they were in the table before, and would be called published;
 //	older    rows of transactions that began before it, unless the partition was made by the (sub)transaction that attached it;
 //	same     rows of the attaching transaction itself, before it by their command; of a row of which a change was rolled back, or a partition of
-//	         which one was, the number is that command's: then all of the transaction count;
+//	         which one was, the number is that command's: then all of the transaction count, and so do those that another one wrote anew;
+//	foreign  rows of transactions that nobody has begun here;
 //	within   the same where the attaching was in a subtransaction, whose transaction nobody can tell: rows of subtransactions count.
 //
 // Rows of a transaction that began after the attaching one, and wrote them into the table before, are not told from those that were sent. A partition
 // that is being detached has that in its row of pg_inherits. Known are those that were attached in the published snapshot by another
-// transaction: pg_upgrade attaches what was attached.
+// transaction: pg_upgrade attaches what was attached. Where an earlier release has written no list, new is what had not ended for certain: a
+// subtransaction is in no snapshot.
 func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeavesRow, error) {
 	rows, err := q.db.Query(ctx, filledLeaves, slot)
 	if err != nil {
@@ -462,6 +474,7 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 		var i FilledLeavesRow
 		if err := rows.Scan(
 			&i.Leaf,
+			&i.Relid,
 			&i.Low,
 			&i.High,
 			&i.Covered,
@@ -478,10 +491,11 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 }
 
 const forgetCatalogs = `-- name: ForgetCatalogs :many
-UPDATE onceward.relay_state SET publication_catalog = 'filled', updated_at = pg_catalog.clock_timestamp() RETURNING slot
+UPDATE onceward.relay_state SET publication_catalog = 'filled', epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp() RETURNING slot
 `
 
-// ForgetCatalogs lets every relay find a gap at its next start: what it knows of the publication is another.
+// ForgetCatalogs lets every relay find a gap at its next start: what it knows of the publication is another. Whoever runs is fenced: what it
+// has read has the transactions of before, and must not be written down to wait any more.
 func (q *Queries) ForgetCatalogs(ctx context.Context) ([]string, error) {
 	rows, err := q.db.Query(ctx, forgetCatalogs)
 	if err != nil {
@@ -586,7 +600,7 @@ const isNoCopy = `-- name: IsNoCopy :one
 SELECT (EXISTS (SELECT FROM onceward.outbox o WHERE o.tx_id >= n.next)
   OR EXISTS (SELECT FROM onceward.published_snapshots p WHERE p.slot = ANY($1::text[]) AND (pg_catalog.pg_snapshot_xmax(p.snapshot) > n.next
     OR pg_catalog.cardinality(p.attachings) > 0 AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits i
-      WHERE i.inhparent = 'onceward.outbox'::regclass AND i.inhrelid::bigint IN (SELECT k.k >> 32 FROM pg_catalog.unnest(p.attachings) k (k))))))::boolean AS ahead
+      WHERE i.inhparent = 'onceward.outbox'::regclass AND i.inhrelid::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k))))))::boolean AS ahead
 FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS next) n
 `
 

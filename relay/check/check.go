@@ -200,7 +200,7 @@ func verdictOf(name string, err error) Verdict {
 }
 
 func failure(name string, err error) Verdict {
-	err = cdc.ExplainFiltered(err)
+	err = cdc.ExplainRefused(err)
 	v := Verdict{Name: name, Status: Failed, Detail: err.Error()}
 	var start *cdc.StartError
 	if errors.As(err, &start) {
