@@ -316,3 +316,46 @@ func TestSkipOfNothing(t *testing.T) {
 		refused(replay, "was published; no relay halts at it")
 	})
 }
+
+// TestReplayInGap: of a replay that a gap held nobody says that it was published, and
+// the gap names it, whatever became of the gap.
+func TestReplayInGap(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		event := d.event("A", "OrderPaid", "1")
+		d.published()
+		order := func() string {
+			fine(t, "replay", event.String(), "--unchecked", "--reason", "r", "--yes")
+			return column[string](d, "SELECT namespace || ':' || replay_id FROM onceward.replays ORDER BY seq DESC LIMIT 1")[0]
+		}
+		out := order()
+		d.published()
+		lost, letter := order(), order()
+		exec(t, d.pool, `INSERT INTO onceward.dead_letters (slot, letter_id, replay_of, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position,
+			error_class, error, state) SELECT 'onceward_ctl', replay_id, id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/10', 'c', 'e', 'replayed'
+			FROM onceward.replays WHERE namespace || ':' || replay_id = $1`, letter)
+		exec(t, d.pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+			SELECT gen_random_uuid(), slot, 'SLOT_MISSING', '', snapshot, pg_current_snapshot(), 0, 'open' FROM onceward.published_snapshots`)
+		d.published()
+		gap := column[string](d, "SELECT gap_id::text FROM onceward.gaps")[0]
+		skip := func(key string) string {
+			t.Helper()
+			code, _, stderr := call(t, "skip", key, "--reason", "r", "--yes")
+			require.Equal(t, exitFailed, code)
+			return stderr
+		}
+		for _, state := range []string{"open", "repairing", "repaired", "accepted"} {
+			exec(t, d.pool, "UPDATE onceward.gaps SET state = $1", state)
+			said := skip(lost)
+			require.Contains(t, said, "lay in gap "+gap+": it is not proved to be published", state)
+			require.Contains(t, said, "`outboxctl replay "+event.String()+" --config FILE")
+			require.Contains(t, skip(out), "was published; no relay halts at it")
+			require.Contains(t, skip(letter), "was published; no relay halts at it")
+			shown := fine(t, "gap", "show", gap)
+			require.Contains(t, shown, "1 replays lay in it: they are not proved to be published")
+			require.Contains(t, shown, lost+"  "+event.String())
+			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
+			require.Equal(t, int64(1), decode[gapsReport](t, listed).Gaps[0].Replays)
+		}
+	})
+}

@@ -982,12 +982,16 @@ func (q *Queries) Skip(ctx context.Context, arg SkipParams) (SkipRow, error) {
 }
 
 const skipTarget = `-- name: SkipTarget :one
-SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state,
+SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state, COALESCE(p.id, k.id)::uuid AS event_id, COALESCE(g.gap_id::text, '')::text AS gap_id,
   EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $1 AND w.id = k.id)::boolean AS waits
 FROM (SELECT $2::uuid AS id) k
-LEFT JOIN (SELECT r.replay_id, r.namespace, a.state FROM onceward.replays r
+LEFT JOIN (SELECT r.replay_id, r.id, r.namespace, r.tx_id, a.state FROM onceward.replays r
   CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, 0) AS a (slot, relay, state, gap_id, snapshot_at)
   WHERE r.replay_id = $2::uuid AND a.slot = $1) p ON p.replay_id = k.id
+LEFT JOIN onceward.gaps g ON g.slot = $1 AND p.state = 'published'
+  AND pg_catalog.pg_visible_in_snapshot(p.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(p.tx_id, g.from_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $1 AND d.letter_id = k.id)
+ORDER BY g.found_at DESC LIMIT 1
 `
 
 type SkipTargetParams struct {
@@ -998,14 +1002,22 @@ type SkipTargetParams struct {
 type SkipTargetRow struct {
 	Namespace string
 	State     string
+	EventID   uuid.UUID
+	GapID     string
 	Waits     bool
 }
 
-// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route.
+// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it.
 func (q *Queries) SkipTarget(ctx context.Context, arg SkipTargetParams) (SkipTargetRow, error) {
 	row := q.db.QueryRow(ctx, skipTarget, arg.Slot, arg.ID)
 	var i SkipTargetRow
-	err := row.Scan(&i.Namespace, &i.State, &i.Waits)
+	err := row.Scan(
+		&i.Namespace,
+		&i.State,
+		&i.EventID,
+		&i.GapID,
+		&i.Waits,
+	)
 	return i, err
 }
 
