@@ -236,11 +236,19 @@ func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return fmt.Errorf("read partitions of onceward.outbox: %w", err)
 	}
 	if unwanted != "" {
-		return &StartError{Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition could be made beside its rows", unwanted),
-			Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", unwanted)}
+		return DefaultPartition(unwanted)
 	}
 	if !partitions {
 		return &StartError{Code: CodeNoPartition, What: "onceward.outbox has no partition: every Enqueue fails", Cure: "outboxctl migrate up --side outbox"}
 	}
 	return nil
+}
+
+// DefaultPartition is what is wrong with a DEFAULT partition of the outbox, whose
+// name is quoted for SQL.
+func DefaultPartition(name string) *StartError {
+	return &StartError{
+		Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition can be made beside its rows, and none goes", name),
+		Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", name),
+	}
 }

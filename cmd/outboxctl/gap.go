@@ -111,7 +111,7 @@ type gapsReport struct {
 func newGap(v outboxdb.ListGapsRow) gapReport {
 	return gapReport{
 		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
-		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt,
+		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt, Replays: v.Replays,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
@@ -112,10 +113,11 @@ type partitionReport struct {
 	To        string `json:"to,omitempty"`
 	DaysAhead int    `json:"days_ahead"`
 	NoToday   bool   `json:"today_is_missing,omitempty"`
+	Default   string `json:"default_partition,omitempty"` // its name: it is not counted
 }
 
 func newPartitionReport(st migrations.Status) partitionReport {
-	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today}
+	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today, Default: st.Default}
 }
 
 // String is one line for a person.
@@ -325,8 +327,10 @@ func (r *statusReport) problems() []string {
 			out = append(out, problem)
 		}
 	}
-	if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
-		out = append(out, problem)
+	if r.Partitions.Default != "" {
+		add("%v", cdc.DefaultPartition(r.Partitions.Default))
+	} else if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
+		add("%s", problem)
 	}
 	if n := len(r.Held); n > 0 {
 		kinds := "kinds of events wait"
