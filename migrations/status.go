@@ -49,10 +49,14 @@ func (m *Migrator) status(ctx context.Context, tx pgx.Tx) (Status, error) {
 			st.Pending = append(st.Pending, s.name)
 		}
 	}
-	if err := checkTables(ctx, tx, m.cfg.Side, st.Version); errors.Is(err, ErrTableGone) {
+	again, err := checkTables(ctx, tx, m.cfg.Side, st.Version)
+	switch {
+	case errors.Is(err, ErrTableGone):
 		st.Missing = err.Error()
-	} else if err != nil {
+	case err != nil:
 		return st, err
+	case len(again) > 0:
+		st.Missing = remakeWords(again)
 	}
 	if err := m.partitionStatus(ctx, tx, &st); err != nil {
 		return st, err

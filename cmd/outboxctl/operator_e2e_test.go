@@ -86,6 +86,32 @@ func TestDefaultPartitionIsNamed(t *testing.T) {
 	require.NotContains(t, fine(t, "partitions", "maintain", "--ahead", "20"), "DEFAULT")
 }
 
+// TestATableIsGone: whoever looks is told which, and the command that he is told makes it.
+func TestATableIsGone(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	for _, table := range []string{"relay_health", "kafka_topics"} {
+		exec(t, pool, "DROP TABLE onceward."+table)
+		for _, args := range [][]string{{"status"}, {"list"}} {
+			code, _, stderr := call(t, args...)
+			if code != exitFailed && table == "kafka_topics" && args[0] == "list" {
+				continue // does not read it
+			}
+			require.Equal(t, exitFailed, code)
+			require.Contains(t, stderr, `"onceward.`+table+`" does not exist`)
+			require.Contains(t, stderr, "`outboxctl migrate up --side outbox` makes it, or says what became of it")
+		}
+		require.Contains(t, wrong(t, "migrate", "status", "--side", "outbox"), "onceward."+table)
+		fine(t, "migrate", "up", "--side", "outbox")
+		fine(t, "status")
+	}
+	exec(t, pool, "DROP TABLE onceward.lanes CASCADE")
+	code, _, stderr := call(t, "migrate", "up", "--side", "outbox")
+	require.Equal(t, exitFailed, code, "what waited is known nowhere else")
+	require.Contains(t, stderr, "onceward.lanes is not there")
+	require.Contains(t, stderr, "restore the database from a backup")
+}
+
 func TestPartitionsAreMaintained(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
