@@ -211,7 +211,9 @@ func TestPauseAndResume(t *testing.T) {
 		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
 		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
-		require.Contains(t, fine(t, "resume", "--route", "orders.a"), "route orders.b is paused")
+		resumed := fine(t, "resume", "--route", "orders.a")
+		require.Contains(t, resumed, "route orders.a goes on\n")
+		require.Contains(t, resumed, "route orders.b is paused")
 		require.Contains(t, wrong(t, "resume", "--route", "orders.a"), "! route orders.a was not paused")
 		require.Equal(t, "f {orders.b}", state())
 
@@ -357,5 +359,29 @@ func TestReplayInGap(t *testing.T) {
 			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
 			require.Equal(t, int64(1), decode[gapsReport](t, listed).Gaps[0].Replays)
 		}
+	})
+}
+
+// TestALetterWaitsForItsRoute: a retry that was ordered and cannot be carried out now is told.
+func TestALetterWaitsForItsRoute(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		key, other := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "1")
+		d.letter(key, "open")
+		d.letter(other, "open")
+		require.NotContains(t, fine(t, "dead", "list"), "waits for its route")
+		fine(t, "dead", "retry", key.String(), "--reason", "r", "--yes", "--wait", "0s")
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET control_id = (SELECT control_id FROM onceward.controls), retry_index = 0 WHERE letter_id = $1", key.UUID())
+		exec(t, d.pool, "INSERT INTO onceward.lanes (id, slot, namespace, aggregate_type, topic) OVERRIDING SYSTEM VALUE SELECT 7, slot, 'orders', 'order', '' FROM onceward.relay_state")
+		exec(t, d.pool, "INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) SELECT 7, '0/20', 0, tx_id, control_id FROM onceward.controls")
+		exec(t, d.pool, "INSERT INTO onceward.waiting_copies (lane, position, ordinal, kind, item) VALUES (7, '0/20', 0, 'control', '')")
+		exec(t, d.pool, "INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) VALUES (7, '0/21', 0, '9', gen_random_uuid()), (7, '0/22', 0, '9', gen_random_uuid())")
+		_, status, _ := call(t, "status")
+		require.Regexp(t, `orders order +2 +1 `, status, "two events, and an order")
+		list := fine(t, "dead", "list")
+		require.Regexp(t, key.String()+" +open, waits for its route ", list)
+		require.NotRegexp(t, other.String()+".*waits", list)
+		require.Contains(t, fine(t, "dead", "show", key.String()), "open, waits for its route: `outboxctl status` says why")
+		require.NotContains(t, fine(t, "dead", "show", other.String()), "waits for its route")
 	})
 }

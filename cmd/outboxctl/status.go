@@ -94,6 +94,7 @@ type heldReport struct {
 	AggregateType string    `json:"aggregate_type"`
 	Topic         string    `json:"topic,omitempty"` // of replays
 	Events        int64     `json:"events"`
+	Orders        int64     `json:"orders,omitempty"` // about dead letters
 	Since         time.Time `json:"since"`
 }
 
@@ -227,7 +228,7 @@ func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]heldReport, error) {
 	rows, err := q.HeldLanes(ctx, maxParkedShown)
 	for _, v := range rows {
 		out = append(out, heldReport{
-			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events,
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events, Orders: v.Orders,
 		})
 	}
 	return out, err
@@ -386,9 +387,9 @@ func (r *statusReport) print(p *page) {
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
-		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), stamp(&v.Since)})
+		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), stamp(&v.Since)})
 	}
-	p.table([]string{"held", "events", "since"}, held)
+	p.table([]string{"held", "events", "orders", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
 	p.table([]string{"parked aggregate", "slot", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
