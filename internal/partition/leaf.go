@@ -32,7 +32,8 @@ func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
 
 // selectLeaves finds what List finds, and the tables that have a partition's name
 // and are attached to nothing.
-const selectLeaves = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE c.relname::pg_catalog.text END, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
+const selectLeaves = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
+  i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
   b.bound, GREATEST(c.reltuples, 0)::bigint,
   COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
 FROM pg_catalog.pg_class c

@@ -17,7 +17,8 @@ type Querier interface {
 
 // A detached-pending partition is listed too: its rows and its range are still
 // there.
-const selectPartitions = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', cn.nspname, c.relname) ELSE c.relname::pg_catalog.text END, b.bound
+const selectPartitions = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', cn.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
+  b.bound
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
 JOIN pg_catalog.pg_namespace cn ON cn.oid OPERATOR(pg_catalog.=) c.relnamespace
