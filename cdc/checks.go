@@ -176,10 +176,26 @@ var needed = []struct {
 	{privileges: "SELECT", tables: []string{"outbox_migrations"}, optional: true},
 }
 
+// CheckOptional says which table is missing that the relay runs without, and others
+// know less of it.
+func CheckOptional(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	err := checkNeeded(ctx, conn, cfg, true)
+	var start *StartError
+	if errors.As(err, &start) && start.Code == CodeRights {
+		return nil
+	}
+	return err
+}
+
 func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
+	return checkNeeded(ctx, conn, cfg, false)
+}
+
+// checkNeeded looks first for a table that is missing, then for a right.
+func checkNeeded(ctx context.Context, conn *pgx.Conn, cfg Config, optional bool) error {
 	var tables, privileges []string
 	for _, n := range needed {
-		if n.optional {
+		if n.optional != optional {
 			continue
 		}
 		for _, table := range n.tables {
@@ -191,7 +207,7 @@ func checkRights(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	var table, privilege string
 	var there bool
 	err := conn.QueryRow(ctx, `SELECT t, p, pg_catalog.to_regclass(t) IS NOT NULL FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[])) need(t, p)
-		WHERE pg_catalog.to_regclass(t) IS NULL OR NOT pg_catalog.has_table_privilege(t, p) LIMIT 1`, tables, privileges).Scan(&table, &privilege, &there)
+		WHERE pg_catalog.to_regclass(t) IS NULL OR NOT pg_catalog.has_table_privilege(t, p) ORDER BY 3 LIMIT 1`, tables, privileges).Scan(&table, &privilege, &there)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -236,11 +252,19 @@ func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
 		return fmt.Errorf("read partitions of onceward.outbox: %w", err)
 	}
 	if unwanted != "" {
-		return &StartError{Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition could be made beside its rows", unwanted),
-			Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", unwanted)}
+		return DefaultPartition(unwanted)
 	}
 	if !partitions {
 		return &StartError{Code: CodeNoPartition, What: "onceward.outbox has no partition: every Enqueue fails", Cure: "outboxctl migrate up --side outbox"}
 	}
 	return nil
+}
+
+// DefaultPartition is what is wrong with a DEFAULT partition of the outbox, whose
+// name is quoted for SQL.
+func DefaultPartition(name string) *StartError {
+	return &StartError{
+		Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition can be made beside its rows, and none goes", name),
+		Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", name),
+	}
 }

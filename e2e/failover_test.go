@@ -50,6 +50,37 @@ func TestFailover(t *testing.T) {
 			verifyAll(t, w, nil)
 			require.Equal(t, 1, w.published()[lost])
 		})
+		t.Run("SlotGoneAndLagging", func(t *testing.T) {
+			w := ownWorld(t, version, nil)
+			w.prepareTables()
+			r := staying(w, "checkpoint_interval: 50ms")
+			begins(t, w, r)
+			caughtUp(t, w, r)
+			saved := filepath.Join(t.TempDir(), "data")
+			outboxctl(t, w.dsn(operatorLogin), "pause", "--relay", w.name)
+			eventually(t, "the relay rests", 30*time.Second, func() bool { return readyz(t, r).State == "paused" })
+			kept := writeOne(t, w) // not published in what the standby has
+			replaceData(t, w, func(data string) { copied(t, data, saved) })
+			outboxctl(t, w.dsn(operatorLogin), "resume", "--relay", w.name)
+			ghost := writeOne(t, w)
+			caughtUp(t, w, r)
+			eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[ghost] > 0 })
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			require.NoError(t, w.server.Halt(t.Context(), pgserver.Immediate))
+			require.NoError(t, os.RemoveAll(w.server.DataDir()))
+			copied(t, saved, w.server.DataDir())
+			asStandbyAgain(t, w, true)
+			halted(t, r, "WENT_BACK") // and not SLOT_MISSING: the process has seen a tick that the standby lacks
+			require.Equal(t, "WENT_BACK open 1", scalar[string](w, `SELECT string_agg(concat_ws(' ', cause, state, events), ', ') FROM onceward.gaps WHERE cause <> 'FIRST_START'`))
+			gap := scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`)
+			outboxctl(t, w.dsn(operatorLogin), "gap", "repair", gap, "--reason", "a failover", "--yes")
+			outboxctl(t, w.dsn(operatorLogin), "resume", "--relay", w.name)
+			caughtUp(t, w, r)
+			require.NotContains(t, account(t, w), ghost)
+			eventually(t, "the gap is repaired", 30*time.Second, func() bool { return owed(w) == 0 })
+			require.Positive(t, w.published()[kept])
+			r.stop()
+		})
 	})
 }
 
@@ -57,9 +88,14 @@ func TestFailover(t *testing.T) {
 // lost, and promotes it.
 func promoted(t *testing.T, w *world, slotsLost bool) {
 	t.Helper()
-	ctx := t.Context()
-	require.NoError(t, w.server.Halt(ctx, pgserver.Fast))
-	data := w.server.DataDir()
+	require.NoError(t, w.server.Halt(t.Context(), pgserver.Fast))
+	asStandbyAgain(t, w, slotsLost)
+}
+
+// asStandbyAgain starts the server, which is down, as a standby, and promotes it.
+func asStandbyAgain(t *testing.T, w *world, slotsLost bool) {
+	t.Helper()
+	ctx, data := t.Context(), w.server.DataDir()
 	require.NoError(t, os.WriteFile(filepath.Join(data, "standby.signal"), nil, 0o644))
 	if slotsLost {
 		slots, err := filepath.Glob(filepath.Join(data, "pg_replslot", "*"))

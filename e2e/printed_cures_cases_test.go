@@ -292,7 +292,29 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 	require.Equal(t, 3, code)
 	c.do(t, w, maintainerLogin, cure+"migrate up --side outbox", out)
 	require.NoError(t, enqueue(t, w))
+	defaultPartition(t, w, r)
 	r.kill()
+}
+
+// defaultPartition: somebody makes one under a relay that streams. It goes on, and
+// everybody who looks says so, beside what there is to say.
+func defaultPartition(t *testing.T, w *world, r *relayProcess) {
+	w.execute("CREATE TABLE public.rest PARTITION OF onceward.outbox DEFAULT")
+	const cure = "ALTER TABLE onceward.outbox DETACH PARTITION public.rest"
+	eventually(t, "the relay says it", 90*time.Second, func() bool { return r.logs("DEFAULT_PARTITION") && r.logs(cure) })
+	require.Equal(t, "streaming", readyz(t, r).State)
+	_, counted := metric(t, r, "onceward_partitions_ahead_days")
+	require.True(t, counted)
+	code, status := statusOf(t, w)
+	require.Equal(t, 3, code)
+	require.Contains(t, status, cure)
+	require.Contains(t, status, "days ahead")
+	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
+	require.Equal(t, 3, code)
+	require.Contains(t, out, cure)
+	w.execute(cure)
+	out, _ = asked(t, w.dsn(maintainerLogin), "partitions", "status")
+	require.NotContains(t, out, "DEFAULT_PARTITION")
 }
 
 // sql runs statements of a cure as the superuser, on the world's database.

@@ -21,6 +21,7 @@ type Status struct {
 	PartitionsTo   string // UTC day of the newest
 	DaysAhead      int    // days after today that are covered without a hole; 0 where today is none of them
 	Today          bool   // rows of now have a partition
+	Default        string // a DEFAULT partition, which is not counted, with its schema and quoted for SQL; empty: there is none
 	Publications   []PublicationStatus
 	Missing        string // what became of a table that is not there; empty: all are
 }
@@ -48,10 +49,14 @@ func (m *Migrator) status(ctx context.Context, tx pgx.Tx) (Status, error) {
 			st.Pending = append(st.Pending, s.name)
 		}
 	}
-	if err := checkTables(ctx, tx, m.cfg.Side, st.Version); errors.Is(err, ErrTableGone) {
+	again, err := checkTables(ctx, tx, m.cfg.Side, st.Version)
+	switch {
+	case errors.Is(err, ErrTableGone):
 		st.Missing = err.Error()
-	} else if err != nil {
+	case err != nil:
 		return st, err
+	case len(again) > 0:
+		st.Missing = remakeWords(again)
 	}
 	if err := m.partitionStatus(ctx, tx, &st); err != nil {
 		return st, err
@@ -62,6 +67,10 @@ func (m *Migrator) status(ctx context.Context, tx pgx.Tx) (Status, error) {
 func (m *Migrator) partitionStatus(ctx context.Context, tx pgx.Tx, st *Status) error {
 	table, _ := m.cfg.Side.partitioned()
 	existing, err := partition.List(ctx, tx, table)
+	var unwanted *partition.DefaultError
+	if errors.As(err, &unwanted) {
+		st.Default, err = unwanted.Partition, nil
+	}
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 		return res, err
 	}
 	res.To = res.From
-	if err := checkTables(ctx, m.cfg.Pool, m.cfg.Side, res.From); err != nil {
+	again, err := m.tablesAgain(ctx, res.From)
+	if err != nil {
 		return res, err
 	}
 	if err := m.refuseForeign(ctx); err != nil {
@@ -31,7 +32,7 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 	if err != nil {
 		return res, err
 	}
-	if err := m.exec(ctx, statements); err != nil {
+	if err := m.exec(ctx, append(statements, again...)); err != nil {
 		return res, fmt.Errorf("make schema %s: %w", schemaName, explain(err))
 	}
 	if res.To, err = m.goose(ctx, func(ctx context.Context, p *goose.Provider) error {
@@ -76,13 +77,15 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkTables(ctx, m.cfg.Pool, m.cfg.Side, version); err != nil {
+	again, err := m.tablesAgain(ctx, version)
+	if err != nil {
 		return nil, err
 	}
 	out, err := m.versionedSQL(ctx, version)
 	if err != nil {
 		return nil, err
 	}
+	out = append(out, again...)
 	rules, err := m.rulesSQL(ctx, version)
 	if err != nil {
 		return nil, err
@@ -132,6 +135,15 @@ func (m *Migrator) versionedSQL(ctx context.Context, version int64) ([]string, e
 		}
 	}
 	return out, nil
+}
+
+// tablesAgain returns what makes the tables again that may be.
+func (m *Migrator) tablesAgain(ctx context.Context, version int64) ([]string, error) {
+	tables, err := checkTables(ctx, m.cfg.Pool, m.cfg.Side, version)
+	if err != nil {
+		return nil, err
+	}
+	return m.cfg.Side.remakeSQL(tables)
 }
 
 // schemaSQL returns what is missing of the schema. It asks first, because

@@ -45,11 +45,15 @@ func (db *installed) makes() {
 func TestASlotThatIsGoneIsAGap(t *testing.T) {
 	for name, tc := range map[string]struct {
 		slot   []any
+		last   owned
+		stops  string // without the right to make a slot
 		code   string
 		before bool // it is dropped first
 	}{
-		"dropped":     {nil, cdc.CodeSlotMissing, false},
-		"invalidated": {[]any{slotRow{"pgoutput", true, "lost", true, "shop"}}, cdc.CodeSlotLost, true},
+		"dropped":                          {nil, owned{}, cdc.CodeSlotMissing, cdc.CodeSlotMissing, false},
+		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop"}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
+		"lost with a tick that was seen":   {nil, owned{systemID: "7000", timeline: 1, tick: 31}, cdc.CodeSlotMissing, CodeWentBack, false},
+		"lost with a letter that was made": {nil, owned{systemID: "7000", timeline: 1, tick: 30, letters: 1}, cdc.CodeSlotMissing, CodeLettersLost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -57,11 +61,15 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			db.makes()
 			db.returns("LastPublished", "40:40:")
 			db.returns("CountGap", int64(3))
-			s, err := db.open(t, &owned{}, nil)
+			state := gapRepairing
+			if tc.code == CodeWentBack {
+				state = gapOpen
+			}
+			s, err := db.open(t, &tc.last, nil)
 			require.NoError(t, err)
 			gap := db.insertedGap(t)
 			require.Contains(t, gap, " onceward_orders "+tc.code+" ")
-			require.True(t, strings.HasSuffix(gap, " 40:40: 50:50: 3 "+gapRepairing), gap)
+			require.True(t, strings.HasSuffix(gap, " 40:40: 50:50: 3 "+state), gap)
 			made, dropped := db.creates()
 			require.True(t, made)
 			require.Equal(t, tc.before, dropped)
@@ -73,7 +81,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			_, err = db.open(t, &owned{}, func(c *Config) { c.Postgres.Slot.Create = "never" })
 			var start *cdc.StartError
 			require.ErrorAs(t, err, &start)
-			require.Equal(t, tc.code, start.Code)
+			require.Equal(t, tc.stops, start.Code)
 			made, dropped = db.creates()
 			require.False(t, made || dropped)
 			require.Empty(t, db.insertedGap(t))
@@ -157,7 +165,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	log := db.log()
 	from, to := slices.Index(log, "begin"), slices.Index(log, "commit")
 	require.Equal(t, []string{
-		"LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "SavePublished",
+		"LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "ListGaps", "SavePublished",
 	}, names(log[from+1:to]))
 	require.Contains(t, db.log("BeginAnew")[0], "BeginAnew 0/C8 1 31 ")
 	require.Contains(t, db.log("BeginAnew")[0], " 4 ", "the writes of letters that were known")

@@ -95,13 +95,10 @@ func (b binding) check() error {
 	case same && b.row.Tick < c.tick:
 		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, the checkpoint in Kafka has %d (a snapshot was restored under it)",
 			b.slot, b.row.Tick, c.tick)
-	case same && known && b.last.timeline == b.system.Timeline && b.row.Tick < b.last.tick:
-		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it)",
-			b.slot, b.row.Tick, b.last.tick)
+	case known && b.row.Tick < b.last.tick && (same && b.last.timeline == b.system.Timeline || b.slotPosition > c.order):
+		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.tick)
 	case b.row.DeadLetters < c.letters || known && b.row.DeadLetters < b.last.letters:
-		return gap(CodeLettersLost, "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made "+
-			"(it went back in time, or a standby without them was promoted)",
-			b.slot, b.row.DeadLetters, max(c.letters, b.last.letters))
+		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.letters, b.last.letters))
 	case max(c.order, c.upto.commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",
 			max(c.order, c.upto.commit), b.slot, b.system.XLogPos)
@@ -110,6 +107,31 @@ func (b binding) check() error {
 			b.slot, b.slotPosition, c.order)
 	}
 	return nil
+}
+
+// What a process knows that the database does not.
+const (
+	wentBack = "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it, " +
+		"or a standby that lagged was promoted); Kafka may hold events that it lacks"
+	lettersLost = "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made " +
+		"(it went back in time, or a standby without them was promoted)"
+)
+
+// slotGone is the gap of a slot that is missing or lost. A database that went back in
+// time mostly lacks the slot too: where this process knows it, that is the cause.
+func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapError {
+	gap := &gapError{code: start.Code, what: start.What}
+	if o.systemID != row.SystemIdentifier {
+		return gap
+	}
+	gap.tick, gap.letters = o.tick, o.letters
+	switch {
+	case row.Tick < o.tick:
+		gap.code, gap.what = CodeWentBack, fmt.Sprintf(wentBack, row.Slot, row.Tick, o.tick)+"; "+start.What
+	case row.DeadLetters < o.letters:
+		gap.code, gap.what = CodeLettersLost, fmt.Sprintf(lettersLost, row.Slot, row.DeadLetters, o.letters)+"; "+start.What
+	}
+	return gap
 }
 
 // rememberCatalog compares what is known of the publication with what is there

@@ -29,15 +29,16 @@ func (s *session) filled(ctx context.Context) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	var leaves []string
+	var leaves, cures []string
 	for _, r := range rows {
 		leaves = append(leaves, r.Leaf)
+		cures = append(cures, fmt.Sprintf("`outboxctl partitions adopt %s --reason \"…\"`", r.Leaf))
 	}
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
 		What: fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", strings.Join(leaves, ", ")),
-		Cure: fmt.Sprintf("as the maintainer: `outboxctl partitions adopt %s --reason \"…\"` (its events are published, also those that were before), or detach it again; "+
-			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", leaves[0]),
+		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again; "+
+			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", strings.Join(cures, ", ")),
 	}
 }
 

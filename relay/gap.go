@@ -136,6 +136,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", ErrFenced, s.cfg.SlotName())
 	}
 	found, now := b.gap, b.catalog
+	var replays int64
 	err := pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
@@ -161,6 +162,13 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := q.InsertGap(ctx, found); err != nil {
 			return fmt.Errorf("write the gap down: %w", err)
 		}
+		written, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{}, GapID: &found.GapID})
+		if err != nil {
+			return fmt.Errorf("read the gap: %w", err)
+		}
+		for _, g := range written {
+			replays = g.Replays
+		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
 			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Attachings: b.end.attachings,
 		})
@@ -170,7 +178,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		return row, err
 	}
 	crash(crashAfterGap)
-	s.tellBeginning(ctx, found)
+	s.tellBeginning(ctx, found, replays)
 	row, _, err = s.state.load(ctx)
 	return row, err
 }
@@ -237,12 +245,13 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 	return g, nil
 }
 
-func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams) {
+func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
 	switch {
-	case s.beginning.cause != nil && g.Events == 0:
+	case s.beginning.cause != nil && g.Events+replays == 0:
 		s.log.WarnContext(ctx, "nothing has passed the relay by, though it might have", "code", g.Cause, "what", g.Detail, "gap", g.GapID)
 	case s.beginning.cause != nil:
-		s.log.ErrorContext(ctx, "a gap: events may have passed the relay by", "code", g.Cause, "what", g.Detail, "gap", g.GapID, "events", g.Events, "state", g.State)
+		s.log.ErrorContext(ctx, "a gap: events may have passed the relay by", "code", g.Cause, "what", g.Detail, "gap", g.GapID, "events", g.Events, "state", g.State,
+			"replays_not_repaired", replays)
 	case g.Events > 0:
 		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.cfg.Outbox.Start, "gap", g.GapID, "state", g.State)
 	}

@@ -2,9 +2,11 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -30,7 +32,7 @@ type health struct {
 const countInterval = time.Minute
 
 // countAhead shows how many days are made ahead, whoever makes them, and says each
-// time that today's is missing. Neither that nor not to know it is a reason to stop
+// time that today's is missing, or that a DEFAULT partition is there. Neither that nor not to know it is a reason to stop
 // publishing.
 func (s *session) countAhead(ctx context.Context) {
 	if time.Since(s.health.countedAt) < countInterval {
@@ -38,13 +40,18 @@ func (s *session) countAhead(ctx context.Context) {
 	}
 	s.health.countedAt = time.Now()
 	days, today, err := PartitionsAhead(ctx, s.state.conn)
+	var unwanted *cdc.StartError
+	if errors.As(err, &unwanted) {
+		s.log.ErrorContext(ctx, "partitions cannot be made any more", "error", unwanted)
+		err = nil
+	}
 	if err != nil {
 		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
 		s.metrics.ahead.Reset()
 		return
 	}
 	s.metrics.ahead.WithLabelValues().Set(float64(days))
-	if !today {
+	if !today && unwanted == nil {
 		s.log.ErrorContext(ctx, "producers cannot write", "error", NoPartitionToday())
 	}
 }

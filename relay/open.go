@@ -47,7 +47,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	}()
 	source := s.source(dsn)
 	o.step("check the server, the tables and the publication")
-	if err = s.prepare(ctx, source, last.gap); err != nil {
+	if err = s.prepare(ctx, source, last); err != nil {
 		return nil, err
 	}
 	o.step("take slot " + cfg.SlotName())

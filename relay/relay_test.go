@@ -78,6 +78,9 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
 			b.kept.timeline, b.switched, b.kept.upto = 1, 400, place{commit: 401, ordinal: 2}
 		},
+		CodeWentBack + " to a standby whose slot was made anew": func(b *binding) {
+			b.kept.timeline, b.switched, b.row.Tick, b.kept.tick, b.slotPosition = 1, 450, 8, 8, 480
+		},
 		CodeCheckpointBeyondLog + " with a part": func(b *binding) { b.kept.upto = place{commit: 501, ordinal: 2} },
 	} {
 		code, _, _ = strings.Cut(code, " ")
@@ -102,6 +105,38 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	require.Equal(t, CodeOtherSystem, gap.code)
 	require.True(t, gap.advance, "what its slot keeps may be of tables that were dropped")
 	require.EqualValues(t, 9, gap.tick)
+}
+
+// A slot that is gone is the gap, unless this process knows that the database went back
+// in time with it.
+func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
+	missing := &cdc.StartError{Code: cdc.CodeSlotMissing, What: "slot s does not exist"}
+	row := func() outboxdb.RelayState {
+		return outboxdb.RelayState{Slot: "s", SystemIdentifier: "7000", Tick: 9, DeadLetters: 5}
+	}
+	last := owned{systemID: "7000", timeline: 1, tick: 9, letters: 5}
+	for name, c := range map[string]struct {
+		row  func(*outboxdb.RelayState)
+		last owned
+		code string
+	}{
+		"as it was":                 {func(*outboxdb.RelayState) {}, last, cdc.CodeSlotMissing},
+		"another relay has gone on": {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 12, 7 }, last, cdc.CodeSlotMissing},
+		"a fresh process":           {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 0, 0 }, owned{}, cdc.CodeSlotMissing},
+		"it was on another system":  {func(r *outboxdb.RelayState) { r.SystemIdentifier, r.Tick = "7001", 1 }, last, cdc.CodeSlotMissing},
+		"a tick is missing":         {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 8, 4 }, last, CodeWentBack},
+		"a letter is missing":       {func(r *outboxdb.RelayState) { r.DeadLetters = 4 }, last, CodeLettersLost},
+	} {
+		r := row()
+		c.row(&r)
+		gap := c.last.slotGone(missing, r)
+		require.Equal(t, c.code, gap.code, name)
+		require.Equal(t, c.code == CodeWentBack, gap.asked(), name)
+		require.Contains(t, gap.what, "slot s does not exist", name)
+		if c.last.systemID == r.SystemIdentifier {
+			require.Equal(t, []int64{9, 5}, []int64{gap.tick, gap.letters}, "the new beginning lies above what was known")
+		}
+	}
 }
 
 // What a process remembers counts beyond the checkpoint only while nobody else had the

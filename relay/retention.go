@@ -121,7 +121,8 @@ type RetentionReport struct {
 // caller's alone meanwhile; a pooler in transaction mode will not do. One session
 // works at a time, another gets [ErrMaintained]. What waits for a lock or for a
 // relay is in the report and no error; an error does not keep the other leaves
-// from their turn.
+// from their turn. Where the table has a DEFAULT partition nothing is changed, the
+// report says what would be done, and the error is its [cdc.StartError].
 func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (RetentionReport, error) {
 	var report RetentionReport
 	cfg, err := cfg.withDefaults()
@@ -136,15 +137,17 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 	defer leave()
 	made, err := m.premake(ctx)
 	report.Made = made
-	if errors.Is(err, partition.ErrDefault) {
-		return report, fmt.Errorf("maintain partitions: %w", err) // so would everything that follows
+	if defaultPartition(err) != nil {
+		m.cfg.DryRun, err = true, nil // nothing can be made beside it, or detached; PartitionsAhead says it
 	}
 	if partition.TimedOut(err) {
 		err = nil // somebody alters the table now; Ahead tells when this goes on for days
 	}
 	errs := []error{err}
 	leaves, err := m.leaves(ctx)
-	errs = append(errs, err)
+	if defaultPartition(err) == nil {
+		errs = append(errs, err)
+	}
 	for i := range leaves {
 		step, err := m.advance(ctx, &leaves[i])
 		if err != nil {
@@ -162,18 +165,30 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 
 // PartitionsAhead counts the whole UTC days after today, by the database's clock,
 // that have a partition, up to the first that has none, and says whether events of
-// now have one: where they have none nobody can write, and the count is 0. It needs
-// no rights.
+// now have one: where they have none nobody can write, and the count is 0. A DEFAULT
+// partition, which takes every event, counts for none: it is told by a
+// [cdc.StartError] beside the count. It needs no rights.
 func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (days int, today bool, err error) {
 	existing, err := partition.List(ctx, conn, outboxTable)
-	if err != nil {
+	unwanted := defaultPartition(err)
+	if err != nil && unwanted == nil {
 		return 0, false, err
 	}
 	now, err := partition.Clock(ctx, conn)
 	if err != nil {
 		return 0, false, err
 	}
-	return partition.Ahead(existing, now), partition.Has(existing, now), nil
+	return partition.Ahead(existing, now), partition.Has(existing, now), unwanted
+}
+
+// defaultPartition finds, in the error of package partition, the one that names a
+// DEFAULT partition; nil: it is none.
+func defaultPartition(err error) error {
+	var unwanted *partition.DefaultError
+	if !errors.As(err, &unwanted) {
+		return nil
+	}
+	return cdc.DefaultPartition(unwanted.Partition)
 }
 
 // NoPartitionToday is what is wrong where events of now have no partition. The

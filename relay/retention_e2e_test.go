@@ -227,7 +227,7 @@ func eachRelayIsAsked(o *oldOutbox) {
 	o.became(LeafWaiting, "waits for relay b: 1 rows are not published yet")
 	o.relay("b", o.now())
 	o.exec("UPDATE onceward.relay_state SET system_identifier = '1' WHERE slot = 'a'")
-	o.became(LeafWaiting, "the state of relay a was written on another cluster")
+	o.became(LeafWaiting, "the state of relay a was written on another cluster, whose transactions mean nothing here: outboxctl adopt --by copy --reason")
 	o.exec("UPDATE onceward.relay_state SET system_identifier = (SELECT system_identifier::text FROM pg_control_system())")
 	o.became(LeafDropped, "")
 }

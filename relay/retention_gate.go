@@ -88,7 +88,7 @@ func (l *leaf) holds() string {
 // reason says what to wait for; empty: the leaf may go.
 func (v verdict) reason(dropBefore bool) string {
 	reason := v.missing(dropBefore)
-	if reason != "" && !v.hasSlot {
+	if reason != "" && v.here && !v.hasSlot {
 		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
 	}
 	return reason
@@ -97,7 +97,7 @@ func (v verdict) reason(dropBefore bool) string {
 func (v verdict) missing(dropBefore bool) string {
 	switch {
 	case !v.here:
-		return fmt.Sprintf("the state of relay %s was written on another cluster, whose transactions mean nothing here", v.relay)
+		return fmt.Sprintf("the state of relay %s was written on another cluster, whose transactions mean nothing here: outboxctl adopt --by copy --reason \"…\", or --by dump --reason \"…\" (outboxctl adopt --help says which)", v.relay)
 	case !v.known:
 		return fmt.Sprintf("waits for relay %s: it has no published snapshot yet", v.relay)
 	case !v.after:

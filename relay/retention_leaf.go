@@ -54,7 +54,7 @@ func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
 		return nil, err
 	}
 	found, err := partition.Leaves(ctx, m.conn, outboxTable)
-	if err != nil {
+	if err != nil && defaultPartition(err) == nil {
 		return nil, err
 	}
 	var leaves []leaf
@@ -69,7 +69,7 @@ func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
 		c.Leaf = l
 		leaves = append(leaves, c)
 	}
-	return leaves, nil
+	return leaves, err
 }
 
 // closings returns by name what the triggers say.

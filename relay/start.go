@@ -23,7 +23,7 @@ const (
 // of a relay that has none that fits: at the first start, and after a gap. The
 // first start over a table with rows is never decided in silence, nor is a slot
 // made before it is decided: one that waits for a person pins the log.
-func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapError) error {
+func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) error {
 	if err := s.state.begin(ctx); err != nil {
 		return err
 	}
@@ -44,6 +44,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 	if err := s.refuseFilled(ctx, row); err != nil {
 		return err
 	}
+	found := last.gap
 	if found != nil && found.epoch != row.Epoch {
 		found = nil // another session was there meanwhile, and has found it or will
 	}
@@ -54,9 +55,15 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, found *gapErro
 			return err
 		}
 	}
-	found, err = s.ensureSlot(ctx, source, began, found)
+	gone, err := s.ensureSlot(ctx, source, began)
 	if err != nil {
 		return err
+	}
+	switch {
+	case gone != nil && found != nil:
+		found.advance = false // the slot is a new one
+	case gone != nil && began:
+		found = last.slotGone(gone, row)
 	}
 	if began && found == nil {
 		return nil
@@ -155,35 +162,28 @@ func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
 }
 
 // ensureSlot checks the slot, and makes it when it may. The slot of a relay that
-// has begun is made anew only with a gap.
-func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool, found *gapError) (*gapError, error) {
+// has begun is made anew only with a gap: then it returns what was wrong with it.
+func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool) (gone *cdc.StartError, err error) {
 	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
 	defer stop()
-	err := cdc.EnsureSlot(ctx, s.state.conn, source, began)
-	var start *cdc.StartError
-	if !errors.As(err, &start) || !source.CreateSlot || start.Code != cdc.CodeSlotLost && (!began || start.Code != cdc.CodeSlotMissing) {
+	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
+	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost && (!began || gone.Code != cdc.CodeSlotMissing) {
 		if err == nil && !began {
 			crash(crashAfterSlot)
 		}
-		return found, err
+		return nil, err
 	}
-	if found == nil && began {
-		found = &gapError{code: start.Code, what: start.What}
-	}
-	if start.Code == cdc.CodeSlotLost {
+	if gone.Code == cdc.CodeSlotLost {
 		if err := s.state.dropSlot(ctx); err != nil {
 			return nil, err
 		}
 	}
-	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", start.What)
-	if found != nil {
-		found.advance = false
-	}
+	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", gone.What)
 	if err := cdc.EnsureSlot(ctx, s.state.conn, source, false); err != nil {
 		return nil, err
 	}
 	crash(crashAfterSlot)
-	return found, nil
+	return gone, nil
 }
 
 // unlogged remembers that a partition was found unlogged: when that is mended,

@@ -119,8 +119,8 @@ func explain(err error, side migrations.Side) error {
 	}
 	switch pg.Code {
 	case "42P01", "3F000": // undefined_table, invalid_schema_name
-		return fmt.Errorf("%w; this database has no tables of Onceward's %s side: run `outboxctl migrate up --side %s`, or connect to another database",
-			err, side, side)
+		return fmt.Errorf("%w; Onceward's %s side is not in this database, or one of its tables is gone: run `outboxctl migrate up --side %s`, which makes it, or says what became of it; "+
+			"or connect to another database", err, side, side)
 	case "42703", "42883": // undefined_column, undefined_function
 		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
 	case "42501": // insufficient_privilege

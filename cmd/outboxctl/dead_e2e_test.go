@@ -211,7 +211,9 @@ func TestPauseAndResume(t *testing.T) {
 		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
 		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
-		require.Contains(t, fine(t, "resume", "--route", "orders.a"), "route orders.b is paused")
+		resumed := fine(t, "resume", "--route", "orders.a")
+		require.Contains(t, resumed, "route orders.a goes on\n")
+		require.Contains(t, resumed, "route orders.b is paused")
 		require.Contains(t, wrong(t, "resume", "--route", "orders.a"), "! route orders.a was not paused")
 		require.Equal(t, "f {orders.b}", state())
 
@@ -314,5 +316,72 @@ func TestSkipOfNothing(t *testing.T) {
 		refused("billing:"+replay[len("orders:"):], "belongs to namespace orders")
 		d.published()
 		refused(replay, "was published; no relay halts at it")
+	})
+}
+
+// TestReplayInGap: of a replay that a gap held nobody says that it was published, and
+// the gap names it, whatever became of the gap.
+func TestReplayInGap(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		event := d.event("A", "OrderPaid", "1")
+		d.published()
+		order := func() string {
+			fine(t, "replay", event.String(), "--unchecked", "--reason", "r", "--yes")
+			return column[string](d, "SELECT namespace || ':' || replay_id FROM onceward.replays ORDER BY seq DESC LIMIT 1")[0]
+		}
+		out := order()
+		d.published()
+		lost, letter := order(), order()
+		exec(t, d.pool, `INSERT INTO onceward.dead_letters (slot, letter_id, replay_of, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position,
+			error_class, error, state) SELECT 'onceward_ctl', replay_id, id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/10', 'c', 'e', 'replayed'
+			FROM onceward.replays WHERE namespace || ':' || replay_id = $1`, letter)
+		exec(t, d.pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+			SELECT gen_random_uuid(), slot, 'SLOT_MISSING', '', snapshot, pg_current_snapshot(), 0, 'open' FROM onceward.published_snapshots`)
+		d.published()
+		gap := column[string](d, "SELECT gap_id::text FROM onceward.gaps")[0]
+		skip := func(key string) string {
+			t.Helper()
+			code, _, stderr := call(t, "skip", key, "--reason", "r", "--yes")
+			require.Equal(t, exitFailed, code)
+			return stderr
+		}
+		for _, state := range []string{"open", "repairing", "repaired", "accepted"} {
+			exec(t, d.pool, "UPDATE onceward.gaps SET state = $1", state)
+			said := skip(lost)
+			require.Contains(t, said, "lay in gap "+gap+": it is not proved to be published", state)
+			require.Contains(t, said, "`outboxctl replay "+event.String()+" --config FILE")
+			require.Contains(t, skip(out), "was published; no relay halts at it")
+			require.Contains(t, skip(letter), "was published; no relay halts at it")
+			shown := fine(t, "gap", "show", gap)
+			require.Contains(t, shown, "1 replays lay in it: they are not proved to be published")
+			require.Contains(t, shown, lost+"  "+event.String())
+			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
+			require.Equal(t, int64(1), decode[gapsReport](t, listed).Gaps[0].Replays)
+		}
+	})
+}
+
+// TestALetterWaitsForItsRoute: a retry that was ordered and cannot be carried out now is told.
+func TestALetterWaitsForItsRoute(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		key, other := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "1")
+		d.letter(key, "open")
+		d.letter(other, "open")
+		require.NotContains(t, fine(t, "dead", "list"), "waits for its route")
+		fine(t, "dead", "retry", key.String(), "--reason", "r", "--yes", "--wait", "0s")
+		exec(t, d.pool, "UPDATE onceward.dead_letters SET control_id = (SELECT control_id FROM onceward.controls), retry_index = 0 WHERE letter_id = $1", key.UUID())
+		exec(t, d.pool, "INSERT INTO onceward.lanes (id, slot, namespace, aggregate_type, topic) OVERRIDING SYSTEM VALUE SELECT 7, slot, 'orders', 'order', '' FROM onceward.relay_state")
+		exec(t, d.pool, "INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) SELECT 7, '0/20', 0, tx_id, control_id FROM onceward.controls")
+		exec(t, d.pool, "INSERT INTO onceward.waiting_copies (lane, position, ordinal, kind, item) VALUES (7, '0/20', 0, 'control', '')")
+		exec(t, d.pool, "INSERT INTO onceward.waiting (lane, position, ordinal, tx_id, id) VALUES (7, '0/21', 0, '9', gen_random_uuid()), (7, '0/22', 0, '9', gen_random_uuid())")
+		_, status, _ := call(t, "status")
+		require.Regexp(t, `orders order +2 +1 `, status, "two events, and an order")
+		list := fine(t, "dead", "list")
+		require.Regexp(t, key.String()+" +open, waits for its route ", list)
+		require.NotRegexp(t, other.String()+".*waits", list)
+		require.Contains(t, fine(t, "dead", "show", key.String()), "open, waits for its route: `outboxctl status` says why")
+		require.NotContains(t, fine(t, "dead", "show", other.String()), "waits for its route")
 	})
 }

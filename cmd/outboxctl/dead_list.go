@@ -41,6 +41,7 @@ type deadReport struct {
 	DecidedBy     *string    `json:"decided_by,omitempty"`
 	DecidedWhy    *string    `json:"decided_why,omitempty"`
 	EditedAt      *time.Time `json:"edited_at,omitempty"`
+	Waits         bool       `json:"waits_for_route,omitempty"` // a retry of it was ordered, and waits
 
 	id        uuid.UUID
 	namespace string
@@ -118,7 +119,7 @@ func newDeadReport(v outboxdb.ListLettersRow) deadReport {
 		Key: keyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt,
+		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
 		id: v.LetterID, namespace: v.Namespace,
 	}
 	if v.ReplayOf != nil {
@@ -139,6 +140,9 @@ func (r lettersReport) print(p *page) {
 		}
 		if v.EditedAt != nil {
 			state += ", edited"
+		}
+		if v.Waits {
+			state += ", waits for its route"
 		}
 		rows = append(rows, []string{
 			v.Key, state, printable([]byte(v.EventType), previewBytes), printable([]byte(v.AggregateType+" "+v.AggregateID), previewBytes),

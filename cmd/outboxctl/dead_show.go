@@ -92,6 +92,7 @@ func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) wholeLetter {
 			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 			Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, namespace: v.Namespace,
+			Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
 		},
 		ContentType: v.ContentType, Headers: v.Headers, Traceparent: v.Traceparent,
 		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup, Topic: v.Topic,
@@ -158,7 +159,10 @@ func (v wholeLetter) print(p *page) {
 	if v.Tombstone {
 		payload = "none (a tombstone)"
 	}
-	holds, edited := "", ""
+	holds, edited, state := "", "", v.State
+	if v.Waits {
+		state += ", waits for its route: `outboxctl status` says why"
+	}
 	if v.Holds && (v.State == letterOpen || v.State == letterRetrying) {
 		holds = "later events of the aggregate wait behind it"
 	}
@@ -169,7 +173,7 @@ func (v wholeLetter) print(p *page) {
 		[2]string{"key", v.Key},
 		[2]string{"replay of", v.ReplayOf},
 		[2]string{"slot", v.Slot},
-		[2]string{"state", v.State},
+		[2]string{"state", state},
 		[2]string{"why", v.Class + ": " + printable([]byte(v.Error), 2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
 		[2]string{"parked", stamp(&v.FirstAt)},

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay"
 )
 
 // Outcomes of a word for one letter.
@@ -65,6 +67,8 @@ func (w *word) judge(before letterRef, is now) letterOutcome {
 		return set(outcomeFailed, "it was %s before", state)
 	case state == letterRetrying && !acted && w.control.Action != actionRetry && is.result != nil && is.result.Note != "":
 		return set(outcomeFailed, "the relay did nothing: %s", is.result.Note)
+	case acted && is.letter.Released && is.letter.Waits:
+		return set(outcomePending, "waits for its route")
 	case state == letterRetrying || acted && is.letter.Released:
 		return set(outcomePending, "being published")
 	case acted && is.letter.Attempts > before.attempts:
@@ -174,15 +178,11 @@ func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([
 	if len(slots) == 0 {
 		return out, nil
 	}
-	states, err := q.RelayStates(ctx)
+	relays, err := readRelays(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	known, err := q.Slots(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range joinSlots(states, known) {
+	for _, r := range relays {
 		if slots[r.Slot] {
 			out = append(out, r.readsLater())
 		}
@@ -197,7 +197,26 @@ func (r relayReport) readsLater() string {
 	case !r.SlotExists || r.ActivePID == nil:
 		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
 	}
+	if rests := r.routesAtRest(); rests != "" {
+		return fmt.Sprintf("relay %s has not ended it yet; what is of a route that rests waits for it: %s", r.Relay, rests)
+	}
 	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, size(r.LagBytes))
+}
+
+// routesAtRest names the routes that cannot be used now, and why; empty: there is none.
+func (r relayReport) routesAtRest() string {
+	var out []string
+	for _, route := range r.PausedRoutes {
+		out = append(out, fmt.Sprintf("route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", route, r.Relay, route))
+	}
+	for _, p := range r.Processes {
+		for _, w := range p.Waiting {
+			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
+				out = append(out, fmt.Sprintf("route %s: %s", printable([]byte(w.What), previewBytes), printable([]byte(w.Detail), errorBytes)))
+			}
+		}
+	}
+	return strings.Join(out, "; ")
 }
 
 // verdict is wrong when a letter is not as was wanted, also because the relay

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay"
 )
 
 func TestJudgeWord(t *testing.T) {
@@ -23,6 +24,7 @@ func TestJudgeWord(t *testing.T) {
 	}
 	twice := func(l *outboxdb.LettersNowRow) { l.Attempts = 2 }
 	released := func(l *outboxdb.LettersNowRow) { l.Released = true }
+	waits := func(l *outboxdb.LettersNowRow) { l.Released, l.Waits = true, true }
 	acted := func(note string) *outboxdb.ResultsOfControlsRow { return &outboxdb.ResultsOfControlsRow{Note: note} }
 	for name, tc := range map[string]struct {
 		action  string
@@ -35,6 +37,7 @@ func TestJudgeWord(t *testing.T) {
 		"an older retry that runs":  {actionRetry, now{letter: with(letter("open", &other), released), found: true}, outcomePending, "not read yet"},
 		"retrying":                  {actionRetry, now{letter: letter("retrying", &ours), found: true, result: acted("")}, outcomePending, "being published"},
 		"taken back by a restart":   {actionRetry, now{letter: with(letter("open", &ours), released), found: true, result: acted("")}, outcomePending, "being published"},
+		"waits for its route":       {actionRetry, now{letter: with(letter("open", &ours), waits), found: true, result: acted("")}, outcomePending, "waits for its route"},
 		"published":                 {actionRetry, now{letter: letter("replayed", &ours), found: true}, outcomeDone, "replayed"},
 		"published by another word": {actionRetry, now{letter: letter("replayed", &other), found: true}, outcomeDone, "replayed"},
 		"refused again":             {actionRetry, now{letter: with(letter("open", &ours), twice), found: true, result: acted("")}, outcomeFailed, "refused again: 2 MB"},
@@ -57,6 +60,23 @@ func TestJudgeWord(t *testing.T) {
 			require.True(t, strings.HasPrefix(got.Key, "orders:09"))
 		})
 	}
+}
+
+// TestRoutesAtRestAreNamed: what a retry may wait for is said beside it.
+func TestRoutesAtRestAreNamed(t *testing.T) {
+	pid := int32(7)
+	r := relayReport{Relay: "orders", SlotExists: true, ActivePID: &pid}
+	require.Contains(t, r.readsLater(), "behind; it will")
+	r.PausedRoutes = []string{"shop.order"}
+	r.Processes = []processReport{
+		{Alive: true, Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.order", Detail: "paused"}, {For: relay.WaitRoute, What: "shop.late", Detail: "the topic is missing"}, {For: relay.WaitKafka, Detail: "k"}}},
+		{Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.gone", Detail: "of a dead process"}}},
+	}
+	says := r.readsLater()
+	require.Contains(t, says, "route shop.order is paused; `outboxctl resume --relay orders --route shop.order` lets it go on; route shop.late: the topic is missing")
+	require.NotContains(t, says, "it will")
+	require.NotContains(t, says, "gone")
+	require.Equal(t, 1, strings.Count(says, "route shop.order is"))
 }
 
 func TestVerdictOfWords(t *testing.T) {

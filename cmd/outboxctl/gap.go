@@ -89,6 +89,18 @@ type gapReport struct {
 	DecidedAt   *time.Time    `json:"decided_at,omitempty"`
 	Note        string        `json:"note,omitempty"` // of a repair that nobody carries out now
 	FirstEvents []eventReport `json:"first_events,omitempty"`
+
+	// Replays are the orders to replay that lay in it. No repair publishes them.
+	Replays      int64         `json:"replays"`
+	FirstReplays []replayOfGap `json:"first_replays,omitempty"`
+}
+
+// replayOfGap is an order to replay that the relay has not come to, as far as it can prove.
+type replayOfGap struct {
+	Replay      string    `json:"replay"` // its key
+	Key         string    `json:"key"`    // of the event
+	RequestedBy string    `json:"requested_by"`
+	RequestedAt time.Time `json:"requested_at"`
 }
 
 // gapsReport is the JSON answer of gap list.
@@ -99,7 +111,7 @@ type gapsReport struct {
 func newGap(v outboxdb.ListGapsRow) gapReport {
 	return gapReport{
 		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
-		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt,
+		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt, Replays: v.Replays,
 	}
 }
 
@@ -148,12 +160,12 @@ func (r *gapsReport) print(p *page) {
 		if g.Note != "" {
 			state += " " + g.Note
 		}
-		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), stamp(&g.FoundAt)})
+		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), stamp(&g.FoundAt)})
 	}
 	if len(rows) == 0 {
 		p.line("none")
 	}
-	p.table([]string{"gap", "relay", "state", "cause", "events", "found"}, rows)
+	p.table([]string{"gap", "relay", "state", "cause", "events", "replays", "found"}, rows)
 }
 
 // readGap reads one gap with its first events.
@@ -167,6 +179,9 @@ func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapRe
 		return nil, fmt.Errorf("there is no gap %s: `outboxctl gap list --all` names them", id)
 	}
 	g := newGap(rows[0])
+	if err := g.readReplays(ctx, q, limit); err != nil {
+		return nil, err
+	}
 	if g.State == gapRepaired {
 		return &g, nil
 	}
@@ -189,6 +204,17 @@ func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapRe
 		g.FirstEvents = append(g.FirstEvents, e)
 	}
 	return &g, nil
+}
+
+// readReplays reads the first replays that lay in the gap, also once it is repaired.
+func (g *gapReport) readReplays(ctx context.Context, q *outboxdb.Queries, limit int) error {
+	rows, err := q.ReplaysOfGap(ctx, outboxdb.ReplaysOfGapParams{GapID: g.Gap, RowLimit: int32(limit)})
+	for _, v := range rows {
+		g.FirstReplays = append(g.FirstReplays, replayOfGap{
+			Replay: keyText(v.Namespace, v.ReplayID), Key: keyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+		})
+	}
+	return err
 }
 
 // readGapArgument checks what needs no server.
@@ -237,6 +263,7 @@ func (g *gapReport) print(p *page) {
 	if g.DecidedBy != nil && g.DecidedWhy != nil {
 		p.line("decided by %s at %s: %s", *g.DecidedBy, stamp(g.DecidedAt), *g.DecidedWhy)
 	}
+	g.printReplays(p)
 	if g.Left == nil {
 		return
 	}
@@ -250,4 +277,17 @@ func (g *gapReport) print(p *page) {
 	if g.State == gapOpen {
 		p.line("\n`outboxctl gap repair %s --reason \"…\"` has them published, `outboxctl gap accept %s --reason \"…\"` gives them up", g.Gap, g.Gap)
 	}
+}
+
+// printReplays says what no repair mends.
+func (g *gapReport) printReplays(p *page) {
+	if g.Replays == 0 {
+		return
+	}
+	p.line("%d replays lay in it: they are not proved to be published, and no repair publishes them; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
+	var rows [][]string
+	for _, r := range g.FirstReplays {
+		rows = append(rows, []string{r.Replay, r.Key, printable([]byte(r.RequestedBy), previewBytes), stamp(&r.RequestedAt)})
+	}
+	p.table([]string{"replay", "key", "ordered by", "ordered"}, rows)
 }

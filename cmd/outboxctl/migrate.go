@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -215,7 +216,7 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 		Partitions:   newPartitionReport(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
-	wrong := st.Version != st.Latest || st.Missing != ""
+	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""
 	for _, pub := range st.Publications {
 		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
@@ -250,6 +251,9 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 	}
 	if r.Missing != "" {
 		p.line("! %s", r.Missing)
+	}
+	if name := r.Partitions.Default; name != "" {
+		p.line("! %v", &partition.DefaultError{Partition: name})
 	}
 }
 

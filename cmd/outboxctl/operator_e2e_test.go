@@ -60,6 +60,58 @@ func TestRolesArePrintedAndApplied(t *testing.T) {
 	require.Contains(t, stderr, "owner of the table or a member of it")
 }
 
+// TestDefaultPartitionIsNamed: one that a user made hides nothing else from whoever looks.
+func TestDefaultPartitionIsNamed(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `CREATE SCHEMA "My"`)
+	exec(t, pool, `CREATE TABLE "My".rest PARTITION OF onceward.outbox DEFAULT`)
+	const cure = `DEFAULT_PARTITION: onceward.outbox has a DEFAULT partition, "My".rest;`
+	for _, args := range [][]string{{"status"}, {"partitions", "status"}, {"partitions", "maintain", "--dry-run"}} {
+		out := wrong(t, args...)
+		require.Contains(t, out, cure)
+		require.Contains(t, out, `ALTER TABLE onceward.outbox DETACH PARTITION "My".rest`)
+		require.Equal(t, 1, strings.Count(out, "DEFAULT_PARTITION"))
+		require.Contains(t, out, "days ahead", "the other partitions are counted")
+	}
+	leaf := "outbox_" + partition.Day(time.Now()).Format("20060102")
+	require.Contains(t, wrong(t, "partitions", "status"), leaf)
+	require.Contains(t, wrong(t, "migrate", "status", "--side", "outbox"), `"My".rest`)
+	code, out, stderr := call(t, "partitions", "maintain", "--ahead", "20")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, out, leaf)
+	require.Contains(t, stderr, cure)
+	require.Equal(t, 1, strings.Count(out+stderr, "DEFAULT_PARTITION"))
+	exec(t, pool, `ALTER TABLE onceward.outbox DETACH PARTITION "My".rest`)
+	require.NotContains(t, fine(t, "partitions", "maintain", "--ahead", "20"), "DEFAULT")
+}
+
+// TestATableIsGone: whoever looks is told which, and the command that he is told makes it.
+func TestATableIsGone(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	for _, table := range []string{"relay_health", "kafka_topics"} {
+		exec(t, pool, "DROP TABLE onceward."+table)
+		for _, args := range [][]string{{"status"}, {"list"}} {
+			code, _, stderr := call(t, args...)
+			if code != exitFailed && table == "kafka_topics" && args[0] == "list" {
+				continue // does not read it
+			}
+			require.Equal(t, exitFailed, code)
+			require.Contains(t, stderr, `"onceward.`+table+`" does not exist`)
+			require.Contains(t, stderr, "run `outboxctl migrate up --side outbox`, which makes it, or says what became of it")
+		}
+		require.Contains(t, wrong(t, "migrate", "status", "--side", "outbox"), "onceward."+table)
+		fine(t, "migrate", "up", "--side", "outbox")
+		fine(t, "status")
+	}
+	exec(t, pool, "DROP TABLE onceward.lanes CASCADE")
+	code, _, stderr := call(t, "migrate", "up", "--side", "outbox")
+	require.Equal(t, exitFailed, code, "what waited is known nowhere else")
+	require.Contains(t, stderr, "onceward.lanes is not there")
+	require.Contains(t, stderr, "restore the database from a backup")
+}
+
 func TestPartitionsAreMaintained(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")

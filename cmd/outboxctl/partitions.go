@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
@@ -95,8 +96,19 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, relay.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explainMaintainer(failed)
 	report := newPartitionsReport(done, sizes, dryRun)
+	var unwanted *cdc.StartError
+	problem := fewPartitions(done.Ahead, done.Today)
+	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
+		problem = ""
+		if dryRun {
+			problem, failed = unwanted.Error(), nil
+		}
+	}
+	if problem != "" {
+		report.Problems = append(report.Problems, problem)
+	}
+	failed = explainMaintainer(failed)
 	filled, err := filledPartitions(c.Context, outboxdb.New(db))
 	if err != nil {
 		return errors.Join(failed, err)
@@ -201,9 +213,6 @@ func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, 
 		if l.Wrong {
 			r.Problems = append(r.Problems, l.Name+": "+l.Why)
 		}
-	}
-	if problem := fewPartitions(done.Ahead, done.Today); problem != "" {
-		r.Problems = append(r.Problems, problem)
 	}
 	return r
 }

@@ -49,6 +49,7 @@ type wordsReport struct {
 	Slot         string   `json:"slot"`
 	Paused       bool     `json:"paused"`
 	PausedRoutes []string `json:"paused_routes"`
+	Resumed      []string `json:"resumed,omitempty"`    // routes that go on
 	Unknown      []string `json:"not_paused,omitempty"` // routes that were to be resumed
 	NotKnown     []string `json:"not_known,omitempty"`  // routes that were paused, and that the relay has not used
 	Topics       []string `json:"topics,omitempty"`     // that it has used, where some are not known
@@ -82,7 +83,11 @@ func rest(c *cli.Context, paused bool) error {
 		}
 	}
 	for _, route := range routes {
-		if !paused && !slices.Contains(state.PausedRoutes, route) {
+		switch {
+		case paused:
+		case slices.Contains(state.PausedRoutes, route):
+			report.Resumed = append(report.Resumed, route)
+		default:
 			report.Unknown = append(report.Unknown, route)
 		}
 	}
@@ -183,6 +188,9 @@ func (r *wordsReport) print(p *page) {
 		p.line("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
 	default:
 		p.line("relay %s is not paused", r.Relay)
+	}
+	for _, route := range r.Resumed {
+		p.line("route %s goes on", route)
 	}
 	for _, route := range r.PausedRoutes {
 		p.line("route %s is paused", route)

@@ -142,10 +142,13 @@ func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key eventNam
 	switch {
 	case target.Waits:
 		return nil
-	case target.State == statePublished:
-		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
 	case target.State != "" && !key.is(target.Namespace):
 		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", target.Namespace, nameText(target.Namespace, key.id))
+	case target.GapID != "":
+		return fmt.Errorf("the replay %s lay in gap %s: it is not proved to be published, and no relay comes to it any more; `outboxctl replay %s --config FILE --reason \"…\"` orders it again",
+			key, target.GapID, nameText(target.Namespace, target.EventID))
+	case target.State == statePublished:
+		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
 	case target.State != "":
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
@@ -93,6 +94,7 @@ type heldReport struct {
 	AggregateType string    `json:"aggregate_type"`
 	Topic         string    `json:"topic,omitempty"` // of replays
 	Events        int64     `json:"events"`
+	Orders        int64     `json:"orders,omitempty"` // about dead letters
 	Since         time.Time `json:"since"`
 }
 
@@ -112,10 +114,11 @@ type partitionReport struct {
 	To        string `json:"to,omitempty"`
 	DaysAhead int    `json:"days_ahead"`
 	NoToday   bool   `json:"today_is_missing,omitempty"`
+	Default   string `json:"default_partition,omitempty"` // its name: it is not counted
 }
 
 func newPartitionReport(st migrations.Status) partitionReport {
-	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today}
+	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today, Default: st.Default}
 }
 
 // String is one line for a person.
@@ -225,7 +228,7 @@ func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]heldReport, error) {
 	rows, err := q.HeldLanes(ctx, maxParkedShown)
 	for _, v := range rows {
 		out = append(out, heldReport{
-			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events,
+			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events, Orders: v.Orders,
 		})
 	}
 	return out, err
@@ -325,8 +328,10 @@ func (r *statusReport) problems() []string {
 			out = append(out, problem)
 		}
 	}
-	if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
-		out = append(out, problem)
+	if r.Partitions.Default != "" {
+		add("%v", cdc.DefaultPartition(r.Partitions.Default))
+	} else if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
+		add("%s", problem)
 	}
 	if n := len(r.Held); n > 0 {
 		kinds := "kinds of events wait"
@@ -382,9 +387,9 @@ func (r *statusReport) print(p *page) {
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
-		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), stamp(&v.Since)})
+		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), stamp(&v.Since)})
 	}
-	p.table([]string{"held", "events", "since"}, held)
+	p.table([]string{"held", "events", "orders", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
 	p.table([]string{"parked aggregate", "slot", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {

@@ -35,6 +35,16 @@ WHERE o.tx_id >= pg_catalog.pg_snapshot_xmin(@from_snapshot::pg_snapshot) AND o.
   AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = @slot AND w.id = o.id);
 
+-- name: ReplaysOfGap :many
+-- ReplaysOfGap lists the first orders to replay that lay in a gap, without dead letters and what waits. No repair publishes them.
+SELECT r.replay_id, r.id, r.namespace, r.requested_by, r.requested_at
+FROM onceward.gaps g
+JOIN onceward.replays r ON r.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND r.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(r.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(r.tx_id, g.from_snapshot)
+WHERE g.gap_id = @gap_id AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = r.replay_id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = r.replay_id)
+ORDER BY r.seq LIMIT @row_limit::int;
+
 -- name: LastPublished :one
 -- LastPublished returns the last published snapshot. No row: the relay has none.
 SELECT p.snapshot::text AS snapshot FROM onceward.published_snapshots p WHERE p.slot = @slot;
@@ -73,10 +83,15 @@ UPDATE onceward.gaps g SET cursor = GREATEST(g.cursor, @cursor::bigint), state =
 WHERE g.gap_id = @gap_id AND EXISTS (SELECT FROM onceward.relay_state r WHERE r.slot = g.slot AND r.epoch = @epoch FOR SHARE);
 
 -- name: ListGaps :many
--- ListGaps lists the gaps in the given states, oldest first; none: of all states.
-SELECT g.gap_id, g.slot, COALESCE(r.relay, '')::text AS relay, g.cause, g.detail, g.events, g.state, g.cursor, g.found_at, g.repaired_at, g.decided_by, g.decided_why, g.decided_at,
-  g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot
-FROM onceward.gaps g LEFT JOIN onceward.relay_state r ON r.slot = g.slot
+-- ListGaps lists the gaps in the given states, oldest first; none: of all states. Replays counts what ReplaysOfGap lists.
+SELECT g.gap_id, g.slot, COALESCE(s.relay, '')::text AS relay, g.cause, g.detail, g.events, g.state, g.cursor, g.found_at, g.repaired_at, g.decided_by, g.decided_why, g.decided_at,
+  g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot, n.replays
+FROM onceward.gaps g LEFT JOIN onceward.relay_state s ON s.slot = g.slot
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS replays FROM onceward.replays r
+  WHERE r.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND r.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(r.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(r.tx_id, g.from_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = r.replay_id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = r.replay_id)) n
 WHERE (pg_catalog.cardinality(@states::text[]) = 0 OR g.state = ANY(@states::text[])) AND (sqlc.narg(gap_id)::uuid IS NULL OR g.gap_id = sqlc.narg(gap_id))
 ORDER BY g.found_at, g.gap_id;
 

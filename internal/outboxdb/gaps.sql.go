@@ -639,9 +639,14 @@ func (q *Queries) LastPublished(ctx context.Context, slot string) (string, error
 }
 
 const listGaps = `-- name: ListGaps :many
-SELECT g.gap_id, g.slot, COALESCE(r.relay, '')::text AS relay, g.cause, g.detail, g.events, g.state, g.cursor, g.found_at, g.repaired_at, g.decided_by, g.decided_why, g.decided_at,
-  g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot
-FROM onceward.gaps g LEFT JOIN onceward.relay_state r ON r.slot = g.slot
+SELECT g.gap_id, g.slot, COALESCE(s.relay, '')::text AS relay, g.cause, g.detail, g.events, g.state, g.cursor, g.found_at, g.repaired_at, g.decided_by, g.decided_why, g.decided_at,
+  g.from_snapshot::text AS from_snapshot, g.to_snapshot::text AS to_snapshot, n.replays
+FROM onceward.gaps g LEFT JOIN onceward.relay_state s ON s.slot = g.slot
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS replays FROM onceward.replays r
+  WHERE r.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND r.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(r.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(r.tx_id, g.from_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = r.replay_id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = r.replay_id)) n
 WHERE (pg_catalog.cardinality($1::text[]) = 0 OR g.state = ANY($1::text[])) AND ($2::uuid IS NULL OR g.gap_id = $2)
 ORDER BY g.found_at, g.gap_id
 `
@@ -667,9 +672,10 @@ type ListGapsRow struct {
 	DecidedAt    *time.Time
 	FromSnapshot string
 	ToSnapshot   string
+	Replays      int64
 }
 
-// ListGaps lists the gaps in the given states, oldest first; none: of all states.
+// ListGaps lists the gaps in the given states, oldest first; none: of all states. Replays counts what ReplaysOfGap lists.
 func (q *Queries) ListGaps(ctx context.Context, arg ListGapsParams) ([]ListGapsRow, error) {
 	rows, err := q.db.Query(ctx, listGaps, arg.States, arg.GapID)
 	if err != nil {
@@ -695,6 +701,7 @@ func (q *Queries) ListGaps(ctx context.Context, arg ListGapsParams) ([]ListGapsR
 			&i.DecidedAt,
 			&i.FromSnapshot,
 			&i.ToSnapshot,
+			&i.Replays,
 		); err != nil {
 			return nil, err
 		}
@@ -828,6 +835,56 @@ func (q *Queries) RecordAction(ctx context.Context, arg RecordActionParams) erro
 		arg.Reason,
 	)
 	return err
+}
+
+const replaysOfGap = `-- name: ReplaysOfGap :many
+SELECT r.replay_id, r.id, r.namespace, r.requested_by, r.requested_at
+FROM onceward.gaps g
+JOIN onceward.replays r ON r.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND r.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(r.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(r.tx_id, g.from_snapshot)
+WHERE g.gap_id = $1 AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = r.replay_id)
+  AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = r.replay_id)
+ORDER BY r.seq LIMIT $2::int
+`
+
+type ReplaysOfGapParams struct {
+	GapID    uuid.UUID
+	RowLimit int32
+}
+
+type ReplaysOfGapRow struct {
+	ReplayID    uuid.UUID
+	ID          uuid.UUID
+	Namespace   string
+	RequestedBy string
+	RequestedAt time.Time
+}
+
+// ReplaysOfGap lists the first orders to replay that lay in a gap, without dead letters and what waits. No repair publishes them.
+func (q *Queries) ReplaysOfGap(ctx context.Context, arg ReplaysOfGapParams) ([]ReplaysOfGapRow, error) {
+	rows, err := q.db.Query(ctx, replaysOfGap, arg.GapID, arg.RowLimit)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ReplaysOfGapRow
+	for rows.Next() {
+		var i ReplaysOfGapRow
+		if err := rows.Scan(
+			&i.ReplayID,
+			&i.ID,
+			&i.Namespace,
+			&i.RequestedBy,
+			&i.RequestedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const retireGaps = `-- name: RetireGaps :execrows

@@ -85,9 +85,10 @@ RETURNING replay_id;
 SELECT pg_catalog.count(*) FROM onceward.replays WHERE replay_id = ANY(@replay_ids::uuid[]);
 
 -- name: ListLetters :many
--- ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter. Empty filters match all.
+-- ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter, and waits says that its retry waits for its route. Empty filters match all.
 SELECT d.slot, d.letter_id, d.replay_of, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.seq, d.position::text AS position,
-  d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at
+  d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
 FROM onceward.dead_letters d
 WHERE d.state = ANY(@states::text[])
   AND (pg_catalog.cardinality(@ids::uuid[]) = 0 OR d.letter_id = ANY(@ids::uuid[]))
@@ -105,8 +106,9 @@ ORDER BY d.seq, d.letter_id, d.slot LIMIT @row_limit::int;
 -- ReadLetter reads a letter whole, one row per slot.
 SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent, created_at, seq,
   position::text AS position, error_class, error, attempts, first_at, last_at, state, holds, replay_of, replay_mode, replay_group, topic,
-  control_id, decided_by, decided_why, edited_at, edited_by, edited_why
-FROM onceward.dead_letters WHERE letter_id = @letter_id ORDER BY slot;
+  control_id, decided_by, decided_why, edited_at, edited_by, edited_why,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
+FROM onceward.dead_letters d WHERE letter_id = @letter_id ORDER BY slot;
 
 -- name: ParkedAggregates :many
 -- ParkedAggregates lists aggregates whose later events wait behind a letter, oldest first, each with its first letter. A letter that holds nothing, such as a replay's, does not count.
@@ -133,9 +135,10 @@ WHERE letter_id = @letter_id OR (namespace = @namespace::text AND aggregate_type
 ORDER BY seq;
 
 -- name: LettersNow :many
--- LettersNow reads how letters stand. Released says that a word has handed them to the relay and was not taken back.
-SELECT slot, letter_id, state, error, attempts, control_id, (retry_index IS NOT NULL)::boolean AS released
-FROM onceward.dead_letters WHERE letter_id = ANY(@ids::uuid[]);
+-- LettersNow reads how letters stand. Released says that a word has handed them to the relay and was not taken back, waits that the word waits for their route.
+SELECT d.slot, d.letter_id, d.state, d.error, d.attempts, d.control_id, (d.retry_index IS NOT NULL)::boolean AS released,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
+FROM onceward.dead_letters d WHERE d.letter_id = ANY(@ids::uuid[]);
 
 -- name: ResultsOfControls :many
 -- ResultsOfControls says which relays have obeyed words, on how many letters, and why on none.
@@ -168,13 +171,17 @@ FROM (SELECT r.slot, (@id::uuid = ANY(r.skip))::boolean AS stood FROM onceward.r
 WHERE s.slot = w.slot RETURNING s.relay, s.slot, s.skip, w.stood;
 
 -- name: SkipTarget :one
--- SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route.
-SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state,
+-- SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it.
+SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state, COALESCE(p.id, k.id)::uuid AS event_id, COALESCE(g.gap_id::text, '')::text AS gap_id,
   EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = @slot AND w.id = k.id)::boolean AS waits
 FROM (SELECT @id::uuid AS id) k
-LEFT JOIN (SELECT r.replay_id, r.namespace, a.state FROM onceward.replays r
+LEFT JOIN (SELECT r.replay_id, r.id, r.namespace, r.tx_id, a.state FROM onceward.replays r
   CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, 0) AS a (slot, relay, state, gap_id, snapshot_at)
-  WHERE r.replay_id = @id::uuid AND a.slot = @slot) p ON p.replay_id = k.id;
+  WHERE r.replay_id = @id::uuid AND a.slot = @slot) p ON p.replay_id = k.id
+LEFT JOIN onceward.gaps g ON g.slot = @slot AND p.state = 'published'
+  AND pg_catalog.pg_visible_in_snapshot(p.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(p.tx_id, g.from_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = @slot AND d.letter_id = k.id)
+ORDER BY g.found_at DESC LIMIT 1;
 
 -- name: LettersOfAggregates :many
 -- LettersOfAggregates lists the letters that wait of the aggregates.

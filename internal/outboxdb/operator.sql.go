@@ -432,8 +432,9 @@ func (q *Queries) LettersForReplay(ctx context.Context, arg LettersForReplayPara
 }
 
 const lettersNow = `-- name: LettersNow :many
-SELECT slot, letter_id, state, error, attempts, control_id, (retry_index IS NOT NULL)::boolean AS released
-FROM onceward.dead_letters WHERE letter_id = ANY($1::uuid[])
+SELECT d.slot, d.letter_id, d.state, d.error, d.attempts, d.control_id, (d.retry_index IS NOT NULL)::boolean AS released,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
+FROM onceward.dead_letters d WHERE d.letter_id = ANY($1::uuid[])
 `
 
 type LettersNowRow struct {
@@ -444,9 +445,10 @@ type LettersNowRow struct {
 	Attempts  int32
 	ControlID *uuid.UUID
 	Released  bool
+	Waits     bool
 }
 
-// LettersNow reads how letters stand. Released says that a word has handed them to the relay and was not taken back.
+// LettersNow reads how letters stand. Released says that a word has handed them to the relay and was not taken back, waits that the word waits for their route.
 func (q *Queries) LettersNow(ctx context.Context, ids []uuid.UUID) ([]LettersNowRow, error) {
 	rows, err := q.db.Query(ctx, lettersNow, ids)
 	if err != nil {
@@ -464,6 +466,7 @@ func (q *Queries) LettersNow(ctx context.Context, ids []uuid.UUID) ([]LettersNow
 			&i.Attempts,
 			&i.ControlID,
 			&i.Released,
+			&i.Waits,
 		); err != nil {
 			return nil, err
 		}
@@ -530,7 +533,8 @@ func (q *Queries) LettersOfAggregates(ctx context.Context, arg LettersOfAggregat
 
 const listLetters = `-- name: ListLetters :many
 SELECT d.slot, d.letter_id, d.replay_of, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.seq, d.position::text AS position,
-  d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at
+  d.error_class, d.error, d.attempts, d.first_at, d.last_at, d.state, d.holds, d.control_id, d.decided_by, d.decided_why, d.edited_at,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
 FROM onceward.dead_letters d
 WHERE d.state = ANY($1::text[])
   AND (pg_catalog.cardinality($2::uuid[]) = 0 OR d.letter_id = ANY($2::uuid[]))
@@ -581,9 +585,10 @@ type ListLettersRow struct {
 	DecidedBy     *string
 	DecidedWhy    *string
 	EditedAt      *time.Time
+	Waits         bool
 }
 
-// ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter. Empty filters match all.
+// ListLetters lists letters in the given states, oldest first; replay_of is the event of a replay's letter, and waits says that its retry waits for its route. Empty filters match all.
 func (q *Queries) ListLetters(ctx context.Context, arg ListLettersParams) ([]ListLettersRow, error) {
 	rows, err := q.db.Query(ctx, listLetters,
 		arg.States,
@@ -627,6 +632,7 @@ func (q *Queries) ListLetters(ctx context.Context, arg ListLettersParams) ([]Lis
 			&i.DecidedBy,
 			&i.DecidedWhy,
 			&i.EditedAt,
+			&i.Waits,
 		); err != nil {
 			return nil, err
 		}
@@ -800,8 +806,9 @@ func (q *Queries) PauseRoutes(ctx context.Context, arg PauseRoutesParams) (Pause
 const readLetter = `-- name: ReadLetter :many
 SELECT slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, payload, content_type, headers, traceparent, created_at, seq,
   position::text AS position, error_class, error, attempts, first_at, last_at, state, holds, replay_of, replay_mode, replay_group, topic,
-  control_id, decided_by, decided_why, edited_at, edited_by, edited_why
-FROM onceward.dead_letters WHERE letter_id = $1 ORDER BY slot
+  control_id, decided_by, decided_why, edited_at, edited_by, edited_why,
+  EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = d.slot AND w.id = d.control_id)::boolean AS waits
+FROM onceward.dead_letters d WHERE letter_id = $1 ORDER BY slot
 `
 
 type ReadLetterRow struct {
@@ -835,6 +842,7 @@ type ReadLetterRow struct {
 	EditedAt      *time.Time
 	EditedBy      *string
 	EditedWhy     *string
+	Waits         bool
 }
 
 // ReadLetter reads a letter whole, one row per slot.
@@ -878,6 +886,7 @@ func (q *Queries) ReadLetter(ctx context.Context, letterID uuid.UUID) ([]ReadLet
 			&i.EditedAt,
 			&i.EditedBy,
 			&i.EditedWhy,
+			&i.Waits,
 		); err != nil {
 			return nil, err
 		}
@@ -982,12 +991,16 @@ func (q *Queries) Skip(ctx context.Context, arg SkipParams) (SkipRow, error) {
 }
 
 const skipTarget = `-- name: SkipTarget :one
-SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state,
+SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state, COALESCE(p.id, k.id)::uuid AS event_id, COALESCE(g.gap_id::text, '')::text AS gap_id,
   EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $1 AND w.id = k.id)::boolean AS waits
 FROM (SELECT $2::uuid AS id) k
-LEFT JOIN (SELECT r.replay_id, r.namespace, a.state FROM onceward.replays r
+LEFT JOIN (SELECT r.replay_id, r.id, r.namespace, r.tx_id, a.state FROM onceward.replays r
   CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, 0) AS a (slot, relay, state, gap_id, snapshot_at)
   WHERE r.replay_id = $2::uuid AND a.slot = $1) p ON p.replay_id = k.id
+LEFT JOIN onceward.gaps g ON g.slot = $1 AND p.state = 'published'
+  AND pg_catalog.pg_visible_in_snapshot(p.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(p.tx_id, g.from_snapshot)
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = $1 AND d.letter_id = k.id)
+ORDER BY g.found_at DESC LIMIT 1
 `
 
 type SkipTargetParams struct {
@@ -998,14 +1011,22 @@ type SkipTargetParams struct {
 type SkipTargetRow struct {
 	Namespace string
 	State     string
+	EventID   uuid.UUID
+	GapID     string
 	Waits     bool
 }
 
-// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route.
+// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it.
 func (q *Queries) SkipTarget(ctx context.Context, arg SkipTargetParams) (SkipTargetRow, error) {
 	row := q.db.QueryRow(ctx, skipTarget, arg.Slot, arg.ID)
 	var i SkipTargetRow
-	err := row.Scan(&i.Namespace, &i.State, &i.Waits)
+	err := row.Scan(
+		&i.Namespace,
+		&i.State,
+		&i.EventID,
+		&i.GapID,
+		&i.Waits,
+	)
 	return i, err
 }
 

@@ -119,9 +119,12 @@ FROM onceward.replays WHERE id = @id ORDER BY seq;
 SELECT slot, state, pg_catalog.count(*) AS letters FROM onceward.dead_letters GROUP BY slot, state ORDER BY slot, state;
 
 -- name: HeldLanes :many
--- HeldLanes lists what is held, the longest held first, with how many events wait.
-SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (SELECT pg_catalog.count(*) FROM onceward.waiting w WHERE w.lane = l.id)::bigint AS events
-FROM onceward.lanes l ORDER BY l.id LIMIT @row_limit::int;
+-- HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, and how many orders about letters.
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders
+FROM onceward.lanes l
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS items FROM onceward.waiting w WHERE w.lane = l.id) n
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS orders FROM onceward.waiting_copies c WHERE c.lane = l.id AND c.kind = 'control') o
+ORDER BY l.id LIMIT @row_limit::int;
 
 -- name: Slots :many
 -- Slots lists the logical slots of this database, with what they cost. A slot whose WAL is gone has wal_status lost and 0 bytes.

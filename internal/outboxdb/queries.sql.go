@@ -225,8 +225,11 @@ func (q *Queries) FindOutboxRow(ctx context.Context, id uuid.UUID) (OutboxRow, e
 }
 
 const heldLanes = `-- name: HeldLanes :many
-SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (SELECT pg_catalog.count(*) FROM onceward.waiting w WHERE w.lane = l.id)::bigint AS events
-FROM onceward.lanes l ORDER BY l.id LIMIT $1::int
+SELECT l.slot, l.namespace, l.aggregate_type, l.topic, l.held_at, (n.items - o.orders)::bigint AS events, o.orders
+FROM onceward.lanes l
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS items FROM onceward.waiting w WHERE w.lane = l.id) n
+CROSS JOIN LATERAL (SELECT pg_catalog.count(*) AS orders FROM onceward.waiting_copies c WHERE c.lane = l.id AND c.kind = 'control') o
+ORDER BY l.id LIMIT $1::int
 `
 
 type HeldLanesRow struct {
@@ -236,9 +239,10 @@ type HeldLanesRow struct {
 	Topic         string
 	HeldAt        time.Time
 	Events        int64
+	Orders        int64
 }
 
-// HeldLanes lists what is held, the longest held first, with how many events wait.
+// HeldLanes lists what is held, the longest held first, with how many events (or replays) wait, and how many orders about letters.
 func (q *Queries) HeldLanes(ctx context.Context, rowLimit int32) ([]HeldLanesRow, error) {
 	rows, err := q.db.Query(ctx, heldLanes, rowLimit)
 	if err != nil {
@@ -255,6 +259,7 @@ func (q *Queries) HeldLanes(ctx context.Context, rowLimit int32) ([]HeldLanesRow
 			&i.Topic,
 			&i.HeldAt,
 			&i.Events,
+			&i.Orders,
 		); err != nil {
 			return nil, err
 		}

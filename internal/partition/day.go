@@ -22,6 +22,19 @@ var (
 	ErrTaken = errors.New("name of a partition is taken")
 )
 
+// DefaultError: the table has a DEFAULT partition. It matches [ErrDefault].
+type DefaultError struct {
+	Partition string // with its schema, quoted for SQL
+}
+
+// Error implements error.
+func (e *DefaultError) Error() string {
+	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; move its rows where they belong and drop it", ErrDefault, e.Partition)
+}
+
+// Unwrap returns [ErrDefault].
+func (e *DefaultError) Unwrap() error { return ErrDefault }
+
 // maxName is the longest identifier that PostgreSQL keeps, in bytes.
 const maxName = 63
 

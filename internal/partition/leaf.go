@@ -32,11 +32,13 @@ func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
 
 // selectLeaves finds what List finds, and the tables that have a partition's name
 // and are attached to nothing.
-const selectLeaves = `SELECT c.relname::pg_catalog.text, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
-  COALESCE(pg_catalog.pg_get_expr(c.relpartbound, c.oid), ''), GREATEST(c.reltuples, 0)::bigint,
+const selectLeaves = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
+  i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
+  b.bound, GREATEST(c.reltuples, 0)::bigint,
   COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.pg_get_expr(c.relpartbound, c.oid), '') AS bound) b
 LEFT JOIN (pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent AND p.relname OPERATOR(pg_catalog.=) $2
   JOIN pg_catalog.pg_namespace pn ON pn.oid OPERATOR(pg_catalog.=) p.relnamespace AND pn.nspname OPERATOR(pg_catalog.=) $1)
   ON i.inhrelid OPERATOR(pg_catalog.=) c.oid
@@ -46,8 +48,8 @@ ORDER BY c.relname`
 
 // Leaves lists the partitions of "schema.table" and the tables beside it that
 // have the name of one, detached by retention or by hand: one whose detach is
-// pending before all, then the oldest first. It needs no right on the table. The
-// error matches [ErrDefault] when the table has a DEFAULT partition.
+// pending before all, then the oldest first. It needs no right on the table. Of a
+// table that has a DEFAULT partition it returns the others with a [DefaultError].
 func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	schema, name, err := splitTable(table)
 	if err != nil {
@@ -60,6 +62,7 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	var leaves []Leaf
 	var l Leaf
 	var bound string
+	var unwanted error
 	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
 		found := l
 		if found.Attached {
@@ -68,6 +71,10 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 			found.Partition = OfDay(name, day)
 		} else {
 			return nil // events_99999999 is nobody's day
+		}
+		if errors.Is(err, ErrDefault) {
+			unwanted = fmt.Errorf("list partitions of %s: %w", table, err)
+			return nil
 		}
 		leaves = append(leaves, found)
 		return err
@@ -81,7 +88,7 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 		}
 		return compare(a.Lower, b.Lower)
 	})
-	return leaves, nil
+	return leaves, unwanted
 }
 
 // Detach takes a leaf out of "schema.table" without holding back any writer, or

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 
@@ -16,17 +17,20 @@ type Querier interface {
 
 // A detached-pending partition is listed too: its rows and its range are still
 // there.
-const selectPartitions = `SELECT c.relname::pg_catalog.text, pg_catalog.pg_get_expr(c.relpartbound, c.oid)
+const selectPartitions = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', cn.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
+  b.bound
 FROM pg_catalog.pg_inherits i
 JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_catalog.=) i.inhrelid
+JOIN pg_catalog.pg_namespace cn ON cn.oid OPERATOR(pg_catalog.=) c.relnamespace
+CROSS JOIN LATERAL (SELECT pg_catalog.pg_get_expr(c.relpartbound, c.oid) AS bound) b
 JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) p.relnamespace
 WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND p.relname OPERATOR(pg_catalog.=) $2
 ORDER BY c.relname`
 
 // List returns the partitions of "schema.table" by name. It needs no right on
-// the table. A table that does not exist has none. The error matches
-// [ErrDefault] when the table has a DEFAULT partition.
+// the table. A table that does not exist has none. Of a table that has a DEFAULT
+// partition it returns the others with a [DefaultError].
 func List(ctx context.Context, q Querier, table string) ([]Partition, error) {
 	schema, name, err := splitTable(table)
 	if err != nil {
@@ -38,11 +42,19 @@ func List(ctx context.Context, q Querier, table string) ([]Partition, error) {
 	}
 	var child, bound string
 	var out []Partition
+	var unwanted error
 	_, err = pgx.ForEachRow(rows, []any{&child, &bound}, func() error {
 		p, err := parseBound(child, bound)
+		if errors.Is(err, ErrDefault) {
+			unwanted = err
+			return nil
+		}
 		out = append(out, p)
 		return err
 	})
+	if err == nil && unwanted != nil {
+		return out, fmt.Errorf("list partitions of %s: %w", table, unwanted)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list partitions of %s: %w", table, err)
 	}
@@ -55,8 +67,7 @@ var bounds = regexp.MustCompile(`^FOR VALUES FROM \((MINVALUE|'[0-9a-f-]{36}')\)
 // parseBound reads what pg_get_expr says of a partition's bound.
 func parseBound(name, bound string) (Partition, error) {
 	if bound == "DEFAULT" {
-		return Partition{}, fmt.Errorf("%w: %s; it hides that an event's day has no partition; "+
-			"move its rows where they belong and drop it", ErrDefault, name)
+		return Partition{}, &DefaultError{Partition: name}
 	}
 	m := bounds.FindStringSubmatch(bound)
 	if m == nil {

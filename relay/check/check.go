@@ -157,7 +157,7 @@ func (r *run) postgres(ctx context.Context) {
 		name  string
 		check func(context.Context, *pgx.Conn, *relay.Config) Verdict
 	}{
-		{"operator's words", words}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
+		{"operator's words", words}, {"what processes say", said}, {"log kept for the slot", keepSize}, {"standbys of the slot", standbys},
 		{"partitions of today and ahead", partitionsAhead}, {"clock", clockSkew},
 	} {
 		r.ask(ctx, advice.name, func(ctx context.Context) []Verdict { return []Verdict{advice.check(ctx, r.conn, r.cfg)} })
@@ -205,6 +205,15 @@ func failure(name string, err error) Verdict {
 	var start *cdc.StartError
 	if errors.As(err, &start) {
 		v.Code, v.Detail, v.Cure = start.Code, start.What, start.Cure
+	}
+	return v
+}
+
+// said warns where `outboxctl status` cannot say how the relay's processes do.
+func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
+	v := verdictOf("what processes say", cdc.CheckOptional(ctx, conn, cdc.Config{Publication: cfg.PublicationName()}))
+	if v.Status == Failed && v.Code != "" {
+		v.Status = Warning
 	}
 	return v
 }

@@ -28,3 +28,16 @@ func TestWhatAnOperatorPausedIsSeen(t *testing.T) {
 	require.Contains(t, verdict().Detail, "the relay is paused")
 	require.Equal(t, "outboxctl resume --relay orders", verdict().Cure)
 }
+
+// TestATableThatIsMissingIsSeen, also one that the relay itself runs without.
+func TestATableThatIsMissingIsSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "what processes say") }
+	require.Equal(t, check.OK, verdict().Status)
+	_, err := pool.Exec(t.Context(), "DROP TABLE onceward.relay_health")
+	require.NoError(t, err)
+	require.Equal(t, check.Warning, verdict().Status)
+	require.Equal(t, "TABLE_MISSING", verdict().Code)
+	require.Contains(t, verdict().Detail, "onceward.relay_health")
+	require.Contains(t, verdict().Cure, "outboxctl migrate up --side outbox --relay orders")
+}
