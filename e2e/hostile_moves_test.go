@@ -36,7 +36,7 @@ func (h *hostile) moves() {
 	m.adopted()
 	m.otherKafka()
 	m.relay.stop()
-	dropSlot(h.world)
+	loseSlot(h.t, h.world)
 	h.ctl(h.dsn(operatorLogin), "retire", "--relay", h.name, "--reason", "r", "--yes")
 	require.Zero(h.t, scalar[int](h.world, `SELECT count(*) FROM onceward.relay_state`))
 }
@@ -110,7 +110,7 @@ func (m *hostileMoves) held() {
 func (m *hostileMoves) gap(decision string) {
 	m.relay.stop()
 	ev := m.event("order")
-	dropSlot(m.world)
+	loseSlot(m.t, m.world)
 	m.stops("SLOT_MISSING")
 	gap := m.openGap()
 	m.look([]string{"gap", "list"}, []string{"gap", "list", "--all"}, []string{"gap", "show", gap}, []string{"list", "--state", "gap"}, []string{"show", ev.Key.String()}, []string{"status"})
@@ -189,7 +189,7 @@ func (m *hostileMoves) adopted() {
 		m.relay.stop()
 		m.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 		if by == "dump" {
-			dropSlot(m.world)
+			loseSlot(m.t, m.world)
 		}
 		m.stops("OTHER_SYSTEM")
 		m.ctl(m.dsn(maintainerLogin), "adopt", "--by", by, "--reason", "r", "--yes")

@@ -23,6 +23,7 @@ import (
 // event is of the gap and called nothing else, and repaired it waits again, and goes
 // out once its topic is there.
 func TestWaitingLostByAPromotion(t *testing.T) {
+	t.Parallel()
 	servers := &succession{t: t}
 	t.Cleanup(servers.end) // after the world, whose server the standby becomes
 	primary := servers.start("", nil)
