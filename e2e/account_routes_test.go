@@ -120,7 +120,7 @@ func (a *accounting) skipHalts() (done bool) {
 	for _, detail := range details {
 		// A relay that was killed has left its last word there.
 		m := wayOut.FindStringSubmatch(detail)
-		if m == nil || !a.holds(`SELECT EXISTS (SELECT FROM onceward.outbox o CROSS JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) c JOIN onceward.relay_state r ON r.slot = c.slot
+		if len(m) < 2 || !a.holds(`SELECT EXISTS (SELECT FROM onceward.outbox o CROSS JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) c JOIN onceward.relay_state r ON r.slot = c.slot
 			WHERE c.slot = $1 AND o.id::text = right($2, 36) AND c.state IN ('pending', 'gap', 'waiting') AND NOT o.id = ANY(r.skip))`, a.slot(), m[1]) {
 			continue
 		}

@@ -100,8 +100,9 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 	a.nemesis = newNemesis(a.arena)
 	a.nemesis.moves = a.moves()
 	a.bag = slices.Sorted(maps.Keys(a.nemesis.moves))
-	a.bag = append(a.bag, storms...)
-	a.bag = append(a.bag, storageRestored, storageRestored, standbyMade, standbyPromoted, standbyPromoted) // they rarely fit
+	a.bag = slices.Concat(a.bag, storms,
+		[]pack{storageRestored, storageRestored, standbyMade, standbyPromoted, standbyPromoted}, // they rarely fit
+		[]pack{dayOpened, partitionsMaintained, partitionsMaintained, oldRowsDropped})           // a day goes by the second round
 	return a
 }
 
