@@ -123,8 +123,11 @@ const stormLength = 9 * time.Second
 func (a *accounting) run(length time.Duration) {
 	defer a.begin()()
 	for end := time.Now().Add(length); time.Now().Before(end) || a.quiet < fewestQuiet; {
+		began := time.Now()
 		a.storm()
+		stormed := time.Since(began)
 		a.settle()
+		a.t.Logf("quiet moment %d: %s of moves, %s until all was quiet and read", a.quiet, stormed.Round(time.Second), (time.Since(began) - stormed).Round(time.Second))
 		if len(a.found) > 0 {
 			return
 		}
