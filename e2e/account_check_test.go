@@ -73,8 +73,11 @@ func (a *accounting) look() {
 		in, published := states[key], len(a.read.of(key))
 		switch {
 		case a.dropped[key]:
-			if ended := a.read.lastStates[key]; published == 0 && !slices.Contains(mayBeDropped, ended) {
-				report("%s (%s %s) was dropped by retention and is in no topic; it was last seen %q", key, row.Kind, row.Aggregate, ended)
+			if published > 0 {
+				continue
+			}
+			if last, may := a.mayHaveGone(key); !may {
+				report("%s (%s %s) was dropped by retention and is in no topic; it was last seen %q", key, row.Kind, row.Aggregate, last)
 			}
 			continue
 		case len(in) != 1:
@@ -89,6 +92,7 @@ func (a *accounting) look() {
 			report("%s (%s %s, seq %d) is %s, and %s; it was last seen %q %s", key, row.Kind, row.Aggregate, row.Seq, in[0], why, a.read.lastStates[key], detail)
 		}
 		a.read.lastStates[key] = in[0]
+		delete(a.fates, key)
 	}
 	for key := range states {
 		if _, ok := a.rows[key]; !ok {
@@ -109,10 +113,6 @@ func (a *accounting) why(key string) string {
 		(SELECT p.snapshot FROM onceward.published_snapshots p WHERE p.slot = $2))
 		FROM onceward.outbox o WHERE o.namespace || ':' || o.id = $1`, key, a.slot())
 }
-
-// mayBeDropped are the states of rows that retention may take though they are in
-// no topic: somebody has decided about them.
-var mayBeDropped = []string{"discarded", "given-up"}
 
 // contradiction says how a state and the number of an event's records contradict
 // one another; empty when they do not.
@@ -244,9 +244,9 @@ func (a *accounting) keysIn(state string) (keys []string, ok bool) {
 // repair, and where that made letters of them, when these are retried.
 func (a *accounting) ordered(report func(string, ...any)) {
 	type place struct {
-		topic     string
-		partition int32
-		aggregate string
+		topic           string
+		partition       int32
+		kind, aggregate string // a topic may have several kinds
 	}
 	type first struct {
 		offset, seq int64
@@ -260,7 +260,7 @@ func (a *accounting) ordered(report func(string, ...any)) {
 			}
 			seen := map[place]bool{}
 			for _, m := range found { // in the order of offsets, within a partition
-				at := place{m.topic, m.partition, m.aggregate}
+				at := place{m.topic, m.partition, a.rows[key].Kind, m.aggregate}
 				if m.replayed || m.repaired || seen[at] {
 					continue
 				}

@@ -84,11 +84,22 @@ func (a *accounting) promotedWithoutSlot() {
 // promotedWithSlot promotes a standby that has the slot and lacks the last rows.
 func (a *accounting) promotedWithSlot() {
 	require.True(a.t, a.makeStandby(step{}))
-	eventually(a.t, "the standby has the slot", time.Minute, func() bool {
-		return a.onStandby(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND NOT temporary)`, a.slot())
-	})
+	began := time.Now()
+	eventually(a.t, "the standby has the slot", time.Minute, func() bool { return a.synced(a.slot()) })
+	a.t.Logf("the standby has the slot after %s", time.Since(began).Round(time.Millisecond))
 	require.True(a.t, a.promoteStandby(step{lasting: 2 * time.Second, shape: 1}))
 	a.goOn()
+}
+
+// synced says whether the standby has a slot for good. It has once the slot's restart_lsn
+// and catalog_xmin have passed what the standby kept when it began: they move when the
+// relay confirms a record of running transactions, of which PostgreSQL writes one in 15
+// seconds, and the standby looks ever more seldom, down to once in 30. Two such records and
+// one look are the whole minute; so the records are asked for, and a reload wakes who looks.
+func (a *accounting) synced(slot string) bool {
+	a.execute(`SELECT pg_log_standby_snapshot()`)
+	return a.onStandby(`SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND synced AND NOT temporary) AND pg_reload_conf()`, slot) ||
+		a.onStandby(`SELECT NOT pg_reload_conf()`)
 }
 
 // goOn lets a new history of the database get further than the one that is over.

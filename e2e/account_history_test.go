@@ -143,6 +143,7 @@ func (a *accounting) goBack(was past) {
 		there[row.Key] = true
 		delete(a.lost, row.Key) // a snapshot may be of before the history that lacked it
 		delete(a.ghosts, row.Key)
+		delete(a.fates, row.Key)
 		a.rows[row.Key], a.dropped[row.Key], a.read.lastStates[row.Key] = row, false, state
 		if state != "published" {
 			a.loose[row.Key] = true
@@ -161,6 +162,7 @@ func (a *accounting) goBack(was past) {
 			delete(a.dropped, key)
 			delete(a.loose, key)
 			delete(a.again, key)
+			delete(a.fates, key)
 			delete(a.read.lastStates, key)
 		}
 	}

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -32,6 +33,7 @@ type mixedLoad struct {
 	namespace string
 	seed      uint64
 	gate      sync.RWMutex // held by who wants it quiet
+	old       openDays
 }
 
 func newMixedLoad(pool *pgxpool.Pool, namespace string, seed uint64) *mixedLoad {
@@ -107,14 +109,16 @@ func (l *mixedLoad) row(ctx context.Context, tx pgx.Tx, p pick, random *rand.Ran
 	if _, err := tx.Exec(ctx, `INSERT INTO turns VALUES ($1, $2) ON CONFLICT (kind, aggregate) DO UPDATE SET aggregate = excluded.aggregate`, p.kind, p.aggregate); err != nil {
 		return err
 	}
-	key, err := outbox.NewKey(l.namespace)
+	key, day, err := l.key(p.kind, random)
 	if err != nil {
 		return err
 	}
 	body := fmt.Appendf(nil, `{"n": %d, "pad": %q}`, random.Int(), wildPad(random.IntN(40)))
 	ev := outbox.Event{Key: key, AggregateType: p.kind, AggregateID: p.aggregate, Type: "Moved", Payload: body}
 	if random.IntN(10) > 0 {
-		_, err = outbox.Enqueue(ctx, tx, ev)
+		if _, err = outbox.Enqueue(ctx, tx, ev); errors.Is(err, outbox.ErrOutOfWindow) {
+			l.old.closed(day)
+		}
 		return err
 	}
 	// A savepoint that is rolled back leaves no event behind.
@@ -128,13 +132,21 @@ func (l *mixedLoad) row(ctx context.Context, tx pgx.Tx, p pick, random *rand.Ran
 	return inner.Rollback(ctx)
 }
 
+// key is one of now, or of an old day, in which little waits for a topic: that keeps the
+// day from being dropped.
+func (l *mixedLoad) key(kind string, random *rand.Rand) (key outbox.Key, day time.Time, err error) {
+	now := random.IntN(4) > 0 || slices.Contains(kindsLate, kind) && random.IntN(100) > 0
+	if day = l.old.some(random); day.IsZero() || now {
+		key, err = outbox.NewKey(l.namespace)
+		return key, day, err
+	}
+	key, err = outbox.ParseKey(l.namespace + ":" + idOf(day, random).String())
+	return key, day, err
+}
+
 // mistake commits a row that is somebody's mistake, in an aggregate of the load.
 func (a *accounting) mistake(kind string, payload []byte, version byte) bool {
-	id := outbox.FirstID(time.Now())
-	for i := 6; i < len(id); i++ {
-		id[i] = byte(a.random.UintN(256))
-	}
-	id[6], id[8] = version<<4|id[6]&0x0f, 0x80|id[8]&0x3f
+	id := idWith(outbox.FirstID(time.Now()), version, a.random)
 	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
 	defer cancel()
 	_, err := a.app.Exec(ctx, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload) VALUES ($1, $2, $3, $4, 'Moved', $5)`,

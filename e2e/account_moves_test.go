@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -34,7 +33,13 @@ const (
 	gapRepaired          pack = "repair of a gap"
 	gapAccepted          pack = "accept of a gap"
 	aggregateReplayed    pack = "aggregate replayed"
+	deadReplayed         pack = "dead letters replayed"
+	timeReplayed         pack = "time replayed"
+	topicReplayed        pack = "event replayed to a topic"
+	eventReprocessed     pack = "event replayed to be reprocessed"
+	haltSkipped          pack = "event skipped that halts"
 	partitionsMaintained pack = "partitions maintained"
+	oldRowsDropped       pack = "partitions maintained, and rows of before dropped"
 	migratedAgain        pack = "migrated again"
 	rolesApplied         pack = "roles applied again"
 	producerBound        pack = "producer bound and let go"
@@ -46,6 +51,8 @@ const (
 	topicNarrowed      pack = "topic narrowed and widened"
 	partitionsAdded    pack = "partitions added"
 	modeChanged        pack = "mode changed"
+	routesChanged      pack = "routes changed"
+	dayOpened          pack = "old day opened"
 	rightsTaken        pack = "rights taken and given"
 	publicationRemade  pack = "publication dropped and made anew"
 	publicationToggled pack = "publication toggled"
@@ -63,13 +70,17 @@ const (
 	impossibleTopic pack = "row of an impossible topic"
 	largeRow        pack = "row too large for Kafka"
 	transactionLeft pack = "transaction left open"
+	commitDelayed   pack = "commit delayed"
 )
 
 func (a *accounting) moves() map[pack]func(step) bool {
 	return map[pack]func(step) bool{
 		relayPaused: a.pauseRelay, routePaused: a.pauseRoute, lettersRetried: a.retryLetters, letterDiscarded: a.discardLetter, letterEdited: a.editLetter,
 		eventSkipped: func(s step) bool { return a.skipEvent(s) != "" }, skipTakenBack: a.takeSkipBack,
-		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: a.maintain, migratedAgain: a.migrate, rolesApplied: a.applyRoles,
+		eventReplayed: a.replayEvent, aggregateReplayed: a.replayAggregate, partitionsMaintained: func(step) bool { return a.maintain(false) }, oldRowsDropped: func(step) bool { return a.maintain(true) }, dayOpened: a.openDay,
+		deadReplayed: a.replayDead, timeReplayed: a.replayTime, topicReplayed: a.replayToTopic, eventReprocessed: a.reprocess, routesChanged: a.changeRoutes, commitDelayed: a.commitLate,
+		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
+		migratedAgain: a.migrate, rolesApplied: a.applyRoles,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
 		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
 		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },
@@ -141,11 +152,16 @@ func (a *accounting) retryLetters(step) bool {
 	return code == 0
 }
 
+// named is what commands call an event: its key or, when that is none, the UUID alone.
+func named(namespace, id string) string {
+	return `CASE WHEN substr(` + id + `::text, 15, 1) IN ('7', '8') THEN ` + namespace + ` || ':' || ` + id + ` ELSE ` + id + `::text END`
+}
+
 // letter returns the key of some open letter, of a class if one is given.
 func (a *accounting) letter(s step) (key string) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
 	defer cancel()
-	_ = a.pool.QueryRow(ctx, `SELECT namespace || ':' || letter_id FROM onceward.dead_letters WHERE state = 'open' AND replay_of IS NULL
+	_ = a.pool.QueryRow(ctx, `SELECT `+named("namespace", "letter_id")+` FROM onceward.dead_letters WHERE state = 'open' AND replay_of IS NULL
 		ORDER BY hashtextextended(letter_id::text, $1) LIMIT 1`, int64(s.target>>1)).Scan(&key)
 	return key
 }
@@ -179,9 +195,9 @@ func (a *accounting) skipEvent(s step) (key string) {
 	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
 	defer cancel()
 	_ = a.pool.QueryRow(ctx, `SELECT key FROM (
-		(SELECT o.namespace || ':' || o.id AS key, 1 AS rank FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id
+		(SELECT `+named("o.namespace", "o.id")+` AS key, 1 AS rank FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane JOIN onceward.outbox o ON o.id = w.id
 			WHERE l.slot = $1 AND $3 ORDER BY hashtextextended(w.id::text, $2) LIMIT 1)
-		UNION ALL (SELECT namespace || ':' || id, 2 FROM onceward.outbox ORDER BY seq DESC LIMIT 1)) k ORDER BY rank LIMIT 1`, a.slot(), int64(s.target>>1), s.up).Scan(&key)
+		UNION ALL (SELECT `+named("namespace", "id")+`, 2 FROM onceward.outbox ORDER BY seq DESC LIMIT 1)) k ORDER BY rank LIMIT 1`, a.slot(), int64(s.target>>1), s.up).Scan(&key)
 	if key == "" {
 		return ""
 	}
@@ -210,29 +226,6 @@ func (a *accounting) row(s step) (row accountRow, ok bool) {
 	err := a.pool.QueryRow(ctx, `SELECT namespace || ':' || id, aggregate_type, aggregate_id, seq FROM onceward.outbox ORDER BY hashint8(seq # $1) LIMIT 1`, int64(s.target>>1)).
 		Scan(&row.Key, &row.Kind, &row.Aggregate, &row.Seq)
 	return row, err == nil
-}
-
-func (a *accounting) replayEvent(s step) bool {
-	row, ok := a.row(s)
-	if !ok {
-		return false
-	}
-	_, code := a.ctl("replay", row.Key, "--yes", "--reason", "move")
-	return code == 0
-}
-
-func (a *accounting) replayAggregate(s step) bool {
-	row, ok := a.row(s)
-	if !ok {
-		return false
-	}
-	_, code := a.ctl("replay", "--namespace", a.name, "--aggregate-type", row.Kind, "--aggregate", row.Aggregate, "--yes", "--reason", "move")
-	return code == 0
-}
-
-func (a *accounting) maintain(step) bool {
-	_, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "maintain", "--keep", "1")
-	return code == 0
 }
 
 func (a *accounting) migrate(step) bool {
@@ -281,11 +274,8 @@ func (a *accounting) changeMode(s step) bool {
 	a.mode = map[string]string{"idempotent": "exactly-once", "exactly-once": "idempotent"}[a.mode]
 	for _, r := range a.relays {
 		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+a.mode)
-		p := r.process
-		require.NoError(a.t, p.Signal(syscall.SIGTERM))
-		r.process = nil
-		a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting), a.nemesis.restartWhenEnded(r, p)})
 	}
+	a.restartAll(s)
 	return true
 }
 

@@ -44,6 +44,7 @@ func (a *accounting) unlogLeaf(step) bool {
 	} {
 		for deadline := time.Now().Add(quietLimit); !done(); {
 			require.True(a.t, time.Now().Before(deadline), "the relay notices that %s is unlogged, and it is logged again", leaf)
+			a.skipHalts()
 			a.nemesis.until(time.Now().Add(50 * time.Millisecond))
 		}
 	}

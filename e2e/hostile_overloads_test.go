@@ -51,6 +51,7 @@ func TestHostileOverloads(t *testing.T) {
 				}()
 				h.installs()
 				h.work()
+				h.moves()
 				h.migrate()
 				require.Empty(t, h.loot())
 				h.bites(path)

@@ -262,8 +262,8 @@ func (w *word) why(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	case row.State == letterRetrying:
-		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s:%s --slot %s --reason \"…\"` gives it up",
-			w.control.Namespace, w.control.LetterID, w.letters.slot), nil
+		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s --slot %s --reason \"…\"` gives it up",
+			nameOf(w.control.Namespace, w.control.LetterID), w.letters.slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case w.control.BesideSkip():

@@ -253,7 +253,7 @@ func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
 		},
 		"no such letter":      {control: single(cdc.ActionRetry), want: "there is no such letter"},
 		"discarded":           {control: single(cdc.ActionDiscard), idle: []any{outboxdb.WhyIdleRow{State: letterDiscarded}}, want: "the letter is discarded"},
-		"retrying":            {control: single(cdc.ActionEdit), idle: []any{outboxdb.WhyIdleRow{State: letterRetrying}}, want: "outboxctl skip shop:" + x.id.String()},
+		"retrying":            {control: single(cdc.ActionEdit), idle: []any{outboxdb.WhyIdleRow{State: letterRetrying}}, want: "outboxctl skip " + x.id.String() + " --slot"},
 		"a later one":         {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen}}, want: "the letter's event committed after it"},
 		"behind an older one": {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen, Below: true}}, want: "an older letter holds the letter's aggregate"},
 	} {

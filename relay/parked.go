@@ -56,8 +56,8 @@ func overLimit(a aggregate, limit int, slot string, dead *casualty) *publisher.R
 		Reason: fmt.Sprintf("%d aggregates of %s/%s are parked already, which is the limit (max_parked_aggregates), and event %s:%s cannot be published either (%s)",
 			limit, clipText(a.namespace), clipText(a.kind), clipText(a.namespace), dead.id(), dead.cause),
 		Cure: fmt.Sprintf("find what they have in common (`outboxctl dead list`) and mend it; then give some up by `outboxctl dead discard KEY --reason \"…\"`, which acts at once, "+
-			"or this event by `outboxctl skip %s:%s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, "+
+			"or this event by `outboxctl skip %s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, "+
 			"a retry of one of these aggregates as well",
-			clipText(a.namespace), dead.id(), slot),
+			nameOf(a.namespace, dead.id()), slot),
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -434,3 +435,13 @@ const maxName = 128
 
 // keyOf is the key as logs and errors show it.
 func keyOf(it *cdc.Item) string { return clip(it.Row.Namespace, maxName) + ":" + it.Row.ID.String() }
+
+// nameOf is what a command that we print calls an event: its key or, when that is none,
+// by which the command would refuse it, the UUID alone.
+func nameOf(namespace string, id uuid.UUID) string {
+	key, err := outbox.KeyFrom(namespace, id, time.Now(), outbox.NoSkewLimit)
+	if err != nil {
+		return id.String()
+	}
+	return key.String()
+}

@@ -106,7 +106,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 			return err
 		}
 		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt", explain(s, cause)),
-			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", keyOf(s.it), p.routing.relay))
+			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", nameOf(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
 	}
 	dead := casualty{
 		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,

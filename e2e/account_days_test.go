@@ -1,0 +1,165 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
+)
+
+// Old days of TestAccount: partitions that retention may close and drop while the load
+// writes to them.
+
+// openDays are the days before today that the load writes to.
+type openDays struct {
+	mu   sync.Mutex
+	days []time.Time
+}
+
+func (d *openDays) add(day time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.days = append(d.days, day)
+}
+
+// some returns one of them; zero: there is none.
+func (d *openDays) some(random *rand.Rand) (day time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.days) == 0 {
+		return day
+	}
+	return d.days[random.IntN(len(d.days))]
+}
+
+// closed forgets a day that takes no events any more.
+func (d *openDays) closed(day time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.days = slices.DeleteFunc(d.days, day.Equal)
+}
+
+// idOf is a random id of a day.
+func idOf(day time.Time, random *rand.Rand) uuid.UUID {
+	return idWith(outbox.FirstID(day.Add(time.Duration(random.Int64N(int64(24*time.Hour))))), 7, random)
+}
+
+// idWith gives an id of a time its version and what is random in it.
+func idWith(id uuid.UUID, version byte, random *rand.Rand) uuid.UUID {
+	for i := 6; i < len(id); i++ {
+		id[i] = byte(random.UintN(256))
+	}
+	id[6], id[8] = version<<4|id[6]&0x0f, 0x80|id[8]&0x3f
+	return id
+}
+
+// oldestOpened is how many days ago the first day is that a move opens; each is one
+// earlier than the last, because a day that was dropped does not come back.
+const oldestOpened = 40
+
+// openDay makes the partition of an old day and lets the load write there.
+func (a *accounting) openDay(step) bool {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	conn, err := pgx.Connect(ctx, a.dsn(maintainerLogin))
+	if err != nil {
+		return false
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	day := partition.Day(time.Now()).AddDate(0, 0, -oldestOpened-a.opened)
+	a.opened++
+	made, err := partition.Ensure(ctx, conn, "onceward.outbox", "id", partition.Span{First: day, Last: day, Reopen: true})
+	if err != nil || len(made) != 1 {
+		return false
+	}
+	a.load.old.add(day)
+	return true
+}
+
+// fateDropped is the last word about rows of the state before that an operator has dropped.
+const fateDropped = "dropped by order"
+
+// maintain lets retention do one round. What it drops it had closed in a round
+// before, so that every such row is seen here.
+func (a *accounting) maintain(byOrder bool) bool {
+	rows, err := a.pool.Query(a.t.Context(), `SELECT o.namespace || ':' || o.id, o.aggregate_type, o.aggregate_id, o.seq,
+		COALESCE((SELECT min(c.state) FROM onceward.account(o.id, o.tx_id, o.seq) c WHERE c.slot = $1), '') FROM onceward.outbox o WHERE o.id < $2`,
+		a.slot(), outbox.FirstID(partition.Day(time.Now()).AddDate(0, 0, -1)))
+	if err != nil {
+		return false
+	}
+	var row accountRow
+	var state string
+	_, err = pgx.ForEachRow(rows, []any{&row.Key, &row.Kind, &row.Aggregate, &row.Seq, &state}, func() error {
+		if byOrder && state == "before" {
+			state = fateDropped
+		}
+		a.rows[row.Key], a.fates[row.Key] = row, state
+		return nil
+	})
+	if err != nil {
+		return false
+	}
+	args := []string{"partitions", "maintain", "--keep", "1"}
+	if byOrder {
+		args = append(args, "--drop-before", "--yes", "--reason", "move")
+	}
+	_, code := a.ctlAs(a.dsn(maintainerLogin), args...)
+	return code == 0 || code == 3 // something waits for an operator
+}
+
+// mayHaveGone says whether retention may have taken a row that is in no topic: somebody
+// has decided about it.
+func (a *accounting) mayHaveGone(key string) (last string, may bool) {
+	last = a.read.lastStates[key]
+	if fate := a.fates[key]; fate != "" {
+		last = fate
+	}
+	if slices.Contains([]string{"discarded", "given-up", fateDropped}, last) {
+		return last, true
+	}
+	// An order to discard it may have been carried out behind the last look.
+	return last, scalar[bool](a.world, `SELECT EXISTS (SELECT FROM onceward.dead_letters
+		WHERE slot = $1 AND namespace || ':' || letter_id = $2 AND replay_of IS NULL AND state = 'discarded')`, a.slot(), key)
+}
+
+// commitLate leaves a transaction with events open and commits it, while newer ones have
+// been published already.
+func (a *accounting) commitLate(s step) bool {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	tx, err := a.app.Begin(ctx)
+	if err != nil {
+		return false
+	}
+	for range s.times + 1 {
+		key, err := outbox.NewKey(a.name)
+		require.NoError(a.t, err)
+		if day := a.load.old.some(a.random); s.up && !day.IsZero() {
+			key, err = outbox.ParseKey(a.name + ":" + idOf(day, a.random).String())
+			require.NoError(a.t, err)
+		}
+		ev := outbox.Event{Key: key, AggregateType: a.kind(s), AggregateID: key.String(), Type: "Moved", Payload: []byte(`{"late": true}`)}
+		if _, err := outbox.Enqueue(ctx, tx, ev); err != nil {
+			_ = tx.Rollback(context.WithoutCancel(ctx))
+			return false
+		}
+	}
+	a.nemesis.later(s.lasting, func() {
+		ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+		defer cancel()
+		_ = errors.Join(tx.Commit(ctx), tx.Rollback(ctx)) // a server that was restarted has lost it
+	})
+	return true
+}
