@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,9 +33,10 @@ type mended struct {
 // come. [gapRows] is the one, over the pump's own connection.
 type ledgerOfGaps interface {
 	// open begins to read the events of a gap behind the cursor, in the order of
-	// seq; next returns the next of them, none at the end.
+	// seq; next returns the next of them, none at the end, and whether none of the
+	// same seq as the last one follows.
 	open(ctx context.Context, g gap) error
-	next(ctx context.Context) ([]*outbox.Row, error)
+	next(ctx context.Context) (page []*outbox.Row, whole bool, err error)
 	move(ctx context.Context, to mended, done bool) error
 }
 
@@ -55,14 +57,14 @@ func (p *pipeline) repair(ctx context.Context) error {
 		p.mended = mended{gap: g.id, cursor: g.cursor}
 		published := 0
 		for {
-			page, err := p.gaps.next(ctx)
+			page, whole, err := p.gaps.next(ctx)
 			if err != nil {
 				return err
 			}
 			if len(page) == 0 {
 				break
 			}
-			if err := p.repairPage(ctx, g, page); err != nil {
+			if err := p.repairPage(ctx, g, page, whole); err != nil {
 				return err
 			}
 			published += len(page)
@@ -80,13 +82,17 @@ func (p *pipeline) repair(ctx context.Context) error {
 	return nil
 }
 
-// repairPage publishes a page, and makes it durable that it did.
-func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row) error {
+// repairPage publishes a page, and makes it durable that it did. Rows that somebody
+// wrote with a seq of his own may share it: the cursor does not pass one before the
+// last of them is published. A session that ends among them repeats them.
+func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row, whole bool) error {
 	for i, row := range page {
 		if err := p.repairRow(ctx, g, row); err != nil {
 			return err
 		}
-		p.mended.cursor = row.Seq
+		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
+			p.mended.cursor = row.Seq
+		}
 		if i%64 == 63 {
 			if err := p.settle(ctx, false); err != nil {
 				return err
@@ -161,22 +167,27 @@ func (p *pipeline) flushRepair(ctx context.Context) error {
 // snapshot is held meanwhile.
 type gapRows struct {
 	pumps *state
-	ids   []uuid.UUID // fetched, and not yet read
+	ahead []placeInGap // fetched, and not yet read
+}
+
+type placeInGap struct {
+	ID  uuid.UUID
+	Seq int64
 }
 
 const repairCursor = `DECLARE onceward_repair NO SCROLL CURSOR WITH HOLD FOR
-SELECT o.id FROM onceward.gaps g
+SELECT o.id, o.seq FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
-WHERE g.gap_id = '%s' AND o.seq > %d AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+WHERE g.gap_id = '%s' AND o.seq > '%d'::bigint AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
-ORDER BY o.seq`
+ORDER BY o.seq, o.id`
 
 // open locks the partitions before it takes its snapshot: to one that is older than
 // the rewrite of a partition (ALTER TABLE … SET LOGGED) that looks empty, and DECLARE
 // waits for locks with the snapshot that it reads by.
 func (r *gapRows) open(ctx context.Context, g gap) error {
-	r.ids = nil
+	r.ahead = nil
 	if _, err := r.pumps.conn.Exec(ctx, "CLOSE ALL"); err != nil {
 		return fmt.Errorf("close what was read of gaps: %w", err)
 	}
@@ -194,29 +205,40 @@ func (r *gapRows) open(ctx context.Context, g gap) error {
 	return nil
 }
 
-func (r *gapRows) next(ctx context.Context) ([]*outbox.Row, error) {
-	for {
-		if len(r.ids) == 0 {
-			rows, _ := r.pumps.conn.Query(ctx, fmt.Sprintf("FETCH %d FROM onceward_repair", repairRows)) // CollectRows returns its error
-			ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
-			if err != nil {
-				return nil, fmt.Errorf("read the events of a gap: %w", err)
-			}
-			if len(ids) == 0 {
-				return nil, nil
-			}
-			r.ids = ids
+func (r *gapRows) next(ctx context.Context) (page []*outbox.Row, whole bool, err error) {
+	for len(page) == 0 {
+		if err := r.fetch(ctx); err != nil || len(r.ahead) == 0 {
+			return nil, true, err
 		}
-		page, err := r.read(ctx)
-		if err != nil || len(page) > 0 {
-			return page, err
+		if page, err = r.read(ctx); err != nil {
+			return nil, false, err
 		}
 	}
+	if err := r.fetch(ctx); err != nil {
+		return nil, false, err
+	}
+	return page, len(r.ahead) == 0 || r.ahead[0].Seq > page[len(page)-1].Seq, nil
+}
+
+// fetch looks at what comes next, unless it has; nothing is ahead at the end.
+func (r *gapRows) fetch(ctx context.Context) (err error) {
+	if len(r.ahead) > 0 {
+		return nil
+	}
+	rows, _ := r.pumps.conn.Query(ctx, fmt.Sprintf("FETCH %d FROM onceward_repair", repairRows)) // CollectRows returns its error
+	if r.ahead, err = pgx.CollectRows(rows, pgx.RowToStructByPos[placeInGap]); err != nil {
+		return fmt.Errorf("read the events of a gap: %w", err)
+	}
+	return nil
 }
 
 // read returns as many of the fetched as fit; those that are gone are left out.
 func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
-	rows, err := r.pumps.queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: r.ids, Bytes: repairBytes})
+	ids := make([]uuid.UUID, len(r.ahead))
+	for i := range r.ahead {
+		ids[i] = r.ahead[i].ID
+	}
+	rows, err := r.pumps.queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: ids, Bytes: repairBytes})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a gap: %w", err)
 	}
@@ -225,16 +247,10 @@ func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
 		page = append(page, newRow(&rows[i]))
 	}
 	if len(rows) == 0 {
-		r.ids = nil
+		r.ahead = nil
 		return nil, nil
 	}
-	last := rows[len(rows)-1].ID
-	for i, id := range r.ids {
-		if id == last {
-			r.ids = r.ids[i+1:]
-			break
-		}
-	}
+	r.ahead = r.ahead[slices.Index(ids, rows[len(rows)-1].ID)+1:]
 	return page, nil
 }
 

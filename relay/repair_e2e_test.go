@@ -40,8 +40,9 @@ func rewrittenUnderRepair(b *letterbox) {
 	}, 10*time.Second, 10*time.Millisecond, "the repair waits for the rewrite")
 	b.exec("COMMIT")
 	require.NoError(b.t, <-opened)
-	page, err := rows.next(ctx)
+	page, whole, err := rows.next(ctx)
 	require.NoError(b.t, err)
+	require.True(b.t, whole)
 	require.Len(b.t, page, 1, "the table is not empty")
 	require.Equal(b.t, row.ID, page[0].ID)
 }

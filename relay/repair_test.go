@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,10 +31,10 @@ func (g *fakeGaps) open(_ context.Context, of gap) error {
 	return nil
 }
 
-func (g *fakeGaps) next(context.Context) ([]*outbox.Row, error) {
+func (g *fakeGaps) next(context.Context) ([]*outbox.Row, bool, error) {
 	page := g.rows[g.read:min(g.read+2, len(g.rows))]
 	g.read += len(page)
-	return page, nil
+	return page, g.read == len(g.rows) || g.rows[g.read].Seq > page[len(page)-1].Seq, nil
 }
 
 func (g *fakeGaps) move(_ context.Context, to mended, done bool) error {
@@ -74,6 +75,34 @@ func TestARepairPublishesPageByPage(t *testing.T) {
 	require.True(t, rows.closed)
 	require.Equal(t, 3, p.mode.(*flushing).flushes)
 	require.Zero(t, p.mended, "nothing of it stands in later checkpoints")
+}
+
+// Rows of partitions that somebody filled may share their seq: no checkpoint is past
+// it before the last of them is published.
+func TestTheCursorOfARepairIsNotWithinASeq(t *testing.T) {
+	for _, c := range []struct{ seqs, moved []int64 }{
+		{[]int64{10, 20, 20, 20, 20, 30}, []int64{10, 10, 30, 30}},
+		{[]int64{7, 7, 7, 7, 7}, []int64{math.MinInt64, math.MinInt64, 7, 7}},
+		{[]int64{-5, 0, 0, 0, 1}, []int64{-5, 0, 1, 1}},
+	} {
+		sink := newFakeSink()
+		p, rows, _ := repairing(sink, len(c.seqs))
+		p.repairs[0].cursor = math.MinInt64
+		for i, seq := range c.seqs {
+			rows.rows[i].Seq = seq
+		}
+		sink.refuse = func(ev publisher.Event) error {
+			require.Less(t, p.cut().mended.cursor, ev.Row.Seq)
+			return nil
+		}
+		require.NoError(t, p.repair(t.Context()))
+		require.Len(t, sink.got, len(c.seqs))
+		var moved []int64
+		for _, m := range rows.moved {
+			moved = append(moved, m.cursor)
+		}
+		require.Equal(t, c.moved, moved)
+	}
 }
 
 func TestARepairGoesOnFromItsCursor(t *testing.T) {

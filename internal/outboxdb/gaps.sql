@@ -103,7 +103,7 @@ JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
-ORDER BY o.seq LIMIT @row_limit::int;
+ORDER BY o.seq, o.id LIMIT @row_limit::int;
 
 -- name: CountEventsOfGap :one
 -- CountEventsOfGap counts what EventsOfGap lists.
@@ -247,11 +247,11 @@ UPDATE onceward.published_snapshots SET attachings = ARRAY(SELECT t.leaf::bigint
 WHERE slot = ANY(@slots::text[]);
 
 -- name: RowsOfGap :many
--- RowsOfGap reads events in the order of seq, the first in any case, further ones while their payloads together are within the bytes.
+-- RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads together are within the bytes.
 SELECT o.* FROM onceward.outbox o
-JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq) AS n
+JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq, s.id) AS n
   FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
-WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq;
+WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq, o.id;
 
 -- name: FilledLeaves :many
 -- FilledLeaves lists partitions, also those of partitions, whose attaching is not in the relay's published snapshot and that hold rows which are

@@ -355,7 +355,7 @@ JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE g.gap_id = $1 AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
-ORDER BY o.seq LIMIT $2::int
+ORDER BY o.seq, o.id LIMIT $2::int
 `
 
 type EventsOfGapParams struct {
@@ -919,9 +919,9 @@ func (q *Queries) RetireRelay(ctx context.Context, arg RetireRelayParams) (int64
 
 const rowsOfGap = `-- name: RowsOfGap :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.payload, o.content_type, o.headers, o.traceparent, o.created_at, o.tx_id, o.seq FROM onceward.outbox o
-JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq) AS n
+JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, pg_catalog.row_number() OVER (ORDER BY s.seq, s.id) AS n
   FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY($1::uuid[])) s) f ON f.id = o.id
-WHERE f.n = 1 OR f.upto <= $2::bigint ORDER BY o.seq
+WHERE f.n = 1 OR f.upto <= $2::bigint ORDER BY o.seq, o.id
 `
 
 type RowsOfGapParams struct {
@@ -929,7 +929,7 @@ type RowsOfGapParams struct {
 	Bytes int64
 }
 
-// RowsOfGap reads events in the order of seq, the first in any case, further ones while their payloads together are within the bytes.
+// RowsOfGap reads events in the order of seq, those of one in that of id, the first in any case, further ones while their payloads together are within the bytes.
 func (q *Queries) RowsOfGap(ctx context.Context, arg RowsOfGapParams) ([]OutboxRow, error) {
 	rows, err := q.db.Query(ctx, rowsOfGap, arg.Ids, arg.Bytes)
 	if err != nil {

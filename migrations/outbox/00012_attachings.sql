@@ -34,7 +34,30 @@ RETURNS TABLE (slot text, relay text, state text, gap_id uuid, snapshot_at times
 END;
 -- +goose StatementEnd
 
+-- Rows that somebody filled a partition with have any seq: the cursor of a repair
+-- that has not begun is below every one. adopt_kafka begins repairs anew.
+ALTER TABLE onceward.gaps ALTER COLUMN cursor SET DEFAULT '-9223372036854775808';
+UPDATE onceward.gaps SET cursor = DEFAULT WHERE cursor = 0 AND state <> 'repaired';
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef('onceward.adopt_kafka(text, text, text, text, text)'::regprocedure),
+    'UPDATE onceward.gaps AS g SET cursor = 0 WHERE', 'UPDATE onceward.gaps AS g SET cursor = DEFAULT WHERE');
+END
+$do$;
+-- +goose StatementEnd
+
 -- +goose Down
+-- +goose StatementBegin
+DO $do$
+BEGIN
+  EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef('onceward.adopt_kafka(text, text, text, text, text)'::regprocedure),
+    'UPDATE onceward.gaps AS g SET cursor = DEFAULT WHERE', 'UPDATE onceward.gaps AS g SET cursor = 0 WHERE');
+END
+$do$;
+-- +goose StatementEnd
+ALTER TABLE onceward.gaps ALTER COLUMN cursor SET DEFAULT 0;
+UPDATE onceward.gaps SET cursor = 0 WHERE cursor = '-9223372036854775808';
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION onceward.account(event_id uuid, event_tx xid8, event_seq bigint)
 RETURNS TABLE (slot text, relay text, state text, gap_id uuid, snapshot_at timestamptz) LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC

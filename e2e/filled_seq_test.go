@@ -1,0 +1,65 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// fillSeq writes n events into the table, all with one seq.
+func (f *filledLeaf) fillSeq(n int, seq string) {
+	f.w.t.Helper()
+	f.w.execute("INSERT INTO onceward."+f.name+` (id, namespace, aggregate_type, aggregate_id, event_type, payload, seq)
+		SELECT (left($1, 24) || lpad(to_hex(i), 12, '0'))::uuid, $2, 'order', 'old', 'T', '{}', $3::text::bigint FROM generate_series(1, $4::int) i`,
+		f.id().String(), f.w.name, seq, n)
+}
+
+// TestFilledLeafOfAnySeq: rows of a partition that somebody filled have the seq that
+// he wrote: 0, below, or one for many of them. All are published, also when the relay
+// dies among them.
+func TestFilledLeafOfAnySeq(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		mode, seq, crash string
+		events           int
+	}{
+		"zero":                      {"idempotent", "0", "", 20},
+		"negative, exactly once":    {"exactly-once", "-5", "", 20},
+		"one seq":                   {"idempotent", "7", "CRASH_AT=in-repair:2", 600},
+		"one seq, once, its cursor": {"exactly-once", "7", "CRASH_AT=before-cursor:2", 600},
+		"one seq, exactly once":     {"exactly-once", "7", "CRASH_AT=in-repair:2", 600},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := settled(t, versions[1])
+			r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "none").inMode(c.mode)
+			begins(t, w, r)
+			f := newFilledLeaf(t, w, 20)
+			w.execute(f.create())
+			f.fillSeq(c.events, c.seq)
+			covered(w, r)
+			w.execute(f.attach())
+			require.Contains(t, r.wait(30*time.Second), "PARTITION_FILLED")
+			outboxctl(t, w.dsn(maintainerLogin), "partitions", "adopt", f.name, "--reason", "old shop", "--yes")
+			if c.crash != "" {
+				plain := r.env
+				r.env = append(append([]string{}, plain...), c.crash)
+				r.start()
+				r.wait(30 * time.Second)
+				r.env = plain
+			}
+			r.start()
+			seenBy(w, w.name)
+			r.stop()
+			in, old := (&replays{world: w}).inTopic(w.topic()), 0
+			for key, state := range account(t, w) {
+				require.Equal(t, "published", state)
+				require.Positive(t, in[key], key)
+				old++
+			}
+			require.Greater(t, old, c.events)
+		})
+	}
+}
