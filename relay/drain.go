@@ -22,6 +22,7 @@ type draining struct {
 	over      bool      // nothing more is done in it
 	paused    time.Time // nothing is done before: a commit is not visible yet
 	forgotten cursor    // what is deleted
+	inPage    bool      // a page is read and not handed over yet
 }
 
 // drainTime is how long a release lasts while others are ready.
@@ -143,6 +144,7 @@ func (p *pipeline) drainPage(ctx context.Context) error {
 	if len(page) == 0 {
 		return p.caughtUp(ctx, w)
 	}
+	d.inPage = true
 	for i := range page {
 		on, err := p.drainItem(ctx, w, &page[i])
 		if err != nil {
@@ -155,6 +157,7 @@ func (p *pipeline) drainPage(ctx context.Context) error {
 		w.wait, w.refused = 0, false
 		d.at.from = page[i].at.item().after()
 	}
+	d.inPage = false
 	p.lanes.changed = true
 	p.mark()
 	return nil

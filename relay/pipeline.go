@@ -386,6 +386,12 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 		if err := p.still(ctx); err != nil {
 			return err
 		}
+		if p.release != nil && p.release.inPage {
+			continue // what was read of it would go out all the same
+		}
+		if err := p.skipWaiting(ctx); err != nil {
+			return err
+		}
 	}
 	p.log.InfoContext(ctx, "resumed by an operator")
 	p.tell(StateStreaming, nil)

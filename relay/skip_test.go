@@ -129,6 +129,24 @@ func TestSkipBesideARelease(t *testing.T) {
 	require.Equal(t, keysOfItems(batch[:3]...), sink.keys(""))
 }
 
+// A skip is state: a relay that rests obeys it too.
+func TestSkipWhileTheRelayIsPaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
+		p, sink, _ := holding(t, batch, "typo")
+		m, kept := p.morgue.(*fakeMorgue), p.keeper.(*table)
+		p.hear(words{paused: true})
+		pumping(t, p, nil, func() {
+			pass(time.Minute)
+			p.hear(words{paused: true, skip: []uuid.UUID{batch[0].Row.ID}})
+			pass(2 * pulse)
+			require.Equal(t, []uuid.UUID{batch[0].Row.ID}, m.skipped)
+			require.Len(t, kept.rows, 1, "the other one waits on")
+			require.Empty(t, sink.got)
+		})
+	})
+}
+
 // A word that was taken back after the relay had heard it is not obeyed.
 func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
