@@ -63,3 +63,21 @@ func TestFilledLeafOfAnySeq(t *testing.T) {
 		})
 	}
 }
+
+// TestAdoptByDumpSetsTheSequence: logical replication does not carry sequences. What
+// is written after the database was adopted comes behind what was there.
+func TestAdoptByDumpSetsTheSequence(t *testing.T) {
+	t.Parallel()
+	w := settled(t, versions[1])
+	r := w.newRelay(w.config("checkpoint_interval: 50ms", `admin: {listen: "off"}`), "none")
+	begins(t, w, r)
+	writeOne(t, w)
+	writeOne(t, w)
+	r.stop()
+	eventually(t, "the slot is free", 10*time.Second, func() bool { return scalar[bool](w, `SELECT NOT bool_or(active) FROM pg_replication_slots`) })
+	last := scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`)
+	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'; ALTER TABLE onceward.outbox ALTER COLUMN seq RESTART WITH 1`)
+	outboxctl(t, w.dsn(maintainerLogin), "adopt", "--by", "dump", "--reason", "logical replication", "--yes")
+	writeOne(t, w)
+	require.Equal(t, last+1, scalar[int64](w, `SELECT max(seq) FROM onceward.outbox`))
+}

@@ -32,7 +32,9 @@ func adoptCommand() *cli.Command {
 			"a new one, and none is proved published. So it is of a dump that was restored where it was made: its relays stop\n" +
 			"with PARTITION_FILLED, and must not stream meanwhile. Each relay goes on by itself, or\n" +
 			"when it is started. By copy it may find a gap, which is repaired or asked about as its configuration says. By dump it is asked about: events that were\n" +
-			"given up or older than the relay are in it. By dump this writes every row of the outbox anew. Producers and\n" +
+			"given up or older than the relay are in it. By dump this writes every row of the outbox anew, and sets the sequence\n" +
+			"by which a repair orders events, which logical replication does not carry, behind them: after that run it before\n" +
+			"producers write here, or their events may go out before older ones of their aggregates. Producers and\n" +
 			"retention wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
 			"Connect as a member of the role maintainer.\n\n" +
 			"A relay stops with OTHER_KAFKA when its brokers are of another cluster than the one that it has published to. With\n" +
@@ -284,6 +286,9 @@ func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
 // writeDump makes nothing of what the database knows of its transactions count.
 func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries) (err error) {
 	if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
+		return err
+	}
+	if err := q.AdoptSequence(c.Context); err != nil {
 		return err
 	}
 	if err := q.AdoptSnapshots(c.Context, r.slots); err != nil {

@@ -198,6 +198,12 @@ FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS ne
 -- AdoptRows gives every event the present transaction of this system.
 UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
 
+-- name: AdoptSequence :exec
+-- AdoptSequence lets new events have a greater seq than all that are there: logical replication does not carry sequences. The caller holds LockOutbox.
+SELECT pg_catalog.setval(s.sequence, m.last) FROM (SELECT pg_catalog.pg_get_serial_sequence('onceward.outbox', 'seq')::regclass AS sequence) s,
+  (SELECT pg_catalog.max(o.seq) AS last FROM onceward.outbox o) m
+WHERE m.last > COALESCE(pg_catalog.pg_sequence_last_value(s.sequence), 0);
+
 -- name: RulesNotValid :many
 -- RulesNotValid returns the statements that drop the CHECKs which old rows may break and those that add them again, the table's own before
 -- those of its leaves: a dump gives each leaf its own. Leaves that retention has detached and not dropped yet are among them.

@@ -96,6 +96,18 @@ func (q *Queries) AdoptRows(ctx context.Context) (int64, error) {
 	return result.RowsAffected(), nil
 }
 
+const adoptSequence = `-- name: AdoptSequence :exec
+SELECT pg_catalog.setval(s.sequence, m.last) FROM (SELECT pg_catalog.pg_get_serial_sequence('onceward.outbox', 'seq')::regclass AS sequence) s,
+  (SELECT pg_catalog.max(o.seq) AS last FROM onceward.outbox o) m
+WHERE m.last > COALESCE(pg_catalog.pg_sequence_last_value(s.sequence), 0)
+`
+
+// AdoptSequence lets new events have a greater seq than all that are there: logical replication does not carry sequences. The caller holds LockOutbox.
+func (q *Queries) AdoptSequence(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, adoptSequence)
+	return err
+}
+
 const adoptSnapshots = `-- name: AdoptSnapshots :exec
 UPDATE onceward.published_snapshots SET snapshot = '1:1:'::pg_snapshot, taken_at = pg_catalog.clock_timestamp() WHERE slot = ANY($1::text[])
 `
