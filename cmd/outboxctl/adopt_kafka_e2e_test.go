@@ -69,6 +69,8 @@ func TestAdoptKafkaGap(t *testing.T) {
 	var gaps, row string
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(from_snapshot || ' ' || to_snapshot || ' ' || events, ', ' ORDER BY pg_snapshot_xmax(to_snapshot)) FROM onceward.gaps WHERE state = 'open'`).Scan(&gaps))
 	require.Equal(t, "20:20: 30:30: 1, 40:40: 70:70: 3, 80:80: 100:100: 1", gaps)
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(DISTINCT cursor::text, ' ') FROM onceward.gaps WHERE state IN ('open', 'repairing')`).Scan(&row))
+	require.Equal(t, "-9223372036854775808", row, "from before every seq")
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', kafka_cluster, kafka_met, kafka_gap, epoch, mode) FROM onceward.relay_state`).Scan(&row))
 	require.Equal(t, "new t 5 idempotent", row)
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', action, target, reason, requested_by) FROM onceward.relay_actions`).Scan(&row))
