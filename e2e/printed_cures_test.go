@@ -72,6 +72,8 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00011_kafka.sql: outboxctl status":       "it only looks",
 	"migrations/outbox/00012_attachings.sql: outboxctl status":  "TestRetireByFunctionOnly",
 	"cmd/outboxctl/status.go: outboxctl retire --slot":          "TestRetireBesideTheOriginal",
+	"internal/partition/taken.go: ALTER TABLE":                  "TestADetachedDayIsNamed, TestADetachedDayOfClaimsIsAttachedAgain",
+	"internal/partition/taken.go: outboxctl partitions":         "TestADetachedDayIsNamed",
 	"cmd/outboxctl/gap_decide.go: outboxctl ":                   "this one: skip of what holds a relay up, and pause",
 	"relay/control.go: outboxctl skip":                          "relay: the letterbox tests read the note, TestJudgeWord shows it; the command is that of a parked kind",
 	"cmd/outboxctl/verdict.go: outboxctl status":                "it only looks",
