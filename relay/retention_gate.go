@@ -90,7 +90,7 @@ func (l *leaf) holds() string {
 func (v verdict) reason(dropBefore bool) string {
 	reason := v.missing(dropBefore)
 	if reason != "" && v.here && !v.hasSlot {
-		reason += fmt.Sprintf("; it has no slot in this database: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
+		reason += fmt.Sprintf("; its slot does not exist in this database: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
 	}
 	return reason
 }
