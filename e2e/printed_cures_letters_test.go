@@ -163,7 +163,7 @@ func letterCures(t *testing.T, c *cures) {
 	is("discarded", first)
 	is("open", third)
 	fourth := r.poison("4")
-	do(`relay/parked.go: outboxctl skip {}:{} --slot {} --reason "…"`, full(fourth))
+	do(`relay/parked.go: outboxctl skip {} --slot {} --reason "…"`, full(fourth))
 	is("discarded", fourth)
 	r.arrives(w.topic(), r.small("5"))
 

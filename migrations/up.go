@@ -49,13 +49,14 @@ func (m *Migrator) up(ctx context.Context) (res Result, err error) {
 	if res.NotValid, err = m.validate(ctx); err != nil {
 		return res, err
 	}
-	if res.Partitions, err = m.makePartitions(ctx); err != nil {
-		return res, err
+	var taken error // a day that cannot be made keeps nothing else from being done
+	if res.Partitions, taken = m.makePartitions(ctx); taken != nil && !errors.Is(taken, partition.ErrTaken) {
+		return res, taken
 	}
 	if res.Publication, err = m.makePublication(ctx); err != nil {
 		return res, err
 	}
-	return res, m.giveRights(ctx)
+	return res, errors.Join(m.giveRights(ctx), taken)
 }
 
 // giveRights runs in every Up: one that was interrupted after the migrations gave
@@ -100,7 +101,7 @@ func (m *Migrator) upSQL(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	partitions, err := partition.SQL(table, column, existing, days)
+	partitions, err := partition.Plan(ctx, m.cfg.Pool, table, column, days)
 	if err != nil {
 		return nil, err
 	}

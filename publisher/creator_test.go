@@ -102,6 +102,7 @@ func TestTopicsMadeAreBounded(t *testing.T) {
 	route := settled(t, p, typed(3, "new-3"))
 	require.Contains(t, route.Reason, "topics.max_created = 3")
 	require.Contains(t, route.Advice(), "topics.allow")
+	require.Contains(t, route.Advice(), "then start the relay again")
 	once(t, p, typed(0, "new-0"))
 	require.NoError(t, p.Publish(within(t), typed(4, "order")))
 	require.NoError(t, p.Flush(within(t)))

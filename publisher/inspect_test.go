@@ -29,7 +29,7 @@ func TestInspectLooksWithoutCreating(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, reports[0].Missing)
 	require.ErrorIs(t, reports[0].Err, publisher.ErrRoute)
-	require.ErrorContains(t, reports[0].Err, "or set topics.create: true")
+	require.ErrorContains(t, reports[0].Err, "or set topics.create: true; then start the relay again")
 	require.ErrorContains(t, reports[0].Err, "--partitions 12 --replication-factor 1` (one that was there before: with the partitions that it had", "no more replicas than brokers")
 	reports, err = publisher.Inspect(t.Context(), cfg, nil)
 	require.NoError(t, err)

@@ -18,7 +18,7 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	case missing(metadata) && s.Topics.Create: // the broker that was asked does not know it yet
 		return refuse("does not exist", "%s", byHand(s))
 	case missing(metadata):
-		return refuse("does not exist", "%s, or set topics.create: true", byHand(s))
+		return refuse("does not exist", "%s, or set topics.create: true"+andRestart, byHand(s))
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
@@ -47,7 +47,7 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic {topic}`, or %s",
 			s.Brokers[0], principal(s.SASL), byHand(s))
 	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
-		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, or %s", s.Topics.ReplicationFactor, byHand(s))
+		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, and start the relay again; or %s", s.Topics.ReplicationFactor, byHand(s))
 	}
 	return e
 }
@@ -68,7 +68,7 @@ func byHand(s *settings) string {
 
 // narrowCure is what to do about a topic that takes less than a batch.
 func narrowCure(s *settings, name string) string {
-	return fmt.Sprintf("raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`, or lower max_message_bytes of the relay",
+	return fmt.Sprintf("raise it with `kafka-configs.sh --bootstrap-server %s --alter --entity-type topics --entity-name %s --add-config max.message.bytes=%d`, or lower max_message_bytes of the relay and start it again",
 		s.Brokers[0], name, s.MaxMessageBytes)
 }
 

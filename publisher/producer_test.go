@@ -103,13 +103,13 @@ func TestUnroutableEvents(t *testing.T) {
 	broken.AggregateType = "or der"
 	err := p.Publish(within(t), publisher.Event{Row: foreign})
 	require.ErrorIs(t, err, publisher.ErrRoute)
-	require.ErrorContains(t, err, "add an entry to routes")
+	require.ErrorContains(t, err, "add an entry to routes in the relay's configuration; then start the relay again")
 	var route *publisher.RouteError
 	require.ErrorAs(t, err, &route)
 	require.Equal(t, "other/order", route.Route, "what to hold when there is no topic")
 	err = p.Publish(within(t), publisher.Event{Row: secret})
 	require.ErrorIs(t, err, publisher.ErrRoute)
-	require.ErrorContains(t, err, "topics.allow")
+	require.ErrorContains(t, err, "topics.allow, or correct the route; then start the relay again")
 	require.ErrorAs(t, err, &route)
 	require.Equal(t, "shop.secret", route.Route)
 	err = p.Publish(within(t), publisher.Event{Row: broken})

@@ -90,9 +90,13 @@ func (r *router) topic(o origin) (string, error) {
 	return "", &RouteError{
 		Route:  clip(o.namespace) + "/" + clip(o.aggregateType),
 		Reason: fmt.Sprintf("no route matches namespace %q, aggregate type %q, event type %q", clip(o.namespace), clip(o.aggregateType), clip(o.eventType)),
-		Cure:   "add an entry to routes in the relay's configuration",
+		Cure:   "add an entry to routes in the relay's configuration" + andRestart,
 	}
 }
+
+// andRestart ends a cure that changes the configuration, which is read at the start
+// alone. What the relay does not read there, as a topic, it finds by itself.
+const andRestart = "; then start the relay again: it reads its configuration only then"
 
 // permit checks a topic name that a row may have made.
 func (r *router) permit(topic string) (string, error) {
@@ -114,7 +118,7 @@ func (r *router) permit(topic string) (string, error) {
 		Route:  topic,
 		Topic:  topic,
 		Reason: "is not in the allow-list",
-		Cure:   "add it to topics.allow, or correct the route",
+		Cure:   "add it to topics.allow, or correct the route" + andRestart,
 	}
 }
 

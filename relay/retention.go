@@ -110,6 +110,7 @@ type RetentionReport struct {
 	Leaves []LeafReport // oldest first
 	Ahead  int          // days after today that are covered without a hole; 0 where today is not
 	Today  bool         // events of now have a partition
+	Taken  string       // with DryRun: which days cannot be made, because a table has their name, and what mends it; empty: all can
 }
 
 // Maintain makes the partitions that are missing ahead, closes those that are
@@ -139,6 +140,10 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 	report.Made = made
 	if defaultPartition(err) != nil {
 		m.cfg.DryRun, err = true, nil // nothing can be made beside it, or detached; PartitionsAhead says it
+	}
+	var taken *partition.TakenError
+	if m.cfg.DryRun && errors.As(err, &taken) {
+		report.Taken, err = taken.Error(), nil
 	}
 	if partition.TimedOut(err) {
 		err = nil // somebody alters the table now; Ahead tells when this goes on for days

@@ -15,7 +15,8 @@ import (
 // that can be in a state that blocks are found by the index on tx_id: what is
 // below xmin of the published snapshot is visible in it, and a gap lies between
 // its two.
-const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot),
+const selectGate = `SELECT r.relay, r.slot, EXISTS (SELECT FROM pg_catalog.pg_replication_slots p WHERE p.slot_name OPERATOR(pg_catalog.=) r.slot
+    AND COALESCE(p.database OPERATOR(pg_catalog.=) pg_catalog.current_database(), true)),
   r.system_identifier OPERATOR(pg_catalog.=) (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
   p.slot IS NOT NULL, COALESCE(pg_catalog.pg_visible_in_snapshot($1::pg_catalog.text::pg_catalog.xid8, p.snapshot), false),
   s.pending, s.gap, s.before, s.given, s.gap_id, s.before_id,
@@ -50,7 +51,7 @@ WHERE state OPERATOR(pg_catalog.=) ANY('{open,retrying}'::pg_catalog.text[])
 // verdict is one relay's word on a closed leaf.
 type verdict struct {
 	relay, slot string
-	hasSlot     bool   // the slot is there
+	hasSlot     bool   // the slot is there, and of no other database
 	here        bool   // its state was written on this cluster
 	known       bool   // it has a published snapshot
 	after       bool   // taken after the leaf was closed
@@ -89,7 +90,7 @@ func (l *leaf) holds() string {
 func (v verdict) reason(dropBefore bool) string {
 	reason := v.missing(dropBefore)
 	if reason != "" && v.here && !v.hasSlot {
-		reason += fmt.Sprintf("; its slot does not exist: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
+		reason += fmt.Sprintf("; its slot does not exist in this database: start it, or, if this relay is gone for good, outboxctl retire --slot %s --reason \"…\"", v.slot)
 	}
 	return reason
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -77,11 +78,34 @@ func auditAll(c *cli.Context) error {
 		return explain(err, migrations.Consumer)
 	}
 	report := &auditReport{Findings: newFindings(found), Unfinished: notNil(found.Unfinished)}
+	if err := report.noteUnknown(c, db); err != nil {
+		return explain(err, migrations.Consumer)
+	}
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
 	if len(report.Findings) > 0 {
 		return errWrong
+	}
+	return nil
+}
+
+// noteUnknown says of a group that has never begun here that nothing of it was
+// checked: its name may be wrong.
+func (r *auditReport) noteUnknown(c *cli.Context, db *database) error {
+	group := c.String("group")
+	if group == "" {
+		return nil
+	}
+	known, err := consumerdb.New(db).GroupKnown(c.Context, group)
+	if err != nil {
+		return fmt.Errorf("look for group %s: %w", group, err)
+	}
+	if !known {
+		r.Findings = append(r.Findings, findingReport{
+			Check: "unknown-group", Group: group, Subject: "this database", Count: 1,
+			What: "nothing is known of the group, which has never begun here, so that nothing of it was checked", Do: "`outboxctl windows list` names those that have",
+		})
 	}
 	return nil
 }

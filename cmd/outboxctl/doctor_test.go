@@ -26,3 +26,30 @@ routes: [{topic: t}]
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "nowhere.yaml")
 }
+
+// TestDoctorLooksWithTheFilesLogin: the connection string in the environment is the
+// operator's, who may do what the relay may not.
+func TestDoctorLooksWithTheFilesLogin(t *testing.T) {
+	t.Setenv(dsnVariable, "postgres://operator:canary@127.0.0.1:2/shop")
+	login := func(postgres string) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "relay.yaml")
+		config := "name: orders\npostgres: {" + postgres + `insecure: true}
+kafka: {brokers: ["127.0.0.1:1"], insecure: true}
+routes: [{topic: t}]
+`
+		require.NoError(t, os.WriteFile(path, []byte(config), 0o600))
+		code, out, _ := call(t, "doctor", "--config", path)
+		require.Equal(t, exitWrong, code)
+		require.NotContains(t, out, "canary")
+		return out
+	}
+	file := filepath.Join(t.TempDir(), "dsn")
+	require.NoError(t, os.WriteFile(file, []byte("postgres://relay:canary@127.0.0.1:1/shop"), 0o600))
+	for _, named := range []string{`dsn: "postgres://relay:canary@127.0.0.1:1/shop", `, `dsn_file: "` + file + `", `} {
+		out := login(named)
+		require.Contains(t, out, "PostgreSQL: 127.0.0.1:1 ")
+		require.NotContains(t, out, "127.0.0.1:2")
+	}
+	require.Contains(t, login(""), "PostgreSQL: 127.0.0.1:2 ", "where the file names none")
+}

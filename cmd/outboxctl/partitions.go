@@ -207,6 +207,9 @@ FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c
 
 func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, dryRun bool) *partitionsReport {
 	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
+	if done.Taken != "" {
+		r.Problems = append(r.Problems, done.Taken)
+	}
 	for _, l := range done.Leaves {
 		size := sizes[l.Name]
 		r.Leaves = append(r.Leaves, leafReport{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: size[0], Bytes: size[1]})

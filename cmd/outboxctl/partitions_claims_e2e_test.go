@@ -107,7 +107,10 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	dead := claim(time.Now(), "d")
 	fine(t, status...) // does not look at claims
 	wrong("! dead-claim: group billing, event "+dead.String()+": events were given up and no letter of them stands", "audit")
+	wrong("! unknown-group: group stock, this database: nothing is known of the group", "audit", "--group", "stock")
+	exec(t, pool, "INSERT INTO onceward.dedup_windows SELECT (jsonb_populate_record(w, '{\"consumer_group\": \"stock\"}')).* FROM onceward.dedup_windows w WHERE consumer_group = 'billing'")
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "stock"))
+	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
 	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event "):])

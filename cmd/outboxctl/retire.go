@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -16,7 +17,8 @@ func retireCommand() *cli.Command {
 		Usage: "forget a relay that is gone for good, so that nothing waits for it",
 		Description: "Retention keeps what any relay of the database has not published. A relay that was renamed or taken down for\n" +
 			"good is forgotten by this command, with its gaps; its dead letters stay readable, and those that wait are discarded.\n" +
-			"Its slot must be gone: it would pin the log, and a relay that used it would begin anew.",
+			"Its slot must be gone: it would pin the log, and a relay that used it would begin anew. A slot of that name in another\n" +
+			"database of the server is not its own and is left alone.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),
 		Action: retire,
 	}
@@ -26,8 +28,9 @@ func retireCommand() *cli.Command {
 type retireReport struct {
 	Relay   string `json:"relay"`
 	Slot    string `json:"slot"`
-	Pending int    `json:"pending"` // events that it owed, at most maxOwedShown + 1
-	Letters int64  `json:"letters"` // dead letters that waited; they are discarded
+	SlotOf  string `json:"slot_of,omitempty"` // the other database that has a slot of this name
+	Pending int    `json:"pending"`           // events that it owed, at most maxOwedShown + 1
+	Letters int64  `json:"letters"`           // dead letters that waited; they are discarded
 }
 
 // maxOwedShown bounds the count of what a relay still owes.
@@ -50,13 +53,9 @@ func retire(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	var slot bool
-	if err := db.QueryRow(c.Context, "SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)", state.Slot).Scan(&slot); err != nil {
-		return fmt.Errorf("look for slot %s: %w", state.Slot, err)
-	}
-	if slot {
-		return fmt.Errorf("slot %s exists: stop the relay for good, then drop the slot as a superuser or a role with REPLICATION (SELECT pg_catalog.pg_drop_replication_slot('%s');)",
-			state.Slot, state.Slot)
+	elsewhere, err := slotToRetire(c, db, state.Slot)
+	if err != nil {
+		return err
 	}
 	owed, err := outboxdb.New(db).ListByState(c.Context, outboxdb.ListByStateParams{State: statePending, Slot: state.Slot, RowLimit: maxOwedShown + 1})
 	if err != nil {
@@ -66,8 +65,11 @@ func retire(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("retire: %w", err)
 	}
-	report := &retireReport{Relay: state.Relay, Slot: state.Slot, Pending: len(owed)}
+	report := &retireReport{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere, Pending: len(owed)}
 	what := fmt.Sprintf("forget relay %s, which has not published %d events, and discard its %d dead letters that wait", state.Relay, len(owed), waiting)
+	if elsewhere != "" {
+		what += fmt.Sprintf("; the slot %s of database %s is not its own and stays", state.Slot, elsewhere)
+	}
 	if err := confirm(c, what); err != nil {
 		return err
 	}
@@ -79,7 +81,29 @@ func retire(c *cli.Context) error {
 	return answer(c, report, func(p *page) {
 		p.line("relay %s is forgotten; nothing waits for it any more", report.Relay)
 		p.line("%d dead letters that waited are discarded", report.Letters)
+		if report.SlotOf != "" {
+			p.line("slot %s is of database %s and was not this relay's: it stays, leave it alone", report.Slot, report.SlotOf)
+		}
 		publication := pgx.Identifier{migrations.PublicationName(report.Relay)}.Sanitize()
 		p.line("its publication stays, where it has one: its owner drops it by DROP PUBLICATION IF EXISTS %s;", publication)
 	})
+}
+
+// slotToRetire returns the other database that has a slot of this name: slots are of
+// the whole server, and beside a copy of a database the original's is there. It
+// refuses while the relay's own exists.
+func slotToRetire(c *cli.Context, db *database, slot string) (elsewhere string, err error) {
+	var of string
+	var own bool
+	err = db.QueryRow(c.Context, `SELECT COALESCE(database, ''), COALESCE(database = pg_catalog.current_database(), true)
+		FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, slot).Scan(&of, &own)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("look for slot %s: %w", slot, err)
+	case own:
+		return "", fmt.Errorf("slot %[1]s exists: stop the relay for good, then drop the slot as a superuser or a role with REPLICATION (SELECT pg_catalog.pg_drop_replication_slot('%[1]s');)", slot)
+	}
+	return of, nil
 }

@@ -3,6 +3,9 @@
 package main
 
 import (
+	"context"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -48,4 +51,37 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', action, reason, requested_by), ', ' ORDER BY action_id) FROM onceward.relay_actions").Scan(&written))
 	by := " login-" + prefix + "_operator"
 	require.Equal(t, "gap accept old"+by+", gap repair after all"+by+", retire moved"+by, written)
+}
+
+// TestRetireBesideTheOriginal: in a copy of a database on the same server the slot of
+// the relay's name is the original's. Nobody is told to drop it, and the copy's relay
+// is forgotten, by the command that status prints.
+func TestRetireBesideTheOriginal(t *testing.T) {
+	original, _ := newDatabase(t)
+	slot := "onceward_" + original.Config().ConnConfig.Database
+	exec(t, original, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", slot)
+	t.Cleanup(func() {
+		_, err := original.Exec(context.Background(), "SELECT pg_drop_replication_slot($1)", slot)
+		require.NoError(t, err)
+	})
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
+		VALUES ($1, 'shop', 'd', '1', 1, '0/1', 'p')`, slot)
+	of := "of database " + original.Config().ConnConfig.Database
+	code, status, _ := call(t, "status")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, status, "slot "+slot+" is "+of+" and not this relay's")
+	require.NotContains(t, status, "is gone")
+	require.NotContains(t, status, "pg_drop_replication_slot")
+	command := regexp.MustCompile("`outboxctl (retire [^`]*)`").FindStringSubmatch(status)
+	require.NotNil(t, command, status)
+	args := strings.Fields(strings.ReplaceAll(command[1], `"…"`, "copied"))
+	_, _, stderr := call(t, args...)
+	require.Contains(t, stderr, "stays")
+	require.NotContains(t, stderr, "pg_drop_replication_slot")
+	require.Contains(t, fine(t, append(args, "--yes")...), "is "+of+" and was not this relay's: it stays")
+	var left, relays int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1), (SELECT count(*) FROM onceward.relay_state)", slot).Scan(&left, &relays))
+	require.Equal(t, []int{1, 0}, []int{left, relays})
 }

@@ -58,6 +58,7 @@ type relayReport struct {
 	PausedRoutes  []string    `json:"paused_routes"`
 	Skip          []uuid.UUID `json:"skip"`
 	SlotExists    bool        `json:"slot_exists"`
+	SlotOf        string      `json:"slot_of,omitempty"` // the other database that has a slot of this name
 	ActivePID     *int32      `json:"active_pid"`
 	WALStatus     string      `json:"wal_status"`
 	RetainedBytes int64       `json:"retained_bytes"`
@@ -283,6 +284,9 @@ func (r *relayReport) problems() []string {
 	case r.NotBegun && !r.lives():
 		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
 	case r.NotBegun: // what its processes wait for says more
+	case r.SlotOf != "" && !r.lives():
+		add("relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
+			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
 	case !r.SlotExists && !r.lives():
 		add("relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":

@@ -43,7 +43,24 @@ func readRelays(ctx context.Context, q *outboxdb.Queries) ([]relayReport, error)
 	if err != nil {
 		return nil, err
 	}
-	return joinProcesses(joinSlots(states, slots), health)
+	relays, err := joinProcesses(joinSlots(states, slots), health)
+	if err != nil {
+		return nil, err
+	}
+	return relays, noteSlotsElsewhere(ctx, q, relays)
+}
+
+// noteSlotsElsewhere says of which slots only the name is a relay's of this database.
+func noteSlotsElsewhere(ctx context.Context, q *outboxdb.Queries, relays []relayReport) error {
+	slots, err := q.SlotsElsewhere(ctx)
+	for _, s := range slots {
+		for i := range relays {
+			if relays[i].Slot == s.Slot {
+				relays[i].SlotOf = s.Database
+			}
+		}
+	}
+	return err
 }
 
 // processesKnown lists the processes: none for a role that may not read them, until

@@ -273,3 +273,9 @@ SELECT consumer_group, COALESCE(event_type, '')::text AS event_type, pg_catalog.
 FROM onceward.consumer_dead_letters
 WHERE reason = 'replay' AND event_id IS NOT NULL AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
 GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- name: GroupKnown :one
+-- GroupKnown says whether a consumer group has ever begun here.
+SELECT (EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) @consumer_group::pg_catalog.text)
+  OR EXISTS (SELECT FROM onceward.progress p WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group)
+  OR EXISTS (SELECT FROM onceward.consumer_dead_letters d WHERE d.consumer_group OPERATOR(pg_catalog.=) @consumer_group))::boolean AS known;

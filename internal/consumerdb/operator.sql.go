@@ -567,6 +567,20 @@ func (q *Queries) ForgetTopic(ctx context.Context, arg ForgetTopicParams) (int64
 	return count, err
 }
 
+const groupKnown = `-- name: GroupKnown :one
+SELECT (EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) $1::pg_catalog.text)
+  OR EXISTS (SELECT FROM onceward.progress p WHERE p.consumer_group OPERATOR(pg_catalog.=) $1)
+  OR EXISTS (SELECT FROM onceward.consumer_dead_letters d WHERE d.consumer_group OPERATOR(pg_catalog.=) $1))::boolean AS known
+`
+
+// GroupKnown says whether a consumer group has ever begun here.
+func (q *Queries) GroupKnown(ctx context.Context, consumerGroup string) (bool, error) {
+	row := q.db.QueryRow(ctx, groupKnown, consumerGroup)
+	var known bool
+	err := row.Scan(&known)
+	return known, err
+}
+
 const groupLettersNow = `-- name: GroupLettersNow :many
 WITH given AS (
   SELECT pg_catalog.unnest($1::text[]) AS consumer_group, pg_catalog.unnest($2::text[]) AS topic, pg_catalog.unnest($3::int[]) AS kafka_partition,

@@ -47,3 +47,8 @@ SELECT (pg_catalog.pg_advisory_unlock(1870094951, pg_catalog.hashtext(@slot::tex
 SELECT h.slot, h.process, h.relay, h.state, h.since, h.code, h.detail, h.waits, h.written_at,
   EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)::boolean AS alive
 FROM onceward.relay_health h ORDER BY h.slot, h.process;
+
+-- name: SlotsElsewhere :many
+-- SlotsElsewhere lists the slots that have the name of a relay of this database and are of another database of the server.
+SELECT p.slot_name::text AS slot, p.database::text AS database FROM pg_catalog.pg_replication_slots p
+WHERE p.slot_name IN (SELECT r.slot FROM onceward.relay_state r) AND p.database <> pg_catalog.current_database() ORDER BY p.slot_name;

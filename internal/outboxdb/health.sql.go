@@ -191,6 +191,37 @@ func (q *Queries) SlotActive(ctx context.Context, slot string) (int32, error) {
 	return pid, err
 }
 
+const slotsElsewhere = `-- name: SlotsElsewhere :many
+SELECT p.slot_name::text AS slot, p.database::text AS database FROM pg_catalog.pg_replication_slots p
+WHERE p.slot_name IN (SELECT r.slot FROM onceward.relay_state r) AND p.database <> pg_catalog.current_database() ORDER BY p.slot_name
+`
+
+type SlotsElsewhereRow struct {
+	Slot     string
+	Database string
+}
+
+// SlotsElsewhere lists the slots that have the name of a relay of this database and are of another database of the server.
+func (q *Queries) SlotsElsewhere(ctx context.Context) ([]SlotsElsewhereRow, error) {
+	rows, err := q.db.Query(ctx, slotsElsewhere)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []SlotsElsewhereRow
+	for rows.Next() {
+		var i SlotsElsewhereRow
+		if err := rows.Scan(&i.Slot, &i.Database); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const unlockBeginning = `-- name: UnlockBeginning :one
 SELECT (pg_catalog.pg_advisory_unlock(1870094951, pg_catalog.hashtext($1::text)) AND pg_catalog.set_config('idle_session_timeout', '0', false) = '0')::boolean AS ours
 `

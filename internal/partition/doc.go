@@ -4,7 +4,8 @@
 // # Guarantee
 //
 // After [Ensure] every UTC day of the range has exactly one open partition, or
-// nothing was changed and the error says why. Days that are there already are
+// nothing was changed and the error says why; but for days whose name is taken by a
+// table that is not attached: the others are made, and the error names these. Days that are there already are
 // left alone, so a call can be repeated, and concurrent calls wait for one
 // another.
 //

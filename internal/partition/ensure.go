@@ -26,19 +26,25 @@ type Conn interface {
 // may have been dropped, and an empty partition there would take a replay for new.
 //
 // It blocks while another session maintains partitions of the same table. The
-// error matches [ErrDefault], [ErrOverlap] or [ErrTaken] where one of these is
-// the cause, and then nothing was made.
+// error matches [ErrDefault] or [ErrOverlap] where one of these is the cause, and
+// then nothing was made. A day whose name is taken keeps no other from being made:
+// the error is a [TakenError] then, beside the names of those that were made.
 func Ensure(ctx context.Context, conn Conn, table, column string, days Span) ([]string, error) {
-	if todo, err := Missing(ctx, conn, table, days); err != nil || len(todo) == 0 {
+	todo, err := Missing(ctx, conn, table, days)
+	if len(todo) == 0 || err != nil && !errors.Is(err, ErrTaken) {
 		return nil, err
 	}
 	var made []string
-	err := pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
-		made, err = attachMissing(ctx, tx, table, column, days)
+	var taken *TakenError
+	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+		made, taken, err = attachMissing(ctx, tx, table, column, days)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make partitions of %s: %w", table, ensureError(err))
+	}
+	if taken != nil {
+		return made, fmt.Errorf("make partitions of %s: %w", table, taken)
 	}
 	return made, nil
 }
@@ -68,58 +74,79 @@ func (s Span) Missing(table string, existing []Partition) ([]Partition, error) {
 }
 
 // Missing names the partitions that [Ensure] would make of "schema.table" now,
-// oldest first. It needs no right on the table.
+// oldest first, beside a [TakenError] where it could not make all. It needs no
+// right on the table.
 func Missing(ctx context.Context, q Querier, table string, days Span) ([]string, error) {
-	existing, err := List(ctx, q, table)
-	if err != nil {
-		return nil, err
-	}
-	todo, err := days.Missing(table, existing)
+	todo, taken, err := lacking(ctx, q, table, days)
 	var names []string
 	for _, p := range todo {
 		names = append(names, p.Name)
 	}
+	if err == nil && taken != nil {
+		err = taken
+	}
 	return names, err
 }
 
-// SQL returns the statements that [Ensure] would run where the given
-// partitions exist. It is pure.
-func SQL(table, column string, existing []Partition, days Span) ([]string, error) {
-	todo, err := days.Missing(table, existing)
-	if err != nil || len(todo) == 0 {
+// Plan returns the statements that [Ensure] would run now, and as a comment what
+// keeps it from making all.
+func Plan(ctx context.Context, q Querier, table, column string, days Span) ([]string, error) {
+	todo, taken, err := lacking(ctx, q, table, days)
+	if err != nil {
 		return nil, err
 	}
-	out := []string{lockTable(table)}
-	for _, p := range todo {
-		out = append(out, attach(table, column, p)...)
+	out := statements(table, column, todo)
+	if taken != nil {
+		out = append(out, "-- "+taken.Error())
 	}
 	return out, nil
 }
 
-// attachMissing looks again under the lock that attaching takes anyway: it
-// excludes every other maintainer, and no reader or writer.
-func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Span) ([]string, error) {
-	if _, err := tx.Exec(ctx, lockTable(table)); err != nil {
-		return nil, err
+// statements is pure.
+func statements(table, column string, todo []Partition) (out []string) {
+	if len(todo) == 0 {
+		return nil
 	}
-	existing, err := List(ctx, tx, table)
+	out = []string{lockTable(table)}
+	for _, p := range todo {
+		out = append(out, attach(table, column, p)...)
+	}
+	return out
+}
+
+// lacking returns the partitions that are missing and can be made, and which of the
+// others cannot.
+func lacking(ctx context.Context, q Querier, table string, days Span) ([]Partition, *TakenError, error) {
+	existing, err := List(ctx, q, table)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	todo, err := days.Missing(table, existing)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var made []string
+	return free(ctx, q, table, todo)
+}
+
+// attachMissing looks again under the lock that attaching takes anyway: it
+// excludes every other maintainer, and no reader or writer.
+func attachMissing(ctx context.Context, tx pgx.Tx, table, column string, days Span) (made []string, taken *TakenError, err error) {
+	if _, err := tx.Exec(ctx, lockTable(table)); err != nil {
+		return nil, nil, err
+	}
+	todo, taken, err := lacking(ctx, tx, table, days)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, p := range todo {
 		for _, sql := range attach(table, column, p) {
 			if _, err := tx.Exec(ctx, sql); err != nil {
-				return nil, fmt.Errorf("%s: %w", p.Name, err)
+				return nil, nil, fmt.Errorf("%s: %w", p.Name, err)
 			}
 		}
 		made = append(made, p.Name)
 	}
-	return made, nil
+	return made, taken, nil
 }
 
 // lockTable locks the table and not its partitions: ONLY keeps an autovacuum of
@@ -164,7 +191,7 @@ func ensureError(err error) error {
 	}
 	switch pg.Code {
 	case "42P07": // duplicate_table
-		return fmt.Errorf("%w: a table of this name exists and is not attached; look at its rows, then attach or drop it: %w", ErrTaken, err)
+		return fmt.Errorf("%w, by a table that was made meanwhile: %w", ErrTaken, err)
 	case "42501": // insufficient_privilege
 		return fmt.Errorf("%w; partitions are made by the owner of the table or a member of it", err)
 	}

@@ -5,6 +5,8 @@ package partition_test
 import (
 	"context"
 	"fmt"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,10 +74,9 @@ func TestEnsureRefuses(t *testing.T) {
 		setup string
 		want  error
 	}{
-		"a DEFAULT partition":  {"CREATE TABLE public.rest PARTITION OF public.events DEFAULT", partition.ErrDefault},
-		"an overlap":           {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM ('%s') TO ('%s')", outbox.FirstID(noon), outbox.FirstID(noon.AddDate(0, 0, 1))), partition.ErrOverlap},
-		"an unbounded one":     {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM (MINVALUE) TO ('%s')", outbox.FirstID(noon)), partition.ErrOverlap},
-		"a name that is taken": {"CREATE TABLE public.events_20261122 (id uuid)", partition.ErrTaken},
+		"a DEFAULT partition": {"CREATE TABLE public.rest PARTITION OF public.events DEFAULT", partition.ErrDefault},
+		"an overlap":          {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM ('%s') TO ('%s')", outbox.FirstID(noon), outbox.FirstID(noon.AddDate(0, 0, 1))), partition.ErrOverlap},
+		"an unbounded one":    {fmt.Sprintf("CREATE TABLE public.odd PARTITION OF public.events FOR VALUES FROM (MINVALUE) TO ('%s')", outbox.FirstID(noon)), partition.ErrOverlap},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool := newTable(t, "15")
@@ -90,15 +91,69 @@ func TestEnsureRefuses(t *testing.T) {
 	}
 }
 
+// A detached partition keeps its own day from being made and no other; what is
+// printed frees the name, and no row is lost.
 func TestADetachedPartitionIsNotTakenForFree(t *testing.T) {
 	pool := newTable(t, "15")
 	_, err := ensure(t.Context(), pool, days(2))
 	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "ALTER TABLE public.events DETACH PARTITION public.events_20261122")
-	require.NoError(t, err)
-	_, err = ensure(t.Context(), pool, days(2))
+	exec := func(sql string) {
+		t.Helper()
+		_, err := pool.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	exec(fmt.Sprintf("INSERT INTO public.events (id) VALUES ('%s')", outbox.FirstID(noon.AddDate(0, 0, 1))))
+	exec("CREATE TABLE public.events_20261122_detached (id uuid)")
+	exec("ALTER TABLE public.events DETACH PARTITION public.events_20261122")
+	exec("CREATE VIEW public.events_20261124 AS SELECT 1")
+	missing, err := partition.Missing(t.Context(), pool, "public.events", days(5))
 	require.ErrorIs(t, err, partition.ErrTaken)
-	require.ErrorContains(t, err, "events_20261122")
+	made, failed := ensure(t.Context(), pool, days(5))
+	require.ErrorIs(t, failed, partition.ErrTaken)
+	var taken *partition.TakenError
+	require.ErrorAs(t, failed, &taken)
+	require.Equal(t, []string{"events_20261122", "events_20261124"}, taken.Names)
+	require.Equal(t, []string{"events_20261123", "events_20261125"}, made, "the other days")
+	require.Equal(t, made, missing)
+	plan, err := partition.Plan(t.Context(), pool, "public.events", "id", days(5))
+	require.NoError(t, err)
+	require.Equal(t, []string{"-- " + taken.Error()}, plan)
+	made, err = ensure(t.Context(), pool, days(5))
+	require.ErrorIs(t, err, partition.ErrTaken, "also where nothing can be made")
+	require.Empty(t, made)
+
+	cures := regexp.MustCompile(`ALTER TABLE [^;]*;`).FindAllString(failed.Error(), -1)
+	require.Equal(t, []string{`ALTER TABLE "public"."events_20261122" RENAME TO "events_20261122_detached2";`, `ALTER TABLE "public"."events_20261124" RENAME TO "events_20261124_detached";`}, cures)
+	exec(strings.Join(cures, ""))
+	made, err = ensure(t.Context(), pool, days(5))
+	require.NoError(t, err)
+	require.Equal(t, []string{"events_20261122", "events_20261124"}, made)
+	var rows int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM public.events_20261122_detached2").Scan(&rows))
+	require.Equal(t, 1, rows)
+}
+
+// Claims come back under their day: an empty partition there would take a replay for
+// new.
+func TestADetachedDayOfClaimsIsAttachedAgain(t *testing.T) {
+	pool := testdb.New(t, "15")
+	_, err := pool.Exec(t.Context(), "CREATE SCHEMA onceward; CREATE TABLE onceward.processed_events (event_id uuid PRIMARY KEY) PARTITION BY RANGE (event_id)")
+	require.NoError(t, err)
+	claims := func(n int) ([]string, error) {
+		return partition.Ensure(t.Context(), pool, "onceward.processed_events", "event_id", days(n))
+	}
+	_, err = claims(2)
+	require.NoError(t, err)
+	_, err = pool.Exec(t.Context(), "ALTER TABLE onceward.processed_events DETACH PARTITION onceward.processed_events_20261122")
+	require.NoError(t, err)
+	made, err := claims(3)
+	require.Equal(t, []string{"processed_events_20261123"}, made)
+	require.ErrorIs(t, err, partition.ErrTaken)
+	_, failed := pool.Exec(t.Context(), regexp.MustCompile(`ALTER TABLE [^;]*;`).FindString(err.Error()))
+	require.NoError(t, failed, err.Error())
+	made, err = claims(3)
+	require.NoError(t, err)
+	require.Empty(t, made)
 }
 
 func TestConcurrentEnsuresWaitForOneAnother(t *testing.T) {

@@ -47,6 +47,45 @@ END
 $do$;
 -- +goose StatementEnd
 
+-- retire_relay as it was, but that a slot of this name in another database of the server is
+-- not this relay's: in a copy beside its original it is the original's.
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION onceward.retire_relay(slot text, reason text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $retire$
+DECLARE
+  relay_name text;
+  letters    bigint;
+BEGIN
+  IF COALESCE(retire_relay.reason, '') = '' THEN
+    RAISE EXCEPTION 'a reason is missing' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  -- A relay that starts waits for this row, and finds itself forgotten.
+  SELECT r.relay INTO relay_name FROM onceward.relay_state AS r WHERE r.slot = retire_relay.slot FOR UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no relay with slot %: `outboxctl status` names them', retire_relay.slot USING ERRCODE = 'OW006';
+  ELSIF EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS p WHERE p.slot_name = retire_relay.slot AND COALESCE(p.database = pg_catalog.current_database(), true)) THEN
+    RAISE EXCEPTION 'slot % exists: drop it first (SELECT pg_catalog.pg_drop_replication_slot(%);), and make sure that no relay uses it',
+      retire_relay.slot, pg_catalog.quote_literal(retire_relay.slot) USING ERRCODE = 'OW006';
+  END IF;
+  UPDATE onceward.dead_letters AS d
+    SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = session_user, decided_why = retire_relay.reason,
+      last_at = pg_catalog.clock_timestamp()
+    WHERE d.slot = retire_relay.slot AND d.state IN ('open', 'retrying');
+  GET DIAGNOSTICS letters = ROW_COUNT;
+  DELETE FROM onceward.waiting AS w USING onceward.lanes AS l WHERE l.slot = retire_relay.slot AND w.lane = l.id;
+  DELETE FROM onceward.waiting_copies AS c USING onceward.lanes AS l WHERE l.slot = retire_relay.slot AND c.lane = l.id;
+  DELETE FROM onceward.lanes AS l WHERE l.slot = retire_relay.slot;
+  DELETE FROM onceward.releases AS r WHERE r.slot = retire_relay.slot;
+  DELETE FROM onceward.gaps AS g WHERE g.slot = retire_relay.slot;
+  DELETE FROM onceward.published_snapshots AS p WHERE p.slot = retire_relay.slot;
+  DELETE FROM onceward.relay_state AS r WHERE r.slot = retire_relay.slot;
+  INSERT INTO onceward.relay_actions (action, slot, target, reason)
+    VALUES ('retire', retire_relay.slot, pg_catalog.format('relay %s, %s dead letters discarded', relay_name, letters), retire_relay.reason);
+  RETURN letters;
+END
+$retire$;
+-- +goose StatementEnd
+
 -- +goose Down
 -- +goose StatementBegin
 DO $do$
@@ -58,6 +97,42 @@ $do$;
 -- +goose StatementEnd
 ALTER TABLE onceward.gaps ALTER COLUMN cursor SET DEFAULT 0;
 UPDATE onceward.gaps SET cursor = 0 WHERE cursor = '-9223372036854775808';
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION onceward.retire_relay(slot text, reason text) RETURNS bigint LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp AS $retire$
+DECLARE
+  relay_name text;
+  letters    bigint;
+BEGIN
+  IF COALESCE(retire_relay.reason, '') = '' THEN
+    RAISE EXCEPTION 'a reason is missing' USING ERRCODE = 'invalid_parameter_value';
+  END IF;
+  -- A relay that starts waits for this row, and finds itself forgotten.
+  SELECT r.relay INTO relay_name FROM onceward.relay_state AS r WHERE r.slot = retire_relay.slot FOR UPDATE;
+  IF NOT FOUND THEN
+    RAISE EXCEPTION 'there is no relay with slot %: `outboxctl status` names them', retire_relay.slot USING ERRCODE = 'OW006';
+  ELSIF EXISTS (SELECT FROM pg_catalog.pg_replication_slots AS p WHERE p.slot_name = retire_relay.slot) THEN
+    RAISE EXCEPTION 'slot % exists: drop it first (SELECT pg_catalog.pg_drop_replication_slot(%);), and make sure that no relay uses it',
+      retire_relay.slot, pg_catalog.quote_literal(retire_relay.slot) USING ERRCODE = 'OW006';
+  END IF;
+  UPDATE onceward.dead_letters AS d
+    SET state = 'discarded', retry_position = NULL, retry_index = NULL, decided_by = session_user, decided_why = retire_relay.reason,
+      last_at = pg_catalog.clock_timestamp()
+    WHERE d.slot = retire_relay.slot AND d.state IN ('open', 'retrying');
+  GET DIAGNOSTICS letters = ROW_COUNT;
+  DELETE FROM onceward.waiting AS w USING onceward.lanes AS l WHERE l.slot = retire_relay.slot AND w.lane = l.id;
+  DELETE FROM onceward.waiting_copies AS c USING onceward.lanes AS l WHERE l.slot = retire_relay.slot AND c.lane = l.id;
+  DELETE FROM onceward.lanes AS l WHERE l.slot = retire_relay.slot;
+  DELETE FROM onceward.releases AS r WHERE r.slot = retire_relay.slot;
+  DELETE FROM onceward.gaps AS g WHERE g.slot = retire_relay.slot;
+  DELETE FROM onceward.published_snapshots AS p WHERE p.slot = retire_relay.slot;
+  DELETE FROM onceward.relay_state AS r WHERE r.slot = retire_relay.slot;
+  INSERT INTO onceward.relay_actions (action, slot, target, reason)
+    VALUES ('retire', retire_relay.slot, pg_catalog.format('relay %s, %s dead letters discarded', relay_name, letters), retire_relay.reason);
+  RETURN letters;
+END
+$retire$;
+-- +goose StatementEnd
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION onceward.account(event_id uuid, event_tx xid8, event_seq bigint)
 RETURNS TABLE (slot text, relay text, state text, gap_id uuid, snapshot_at timestamptz) LANGUAGE sql STABLE PARALLEL SAFE BEGIN ATOMIC

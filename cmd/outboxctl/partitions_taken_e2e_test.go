@@ -1,0 +1,57 @@
+//go:build e2e
+
+package main
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// TestADetachedDayIsNamed: a partition that was detached by hand keeps its own day from
+// being made, and no other: each program that makes days says so, and what it prints
+// mends it and loses nothing.
+func TestADetachedDayIsNamed(t *testing.T) {
+	pool, _ := newDatabase(t)
+	fine(t, "migrate", "up", "--side", "outbox")
+	day := func(n int) string {
+		return partition.OfDay("outbox", time.Now().AddDate(0, 0, n)).Name
+	}
+	covered := func(n int) (is bool) {
+		require.NoError(t, pool.QueryRow(t.Context(), "SELECT COALESCE((SELECT relispartition FROM pg_class WHERE oid = to_regclass('onceward.' || $1)), false)", day(n)).Scan(&is))
+		return is
+	}
+	enqueue(t, pool, "{}")
+	exec(t, pool, "ALTER TABLE onceward.outbox DETACH PARTITION onceward."+day(0))
+	taken := `"onceward"."` + day(0) + `" exists and is not attached, so that its day cannot be made`
+	exec(t, pool, "DROP TABLE onceward."+day(14))
+	code, stdout, _ := call(t, "partitions", "status", "--ahead", "14")
+	require.Equal(t, exitWrong, code)
+	require.Contains(t, stdout, taken)
+	require.Contains(t, stdout, "missing 1 partitions: "+day(14))
+	code, _, stderr := call(t, "migrate", "up", "--side", "outbox")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stderr, taken)
+	require.True(t, covered(14), "the other days are made")
+	require.Contains(t, fine(t, "migrate", "up", "--side", "outbox", "--dry-run"), taken)
+
+	exec(t, pool, "DROP TABLE onceward."+day(13))
+	code, stdout, stderr = call(t, "partitions", "maintain", "--ahead", "14")
+	require.Equal(t, exitFailed, code)
+	require.Contains(t, stdout, "made 1 partitions: "+day(13))
+	require.True(t, covered(13))
+	cure := regexp.MustCompile(`ALTER TABLE [^;]*;`).FindString(stderr)
+	require.Equal(t, `ALTER TABLE "onceward"."`+day(0)+`" RENAME TO "`+day(0)+`_detached";`, cure, stderr)
+	exec(t, pool, cure)
+	require.Contains(t, fine(t, "partitions", "maintain"), "made ")
+	require.True(t, covered(0))
+	fine(t, "partitions", "status")
+	enqueue(t, pool, "{}")
+	var rows int
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT count(*) FROM onceward."+day(0)+"_detached").Scan(&rows))
+	require.Equal(t, 1, rows, "nothing is lost")
+}

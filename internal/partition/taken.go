@@ -1,0 +1,86 @@
+package partition
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// claims is the table of which a day may not be made anew while a detached partition
+// has that day's claims: a replay would be taken for new.
+const claims = "onceward.processed_events"
+
+// TakenError: names of partitions that are missing belong to other relations, as of a
+// partition that was detached, so that their days cannot be made. It matches
+// [ErrTaken].
+type TakenError struct {
+	Table  string // "schema.table"
+	Names  []string
+	toMend []string // a statement for each
+}
+
+// Error implements error. It has the statements that mend it and lose no row.
+func (e *TakenError) Error() string {
+	names := make([]string, len(e.Names))
+	for i, name := range e.Names {
+		names[i] = Sibling(e.Table, name)
+	}
+	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows: %s then `outboxctl partitions maintain%s`",
+		ErrTaken, strings.Join(names, ", "), strings.Join(e.toMend, " "), map[bool]string{true: " --side consumer"}[e.Table == claims])
+}
+
+// Unwrap returns [ErrTaken].
+func (e *TakenError) Unwrap() error { return ErrTaken }
+
+const selectTaken = `SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
+WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($2) OR c.relname OPERATOR(pg_catalog.~) '_detached[0-9]*$')
+ORDER BY c.relname`
+
+// free returns what of the missing partitions can be made, and a [TakenError] where
+// the names of others are taken.
+func free(ctx context.Context, q Querier, table string, todo []Partition) (can []Partition, taken *TakenError, err error) {
+	if len(todo) == 0 {
+		return nil, nil, nil
+	}
+	schema, _, _ := splitTable(table)
+	var names []string
+	for _, p := range todo {
+		names = append(names, p.Name)
+	}
+	rows, err := q.Query(ctx, selectTaken, schema, names)
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
+	}
+	for _, p := range todo {
+		if !slices.Contains(found, p.Name) {
+			can = append(can, p)
+			continue
+		}
+		if taken == nil {
+			taken = &TakenError{Table: table}
+		}
+		taken.Names = append(taken.Names, p.Name)
+		taken.toMend = append(taken.toMend, cure(table, p, found))
+	}
+	return can, taken, nil
+}
+
+// cure is the statement after which the day of p is there, or can be made.
+func cure(table string, p Partition, found []string) string {
+	if table == claims {
+		return fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s');", quote(table), Sibling(table, p.Name), p.Lower, p.Upper)
+	}
+	name := p.Name + "_detached"
+	for n := 2; slices.Contains(found, name); n++ {
+		name = fmt.Sprintf("%s_detached%d", p.Name, n)
+	}
+	return fmt.Sprintf("ALTER TABLE %s RENAME TO %s;", Sibling(table, p.Name), pgx.Identifier{name}.Sanitize())
+}
