@@ -51,6 +51,9 @@ func TestFailover(t *testing.T) {
 			require.Equal(t, 1, w.published()[lost])
 		})
 		t.Run("SlotGoneAndLagging", func(t *testing.T) {
+			if !full() && version == versions[0] {
+				t.Skip("both in the long form")
+			}
 			w := ownWorld(t, version, nil)
 			w.prepareTables()
 			r := staying(w, "checkpoint_interval: 50ms")
