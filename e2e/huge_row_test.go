@@ -19,8 +19,8 @@ import (
 )
 
 // hugeBar is what a relay may have resident, in MiB, while it publishes rows that
-// are as large as the table lets in: what it may otherwise, and five times the row.
-const hugeBar = memoryBar + 5*(outbox.MaxPayload>>20)
+// are as large as the table lets in: what it may otherwise, and six times the row: how much stands before the collector comes depends on its turn.
+const hugeBar = memoryBar + 6*(outbox.MaxPayload>>20)
 
 // TestHugeRow: rows that are as large in every column as the table lets in go through
 // the relay whole, one after the other, from the log and from a gap's repair, through a hard kill,
