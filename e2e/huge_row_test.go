@@ -19,7 +19,8 @@ import (
 )
 
 // hugeBar is what a relay may have resident, in MiB, while it publishes rows that
-// are as large as the table lets in: what it may otherwise, and six times the row: how much stands before the collector comes depends on its turn.
+// are as large as the table lets in: what it may otherwise, and six times the row: how
+// much stands before the collector comes depends on its turn.
 const hugeBar = memoryBar + 6*(outbox.MaxPayload>>20)
 
 // TestHugeRow: rows that are as large in every column as the table lets in go through
