@@ -16,7 +16,8 @@ import (
 func TestEveryStatementIsPinned(t *testing.T) {
 	pool := testdb.New(t, "15")
 	exec(t, pool, "ALTER DATABASE "+pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()+" SET search_path = public, pg_catalog")
-	exec(t, pool, `CREATE TABLE public.seen (how text PRIMARY KEY, path text DEFAULT current_setting('search_path'), rls text DEFAULT current_setting('row_security'))`)
+	exec(t, pool, `CREATE TABLE public.seen (how text PRIMARY KEY, path text DEFAULT current_setting('search_path'), rls text DEFAULT current_setting('row_security'),
+		jit text DEFAULT current_setting('jit'))`)
 	db, err := open(t.Context(), pool.Config().ConnString())
 	require.NoError(t, err)
 	defer db.Close()
@@ -37,11 +38,11 @@ func TestEveryStatementIsPinned(t *testing.T) {
 		_, err := tx.Exec(ctx, insert, "tx")
 		return err
 	}))
-	got, err := pool.Query(ctx, "SELECT how || ' ' || path || ' ' || rls FROM public.seen ORDER BY how")
+	got, err := pool.Query(ctx, "SELECT how || ' ' || path || ' ' || rls || ' ' || jit FROM public.seen ORDER BY how")
 	require.NoError(t, err)
 	all, err := pgx.CollectRows(got, pgx.RowTo[string])
 	require.NoError(t, err)
-	const pin = " pg_catalog, pg_temp off"
+	const pin = " pg_catalog, pg_temp off off"
 	require.Equal(t, []string{"batch" + pin, "exec" + pin, "row" + pin, "rows" + pin, "tx" + pin}, all)
 	require.NoError(t, db.direct(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, "SHOW search_path").Scan(&how) }))
 	require.Equal(t, "public, pg_catalog", how, "a pooler may give the session to somebody else")

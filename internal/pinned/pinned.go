@@ -13,7 +13,7 @@ const EverybodyElse = "onceward_everybody_else"
 // a reader does not see would count as published. PostgreSQL refuses a policy that
 // hides nothing there too, so that row_security stays on where ours covers the role:
 // BYPASSRLS is not inherited, and an operator should not have it.
-const Local = "SET LOCAL search_path = " + Path + `; SELECT pg_catalog.set_config('row_security', CASE WHEN EXISTS (
+const Local = "SET LOCAL search_path = " + Path + `; SET LOCAL jit = off; SELECT pg_catalog.set_config('row_security', CASE WHEN EXISTS (
   SELECT FROM pg_catalog.pg_policy AS p
   WHERE p.polrelid = pg_catalog.to_regclass('onceward.outbox') AND p.polname = '` + EverybodyElse + `'
     AND p.polpermissive AND p.polcmd = '*' AND pg_catalog.pg_get_expr(p.polqual, p.polrelid) = 'true'
@@ -31,9 +31,11 @@ const BeginReadOnly = "BEGIN READ ONLY; " + Local
 
 // Startup sets the startup parameters of a direct connection. They outrank what is set
 // for the role and the database; a parameter of the DSN is overwritten. A session of ours
-// that has nothing to do is meant to stand there, hence idle_session_timeout.
+// that has nothing to do is meant to stand there, hence idle_session_timeout. Compiling
+// a statement of ours takes longer than running it: hence jit, here and in [Local].
 func Startup(params map[string]string) {
 	params["search_path"] = Path
 	params["row_security"] = "off"
 	params["idle_session_timeout"] = "0"
+	params["jit"] = "off"
 }
