@@ -141,7 +141,23 @@ func checkColumns(ctx context.Context, conn *pgx.Conn, _ Config) error {
 			return err
 		}
 	}
-	return nil
+	return checkSequence(ctx, conn)
+}
+
+// checkSequence demands that sessions take each seq as they need it. It is the order
+// of an aggregate's events wherever the table is read: in a repair, in replays.
+func checkSequence(ctx context.Context, conn *pgx.Conn) error {
+	var name string
+	err := conn.QueryRow(ctx, `SELECT s.seqrelid::regclass::text FROM pg_catalog.pg_sequence s
+		WHERE s.seqrelid = pg_catalog.pg_get_serial_sequence('onceward.outbox', 'seq')::regclass AND (s.seqcache <> 1 OR s.seqincrement <> 1 OR s.seqcycle)`).Scan(&name)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read the sequence of onceward.outbox: %w", err)
+	}
+	return &StartError{Code: CodeColumn, What: "sequence " + name + " gives out numbers in advance, in steps or again from its beginning: seq is no order of events",
+		Cure: "ALTER SEQUENCE " + name + " CACHE 1 INCREMENT 1 NO CYCLE; as its owner"}
 }
 
 func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {

@@ -20,10 +20,10 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 		return err
 	}
 	var plugin, walStatus, database string
-	var ours bool
-	var made bool
+	var ours, made, twoPhase bool
 	err = conn.QueryRow(ctx, `SELECT coalesce(plugin, 'none: a physical slot'), coalesce(database = pg_catalog.current_database(), false), coalesce(wal_status, ''),
-		confirmed_flush_lsn IS NOT NULL, coalesce(database, '') FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).Scan(&plugin, &ours, &walStatus, &made, &database)
+		confirmed_flush_lsn IS NOT NULL, coalesce(database, ''), two_phase FROM pg_catalog.pg_replication_slots WHERE slot_name = $1`, cfg.Slot).
+		Scan(&plugin, &ours, &walStatus, &made, &database, &twoPhase)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return createSlot(ctx, conn, cfg, existed)
 	}
@@ -37,6 +37,10 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	if plugin != "pgoutput" {
 		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),
 			Cure: "give the relay another name, or drop that slot if nothing uses it: " + dropSlot(cfg.Slot)}
+	}
+	if twoPhase {
+		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s was made with two_phase: it brings transactions when they are prepared, and an event counts when it is committed", cfg.Slot),
+			Cure: "drop that slot, the relay makes it anew, and what a relay had not published by then becomes a gap: " + dropSlot(cfg.Slot)}
 	}
 	if walStatus == "lost" {
 		return &StartError{Code: CodeSlotLost, What: fmt.Sprintf("slot %s was invalidated: the server has removed log that the relay had not read", cfg.Slot),

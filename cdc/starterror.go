@@ -62,6 +62,7 @@ const (
 	CodeSlotForeign        = "SLOT_FOREIGN"
 	CodeSlotLost           = "SLOT_LOST"
 	CodeSlotsExhausted     = "SLOTS_EXHAUSTED"
+	CodeLockHeld           = "LOCK_HELD"
 )
 
 // hbaType is the kind of line of pg_hba.conf that lets such a connection in.

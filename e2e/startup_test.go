@@ -147,6 +147,12 @@ var startUpDefects = []startUpDefect{
 	{name: "all tables published", code: "PUBLICATION_TABLES", spoil: sql(`DROP PUBLICATION onceward_{relay}`, `CREATE PUBLICATION onceward_{relay} FOR ALL TABLES WITH (publish = 'insert', publish_via_partition_root = true)`)},
 	{name: "slot not made", code: "SLOT_MISSING", spoil: func(*testing.T, *defectiveStart) {}, more: "SLOT_NEVER"},
 	{name: "slot of another plugin", code: "SLOT_FOREIGN", spoil: sql(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'test_decoding')`)},
+	{name: "slot of two phases", code: "SLOT_FOREIGN", spoil: sql(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'pgoutput', twophase => true)`)},
+	{name: "seq in advance", code: "COLUMN", spoil: sql(`ALTER SEQUENCE onceward.outbox_seq_seq CACHE 50`)},
+	{name: "lock of a stranger", code: "LOCK_HELD", spoil: func(t *testing.T, d *defectiveStart) {
+		_, err := d.w.as(appLogin).Exec(t.Context(), `SELECT pg_advisory_lock(1870094951, hashtext($1))`, d.w.slot())
+		require.NoError(t, err)
+	}},
 	{name: "slot of another database", code: "SLOT_FOREIGN", spoil: inPostgres(`SELECT pg_create_logical_replication_slot('onceward_{relay}', 'pgoutput')`), cure: func(t *testing.T, d *defectiveStart, printed string) {
 		require.Contains(t, printed, `is of database "postgres"`)
 		require.Contains(t, printed, "give this relay another name")

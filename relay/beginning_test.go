@@ -34,7 +34,7 @@ func (db *installed) creates() (made, dropped bool) {
 // makes scripts what the server has of the slot once it was made anew.
 func (db *installed) makes() {
 	db.on("pg_create_logical_replication_slot", func([]string) reply {
-		db.slot = []any{slotRow{"pgoutput", true, "reserved", true, "shop"}}
+		db.slot = []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}
 		return one("onceward_orders")
 	})
 	db.on("pg_drop_replication_slot", func([]string) reply { db.slot = nil; return one("") })
@@ -51,7 +51,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 		before bool // it is dropped first
 	}{
 		"dropped":                          {nil, owned{}, cdc.CodeSlotMissing, cdc.CodeSlotMissing, false},
-		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop"}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
+		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop", false}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
 		"lost with a tick that was seen":   {nil, owned{systemID: "7000", timeline: 1, tick: 31}, cdc.CodeSlotMissing, CodeWentBack, false},
 		"lost with a letter that was made": {nil, owned{systemID: "7000", timeline: 1, tick: 30, letters: 1}, cdc.CodeSlotMissing, CodeLettersLost, false},
 	} {

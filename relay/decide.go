@@ -101,6 +101,9 @@ func (s *session) wouldEnsure(ctx context.Context) Decision {
 	if err != nil {
 		return Decision{Name: name, Err: err}
 	}
+	if err := s.state.noStranger(ctx); err != nil {
+		return Decision{Name: name, Err: err}
+	}
 	source := cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}
 	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
 	var start *cdc.StartError

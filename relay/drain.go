@@ -249,12 +249,17 @@ func (p *pipeline) open() (tag uint64) {
 	return p.progress.Read()
 }
 
-// mark writes down how far the pump has come.
+// mark writes down how far the pump has come. What is left of the batch in hand has
+// tags already: where nothing else owes its end, that is reached.
 func (p *pipeline) mark() {
 	at, letters := p.reach(), p.counted()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.progress.mark(at)
+	if n := uint64(len(p.left)); n > 0 && p.owing == n && p.progress.low() == p.left[0].tag {
+		p.progress.reachedBy(at)
+	} else {
+		p.progress.mark(at)
+	}
 	p.letters = letters
 }
 

@@ -79,6 +79,12 @@ func (l *ledger) End(tag uint64, how way) error {
 	return nil
 }
 
+// low is the first tag that has not ended.
+func (l *ledger) low() uint64 { return l.Events() - l.InFlight() }
+
+// reachedBy records how far the pump has come, all of which has ended.
+func (l *ledger) reachedBy(at reach) { l.marks, l.reached = l.marks[:0], at }
+
 // mark records how far the pump has come now.
 func (l *ledger) mark(at reach) {
 	if n := len(l.marks); n > 0 && l.marks[n-1].before == l.Events() {
@@ -90,7 +96,7 @@ func (l *ledger) mark(at reach) {
 }
 
 func (l *ledger) advance() {
-	low := l.Events() - l.InFlight()
+	low := l.low()
 	n := 0
 	for n < len(l.marks) && l.marks[n].before <= low {
 		l.reached = l.marks[n].reach

@@ -35,6 +35,7 @@ type slotRow struct {
 	WalStatus string
 	Made      bool
 	Database  string
+	TwoPhase  bool
 }
 
 // columns are those that the relay needs, of whichever of its tables.
@@ -62,7 +63,7 @@ func newInstalled(t *testing.T) *installed {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
-	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop"}}, row: outboxdb.RelayState{
+	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}, row: outboxdb.RelayState{
 		Slot: "onceward_orders", Relay: "orders", Database: "shop", SystemIdentifier: "7000", Timeline: 1, Tick: 30, ConfirmedLsn: "0/C8", Epoch: 6,
 		Mode: ModeIdempotent, Publication: "onceward_orders", UpdatedAt: time.Now().UTC(),
 	}}
@@ -93,6 +94,7 @@ func newInstalled(t *testing.T) *installed {
 		Usable   bool
 	}{nil, true})
 	db.returns("pg_attribute", columns()...)
+	db.returns("pg_sequence")
 	db.returns("partdefid", struct {
 		Default    string
 		Partitions bool
@@ -169,9 +171,12 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 // Whoever does not get the slot is a standby, and has changed nothing.
 func TestAStandbyChangesNothing(t *testing.T) {
 	for name, script := range map[string]func(*installed){
-		"another begins":        func(db *installed) { db.returns("LockBeginning", outboxdb.LockBeginningRow{}) },
+		"another begins": func(db *installed) {
+			db.returns("LockBeginning", outboxdb.LockBeginningRow{})
+			db.returns("BeginningStranger")
+		},
 		"another streams":       func(db *installed) { db.returns("SlotActive", int32(4711)) },
-		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false, "shop"}} },
+		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false, "shop", false}} },
 		"another has the start": func(db *installed) { db.streaming = true },
 	} {
 		t.Run(name, func(t *testing.T) {

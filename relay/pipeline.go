@@ -74,6 +74,7 @@ type pipeline struct {
 	followSize int // of them in memory, in bytes
 
 	steps    []step // of the batch in hand
+	left     []step // of them, those that were not dealt with
 	commit   uint64 // start of the commit whose text is position
 	position string // most transactions have many rows
 	alarm    alarm
@@ -158,6 +159,7 @@ func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
 			return err
 		}
 		p.next = p.steps[i].at.after()
+		p.left = p.steps[i+1:]
 		if i%64 == 63 { // a long batch is no reason to be late
 			if err := p.settle(ctx, false); err != nil {
 				return err
@@ -200,6 +202,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 			_ = p.progress.End(s.tag, wayAcknowledged)
 		}
 	}
+	p.left = p.steps
 	p.owing += uint64(len(p.steps))
 	p.metrics.read(len(p.steps))
 	return nil
@@ -398,7 +401,8 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 	return nil
 }
 
-// flush ends everything that was handed over. The pump has returned.
+// flush ends everything that was handed over, and knows it then: the pump may have
+// returned in the middle of a batch. The pump has returned.
 func (p *pipeline) flush(ctx context.Context) error {
 	if err := p.bury(ctx); err != nil {
 		return err
@@ -406,8 +410,11 @@ func (p *pipeline) flush(ctx context.Context) error {
 	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
+	if err := p.mode.flush(ctx); err != nil {
+		return err
+	}
 	p.mark()
-	return p.mode.flush(ctx)
+	return nil
 }
 
 // cut is what has ended once everything that was handed over has: order, reach,

@@ -242,6 +242,33 @@ func TestPumpHandsOverInOrderAndCountsWhatEnded(t *testing.T) {
 	require.EqualValues(t, 400, position(t, p), "nothing in flight: the idle end counts")
 }
 
+// A stop in the middle of a transaction, also inside of a batch: what is out by then
+// is not published again.
+func TestAStopInsideABatchKnowsWhatHasEnded(t *testing.T) {
+	sink := newFakeSink()
+	p := testPipeline(sink)
+	stop := errors.New("stopped")
+	sink.refuse = func(publisher.Event) error {
+		if len(sink.tags()) == 3 {
+			return stop
+		}
+		return nil
+	}
+	require.ErrorIs(t, p.pump(t.Context(), &fakeSource{end: io.EOF, batches: [][]cdc.Item{{event(200), event(200)}, {event(200), event(200), event(200)}}}), stop)
+	upto := func() place {
+		s, err := p.status()
+		require.NoError(t, err)
+		return s.reach.upto
+	}
+	p.acknowledged([]uint64{0, 1})
+	require.NoError(t, p.flush(t.Context()))
+	require.Equal(t, place{commit: 200, ordinal: 2}, upto(), "the third has not ended")
+	p.acknowledged([]uint64{2})
+	require.NoError(t, p.flush(t.Context()))
+	require.Equal(t, place{commit: 200, ordinal: 3}, upto())
+	require.EqualValues(t, 100, position(t, p), "the transaction has not ended")
+}
+
 func TestPositionsReadAsInPostgreSQL(t *testing.T) {
 	for _, at := range []pglogrepl.LSN{0, 0xab, 0x16B3748, 0xFFFFFFFF, 0x1_00000000, 0xABCDEF01_23456789, math.MaxUint64} {
 		require.Equal(t, at.String(), positionText(at))

@@ -408,6 +408,14 @@ func oneMaintainer(o *oldOutbox) {
 	require.Equal(t, "0", timeout, "the session is given back as it was")
 
 	writer := dial(t, o.as("onceward_writer"))
+	_, err = writer.Exec(t.Context(), "SELECT pg_advisory_lock($1)", maintainLock)
+	require.NoError(t, err)
+	_, err = Maintain(t.Context(), o.conn, RetentionConfig{})
+	require.NotErrorIs(t, err, ErrMaintained, "a writer maintains nothing, though it can take the lock")
+	require.ErrorContains(t, err, `role "onceward_writer" (PID `)
+	require.ErrorContains(t, err, "SELECT pg_catalog.pg_terminate_backend(")
+	_, err = writer.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
+	require.NoError(t, err)
 	_, err = Maintain(t.Context(), writer, RetentionConfig{})
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg)

@@ -28,10 +28,19 @@ WHERE h.slot = @slot AND h.process <> @process AND NOT EXISTS (
 
 -- name: SlotActive :one
 -- SlotActive returns the process that streams from the slot, or has the lock of those that begin on it; 0: nobody, or there is no slot.
+-- Anybody who may log in can take such a lock; the role of a relay is who counts.
 SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = @slot::text),
   (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+    JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2
       AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid;
+
+-- name: BeginningStranger :many
+-- BeginningStranger returns who has the lock of those that begin on the slot, and cannot be a relay.
+SELECT a.pid::int AS pid, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND NOT pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2;
 
 -- name: LockBeginning :one
 -- LockBeginning makes this session the one that begins on a slot: until UnlockBeginning, its end, or a minute in which it asks for nothing,

@@ -10,6 +10,39 @@ import (
 	"time"
 )
 
+const beginningStranger = `-- name: BeginningStranger :many
+SELECT a.pid::int AS pid, COALESCE(a.usename, '')::text AS role
+FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND NOT pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
+WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext($1::text)::oid AND l.objsubid = 2
+`
+
+type BeginningStrangerRow struct {
+	Pid  int32
+	Role string
+}
+
+// BeginningStranger returns who has the lock of those that begin on the slot, and cannot be a relay.
+func (q *Queries) BeginningStranger(ctx context.Context, slot string) ([]BeginningStrangerRow, error) {
+	rows, err := q.db.Query(ctx, beginningStranger, slot)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BeginningStrangerRow
+	for rows.Next() {
+		var i BeginningStrangerRow
+		if err := rows.Scan(&i.Pid, &i.Role); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const hasHealth = `-- name: HasHealth :one
 SELECT EXISTS (SELECT FROM onceward.relay_health WHERE slot = $1 AND process = $2)::boolean AS found
 `
@@ -179,11 +212,13 @@ func (q *Queries) SaveHealth(ctx context.Context, arg SaveHealthParams) error {
 const slotActive = `-- name: SlotActive :one
 SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHERE p.slot_name = $1::text),
   (SELECT l.pid FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
+    JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext($1::text)::oid AND l.objsubid = 2
       AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid
 `
 
 // SlotActive returns the process that streams from the slot, or has the lock of those that begin on it; 0: nobody, or there is no slot.
+// Anybody who may log in can take such a lock; the role of a relay is who counts.
 func (q *Queries) SlotActive(ctx context.Context, slot string) (int32, error) {
 	row := q.db.QueryRow(ctx, slotActive, slot)
 	var pid int32
