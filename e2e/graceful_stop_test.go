@@ -88,3 +88,42 @@ func TestGracefulStopLeavesNoDoubt(t *testing.T) {
 		})
 	}
 }
+
+// TestGracefulStopInATransaction: stopped again and again in the middle of one huge
+// transaction, wherever it has come inside of a batch, the relay goes on behind the
+// last event that is out: none is in the topic twice, in either mode.
+func TestGracefulStopInATransaction(t *testing.T) {
+	t.Parallel()
+	seed := seedOf(t)
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			w := settled(t, versions[(seed+uint64(i))%2])
+			random := rand.New(rand.NewPCG(seed, uint64(i)))
+			r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			caughtUp(t, w, r)
+			r.stop()
+			const events = 120_000
+			require.NoError(t, bulk(t.Context(), w, 0, events, 200))
+			inside := 0
+			for out := 0; out < events && inside < 8; {
+				r.start()
+				eventually(t, "more is out", time.Minute, func() bool { n := len(w.committed(w.topic())); return n > out+1000 || n >= events })
+				require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(20*time.Millisecond)))))
+				r.stop()
+				if out = len(w.committed(w.topic())); out < events {
+					inside++
+				}
+			}
+			require.GreaterOrEqual(t, inside, 3, "stops in the middle")
+			r.start()
+			caughtUp(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			_, copies := requireTrue(t, w)
+			require.Zero(t, copies, "after %d stops in the middle", inside)
+			t.Logf("%d events of one transaction, %d graceful stops in its middle, 0 copies", events, inside)
+		})
+	}
+}

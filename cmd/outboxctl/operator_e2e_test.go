@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -206,6 +207,11 @@ func TestListByState(t *testing.T) {
 	require.Contains(t, stdout, third.String())
 
 	exec(t, pool, "INSERT INTO onceward.published_snapshots SELECT slot, pg_current_snapshot(), now() FROM onceward.relay_state ON CONFLICT (slot) DO UPDATE SET snapshot = excluded.snapshot, taken_at = excluded.taken_at")
+	twins := []outbox.Key{newKey(t, "orders"), newKey(t, "orders")}
+	exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, seq) OVERRIDING SYSTEM VALUE
+		SELECT i, 'orders', 'order', 'A', 'OrderPaid', '{}', -1 FROM unnest($1::uuid[]) i`, []uuid.UUID{twins[0].UUID(), twins[1].UUID()})
+	require.Equal(t, []string{"pending " + twins[0].String(), "pending " + twins[1].String()}, keys(listed()), "each of one seq")
+	exec(t, pool, "DELETE FROM onceward.outbox WHERE id = ANY($1)", []uuid.UUID{twins[0].UUID(), twins[1].UUID()})
 	exec(t, pool, "WITH l AS (INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) VALUES ('onceward_ctl', 'orders', 'order', '') RETURNING id) INSERT INTO onceward.waiting (lane, position, ordinal, id, tx_id) SELECT l.id, '0/10', 0, o.id, o.tx_id FROM l, onceward.outbox o WHERE o.id = $1", third.UUID())
 	require.Empty(t, keys(listed()), "it waits, and is not pending")
 	require.Empty(t, listed("--stuck", "1h").Events)

@@ -14,7 +14,7 @@ WITH ranges AS (
   UNION ALL
   SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE @state::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
 )
-SELECT DISTINCT ON (o.tx_id, o.seq) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+SELECT DISTINCT ON (o.tx_id, o.seq, o.id) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM ranges x
 CROSS JOIN LATERAL (SELECT i.* FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
 LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
@@ -25,7 +25,7 @@ WHERE (a.state = @state::text OR x.slot = '')
   AND (@aggregate_id::text = '' OR o.aggregate_id = @aggregate_id)
   AND (@event_type::text = '' OR o.event_type = @event_type)
   AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= @older_seconds)
-ORDER BY o.tx_id, o.seq LIMIT @row_limit::int;
+ORDER BY o.tx_id, o.seq, o.id LIMIT @row_limit::int;
 
 -- name: ListPublished :many
 -- ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first.

@@ -22,7 +22,7 @@ WITH ranges AS (
   UNION ALL
   SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE $1::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
 )
-SELECT DISTINCT ON (o.tx_id, o.seq) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
+SELECT DISTINCT ON (o.tx_id, o.seq, o.id) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM ranges x
 CROSS JOIN LATERAL (SELECT i.id, i.namespace, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.content_type, i.headers, i.traceparent, i.created_at, i.tx_id, i.seq FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
 LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
@@ -33,7 +33,7 @@ WHERE (a.state = $1::text OR x.slot = '')
   AND ($5::text = '' OR o.aggregate_id = $5)
   AND ($6::text = '' OR o.event_type = $6)
   AND ($7::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $7)
-ORDER BY o.tx_id, o.seq LIMIT $8::int
+ORDER BY o.tx_id, o.seq, o.id LIMIT $8::int
 `
 
 type ListByStateParams struct {
