@@ -26,7 +26,7 @@ func readOnlyError(ctx context.Context, conn *pgx.Conn, role string) error {
 	var where, cure string
 	switch source {
 	case "database":
-		where, cure = "for database "+database, fmt.Sprintf("SET %[2]s = off; ALTER DATABASE %[1]s RESET %[2]s;", database, setting) // a session there is read-only too
+		where, cure = "for database "+database, fmt.Sprintf("BEGIN READ WRITE; ALTER DATABASE %s RESET %s; COMMIT;", database, setting) // a session there is read-only too
 	case "user":
 		where, cure = "for role "+user, fmt.Sprintf("ALTER ROLE %s RESET %s;", user, setting)
 	case "database user":

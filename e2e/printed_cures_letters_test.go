@@ -191,6 +191,10 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 	_, said, _ := strings.Cut(r.relay.log(), mark)
 	c.find(t, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
 	var out string
+	eventually(t, "check names it, with its cure", 15*time.Second, func() bool {
+		out, _ = relayCheck(t, r.relay.config)
+		return strings.Contains(out, "is halted since") && strings.Contains(out, "outboxctl skip "+bad)
+	})
 	eventually(t, "dead retry says where the relay halts", 15*time.Second, func() bool {
 		out, _ = asked(t, r.dsn(operatorLogin), "dead", "retry", bad, "--reason", "x", "--yes")
 		return strings.Contains(out, "halts at "+bad)

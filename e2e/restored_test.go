@@ -146,6 +146,9 @@ func TestDumpRestoredBesideItsSlot(t *testing.T) {
 // in the topic.
 func repairsAll(t *testing.T, w *world, r *relayProcess) map[string]int {
 	t.Helper()
+	out, code := relayCheck(t, r.config)
+	require.Equal(t, 3, code, out)
+	require.Contains(t, out, "it stops there", "check decides what run decides")
 	r.start()
 	require.Contains(t, r.wait(30*time.Second), "outboxctl gap repair", "gap: repair, and yet it asks")
 	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE state = 'open'`), "--reason", "all of it", "--yes")

@@ -46,8 +46,8 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	}
 	left, err := s.wouldBind(ctx, row)
 	_, _, gaps := s.loadGaps(ctx)
-	return append(all, s.decided("system, timeline, checkpoint", left, err),
-		s.decided("publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
+	return append(all, s.decided(ctx, "system, timeline, checkpoint", left, err),
+		s.decided(ctx, "publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
 }
 
 // firstStart says what becomes of the rows that the table holds already.
@@ -80,12 +80,16 @@ func firstWords(start string, rows int64) string {
 
 // decided tells a gap, which by the policy is repaired or asked about, from what
 // keeps the relay from starting.
-func (s *session) decided(name, detail string, err error) Decision {
+func (s *session) decided(ctx context.Context, name, detail string, err error) Decision {
 	found := gapOf(err)
-	switch {
-	case found == nil:
+	if found == nil {
 		return Decision{Name: name, Detail: detail, Err: err}
-	case s.cfg.Gap == GapRepair && !found.asked():
+	}
+	from, err := s.state.queries.LastPublished(ctx, s.cfg.SlotName())
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // it has not begun
+		return Decision{Name: name, Err: fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)}
+	}
+	if !s.asks(found, from) {
 		return Decision{Name: name, Code: found.code, Detail: "a gap, which the relay writes down at its start and repairs: " + found.what}
 	}
 	return Decision{Name: name, Err: &cdc.StartError{
@@ -119,7 +123,7 @@ func (s *session) wouldEnsure(ctx context.Context) Decision {
 	case start.Code == cdc.CodeSlotMissing && !began:
 		return Decision{Name: name, Detail: "does not exist yet; the relay makes it at its first start"}
 	case start.Code == cdc.CodeSlotMissing || start.Code == cdc.CodeSlotLost && began:
-		return s.decided(name, "", &gapError{code: start.Code, what: start.What})
+		return s.decided(ctx, name, "", &gapError{code: start.Code, what: start.What})
 	}
 	return Decision{Name: name, Err: err}
 }

@@ -238,11 +238,16 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
 		g.State = gapBefore
 	case b.cause == nil, b.cause.code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
-	case s.cfg.Gap == GapAsk || b.cause.asked() || g.FromSnapshot == noneVisible:
-		// None is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
+	case s.asks(b.cause, g.FromSnapshot):
 		g.State = gapOpen
 	}
 	return g, nil
+}
+
+// asks reports whether an operator decides about a gap that begins at a snapshot. None
+// visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
+func (s *session) asks(cause *gapError, from string) bool {
+	return s.cfg.Gap == GapAsk || cause.asked() || from == noneVisible
 }
 
 func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {

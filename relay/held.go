@@ -118,7 +118,7 @@ func (r *laneRoute) refusedFor(why *publisher.RouteError) bool {
 
 func (r *laneRoute) reason() string {
 	if r.why == nil {
-		return "waits since before this session"
+		return "was held already when this session began, and has not been tried again yet"
 	}
 	return r.why.Error()
 }

@@ -19,10 +19,11 @@ const (
 	codePostgres = "POSTGRES"
 	codeKafka    = "KAFKA"
 	codeDecode   = "DECODE"
-	codeHalted   = "HALTED"
 	codeRival    = "RIVAL"
 	codeSession  = "SESSION_ENDED"
 
+	// CodeHalted: an operator has to decide about an event or a topic.
+	CodeHalted = "HALTED"
 	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.
 	CodeCheckpointTopic = "CHECKPOINT_TOPIC"
 )
@@ -58,7 +59,7 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &decode):
 		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
 	case state == StateHalted: // an event or a topic that an operator decides about
-		return codeHalted, clip(err.Error(), maxReason)
+		return CodeHalted, clip(err.Error(), maxReason)
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
 		return codeKafka, "the producer gave up; the log has the reason"
 	}

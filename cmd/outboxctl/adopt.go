@@ -124,9 +124,8 @@ func adoptDatabase(c *cli.Context) error {
 			p.line("it looks for a gap then, and may find none: `outboxctl gap list`")
 		}
 		if report.By == byDump {
-			p.line("the gap holds %d events, of which %d were older than a relay and %d given up: decide by "+
-				"`outboxctl gap repair GAP --reason \"…\"` or `outboxctl gap accept GAP --reason \"…\"`",
-				report.InDoubt, report.Before, report.GivenUp)
+			p.line("%d events are in doubt, of which %d were older than a relay and %d given up: each relay finds a gap of them when it goes on, and halts; "+
+				"`outboxctl gap list` names it then, and says what decides about it", report.InDoubt, report.Before, report.GivenUp)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func TestMissingTablesNameTheCommand(t *testing.T) {
 func TestStatus(t *testing.T) {
 	pool, _ := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
-	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+	require.Contains(t, fine(t, "status"), "no relay is known here")
 
 	enqueue(t, pool, "{}")
 	exec(t, pool, "ANALYZE onceward.outbox")
@@ -144,7 +144,7 @@ func TestStatusThroughAPooler(t *testing.T) {
 	pool, _ := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	t.Setenv(dsnVariable, testdb.Pooler(t, pool))
-	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+	require.Contains(t, fine(t, "status"), "no relay is known here")
 	require.Contains(t, fine(t, "migrate", "status", "--side", "outbox"), "partitions  22")
 	code, _, stderr := call(t, "migrate", "up", "--side", "outbox")
 	require.Equal(t, exitFailed, code)

@@ -58,6 +58,21 @@ func TestConfigCheck(t *testing.T) {
 	require.Contains(t, stderr, "no such file")
 }
 
+// TestReplayToATopicThatIsNotAllowed: the relay would hold it; who orders it with the
+// relay's configuration is told at once, also where Kafka is not asked.
+func TestReplayToATopicThatIsNotAllowed(t *testing.T) {
+	path := configFile(t, relayYAML+"topics: {allow: [\"orders.*\"]}\n")
+	for _, unchecked := range [][]string{nil, {"--unchecked"}} {
+		args := append([]string{"replay", someKey, "--config", path, "--topic", "audit", "--reason", "r", "--yes"}, unchecked...)
+		code, _, stderr := call(t, args...)
+		require.Equal(t, exitUsage, code, stderr)
+		require.Contains(t, stderr, "not in the allow-list")
+		args[5] = "orders.repair"
+		_, _, stderr = call(t, args...)
+		require.NotContains(t, stderr, "allow-list")
+	}
+}
+
 // What is printed is a configuration: read again, it is the same but for the
 // secret.
 func TestConfigPrintIsWhatTheRelaySees(t *testing.T) {

@@ -61,7 +61,7 @@ func decideGap(c *cli.Context, to string) error {
 	}
 	return answer(c, gap, func(p *page) {
 		p.line("gap %s is %s", id, gap.State)
-		p.line("a relay that streams sees it within a second or two, one that is halted by it goes on by itself; one whose process has ended, when it is started")
+		p.line("a relay that streams or is halted by it goes on by itself within half a minute; one whose process has ended, when it is started")
 	})
 }
 

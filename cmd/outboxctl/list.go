@@ -51,6 +51,8 @@ type listReport struct {
 	Events []eventReport    `json:"events"`
 	More   bool             `json:"more"` // than the limit
 
+	Replays int64 `json:"replays_waiting,omitempty"` // with the state waiting: they are no events, and not listed
+
 	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
 }
 
@@ -168,6 +170,11 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
+		if r.State == stateWaiting {
+			if r.Replays, err = q.WaitingReplays(ctx, filter.Slot); err != nil {
+				return err
+			}
+		}
 		if filter.OlderSeconds > 0 {
 			waiting, err := waitingEvents(ctx, q, filter)
 			if err != nil {
@@ -276,6 +283,9 @@ func (r *listReport) print(p *page) {
 	if r.More {
 		p.line("\nthere are more; raise --limit")
 	}
+	if r.Replays > 0 {
+		p.line("\n%d replays wait too: `outboxctl status` says for what", r.Replays)
+	}
 	for _, v := range r.Relays {
 		if !v.Known {
 			p.line("\nrelay %s has no published snapshot yet: what it has published is not known here", v.Relay)
@@ -285,6 +295,6 @@ func (r *listReport) print(p *page) {
 		p.line("\nrelay %s has not begun: `outboxctl status` says what it waits for", relay)
 	}
 	if len(r.Relays)+len(r.NotBegun) == 0 {
-		p.line("\nno relay has run here yet")
+		p.line("\nno relay is known here: none has begun yet, or all were retired")
 	}
 }

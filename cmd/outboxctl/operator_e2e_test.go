@@ -53,7 +53,7 @@ func TestRolesArePrintedAndApplied(t *testing.T) {
 	fine(t, "migrate", "up", "--side", "outbox", "--relay", "orders")
 	fine(t, "partitions", "maintain", "--ahead", "16")
 	loginAs(t, pool, dsn, prefix+"_operator")
-	require.Contains(t, fine(t, "status"), "no relay has run here yet")
+	require.Contains(t, fine(t, "status"), "no relay is known here")
 	require.Contains(t, fine(t, "list"), "none")
 	require.Contains(t, fine(t, "partitions", "status"), "16 days ahead are covered")
 	code, _, stderr = call(t, "partitions", "maintain", "--ahead", "20")
@@ -171,7 +171,7 @@ func TestListByState(t *testing.T) {
 		return out
 	}
 	require.Equal(t, []string{"pending " + first.String(), "pending " + second.String()}, keys(listed()), "oldest first")
-	require.Contains(t, fine(t, "list"), "no relay has run here yet")
+	require.Contains(t, fine(t, "list"), "no relay is known here")
 	exec(t, pool, `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits) VALUES ('onceward_ctl', 'h/1/ctl', 'ctl', 'halted', now(), 'OUTBOX_NOT_EMPTY', 'x', '[]')`)
 	require.Contains(t, fine(t, "list"), "relay ctl has not begun: `outboxctl status` says what it waits for")
 	require.Contains(t, wrong(t, "status"), "! relay ctl has not begun, and no process of it is connected")
@@ -213,6 +213,9 @@ func TestListByState(t *testing.T) {
 	require.Equal(t, []string{"pending " + twins[0].String(), "pending " + twins[1].String()}, keys(listed()), "each of one seq")
 	exec(t, pool, "DELETE FROM onceward.outbox WHERE id = ANY($1)", []uuid.UUID{twins[0].UUID(), twins[1].UUID()})
 	exec(t, pool, "WITH l AS (INSERT INTO onceward.lanes (slot, namespace, aggregate_type, topic) VALUES ('onceward_ctl', 'orders', 'order', '') RETURNING id) INSERT INTO onceward.waiting (lane, position, ordinal, id, tx_id) SELECT l.id, '0/10', 0, o.id, o.tx_id FROM l, onceward.outbox o WHERE o.id = $1", third.UUID())
+	require.NotContains(t, fine(t, "list", "--state", "waiting"), "replays wait too")
+	exec(t, pool, "INSERT INTO onceward.waiting_copies (lane, position, ordinal, kind, letter, item) SELECT id, '0/10', 1, 'replay', 0, '{}' FROM onceward.lanes")
+	require.Contains(t, fine(t, "list", "--state", "waiting"), "1 replays wait too: `outboxctl status`")
 	require.Empty(t, keys(listed()), "it waits, and is not pending")
 	require.Empty(t, listed("--stuck", "1h").Events)
 	code, stdout, _ = call(t, "list", "--stuck", "1ms")

@@ -66,7 +66,8 @@ func adoptPartition(c *cli.Context) error {
 		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
-		p.line("%d events of partition %s are not published any more; the relay finds a gap at its next start: `outboxctl gap list`", report.Events, name)
+		p.line("%d events of partition %s are not published any more; a relay that runs or is halted finds a gap within half a minute, "+
+			"any other at its start: `outboxctl gap list`", report.Events, name)
 	})
 }
 

@@ -170,7 +170,7 @@ func writableTopic(name string) bool {
 
 // readKafka finds out whom to ask about the topics, unless nobody is to be.
 func (o *replayOrder) readKafka(c *cli.Context) (err error) {
-	if o.unchecked {
+	if o.unchecked && (o.topic == "" || c.String("config") == "") {
 		return nil
 	}
 	brokers := len(c.StringSlice("brokers")) > 0
@@ -181,8 +181,13 @@ func (o *replayOrder) readKafka(c *cli.Context) (err error) {
 		return usage("replay: whether a topic is compacted cannot be told without Kafka; give --config, or --brokers with --topic, " +
 			"or --unchecked if no event of these leads to a compacted topic")
 	}
-	o.kafka, _, err = clusterToAsk(c)
-	return err
+	if o.kafka, _, err = clusterToAsk(c); err != nil || o.topic == "" || !o.kafka.routed {
+		return err
+	}
+	if err := o.kafka.kafka.Permits(o.topic); err != nil {
+		return usage("--topic %s: the relay of %s would not publish there: %v", o.topic, c.String("config"), err)
+	}
+	return nil
 }
 
 func (r *replayResult) question() string {

@@ -375,12 +375,12 @@ func (r *statusReport) print(p *page) {
 		if v.ActivePID != nil {
 			pid = strconv.Itoa(int(*v.ActivePID))
 		}
-		wal := v.WALStatus
+		wal, retained, lag := v.WALStatus, size(v.RetainedBytes), size(v.LagBytes)
 		if !v.SlotExists {
-			wal = "no slot"
+			wal, retained, lag = "no slot", "-", "-"
 		}
 		relays = append(relays, []string{
-			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal, size(v.RetainedBytes), size(v.LagBytes),
+			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal, retained, lag,
 		})
 	}
 	for _, l := range r.DeadLetters {
@@ -397,7 +397,7 @@ func (r *statusReport) print(p *page) {
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
 	p.table([]string{"parked aggregate", "slot", "letters", "since", "behind", "why"}, parkedRows(r.Parked))
 	if len(r.Relays) == 0 {
-		p.line("\nno relay has run here yet")
+		p.line("\nno relay is known here: none has begun yet, or all were retired")
 	}
 	if len(r.Problems) > 0 {
 		p.line("")

@@ -120,7 +120,7 @@ func TestJoinProcesses(t *testing.T) {
 	require.Len(t, got[1].Processes, 2)
 	p := &page{}
 	(&statusReport{Relays: got, Parked: []parkedReport{{Slot: "onceward_b", Namespace: "shop", AggregateType: "order", AggregateID: "1"}}}).print(p)
-	require.NotContains(t, p.text.String(), "no relay has run here yet")
+	require.NotContains(t, p.text.String(), "no relay is known here")
 	require.Regexp(t, `h/3/b +b +not connected`, p.text.String(), "with several relays it is seen whose a process is")
 	require.Regexp(t, `shop order 1 +onceward_b`, p.text.String())
 

@@ -52,6 +52,11 @@ WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = l.slot AND 
   AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= @older_seconds)
 ORDER BY w.position, w.ordinal LIMIT @row_limit::int;
 
+-- name: WaitingReplays :one
+-- WaitingReplays counts the replays that wait for their route, of every relay or of that of the slot. They are no events of the outbox.
+SELECT pg_catalog.count(*) AS replays FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
+WHERE c.kind = 'replay' AND (@slot::text = '' OR l.slot = @slot);
+
 -- name: ListDead :many
 -- ListDead lists letters in the given states, oldest first; without states those that wait for a decision.
 SELECT d.letter_id, d.namespace, d.aggregate_type, d.aggregate_id, d.event_type, d.created_at, d.tx_id, d.seq, d.slot, d.state, d.error_class, d.error, d.attempts

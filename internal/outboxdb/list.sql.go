@@ -356,3 +356,16 @@ func (q *Queries) Snapshots(ctx context.Context) ([]SnapshotsRow, error) {
 	}
 	return items, nil
 }
+
+const waitingReplays = `-- name: WaitingReplays :one
+SELECT pg_catalog.count(*) AS replays FROM onceward.waiting_copies c JOIN onceward.lanes l ON l.id = c.lane
+WHERE c.kind = 'replay' AND ($1::text = '' OR l.slot = $1)
+`
+
+// WaitingReplays counts the replays that wait for their route, of every relay or of that of the slot. They are no events of the outbox.
+func (q *Queries) WaitingReplays(ctx context.Context, slot string) (int64, error) {
+	row := q.db.QueryRow(ctx, waitingReplays, slot)
+	var replays int64
+	err := row.Scan(&replays)
+	return replays, err
+}

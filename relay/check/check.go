@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/relay"
@@ -22,7 +23,7 @@ const (
 	OK      Status = "ok"
 	Warning Status = "warning" // works, and will hurt one day
 	Held    Status = "held"    // the relay starts, and holds what goes there
-	Failed  Status = "failed"  // the relay does not start, or nobody can write
+	Failed  Status = "failed"  // the relay does not start, stands halted, or nobody can write
 	Skipped Status = "skipped" // another failure stands before it
 )
 
@@ -209,11 +210,31 @@ func failure(name string, err error) Verdict {
 	return v
 }
 
-// said warns where `outboxctl status` cannot say how the relay's processes do.
+// said warns where `outboxctl status` cannot say how the relay's processes do, and
+// names what a living one is halted at: an event or a topic that an operator decides
+// about. What else halts a relay the checks before this find by themselves.
 func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	v := verdictOf("what processes say", cdc.CheckOptional(ctx, conn, cdc.Config{Publication: cfg.PublicationName()}))
-	if v.Status == Failed && v.Code != "" {
-		v.Status = Warning
+	if v.Status != OK {
+		if v.Code != "" {
+			v.Status = Warning
+		}
+		return v
+	}
+	var process, detail string
+	var since time.Time
+	err := conn.QueryRow(ctx, `SELECT h.process, h.detail, h.since FROM onceward.relay_health h WHERE h.slot = $1 AND h.state = $2 AND h.code = $3
+		AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)
+		ORDER BY h.since LIMIT 1`, cfg.SlotName(), string(relay.StateHalted), relay.CodeHalted).Scan(&process, &detail, &since)
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
+	case err != nil:
+		return failure(v.Name, err)
+	default:
+		v.Status, v.Code = Failed, relay.CodeHalted
+		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing", process, since.UTC().Format(time.RFC3339))
+		v.Cure = detail // what is wrong, and what to do about it
 	}
 	return v
 }

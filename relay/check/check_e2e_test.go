@@ -94,9 +94,12 @@ func TestAReadOnlyDatabaseIsSeen(t *testing.T) {
 	v := named(t, check.Run(t.Context(), cfg, nil), "server version, wal_level, encoding, role")
 	require.Equal(t, check.Failed, v.Status)
 	require.Equal(t, "READ_ONLY", v.Code)
-	require.Equal(t, "SET default_transaction_read_only = off; ALTER DATABASE "+database+" RESET default_transaction_read_only;", v.Cure)
-	_, err = pool.Exec(t.Context(), v.Cure)
+	require.Equal(t, "BEGIN READ WRITE; ALTER DATABASE "+database+" RESET default_transaction_read_only; COMMIT;", v.Cure)
+	conn, err := pgx.Connect(t.Context(), pool.Config().ConnString()) // is read-only, as the operator's is
 	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), v.Cure) // in one message, as psql -c sends it
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
 	require.NotEqual(t, check.Failed, check.Worst(check.Run(t.Context(), cfg, nil)))
 }
 

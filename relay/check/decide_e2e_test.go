@@ -26,7 +26,10 @@ const hasRun = `SELECT pg_create_logical_replication_slot('onceward_' || current
 	INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
 	SELECT slot_name, 'orders', current_database(), (SELECT system_identifier FROM pg_control_system()), 1, confirmed_flush_lsn, 'onceward_orders'
 	FROM pg_replication_slots WHERE slot_name = 'onceward_' || current_database();
-	INSERT INTO onceward.published_snapshots SELECT slot, '1:1:', now() FROM onceward.relay_state`
+	INSERT INTO onceward.published_snapshots SELECT slot, '3:3:', now() FROM onceward.relay_state`
+
+// byDump is what `outboxctl adopt --by dump` makes of it.
+const byDump = `UPDATE onceward.relay_state SET confirmed_lsn = '0/1'; UPDATE onceward.published_snapshots SET snapshot = '1:1:'`
 
 // ranBefore returns a database in which the relay has run.
 func ranBefore(t *testing.T) (*pgxpool.Pool, *relay.Config) {
@@ -65,23 +68,28 @@ func TestCheckDecidesWhatRunDecides(t *testing.T) {
 	})
 	// With gap: repair the relay starts, writes the gap down and repairs it; with gap:
 	// ask it stops by its code. What no repair can mend stops it in any case.
-	for name, c := range map[string]struct{ sql, verdict, want string }{
-		"publication made anew": {`UPDATE onceward.relay_state SET publication_catalog = 'publication 1 1'`, "publication since the last session", relay.CodePublicationChanged},
-		"another system":        {`UPDATE onceward.relay_state SET system_identifier = '1'`, "system, timeline, checkpoint", relay.CodeOtherSystem},
-		"slot advanced":         {`UPDATE onceward.relay_state SET confirmed_lsn = '0/10'`, "system, timeline, checkpoint", relay.CodeSlotAdvanced},
-		"beyond the log":        {`UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`, "system, timeline, checkpoint", relay.CodeCheckpointBeyondLog},
-		"slot gone":             {`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`, "replication slot", "SLOT_MISSING"},
+	const dropSlot = `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`
+	for name, c := range map[string]struct {
+		sql, verdict, want string
+		asked              bool // whatever the policy is
+	}{
+		"publication made anew": {`UPDATE onceward.relay_state SET publication_catalog = 'publication 1 1'`, "publication since the last session", relay.CodePublicationChanged, false},
+		"another system":        {`UPDATE onceward.relay_state SET system_identifier = '1'`, "system, timeline, checkpoint", relay.CodeOtherSystem, true},
+		"slot advanced":         {`UPDATE onceward.relay_state SET confirmed_lsn = '0/10'`, "system, timeline, checkpoint", relay.CodeSlotAdvanced, false},
+		"beyond the log":        {`UPDATE onceward.relay_state SET confirmed_lsn = 'FFFF/0'`, "system, timeline, checkpoint", relay.CodeCheckpointBeyondLog, true},
+		"slot gone":             {dropSlot, "replication slot", "SLOT_MISSING", false},
+		"adopted by dump":       {byDump, "system, timeline, checkpoint", relay.CodeOtherSystem, true},
+		"adopted, slot gone":    {byDump + ";" + dropSlot, "replication slot", "SLOT_MISSING", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool, cfg := ranBefore(t)
 			execute(t, pool, c.sql)
-			repaired := c.want != relay.CodeOtherSystem && c.want != relay.CodeCheckpointBeyondLog
 			for _, policy := range []string{relay.GapRepair, relay.GapAsk} {
 				cfg.Gap = policy
 				verdicts := check.Run(t.Context(), cfg, nil)
 				v := named(t, verdicts, c.verdict)
 				require.Equal(t, c.want, v.Code, v.Detail)
-				if repaired && policy == relay.GapRepair {
+				if !c.asked && policy == relay.GapRepair {
 					require.Equal(t, check.Warning, v.Status, "the relay starts")
 					require.NotEqual(t, check.Failed, check.Worst(verdicts), "%v", verdicts)
 					continue

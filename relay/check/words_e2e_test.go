@@ -3,8 +3,10 @@
 package check_test
 
 import (
+	"context"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/relay/check"
@@ -40,4 +42,26 @@ func TestATableThatIsMissingIsSeen(t *testing.T) {
 	require.Equal(t, "TABLE_MISSING", verdict().Code)
 	require.Contains(t, verdict().Detail, "onceward.relay_health")
 	require.Contains(t, verdict().Cure, "outboxctl migrate up --side outbox --relay orders")
+}
+
+// TestAHaltedProcessIsSeen: what it is halted at, and what to do about it; one that
+// is gone, or halted by what another check finds, is not named.
+func TestAHaltedProcessIsSeen(t *testing.T) {
+	pool, cfg := ready(t)
+	verdict := func() check.Verdict { return named(t, check.Run(t.Context(), cfg, nil), "what processes say") }
+	_, err := pool.Exec(t.Context(), `INSERT INTO onceward.relay_health (slot, process, relay, state, since, code, detail, waits)
+		VALUES ($1, 'p1', 'orders', 'halted', now(), 'HALTED', 'event x: too large: outboxctl skip', '[]')`, cfg.SlotName())
+	require.NoError(t, err)
+	require.Equal(t, check.OK, verdict().Status, "it lives no more")
+	alive, err := pgx.Connect(t.Context(), pool.Config().ConnString()+"&application_name=onceward%20process%20p1")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, alive.Close(context.Background())) })
+	v := verdict()
+	require.Equal(t, check.Failed, v.Status)
+	require.Equal(t, "HALTED", v.Code)
+	require.Contains(t, v.Detail, "process p1 is halted")
+	require.Equal(t, "event x: too large: outboxctl skip", v.Cure)
+	_, err = pool.Exec(t.Context(), `UPDATE onceward.relay_health SET code = 'SLOT_LOST'`)
+	require.NoError(t, err)
+	require.Equal(t, check.OK, verdict().Status)
 }
