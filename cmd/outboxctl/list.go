@@ -25,7 +25,8 @@ func listCommand() *cli.Command {
 		Usage: "list events by state: pending (the default), waiting, published, dead, gap, given-up or before",
 		Description: "Every committed event is in exactly one state for each relay. What is pending is told by the relays' published\n" +
 			"snapshots, exactly and at most one tick late: some relay still owes it. Waiting: its route cannot be used for now.\n" +
-			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list). Given-up: of a\n" +
+			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list,\n" +
+			"or partitions status for a partition that held rows when it was attached). Given-up: of a\n" +
 			"gap that was accepted. Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
 			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
@@ -50,6 +51,7 @@ type listReport struct {
 	Relays []snapshotReport `json:"relays"`
 	Events []eventReport    `json:"events"`
 	More   bool             `json:"more"` // than the limit
+	Filled []string         `json:"partitions_filled,omitempty"` // of which no event counts as published
 
 	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
 }
@@ -165,6 +167,12 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
 			return err
 		}
+		filled, err := q.FilledPartitions(ctx)
+		if err != nil {
+			return err
+		}
+		filter.FilledSlots, filter.FilledTables = filled.Tables()
+		r.addFilled(filled)
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
@@ -186,6 +194,15 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 	})
 }
 
+// addFilled names the partitions of which a relay was sent nothing.
+func (r *listReport) addFilled(filled outboxdb.Filled) {
+	for _, v := range filled {
+		if !slices.Contains(r.Filled, v.Leaf) {
+			r.Filled = append(r.Filled, v.Leaf)
+		}
+	}
+}
+
 // addNotBegun names the relays that are there and have not begun.
 func (r *listReport) addNotBegun(processes []outboxdb.RelayHealthRow) {
 	for _, p := range processes {
@@ -202,6 +219,7 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 	case statePublished:
 		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
 			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
+			FilledSlots: f.FilledSlots, FilledTables: f.FilledTables,
 		})
 		for _, v := range rows {
 			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
@@ -275,6 +293,9 @@ func (r *listReport) print(p *page) {
 	p.table(heading, rows)
 	if r.More {
 		p.line("\nthere are more; raise --limit")
+	}
+	for _, leaf := range r.Filled {
+		p.line("\n! partition %s held rows when it was attached, and none of its events counts as published: `outboxctl partitions status` says what to do", leaf)
 	}
 	for _, v := range r.Relays {
 		if !v.Known {

@@ -284,6 +284,7 @@ WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
     'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
 )
 SELECT c.relname::text AS leaf, t.leaf::oid AS relid, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  ARRAY(SELECT r.relid::oid FROM pg_catalog.pg_partition_tree(t.leaf) r WHERE r.isleaf)::oid[] AS tables,
   COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
 CROSS JOIN t
