@@ -50,7 +50,7 @@ type listReport struct {
 	State  string           `json:"state"`
 	Relays []snapshotReport `json:"relays"`
 	Events []eventReport    `json:"events"`
-	More   bool             `json:"more"` // than the limit
+	More   bool             `json:"more"`                        // than the limit
 	Filled []string         `json:"partitions_filled,omitempty"` // of which no event counts as published
 
 	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
