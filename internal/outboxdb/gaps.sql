@@ -198,6 +198,11 @@ FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS ne
 -- AdoptRows gives every event the present transaction of this system.
 UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
 
+-- name: LastInOrder :one
+-- LastInOrder finds the event of the greatest seq, and the partition that holds it.
+SELECT o.namespace, o.id, o.seq, (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.oid = o.tableoid)::text AS leaf
+FROM onceward.outbox o ORDER BY o.seq DESC LIMIT 1;
+
 -- name: AdoptSequence :exec
 -- AdoptSequence lets new events have a greater seq than all that are there: logical replication does not carry sequences. The caller holds LockOutbox.
 SELECT pg_catalog.setval(s.sequence, m.last) FROM (SELECT pg_catalog.pg_get_serial_sequence('onceward.outbox', 'seq')::regclass AS sequence) s,

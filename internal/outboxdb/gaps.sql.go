@@ -641,6 +641,31 @@ func (q *Queries) LastGap(ctx context.Context, slot string) (string, error) {
 	return to_snapshot, err
 }
 
+const lastInOrder = `-- name: LastInOrder :one
+SELECT o.namespace, o.id, o.seq, (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.oid = o.tableoid)::text AS leaf
+FROM onceward.outbox o ORDER BY o.seq DESC LIMIT 1
+`
+
+type LastInOrderRow struct {
+	Namespace string
+	ID        uuid.UUID
+	Seq       int64
+	Leaf      string
+}
+
+// LastInOrder finds the event of the greatest seq, and the partition that holds it.
+func (q *Queries) LastInOrder(ctx context.Context) (LastInOrderRow, error) {
+	row := q.db.QueryRow(ctx, lastInOrder)
+	var i LastInOrderRow
+	err := row.Scan(
+		&i.Namespace,
+		&i.ID,
+		&i.Seq,
+		&i.Leaf,
+	)
+	return i, err
+}
+
 const lastPublished = `-- name: LastPublished :one
 SELECT p.snapshot::text AS snapshot FROM onceward.published_snapshots p WHERE p.slot = $1
 `
