@@ -50,6 +50,8 @@ func adoptCommand() *cli.Command {
 			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"},
 			&cli.StringFlag{Name: "kafka", Usage: "`HOW` the new Kafka cluster stands to the old one: continue, from-position or gap"},
 			&cli.StringFlag{Name: "cluster", Usage: "with --kafka: the `ID` of the new cluster; needed when the relay has not met it yet"},
+			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "with --kafka: ask the brokers of the relay's configuration in `FILE` whether they are of the new cluster; " +
+				"needed for gap when the relay has not met it yet"},
 			reasonFlag(), yesFlag(),
 		}, relayFlags()...),
 		Action: adoptDatabase,
@@ -85,8 +87,8 @@ func adoptDatabase(c *cli.Context) error {
 	if c.String("kafka") != "" {
 		return adoptKafka(c)
 	}
-	if c.String("relay") != "" || c.String("slot") != "" || c.String("cluster") != "" {
-		return usage("--relay, --slot and --cluster are for --kafka; --by is about all relays of the database")
+	if c.String("relay") != "" || c.String("slot") != "" || c.String("cluster") != "" || c.String("config") != "" {
+		return usage("--relay, --slot, --cluster and --config are for --kafka; --by is about all relays of the database")
 	}
 	report := &adoptedReport{By: c.String("by"), Relays: []string{}}
 	if report.By != byCopy && report.By != byDump {
