@@ -114,8 +114,8 @@ func clusterToAdopt(c *cli.Context, state outboxdb.RelayState) (string, error) {
 func isCluster(c *cli.Context, state outboxdb.RelayState, named, met string) error {
 	if c.String("config") == "" {
 		if met == "" && c.String("kafka") == kafkaGap {
-			return usage("relay %s has not met Kafka cluster %s, and gap cannot be undone: start the relay with the new kafka.brokers (it writes nothing there, and stops with OTHER_KAFKA), "+
-				"or give --config FILE, a configuration of it that has them", state.Relay, named)
+			return usage("relay %s has not met Kafka cluster %s, and gap cannot be undone: start the relay with the new kafka.brokers "+
+				"(it writes nothing there, and stops with OTHER_KAFKA), or give --config FILE, a configuration of it that has them", state.Relay, named)
 		}
 		return nil
 	}
