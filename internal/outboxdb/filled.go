@@ -21,14 +21,11 @@ type Filled []FilledPartition
 // FilledPartitions finds those of each relay but the ones that have run on another
 // system: their transaction ids mean nothing here.
 func (q *Queries) FilledPartitions(ctx context.Context) (found Filled, err error) {
-	relays, err := q.SystemsOfRelays(ctx)
+	relays, err := q.RelaysToLook(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("look for relays: %w", err)
 	}
 	for _, r := range relays {
-		if r.Moved {
-			continue
-		}
 		leaves, err := q.FilledLeaves(ctx, r.Slot)
 		if err != nil {
 			return nil, fmt.Errorf("look for filled partitions: %w", err)

@@ -264,6 +264,17 @@ JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, p
   FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
 WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq, o.id;
 
+-- name: RelaysToLook :many
+-- RelaysToLook lists the relays of this system with a partition whose attaching is not in their published snapshot: FilledLeaves of the others is empty, and dearer to ask.
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
+SELECT r.slot, r.relay FROM onceward.relay_state r JOIN onceward.published_snapshots p ON p.slot = r.slot
+WHERE r.system_identifier = (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified))
+  AND (p.attachings IS NULL OR EXISTS (SELECT FROM t WHERE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings)))
+ORDER BY r.relay, r.slot;
+
 -- name: FilledLeaves :many
 -- FilledLeaves lists partitions, also those of partitions, whose attaching is not in the relay's published snapshot and that hold rows which are
 -- never sent. Such are, of each attaching that is new:

@@ -877,6 +877,43 @@ func (q *Queries) RecordAction(ctx context.Context, arg RecordActionParams) erro
 	return err
 }
 
+const relaysToLook = `-- name: RelaysToLook :many
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
+SELECT r.slot, r.relay FROM onceward.relay_state r JOIN onceward.published_snapshots p ON p.slot = r.slot
+WHERE r.system_identifier = (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified))
+  AND (p.attachings IS NULL OR EXISTS (SELECT FROM t WHERE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings)))
+ORDER BY r.relay, r.slot
+`
+
+type RelaysToLookRow struct {
+	Slot  string
+	Relay string
+}
+
+// RelaysToLook lists the relays of this system with a partition whose attaching is not in their published snapshot: FilledLeaves of the others is empty, and dearer to ask.
+func (q *Queries) RelaysToLook(ctx context.Context) ([]RelaysToLookRow, error) {
+	rows, err := q.db.Query(ctx, relaysToLook)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RelaysToLookRow
+	for rows.Next() {
+		var i RelaysToLookRow
+		if err := rows.Scan(&i.Slot, &i.Relay); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const replaysOfGap = `-- name: ReplaysOfGap :many
 SELECT r.replay_id, r.id, r.namespace, r.requested_by, r.requested_at
 FROM onceward.gaps g
