@@ -154,7 +154,7 @@ func (a *accounting) adoptKafka(s step) bool {
 		}
 		args := []string{"adopt", "--kafka", word, "--relay", a.name, "--yes", "--reason", "move"}
 		if !a.holds(`SELECT kafka_met IS NOT NULL FROM onceward.relay_state WHERE slot = $1`, a.slot()) {
-			args = append(args, "--cluster", a.cluster()) // a gap may wait for a decision, and no relay has met it yet
+			args = append(args, "--cluster", a.cluster(), "--config", a.relays[0].config) // a gap may wait for a decision, and no relay has met it yet
 		}
 		_, code := a.ctl(args...)
 		return code == 0

@@ -51,6 +51,7 @@ func TestAdoptedBesideARelayThatReads(t *testing.T) {
 			require.Positive(t, countIn(w, w.name+".late", waits))
 			require.Positive(t, countIn(w, w.topic(), strange))
 			require.False(t, r.logs("event erased"))
+			require.False(t, r.logs("another process"), "it was the command")
 		})
 	}
 }

@@ -215,7 +215,8 @@ func (m *hostileMoves) otherKafka() {
 	m.streams()
 	m.event("order")
 	m.nothingOwed()
+	m.execute(`UPDATE onceward.relay_state SET kafka_met = 'another'`)
 	adopt("gap", "another")
-	m.ctl(m.dsn(operatorLogin), "adopt", "--kafka", "gap", "--cluster", id, "--reason", "r", "--yes")
+	m.ctl(m.dsn(operatorLogin), "adopt", "--kafka", "gap", "--cluster", id, "--config", m.relay.config, "--reason", "r", "--yes")
 	m.decided("OTHER_KAFKA")
 }

@@ -58,6 +58,8 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00008_principals.sql: outboxctl":         "it names a command without its argument",
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
 	"cmd/outboxctl/partitions.go: outboxctl partitions adopt":   "TestFilledLeafAttached runs that of relay/filled.go",
+	"cmd/outboxctl/verdict.go: outboxctl partitions adopt":      "TestFilledLeafAttached runs that of relay/filled.go",
+	"cmd/outboxctl/list.go: outboxctl partitions status":        "it only looks",
 	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",
 	"relay/filled.go: outboxctl adopt --by dump":                "TestDumpRestoredInPlace",
 	"cmd/outboxctl/partitions_adopt.go: outboxctl gap list":     "it only looks",

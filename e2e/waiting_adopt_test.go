@@ -113,7 +113,15 @@ func TestWaitingAdoptKafkaGapMidRelease(t *testing.T) {
 	r.lead(second.Addrs())
 	r.topicOf(r.name + ".late")
 	r.relay.pointTo(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")
-	t.Log(outboxctl(t, r.dsn(operatorLogin), "adopt", "--kafka", "gap", "--cluster", clusterID(t, second.Addrs()), "--reason", "planned", "--yes"))
+	adopt := func(cluster string) (out string, code int) {
+		return asked(t, r.dsn(operatorLogin), "adopt", "--kafka", "gap", "--cluster", cluster, "--config", r.relay.config, "--reason", "planned", "--yes")
+	}
+	out, code := adopt("mistyped")
+	require.NotZero(t, code)
+	require.Contains(t, out, " is of Kafka cluster "+clusterID(t, second.Addrs())+", not of mistyped")
+	out, code = adopt(clusterID(t, second.Addrs()))
+	require.Zero(t, code, out)
+	t.Log(out)
 	t.Logf("%v; gaps: %s", r.states(), outboxctlAny(t, r.dsn(operatorLogin), "gap", "list"))
 	before := sessions(r.relay)
 	r.relay.start()

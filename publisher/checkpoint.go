@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/IBM/sarama"
 )
@@ -54,6 +55,27 @@ func checkCheckpoint(b *brokers, w *wire, s *settings, topic string) error {
 			return judgeCheckpoint(topic, metadata, policyOf(b, s, topic, missing), s)
 		}
 	}
+}
+
+// lookForTopic fails the Transactional when the checkpoint topic is missing and a
+// transaction has been open for a while: its commit would be sent again until the
+// transaction's timeout, without a word why. Who makes the next one is told what
+// is to be done, or has the topic made.
+func (t *Transactional) lookForTopic(b *brokers) error {
+	opened := t.opened.Load()
+	if opened == 0 || time.Since(t.born)-time.Duration(opened) < stallCheck {
+		return nil
+	}
+	topic := t.config.Topic
+	response, err := b.describe([]string{topic})
+	if err != nil {
+		return nil //nolint:nilerr // the brokers are away: sarama waits for them
+	}
+	var lost *CheckpointError
+	if err := judgeCheckpoint(topic, find(response, topic), "", t.settings); errors.As(err, &lost) && lost.Missing {
+		return fmt.Errorf("%w: %w", ErrFailed, lost)
+	}
+	return nil
 }
 
 func find(response *sarama.MetadataResponse, topic string) *sarama.TopicMetadata {

@@ -45,6 +45,8 @@ type watcher struct {
 
 	nudges chan struct{} // some were nudged
 
+	also func(*brokers) error // asked at every look for stalls; its error is the producer's end. May be nil
+
 	doubtful   map[string]*topic // that may have been made anew: one more answer decides
 	creator    creator
 	refreshing map[string]bool
@@ -95,6 +97,7 @@ func (w *watcher) run() {
 		case <-stall.C:
 			w.checkStalled()
 			w.checkDoubtful()
+			w.lookFurther()
 		}
 	}
 }
@@ -264,6 +267,15 @@ func (w *watcher) checkDoubtful() {
 	topics := slices.Collect(maps.Values(w.doubtful))
 	w.brokers.close()
 	_ = w.check(topics...) // else at the next tick
+}
+
+func (w *watcher) lookFurther() {
+	if w.also == nil {
+		return
+	}
+	if err := w.also(w.brokers); err != nil {
+		w.fail(err)
+	}
 }
 
 // check looks topics up and stores what was found, and has missing ones made

@@ -44,13 +44,13 @@ func (s *scene) setLimit(limit int) {
 	require.NoError(s.t, kerr.ErrorForCode(ask(s.t, s.link.Addr(), request).Resources[0].ErrorCode))
 }
 
-func (s *scene) deleteTopic() {
+func (s *scene) deleteTopic(name string) {
 	s.t.Helper()
 	request := kmsg.NewPtrDeleteTopicsRequest()
 	request.TimeoutMillis = 10_000
-	request.TopicNames = []string{s.topic}
+	request.TopicNames = []string{name}
 	topic := kmsg.NewDeleteTopicsRequestTopic()
-	topic.Topic = &s.topic
+	topic.Topic = &name
 	request.Topics = append(request.Topics, topic)
 	require.NoError(s.t, kerr.ErrorForCode(ask(s.t, s.link.Addr(), request).Topics[0].ErrorCode))
 }
@@ -125,7 +125,7 @@ func TestTopicDeletedInFlight(t *testing.T) {
 	require.NoError(t, numbered(within(t), p, 0, 9))
 	require.NoError(t, p.Publish(within(t), elsewhere))
 	require.NoError(t, p.Flush(within(t)))
-	s.deleteTopic()
+	s.deleteTopic(s.topic)
 	for i := 10; i < 20; i++ {
 		if p.Publish(within(t), event(uint64(i), "a", fmt.Sprint(i))) != nil {
 			break
@@ -153,7 +153,7 @@ func TestTopicMadeAnew(t *testing.T) {
 	s := newScene(t)
 	p, _ := start(t, s.config())
 	require.NoError(t, numbered(within(t), p, 0, 9))
-	s.deleteTopic()
+	s.deleteTopic(s.topic)
 	require.Eventually(t, func() bool { return s.CreateTopic(t.Context(), s.topic, 1, nil) == nil }, patience, 50*time.Millisecond)
 	err := numbered(within(t), p, 10, 59)
 	if err != nil { // either is right; what counts is that the next one goes on

@@ -169,6 +169,7 @@ func (t *Transactional) connect(w *wire) error {
 		return t.explainStart(err)
 	}
 	p.transactional = true
+	p.watcher.also = t.lookForTopic
 	t.publisher = p
 	producer := p.producer
 	t.producer.Store(&producer)

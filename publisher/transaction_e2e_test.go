@@ -36,7 +36,7 @@ func TestPositionAloneIsCommitted(t *testing.T) {
 func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	s := newScene(t)
 	missing := s.slot()
-	missing.Topic = s.topic + ".checkpoint"
+	missing.Topic, missing.Timeout = s.topic+".checkpoint", time.Minute
 	_, err := publisher.NewTransactional(within(t), s.config(), missing)
 	require.ErrorIs(t, err, publisher.ErrCheckpoint)
 	require.ErrorContains(t, err, "kafka-topics.sh")
@@ -44,6 +44,14 @@ func TestCheckpointTopicOfARealBroker(t *testing.T) {
 	cfg.Topics = publisher.Topics{Create: true, ReplicationFactor: 1}
 	p := startTransactional(t, cfg, missing)
 	require.NoError(t, p.Commit(within(t), at(1)))
+	s.deleteTopic(missing.Topic)
+	begin := time.Now()
+	require.ErrorIs(t, p.Commit(within(t), at(2)), publisher.ErrCheckpoint)
+	require.LessOrEqual(t, time.Since(begin), 15*time.Second)
+	p = startTransactional(t, cfg, missing) // which makes it anew
+	_, found := p.Checkpoint()
+	require.False(t, found)
+	require.NoError(t, p.Commit(within(t), at(2)))
 
 	plain := s.slot()
 	plain.Topic = s.topic + ".plain"

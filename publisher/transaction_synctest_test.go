@@ -37,6 +37,49 @@ func TestTransactionOpenForTooLongFails(t *testing.T) {
 	}, kfake.SeedTopics(1, "shop.order"))
 }
 
+// Kafka deletes the checkpoint with its topic, and a commit is sent again until the
+// transaction's timeout.
+func TestCheckpointTopicThatIsDeletedIsNamed(t *testing.T) {
+	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
+		c.checkpointTopic()
+		cfg.Topics.Create = false
+		p := startTransactional(t, cfg, oneSlot())
+		transact(t, p, "a", 0, 0)
+		require.NoError(t, p.Commit(t.Context(), at(1)))
+		time.Sleep(time.Hour) // of fake time
+		require.NoError(t, c.DeleteTopic(publisher.DefaultCheckpointTopic))
+		c.ControlKey(int16(kmsg.TxnOffsetCommit), func(request kmsg.Request) (kmsg.Response, error, bool) {
+			c.KeepControl()
+			return unknownTopic(request.(*kmsg.TxnOffsetCommitRequest)), nil, true
+		})
+		time.Sleep(time.Hour)
+		require.NoError(t, p.Err(), "nothing is to be committed")
+		transact(t, p, "a", 1, 1)
+		begin := time.Now()
+		err := p.Commit(t.Context(), at(2))
+		require.LessOrEqual(t, time.Since(begin), 12*time.Second)
+		require.ErrorIs(t, err, publisher.ErrFailed)
+		require.ErrorIs(t, err, publisher.ErrCheckpoint)
+		require.ErrorContains(t, err, `checkpoint topic "onceward.checkpoint" does not exist; create it with `)
+	}, kfake.SeedTopics(1, "shop.order"))
+}
+
+// unknownTopic is the answer of a broker that does not know the topics.
+func unknownTopic(request *kmsg.TxnOffsetCommitRequest) kmsg.Response {
+	response := request.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+	for _, topic := range request.Topics {
+		refused := kmsg.NewTxnOffsetCommitResponseTopic()
+		refused.Topic = topic.Topic
+		for _, partition := range topic.Partitions {
+			p := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+			p.Partition, p.ErrorCode = partition.Partition, kerr.UnknownTopicOrPartition.Code
+			refused.Partitions = append(refused.Partitions, p)
+		}
+		response.Topics = append(response.Topics, refused)
+	}
+	return response
+}
+
 func TestCommitEndsWithItsContext(t *testing.T) {
 	inFakeTime(t, func(t *testing.T, c *cluster, cfg publisher.Config) {
 		c.checkpointTopic()

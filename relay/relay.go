@@ -168,15 +168,22 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 // wait. The error ends the relay.
 func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (pause time.Duration, fatal error) {
 	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, ErrFenced) {
-		if r.State() != StateStandby {
-			r.log.InfoContext(ctx, "standby: another process holds the slot", "detail", err)
+		known, ended := r.State() == StateStandby, err
+		held := func() {
+			if !known {
+				r.log.InfoContext(ctx, "standby: another process holds the slot", "detail", ended)
+			}
+			known = true
 		}
 		r.setState(StateStandby, nil)
 		pause = jitter(backoffMin)
 		if errors.Is(err, ErrFenced) {
 			pause = jitter(standbyWait)
+			r.log.InfoContext(ctx, "session ended, the next one begins once the slot is free", "detail", err)
+		} else {
+			held()
 		}
-		if err = r.standBy(ctx); err == nil || ctx.Err() != nil {
+		if err = r.standBy(ctx, held); err == nil || ctx.Err() != nil {
 			return pause, nil //nolint:nilerr // the relay is to stop, or the slot is free
 		}
 	}
@@ -204,9 +211,10 @@ func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (tim
 	return jitter(t.halted(err, last.took)), nil
 }
 
-// standBy waits until nobody holds the slot. It looks by the one connection that
-// is kept; the server logs nothing of it. The error says that it cannot look.
-func (r *Relay) standBy(ctx context.Context) error {
+// standBy waits until nobody holds the slot, and says so when somebody does. It
+// looks by the one connection that is kept; the server logs nothing of it. The
+// error says that it cannot look.
+func (r *Relay) standBy(ctx context.Context, held func()) error {
 	defer r.vitals.report(WaitSettings)
 	compared := time.Time{}
 	for pause := backoffMin; ; pause = min(2*pause, standbyWait) {
@@ -219,6 +227,7 @@ func (r *Relay) standBy(ctx context.Context) error {
 		if free || err != nil {
 			return err
 		}
+		held()
 		if time.Since(compared) >= compareEvery {
 			compared = time.Now()
 			r.compare(ctx)

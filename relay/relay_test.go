@@ -258,6 +258,20 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 	require.Equal(t, 503, code)
 }
 
+// A session that a command of outboxctl has fenced has no other process beside it,
+// as far as is known before the slot was looked at.
+func TestWhoIsFencedNamesNoOtherProcess(t *testing.T) {
+	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
+	for cause, said := range map[error]string{ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
+		var log strings.Builder
+		r.log = slog.New(slog.NewTextHandler(&log, nil))
+		_, err := r.between(t.Context(), newTries(), &owned{}, cause)
+		require.NoError(t, err)
+		require.Contains(t, log.String(), said)
+		require.Equal(t, errors.Is(cause, cdc.ErrSlotActive), strings.Contains(log.String(), "another process"))
+	}
+}
+
 // Run does not return what an operator can mend, unless it is told to: it goes on
 // trying, and says so once.
 func TestAHaltedRelayGoesOnTrying(t *testing.T) {

@@ -12,9 +12,10 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
-// ErrFenced: a newer session of this relay owns the slot. This one stops
-// without having written anything after the other began.
-var ErrFenced = errors.New("fenced: a newer session owns the slot")
+// ErrFenced: a newer session of this relay owns the slot, or a command of an
+// operator wants the next one to begin anew. This one stops without having
+// written anything after that.
+var ErrFenced = errors.New("fenced: a newer session or a command of outboxctl ended this one")
 
 // state reads and writes this relay's row of onceward.relay_state, over one
 // connection of one goroutine. Every write checks the epoch, so that a process

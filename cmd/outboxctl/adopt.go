@@ -50,6 +50,8 @@ func adoptCommand() *cli.Command {
 			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"},
 			&cli.StringFlag{Name: "kafka", Usage: "`HOW` the new Kafka cluster stands to the old one: continue, from-position or gap"},
 			&cli.StringFlag{Name: "cluster", Usage: "with --kafka: the `ID` of the new cluster; needed when the relay has not met it yet"},
+			&cli.StringFlag{Name: "config", Aliases: []string{"c"}, Usage: "with --kafka: ask the brokers of the relay's configuration in `FILE` whether they are of the new cluster; " +
+				"needed for gap when the relay has not met it yet"},
 			reasonFlag(), yesFlag(),
 		}, relayFlags()...),
 		Action: adoptDatabase,
@@ -85,8 +87,8 @@ func adoptDatabase(c *cli.Context) error {
 	if c.String("kafka") != "" {
 		return adoptKafka(c)
 	}
-	if c.String("relay") != "" || c.String("slot") != "" || c.String("cluster") != "" {
-		return usage("--relay, --slot and --cluster are for --kafka; --by is about all relays of the database")
+	if c.String("relay") != "" || c.String("slot") != "" || c.String("cluster") != "" || c.String("config") != "" {
+		return usage("--relay, --slot, --cluster and --config are for --kafka; --by is about all relays of the database")
 	}
 	report := &adoptedReport{By: c.String("by"), Relays: []string{}}
 	if report.By != byCopy && report.By != byDump {
@@ -284,6 +286,9 @@ func (r *adoptedReport) writeCopy(c *cli.Context, q *outboxdb.Queries) error {
 
 // writeDump makes nothing of what the database knows of its transactions count.
 func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries) (err error) {
+	if err := roomBehind(c, q); err != nil {
+		return err
+	}
 	if r.Events, err = q.AdoptOutbox(c.Context); err != nil {
 		return err
 	}
@@ -308,6 +313,24 @@ func (r *adoptedReport) writeDump(c *cli.Context, q *outboxdb.Queries) (err erro
 		}
 	}
 	return nil
+}
+
+// maxSeq is far beyond what producers are given, and leaves them as much again.
+const maxSeq = 1 << 62
+
+// roomBehind refuses events of which the sequence cannot be set behind the last: no
+// producer could write any more. Only who filled a partition by hand has such.
+func roomBehind(c *cli.Context, q *outboxdb.Queries) error {
+	last, err := q.LastInOrder(c.Context)
+	if errors.Is(err, pgx.ErrNoRows) || err == nil && last.Seq <= maxSeq {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the greatest seq: %w", err)
+	}
+	return fmt.Errorf("event %s in partition %s has seq %d, behind which the sequence of onceward.outbox has no room for what producers write: "+
+		"detach %s, give the events that were put into it a seq below %d, attach it, and run this again; nothing was changed",
+		keyText(last.Namespace, last.ID), last.Leaf, last.Seq, last.Leaf, int64(maxSeq))
 }
 
 // target is what the record of the action says.

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/publisher"
 )
 
 // How another Kafka cluster stands to the one before, as onceward.adopt_kafka has it.
@@ -105,7 +106,28 @@ func clusterToAdopt(c *cli.Context, state outboxdb.RelayState) (string, error) {
 		return "", fmt.Errorf("adopt: relay %s met Kafka cluster %s, not %s: put the brokers that you mean into its kafka.brokers, "+
 			"start it to have it look, and run this again", state.Relay, met, named)
 	}
-	return named, nil
+	return named, isCluster(c, state, named, met)
+}
+
+// isCluster asks whether the brokers are of the cluster that was named. What gap
+// makes of the account cannot be taken back, so that a word is not enough for it.
+func isCluster(c *cli.Context, state outboxdb.RelayState, named, met string) error {
+	if c.String("config") == "" {
+		if met == "" && c.String("kafka") == kafkaGap {
+			return usage("relay %s has not met Kafka cluster %s, and gap cannot be undone: start the relay with the new kafka.brokers "+
+				"(it writes nothing there, and stops with OTHER_KAFKA), or give --config FILE, a configuration of it that has them", state.Relay, named)
+		}
+		return nil
+	}
+	w, _, err := clusterToAsk(c)
+	if err != nil {
+		return err
+	}
+	w.kafka.Cluster = named
+	if _, err := publisher.Inspect(c.Context, w.kafka, nil); err != nil {
+		return fmt.Errorf("adopt: ask the brokers of %s for their cluster: %w", c.String("config"), err)
+	}
+	return nil
 }
 
 // what says what is to be confirmed.
@@ -136,7 +158,7 @@ func (r *adoptedKafka) print(p *page) {
 			"`outboxctl gap accept GAP --reason \"…\"` gives them up", r.InDoubt)
 	}
 	if r.Kafka == kafkaGap && r.Replayed > 0 {
-		p.line("%d dead letters that were replayed are open again: `outboxctl dead list`", r.Replayed)
+		p.line("%d dead letters that were replayed are open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order", r.Replayed)
 	}
 	p.line("a relay that stopped with OTHER_KAFKA goes on within seconds; one that is stopped, when it is started with the new kafka.brokers")
 }

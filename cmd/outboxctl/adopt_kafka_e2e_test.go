@@ -55,14 +55,19 @@ func TestAdoptKafkaGap(t *testing.T) {
 		code, _, _ := call(t, refused...)
 		require.NotZero(t, code, refused)
 	}
-	code, _, stderr := call(t, "adopt", "--kafka", "gap", "--reason", "moved")
+	exec(t, pool, `UPDATE onceward.relay_state SET kafka_met = NULL`)
+	code, _, stderr := call(t, "adopt", "--kafka", "gap", "--cluster", "nwe", "--reason", "r", "--yes")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "relay orders has not met Kafka cluster nwe, and gap cannot be undone: start the relay with the new kafka.brokers")
+	exec(t, pool, `UPDATE onceward.relay_state SET kafka_met = 'new'`)
+	code, _, stderr = call(t, "adopt", "--kafka", "gap", "--reason", "moved")
 	require.NotZero(t, code)
 	require.Contains(t, stderr, "7 events in the outbox count as published and 1 are pending")
 	require.Equal(t, before, states(), "nothing was done yet")
 
 	out := fine(t, "adopt", "--kafka", "gap", "--reason", "moved", "--yes")
 	require.Contains(t, out, "5 events are in doubt")
-	require.Contains(t, out, "1 dead letters that were replayed are open again")
+	require.Contains(t, out, "1 dead letters that were replayed are open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order")
 	require.Equal(t, map[string]string{
 		"10": "before", "25": "gap", "35": "given-up", "45": "gap", "55": "gap", "65": "gap", "75": "pending", "90": "gap", "95": "parked", "110": "pending",
 	}, states(), "what a repair had published is to be repaired again")

@@ -72,6 +72,7 @@ type publishedReport struct {
 	Known       bool       `json:"known"`
 	State       string     `json:"state"` // parked, discarded, waiting, before, gap, given-up, published or pending
 	Gap         *uuid.UUID `json:"gap,omitempty"`
+	Filled      string     `json:"partition_filled,omitempty"` // the event's partition, where that makes the gap
 	Published   bool       `json:"published"`
 	PublishedAt *time.Time `json:"snapshot_at"`
 	Why         string     `json:"why"`
@@ -190,6 +191,27 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key event
 			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == statePublished, PublishedAt: v.TakenAt,
 			Moved: v.Moved,
 		})
+	}
+	return r.readFilled(ctx, q, row.ID)
+}
+
+// readFilled finds that a relay was sent nothing of the partition that has the row:
+// its published snapshot proves nothing then.
+func (r *showReport) readFilled(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
+	filled, err := q.FilledPartitions(ctx)
+	if err != nil {
+		return err
+	}
+	for _, leaf := range filled {
+		in, err := q.IsIn(ctx, outboxdb.IsInParams{ID: id, Tables: leaf.Tables})
+		if err != nil {
+			return err
+		}
+		for i := range r.Relays {
+			if v := &r.Relays[i]; in && v.Slot == leaf.Slot && v.Published {
+				v.State, v.Published, v.Filled = stateGap, false, leaf.Leaf
+			}
+		}
 	}
 	return nil
 }

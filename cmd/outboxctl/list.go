@@ -25,7 +25,8 @@ func listCommand() *cli.Command {
 		Usage: "list events by state: pending (the default), waiting, published, dead, gap, given-up or before",
 		Description: "Every committed event is in exactly one state for each relay. What is pending is told by the relays' published\n" +
 			"snapshots, exactly and at most one tick late: some relay still owes it. Waiting: its route cannot be used for now.\n" +
-			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list). Given-up: of a\n" +
+			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list,\n" +
+			"or partitions status for a partition that held rows when it was attached). Given-up: of a\n" +
 			"gap that was accepted. Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
 			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
@@ -49,7 +50,8 @@ type listReport struct {
 	State  string           `json:"state"`
 	Relays []snapshotReport `json:"relays"`
 	Events []eventReport    `json:"events"`
-	More   bool             `json:"more"` // than the limit
+	More   bool             `json:"more"`                        // than the limit
+	Filled []string         `json:"partitions_filled,omitempty"` // of which no event counts as published
 
 	Replays int64 `json:"replays_waiting,omitempty"` // with the state waiting: they are no events, and not listed
 
@@ -167,6 +169,12 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
 			return err
 		}
+		filled, err := q.FilledPartitions(ctx)
+		if err != nil {
+			return err
+		}
+		filter.FilledSlots, filter.FilledTables = filled.Tables()
+		r.addFilled(filled)
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
@@ -193,6 +201,15 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 	})
 }
 
+// addFilled names the partitions of which a relay was sent nothing.
+func (r *listReport) addFilled(filled outboxdb.Filled) {
+	for _, v := range filled {
+		if !slices.Contains(r.Filled, v.Leaf) {
+			r.Filled = append(r.Filled, v.Leaf)
+		}
+	}
+}
+
 // addNotBegun names the relays that are there and have not begun.
 func (r *listReport) addNotBegun(processes []outboxdb.RelayHealthRow) {
 	for _, p := range processes {
@@ -209,6 +226,7 @@ func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb
 	case statePublished:
 		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
 			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
+			FilledSlots: f.FilledSlots, FilledTables: f.FilledTables,
 		})
 		for _, v := range rows {
 			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
@@ -285,6 +303,9 @@ func (r *listReport) print(p *page) {
 	}
 	if r.Replays > 0 {
 		p.line("\n%d replays wait too: `outboxctl status` says for what", r.Replays)
+	}
+	for _, leaf := range r.Filled {
+		p.line("\n! partition %s held rows when it was attached, and none of its events counts as published: `outboxctl partitions status` says what to do", leaf)
 	}
 	for _, v := range r.Relays {
 		if !v.Known {

@@ -128,23 +128,14 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 
 // filledPartitions says for which partitions relays stop.
 func filledPartitions(ctx context.Context, q *outboxdb.Queries) (problems []string, err error) {
-	relays, err := q.SystemsOfRelays(ctx)
+	filled, err := q.FilledPartitions(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
+		return nil, explain(err, migrations.Outbox)
 	}
-	for _, r := range relays {
-		if r.Moved {
-			continue // its transaction ids mean nothing here
-		}
-		found, err := q.FilledLeaves(ctx, r.Slot)
-		if err != nil {
-			return nil, fmt.Errorf("look for filled partitions: %w", explain(err, migrations.Outbox))
-		}
-		for _, l := range found {
-			problem := fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", l.Leaf, relay.CodePartitionFilled)
-			if !slices.Contains(problems, problem) {
-				problems = append(problems, problem)
-			}
+	for _, l := range filled {
+		problem := fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", l.Leaf, relay.CodePartitionFilled)
+		if !slices.Contains(problems, problem) {
+			problems = append(problems, problem)
 		}
 	}
 	return problems, nil

@@ -197,8 +197,9 @@ func readStatus(ctx context.Context, db *database) (*statusReport, error) {
 	if r.Remade, err = remadeTopics(ctx, q); err != nil {
 		return nil, err
 	}
-	r.Problems = r.problems()
-	return r, nil
+	filled, err := filledPartitions(ctx, q)
+	r.Problems = append(r.problems(), filled...)
+	return r, err
 }
 
 // openGaps are those that are not over.

@@ -154,6 +154,8 @@ func (v *publishedReport) why(key string) string {
 	switch {
 	case v.State == stateWaiting:
 		return fmt.Sprintf("its route cannot be used; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
+	case v.Filled != "":
+		return fmt.Sprintf("partition %[2]s held rows when it was attached, of which relay %[1]s was sent none; as the maintainer `outboxctl partitions adopt %[2]s --reason \"…\"` has them published", v.Relay, v.Filled)
 	case v.State == stateGap:
 		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair %s --reason \"…\"` publishes it", v.Relay, gap, gap)
 	case v.State == stateGivenUp:

@@ -198,6 +198,11 @@ FROM (SELECT pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot()) AS ne
 -- AdoptRows gives every event the present transaction of this system.
 UPDATE onceward.outbox SET tx_id = pg_catalog.pg_current_xact_id();
 
+-- name: LastInOrder :one
+-- LastInOrder finds the event of the greatest seq, and the partition that holds it.
+SELECT o.namespace, o.id, o.seq, (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.oid = o.tableoid)::text AS leaf
+FROM onceward.outbox o ORDER BY o.seq DESC LIMIT 1;
+
 -- name: AdoptSequence :exec
 -- AdoptSequence lets new events have a greater seq than all that are there: logical replication does not carry sequences. The caller holds LockOutbox.
 SELECT pg_catalog.setval(s.sequence, m.last) FROM (SELECT pg_catalog.pg_get_serial_sequence('onceward.outbox', 'seq')::regclass AS sequence) s,
@@ -259,6 +264,17 @@ JOIN (SELECT s.id, pg_catalog.sum(s.size) OVER (ORDER BY s.seq, s.id) AS upto, p
   FROM (SELECT i.id, i.seq, COALESCE(pg_catalog.octet_length(i.payload), 0) AS size FROM onceward.outbox i WHERE i.id = ANY(@ids::uuid[])) s) f ON f.id = o.id
 WHERE f.n = 1 OR f.upto <= @bytes::bigint ORDER BY o.seq, o.id;
 
+-- name: RelaysToLook :many
+-- RelaysToLook lists the relays of this system with a partition whose attaching is not in their published snapshot: FilledLeaves of the others is empty, and dearer to ask.
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
+SELECT r.slot, r.relay FROM onceward.relay_state r JOIN onceward.published_snapshots p ON p.slot = r.slot
+WHERE r.system_identifier = (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified))
+  AND (p.attachings IS NULL OR EXISTS (SELECT FROM t WHERE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings)))
+ORDER BY r.relay, r.slot;
+
 -- name: FilledLeaves :many
 -- FilledLeaves lists partitions, also those of partitions, whose attaching is not in the relay's published snapshot and that hold rows which are
 -- never sent. Such are, of each attaching that is new:
@@ -284,6 +300,7 @@ WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
     'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
 )
 SELECT c.relname::text AS leaf, t.leaf::oid AS relid, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  ARRAY(SELECT r.relid::oid FROM pg_catalog.pg_partition_tree(t.leaf) r WHERE r.isleaf)::oid[] AS tables,
   COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
 CROSS JOIN t

@@ -429,6 +429,7 @@ WITH RECURSIVE t (leaf, short, command, touched, pending, low, high) AS (
     'FROM \((MINVALUE|''[0-9a-f-]{36}'')\) TO \((MAXVALUE|''[0-9a-f-]{36}'')\)') AS found) m
 )
 SELECT c.relname::text AS leaf, t.leaf::oid AS relid, t.low::uuid AS low, t.high::uuid AS high, v.covered::boolean AS covered,
+  ARRAY(SELECT r.relid::oid FROM pg_catalog.pg_partition_tree(t.leaf) r WHERE r.isleaf)::oid[] AS tables,
   COALESCE(t.leaf::bigint IN (SELECT k.k >> 32 & 4294967295 FROM pg_catalog.unnest(p.attachings) k (k)), false)::boolean AS known
 FROM onceward.published_snapshots p
 CROSS JOIN t
@@ -458,6 +459,7 @@ type FilledLeavesRow struct {
 	Low     uuid.UUID
 	High    uuid.UUID
 	Covered bool
+	Tables  []pgtype.Uint32
 	Known   bool
 }
 
@@ -490,6 +492,7 @@ func (q *Queries) FilledLeaves(ctx context.Context, slot string) ([]FilledLeaves
 			&i.Low,
 			&i.High,
 			&i.Covered,
+			&i.Tables,
 			&i.Known,
 		); err != nil {
 			return nil, err
@@ -636,6 +639,31 @@ func (q *Queries) LastGap(ctx context.Context, slot string) (string, error) {
 	var to_snapshot string
 	err := row.Scan(&to_snapshot)
 	return to_snapshot, err
+}
+
+const lastInOrder = `-- name: LastInOrder :one
+SELECT o.namespace, o.id, o.seq, (SELECT c.relname FROM pg_catalog.pg_class c WHERE c.oid = o.tableoid)::text AS leaf
+FROM onceward.outbox o ORDER BY o.seq DESC LIMIT 1
+`
+
+type LastInOrderRow struct {
+	Namespace string
+	ID        uuid.UUID
+	Seq       int64
+	Leaf      string
+}
+
+// LastInOrder finds the event of the greatest seq, and the partition that holds it.
+func (q *Queries) LastInOrder(ctx context.Context) (LastInOrderRow, error) {
+	row := q.db.QueryRow(ctx, lastInOrder)
+	var i LastInOrderRow
+	err := row.Scan(
+		&i.Namespace,
+		&i.ID,
+		&i.Seq,
+		&i.Leaf,
+	)
+	return i, err
 }
 
 const lastPublished = `-- name: LastPublished :one
@@ -847,6 +875,43 @@ func (q *Queries) RecordAction(ctx context.Context, arg RecordActionParams) erro
 		arg.Reason,
 	)
 	return err
+}
+
+const relaysToLook = `-- name: RelaysToLook :many
+WITH RECURSIVE t (leaf, short) AS (
+  SELECT i.inhrelid, i.xmin::text::bigint FROM pg_catalog.pg_inherits i WHERE i.inhparent = 'onceward.outbox'::regclass
+  UNION ALL SELECT i.inhrelid, i.xmin::text::bigint FROM t JOIN pg_catalog.pg_inherits i ON i.inhparent = t.leaf
+)
+SELECT r.slot, r.relay FROM onceward.relay_state r JOIN onceward.published_snapshots p ON p.slot = r.slot
+WHERE r.system_identifier = (SELECT c.system_identifier::text FROM pg_catalog.pg_control_system() c (control, catalog, system_identifier, modified))
+  AND (p.attachings IS NULL OR EXISTS (SELECT FROM t WHERE NOT (t.leaf::bigint << 32 | t.short) = ANY(p.attachings)))
+ORDER BY r.relay, r.slot
+`
+
+type RelaysToLookRow struct {
+	Slot  string
+	Relay string
+}
+
+// RelaysToLook lists the relays of this system with a partition whose attaching is not in their published snapshot: FilledLeaves of the others is empty, and dearer to ask.
+func (q *Queries) RelaysToLook(ctx context.Context) ([]RelaysToLookRow, error) {
+	rows, err := q.db.Query(ctx, relaysToLook)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []RelaysToLookRow
+	for rows.Next() {
+		var i RelaysToLookRow
+		if err := rows.Scan(&i.Slot, &i.Relay); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const replaysOfGap = `-- name: ReplaysOfGap :many

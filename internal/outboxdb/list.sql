@@ -4,7 +4,7 @@ SELECT r.slot, r.relay, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot ORDER BY r.relay, r.slot;
 
 -- name: ListByState :many
--- ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. Empty filters match all.
+-- ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. What the filled tables hold is of a gap where it would be published: filled_slots has the relay's slot of each. Empty filters match all.
 WITH ranges AS (
   SELECT r.slot, COALESCE(pg_catalog.pg_snapshot_xmin(p.snapshot), '0'::xid8) AS low, '18446744073709551615'::xid8 AS high
   FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot WHERE @state::text = 'pending'
@@ -12,13 +12,17 @@ WITH ranges AS (
   SELECT g.slot, pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
   WHERE g.state = CASE @state::text WHEN 'pending' THEN 'repairing' WHEN 'gap' THEN 'open' WHEN 'given-up' THEN 'accepted' ELSE 'before' END
   UNION ALL
+  SELECT DISTINCT f.slot, '0'::xid8, '18446744073709551615'::xid8 FROM pg_catalog.unnest(@filled_slots::text[]) f (slot) WHERE @state::text = 'gap'
+  UNION ALL
   SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE @state::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
 )
 SELECT DISTINCT ON (o.tx_id, o.seq, o.id) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM ranges x
 CROSS JOIN LATERAL (SELECT i.* FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
 LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
-WHERE (a.state = @state::text OR x.slot = '')
+WHERE (x.slot = '' OR @state::text = CASE WHEN a.state = 'published' AND pg_catalog.cardinality(@filled_slots::text[]) > 0
+  AND EXISTS (SELECT FROM onceward.outbox h WHERE h.id = o.id AND (a.slot, h.tableoid) IN (
+    SELECT pg_catalog.unnest(@filled_slots::text[]), pg_catalog.unnest(@filled_tables::oid[]))) THEN 'gap' ELSE a.state END)
   AND (@slot::text = '' OR x.slot = @slot)
   AND (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)
@@ -28,10 +32,11 @@ WHERE (a.state = @state::text OR x.slot = '')
 ORDER BY o.tx_id, o.seq, o.id LIMIT @row_limit::int;
 
 -- name: ListPublished :many
--- ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first.
+-- ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first. What the filled tables hold is not, as in ListByState.
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.outbox o
-WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published'), false)
+WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published' AND (a.slot, o.tableoid) NOT IN (
+      SELECT pg_catalog.unnest(@filled_slots::text[]), pg_catalog.unnest(@filled_tables::oid[]))), false)
     FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) WHERE @slot::text = '' OR a.slot = @slot)
   AND (@namespace::text = '' OR o.namespace = @namespace)
   AND (@aggregate_type::text = '' OR o.aggregate_type = @aggregate_type)

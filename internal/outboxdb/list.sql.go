@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const listByState = `-- name: ListByState :many
@@ -20,24 +21,30 @@ WITH ranges AS (
   SELECT g.slot, pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g
   WHERE g.state = CASE $1::text WHEN 'pending' THEN 'repairing' WHEN 'gap' THEN 'open' WHEN 'given-up' THEN 'accepted' ELSE 'before' END
   UNION ALL
+  SELECT DISTINCT f.slot, '0'::xid8, '18446744073709551615'::xid8 FROM pg_catalog.unnest($2::text[]) f (slot) WHERE $1::text = 'gap'
+  UNION ALL
   SELECT '', '0'::xid8, '18446744073709551615'::xid8 WHERE $1::text = 'pending' AND NOT EXISTS (SELECT FROM onceward.relay_state)
 )
 SELECT DISTINCT ON (o.tx_id, o.seq, o.id) o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM ranges x
 CROSS JOIN LATERAL (SELECT i.id, i.namespace, i.aggregate_type, i.aggregate_id, i.event_type, i.payload, i.content_type, i.headers, i.traceparent, i.created_at, i.tx_id, i.seq FROM onceward.outbox i WHERE i.tx_id >= x.low AND i.tx_id < x.high OFFSET 0) o
 LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) ON a.slot = x.slot
-WHERE (a.state = $1::text OR x.slot = '')
-  AND ($2::text = '' OR x.slot = $2)
-  AND ($3::text = '' OR o.namespace = $3)
-  AND ($4::text = '' OR o.aggregate_type = $4)
-  AND ($5::text = '' OR o.aggregate_id = $5)
-  AND ($6::text = '' OR o.event_type = $6)
-  AND ($7::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $7)
-ORDER BY o.tx_id, o.seq, o.id LIMIT $8::int
+WHERE (x.slot = '' OR $1::text = CASE WHEN a.state = 'published' AND pg_catalog.cardinality($2::text[]) > 0
+  AND EXISTS (SELECT FROM onceward.outbox h WHERE h.id = o.id AND (a.slot, h.tableoid) IN (
+    SELECT pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::oid[]))) THEN 'gap' ELSE a.state END)
+  AND ($4::text = '' OR x.slot = $4)
+  AND ($5::text = '' OR o.namespace = $5)
+  AND ($6::text = '' OR o.aggregate_type = $6)
+  AND ($7::text = '' OR o.aggregate_id = $7)
+  AND ($8::text = '' OR o.event_type = $8)
+  AND ($9::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - o.created_at) >= $9)
+ORDER BY o.tx_id, o.seq, o.id LIMIT $10::int
 `
 
 type ListByStateParams struct {
 	State         string
+	FilledSlots   []string
+	FilledTables  []pgtype.Uint32
 	Slot          string
 	Namespace     string
 	AggregateType string
@@ -58,10 +65,12 @@ type ListByStateRow struct {
 	Seq           int64
 }
 
-// ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. Empty filters match all.
+// ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. What the filled tables hold is of a gap where it would be published: filled_slots has the relay's slot of each. Empty filters match all.
 func (q *Queries) ListByState(ctx context.Context, arg ListByStateParams) ([]ListByStateRow, error) {
 	rows, err := q.db.Query(ctx, listByState,
 		arg.State,
+		arg.FilledSlots,
+		arg.FilledTables,
 		arg.Slot,
 		arg.Namespace,
 		arg.AggregateType,
@@ -181,16 +190,19 @@ func (q *Queries) ListDead(ctx context.Context, arg ListDeadParams) ([]ListDeadR
 const listPublished = `-- name: ListPublished :many
 SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.created_at, o.tx_id, o.seq
 FROM onceward.outbox o
-WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published'), false)
-    FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) WHERE $1::text = '' OR a.slot = $1)
-  AND ($2::text = '' OR o.namespace = $2)
-  AND ($3::text = '' OR o.aggregate_type = $3)
-  AND ($4::text = '' OR o.aggregate_id = $4)
-  AND ($5::text = '' OR o.event_type = $5)
-ORDER BY o.tx_id DESC, o.seq DESC LIMIT $6::int
+WHERE (SELECT COALESCE(pg_catalog.bool_and(a.state = 'published' AND (a.slot, o.tableoid) NOT IN (
+      SELECT pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::oid[]))), false)
+    FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at) WHERE $3::text = '' OR a.slot = $3)
+  AND ($4::text = '' OR o.namespace = $4)
+  AND ($5::text = '' OR o.aggregate_type = $5)
+  AND ($6::text = '' OR o.aggregate_id = $6)
+  AND ($7::text = '' OR o.event_type = $7)
+ORDER BY o.tx_id DESC, o.seq DESC LIMIT $8::int
 `
 
 type ListPublishedParams struct {
+	FilledSlots   []string
+	FilledTables  []pgtype.Uint32
 	Slot          string
 	Namespace     string
 	AggregateType string
@@ -210,9 +222,11 @@ type ListPublishedRow struct {
 	Seq           int64
 }
 
-// ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first.
+// ListPublished lists events that are published by every relay, or by that of the slot, newest transaction first. What the filled tables hold is not, as in ListByState.
 func (q *Queries) ListPublished(ctx context.Context, arg ListPublishedParams) ([]ListPublishedRow, error) {
 	rows, err := q.db.Query(ctx, listPublished,
+		arg.FilledSlots,
+		arg.FilledTables,
 		arg.Slot,
 		arg.Namespace,
 		arg.AggregateType,

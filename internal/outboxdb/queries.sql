@@ -93,6 +93,10 @@ SELECT * FROM onceward.relay_state ORDER BY relay, slot;
 -- FindOutboxRow reads one event.
 SELECT * FROM onceward.outbox WHERE id = @id;
 
+-- name: IsIn :one
+-- IsIn says whether one of the tables holds an event.
+SELECT EXISTS (SELECT FROM onceward.outbox o WHERE o.id = @id AND o.tableoid = ANY(@tables::oid[]));
+
 -- name: AccountOf :many
 -- AccountOf says for every relay in which state an event is; known is false before the relay's first start has ended.
 SELECT a.slot::text AS slot, a.relay::text AS relay, a.state::text AS state, g.gap_id, (p.slot IS NOT NULL)::boolean AS known, p.taken_at,

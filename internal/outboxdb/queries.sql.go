@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const accountOf = `-- name: AccountOf :many
@@ -306,6 +307,23 @@ func (q *Queries) InsertRelayState(ctx context.Context, arg InsertRelayStatePara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const isIn = `-- name: IsIn :one
+SELECT EXISTS (SELECT FROM onceward.outbox o WHERE o.id = $1 AND o.tableoid = ANY($2::oid[]))
+`
+
+type IsInParams struct {
+	ID     uuid.UUID
+	Tables []pgtype.Uint32
+}
+
+// IsIn says whether one of the tables holds an event.
+func (q *Queries) IsIn(ctx context.Context, arg IsInParams) (bool, error) {
+	row := q.db.QueryRow(ctx, isIn, arg.ID, arg.Tables)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const loadRelayState = `-- name: LoadRelayState :one
