@@ -91,7 +91,7 @@ func TestWrongCalls(t *testing.T) {
 		"replay --dead --topic a/b":                                 `--topic "a/b": want 1 to 249`,
 		"replay --dead --topic __consumer_offsets":                  "no internal topic",
 		"replay --dead --rate 0":                                    "--rate 0: want 1 to 100000",
-		"replay --dead --after -1":                                  "--after -1: want the number of a row",
+		"replay --dead --after 7/x":                                 "--after 7/x: want SEQ/ID, as an interrupted replay printed it",
 		"replay --dead --reprocess=":                                `--reprocess "": want the name of a consumer group`,
 		"replay --dead --output no":                                 `--output "no"`,
 		"dead":                                                      "want one of list, show, retry, redrive, edit, discard",

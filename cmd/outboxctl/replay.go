@@ -39,7 +39,7 @@ func replayCommand() *cli.Command {
 			&cli.StringFlag{Name: "reprocess", Usage: "consumer `GROUP` applies them again, though it has applied them"},
 			reasonFlag(),
 			&cli.IntFlag{Name: "rate", Value: 1000, Usage: "at most `N` events a second"},
-			&cli.Int64Flag{Name: "after", Usage: "go on with what was written after row `SEQ`, which an interrupted replay named"},
+			&cli.StringFlag{Name: "after", Usage: "go on behind the row at `SEQ/ID`, which an interrupted replay named"},
 			configFlag(),
 			&cli.StringSliceFlag{Name: "brokers", Usage: "ask the cluster at `HOST:PORT`, without TLS, whether --topic is compacted; --config says it of every route"},
 			&cli.BoolFlag{Name: "unchecked", Usage: "do not ask Kafka whether a topic is compacted: there an old event must not come after a newer one"},
@@ -58,7 +58,7 @@ type replayOrder struct {
 	group     string // to reprocess; empty: redeliver
 	reason    string
 	rate      int
-	after     int64
+	after     rowPlace
 	dryRun    bool
 	unchecked bool
 	kafka     whereabouts
@@ -73,8 +73,8 @@ type replayResult struct {
 	Reason    string       `json:"reason,omitempty"`
 	Selected  int          `json:"selected"`
 	Requested int          `json:"requested"`
-	Gone      int          `json:"gone"` // between count and request
-	LastSeq   int64        `json:"last_seq"`
+	Gone      int          `json:"gone"`  // between count and request
+	After     rowPlace     `json:"after"` // the last row that was asked for; empty: none
 	Kinds     []kindReport `json:"kinds"`
 	LeftOut   []leftReport `json:"left_out"`
 	Problems  []string     `json:"problems"` // why nothing is replayed
@@ -143,7 +143,10 @@ func readReplay(c *cli.Context) (o replayOrder, err error) {
 		return o, err
 	}
 	o.dead, o.topic, o.group = c.Bool("dead"), c.String("topic"), c.String("reprocess")
-	o.rate, o.after, o.dryRun, o.unchecked = c.Int("rate"), c.Int64("after"), c.Bool("dry-run"), c.Bool("unchecked")
+	o.rate, o.dryRun, o.unchecked = c.Int("rate"), c.Bool("dry-run"), c.Bool("unchecked")
+	if o.after, err = readRowPlace(c.String("after")); err != nil {
+		return o, usage("--after %s: want SEQ/ID, as an interrupted replay printed it", c.String("after"))
+	}
 	switch {
 	case len(o.keys) == 0 && !o.filtered() && !o.dead:
 		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", keyExample)
@@ -153,8 +156,6 @@ func readReplay(c *cli.Context) (o replayOrder, err error) {
 		return o, usage("--reprocess %q: want the name of a consumer group", o.group)
 	case o.rate < 1 || o.rate > maxRate:
 		return o, usage("--rate %d: want 1 to %d events a second", o.rate, maxRate)
-	case o.after < 0:
-		return o, usage("--after %d: want the number of a row", o.after)
 	}
 	if !o.dryRun {
 		if o.reason, err = readReason(c); err != nil {
@@ -234,12 +235,12 @@ func (r *replayResult) print(p *page) {
 		p.line("would %s", r.question())
 		r.tables(p)
 	default:
-		p.line("asked for the replay of %d of %d events (%s), up to row %d", r.Requested, r.Selected, r.Mode, r.LastSeq)
+		p.line("asked for the replay of %d of %d events (%s), up to row %s", r.Requested, r.Selected, r.Mode, r.After)
 		if r.Gone > 0 {
 			p.line("%d were gone meanwhile: dropped with their day", r.Gone)
 		}
 		if left := r.Selected - r.Requested - r.Gone; left > 0 {
-			p.line("%d are left; the same command with --after %d goes on", left, r.LastSeq)
+			p.line("%d are left; the same command with --after %s goes on", left, r.After)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 // plan finds and counts the events, in one snapshot of the database.
 func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, error) {
 	p := &replayPlan{report: &replayResult{
-		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, LastSeq: o.after,
+		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after,
 		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
 	}}
 	if o.group != "" {
@@ -53,7 +53,7 @@ func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, erro
 func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
 	counts, err := q.CountForReplay(ctx, outboxdb.CountForReplayParams{
 		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, After: o.after,
+		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id,
 	})
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *rep
 	}
 	p.events, err = q.EventsForReplay(ctx, outboxdb.EventsForReplayParams{
 		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, After: o.after, RowLimit: maxReplayed,
+		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
 	})
 	return err
 }
@@ -87,7 +87,7 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 	found := make(map[uuid.UUID]outboxdb.KeysForReplayRow, len(rows))
 	for _, v := range rows {
 		found[v.ID] = v
-		if replayable(v.State) && v.Seq > o.after {
+		if replayable(v.State) && o.after.before(v.Seq, v.ID) {
 			p.add(v.ID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		}
@@ -111,7 +111,7 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 	rows, err := q.LettersForReplay(ctx, outboxdb.LettersForReplayParams{
 		States: []string{letterDiscarded, letterOpen, letterRetrying}, Ids: o.ids(),
 		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, After: o.after, RowLimit: maxReplayed,
+		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
 	})
 	if err != nil {
 		return err

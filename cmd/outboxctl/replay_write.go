@@ -84,7 +84,8 @@ func (w *replayWriter) write(ctx context.Context, events []outboxdb.EventsForRep
 	r := w.plan.report
 	r.Requested += int(count)
 	r.Gone += len(events) - int(count)
-	r.LastSeq = events[len(events)-1].Seq
+	last := events[len(events)-1]
+	r.After = rowPlace{last.Seq, last.ID}
 	return nil
 }
 

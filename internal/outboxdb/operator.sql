@@ -12,7 +12,7 @@ WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@event_type::text = '' OR o.event_type = @event_type)
   AND o.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
-  AND o.seq > @after::bigint
+  AND (o.seq, o.id) > (@after_seq::bigint, @after_id::uuid)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4;
 
 -- name: EventsForReplay :many
@@ -29,9 +29,9 @@ WHERE (@namespace::text = '' OR o.namespace = @namespace)
   AND (@event_type::text = '' OR o.event_type = @event_type)
   AND o.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
-  AND o.seq > @after::bigint
+  AND (o.seq, o.id) > (@after_seq::bigint, @after_id::uuid)
   AND s.state IN ('published', 'before', 'gap', 'given-up')
-ORDER BY o.seq LIMIT @row_limit::int;
+ORDER BY o.seq, o.id LIMIT @row_limit::int;
 
 -- name: KeysForReplay :many
 -- KeysForReplay reads what EventsForReplay and CountForReplay say of single events.
@@ -41,7 +41,7 @@ CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN
     WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'waiting') THEN 'waiting' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
     WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
   FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
-WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq;
+WHERE o.id = ANY(@ids::uuid[]) ORDER BY o.seq, o.id;
 
 -- name: LettersForReplay :many
 -- LettersForReplay lists the events of dead letters in the given states, each once. Letters of replays are left out: those are replayed by the key of their event.
@@ -56,7 +56,7 @@ WHERE d.state = ANY(@states::text[])
   AND (@event_type::text = '' OR d.event_type = @event_type)
   AND d.created_at >= COALESCE(sqlc.narg(from_time)::timestamptz, '-infinity'::timestamptz)
   AND d.created_at < COALESCE(sqlc.narg(to_time)::timestamptz, 'infinity'::timestamptz)
-  AND d.seq > @after::bigint
+  AND (d.seq, d.letter_id) > (@after_seq::bigint, @after_id::uuid)
 ORDER BY d.seq, d.letter_id LIMIT @row_limit::int;
 
 -- name: OvertakenEvents :many

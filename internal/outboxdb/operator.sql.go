@@ -86,7 +86,7 @@ WHERE ($1::text = '' OR o.namespace = $1)
   AND ($4::text = '' OR o.event_type = $4)
   AND o.created_at >= COALESCE($5::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE($6::timestamptz, 'infinity'::timestamptz)
-  AND o.seq > $7::bigint
+  AND (o.seq, o.id) > ($7::bigint, $8::uuid)
 GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 `
 
@@ -97,7 +97,8 @@ type CountForReplayParams struct {
 	EventType     string
 	FromTime      *time.Time
 	ToTime        *time.Time
-	After         int64
+	AfterSeq      int64
+	AfterID       uuid.UUID
 }
 
 type CountForReplayRow struct {
@@ -117,7 +118,8 @@ func (q *Queries) CountForReplay(ctx context.Context, arg CountForReplayParams) 
 		arg.EventType,
 		arg.FromTime,
 		arg.ToTime,
-		arg.After,
+		arg.AfterSeq,
+		arg.AfterID,
 	)
 	if err != nil {
 		return nil, err
@@ -168,9 +170,9 @@ WHERE ($1::text = '' OR o.namespace = $1)
   AND ($4::text = '' OR o.event_type = $4)
   AND o.created_at >= COALESCE($5::timestamptz, '-infinity'::timestamptz)
   AND o.created_at < COALESCE($6::timestamptz, 'infinity'::timestamptz)
-  AND o.seq > $7::bigint
+  AND (o.seq, o.id) > ($7::bigint, $8::uuid)
   AND s.state IN ('published', 'before', 'gap', 'given-up')
-ORDER BY o.seq LIMIT $8::int
+ORDER BY o.seq, o.id LIMIT $9::int
 `
 
 type EventsForReplayParams struct {
@@ -180,7 +182,8 @@ type EventsForReplayParams struct {
 	EventType     string
 	FromTime      *time.Time
 	ToTime        *time.Time
-	After         int64
+	AfterSeq      int64
+	AfterID       uuid.UUID
 	RowLimit      int32
 }
 
@@ -198,7 +201,8 @@ func (q *Queries) EventsForReplay(ctx context.Context, arg EventsForReplayParams
 		arg.EventType,
 		arg.FromTime,
 		arg.ToTime,
-		arg.After,
+		arg.AfterSeq,
+		arg.AfterID,
 		arg.RowLimit,
 	)
 	if err != nil {
@@ -314,7 +318,7 @@ CROSS JOIN LATERAL (SELECT CASE WHEN pg_catalog.bool_or(a.state = 'parked') THEN
     WHEN COALESCE(pg_catalog.bool_or(a.state = 'pending'), true) THEN 'pending' WHEN pg_catalog.bool_or(a.state = 'waiting') THEN 'waiting' WHEN pg_catalog.bool_or(a.state = 'gap') THEN 'gap'
     WHEN pg_catalog.bool_or(a.state = 'given-up') THEN 'given-up' WHEN pg_catalog.bool_or(a.state = 'before') THEN 'before' ELSE 'published' END AS state
   FROM onceward.account(o.id, o.tx_id, o.seq) AS a (slot, relay, state, gap_id, snapshot_at)) s
-WHERE o.id = ANY($1::uuid[]) ORDER BY o.seq
+WHERE o.id = ANY($1::uuid[]) ORDER BY o.seq, o.id
 `
 
 type KeysForReplayRow struct {
@@ -366,8 +370,8 @@ WHERE d.state = ANY($1::text[])
   AND ($6::text = '' OR d.event_type = $6)
   AND d.created_at >= COALESCE($7::timestamptz, '-infinity'::timestamptz)
   AND d.created_at < COALESCE($8::timestamptz, 'infinity'::timestamptz)
-  AND d.seq > $9::bigint
-ORDER BY d.seq, d.letter_id LIMIT $10::int
+  AND (d.seq, d.letter_id) > ($9::bigint, $10::uuid)
+ORDER BY d.seq, d.letter_id LIMIT $11::int
 `
 
 type LettersForReplayParams struct {
@@ -379,7 +383,8 @@ type LettersForReplayParams struct {
 	EventType     string
 	FromTime      *time.Time
 	ToTime        *time.Time
-	After         int64
+	AfterSeq      int64
+	AfterID       uuid.UUID
 	RowLimit      int32
 }
 
@@ -403,7 +408,8 @@ func (q *Queries) LettersForReplay(ctx context.Context, arg LettersForReplayPara
 		arg.EventType,
 		arg.FromTime,
 		arg.ToTime,
-		arg.After,
+		arg.AfterSeq,
+		arg.AfterID,
 		arg.RowLimit,
 	)
 	if err != nil {
