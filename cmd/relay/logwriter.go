@@ -73,13 +73,20 @@ func (w *logWriter) run() {
 		select {
 		case line := <-w.lines:
 			w.write(line)
-			continue
-		default:
+		case <-w.quit:
+			w.rest()
+			return
 		}
+	}
+}
+
+// rest writes what was there when the end came.
+func (w *logWriter) rest() {
+	for {
 		select {
 		case line := <-w.lines:
 			w.write(line)
-		case <-w.quit:
+		default:
 			return
 		}
 	}

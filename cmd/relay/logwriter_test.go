@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -91,4 +92,19 @@ func TestLogWriterOutlivesItsReader(t *testing.T) {
 	require.NoError(t, err)
 	w.close()
 	require.EqualValues(t, 1, w.dropped.Load())
+}
+
+// The last line says why the process ends: it comes while the one before is written.
+func TestTheLastLineIsWritten(t *testing.T) {
+	for range 50_000 {
+		out := &pipe{}
+		w := newLogWriter(out)
+		for _, line := range []string{"halted\n", "relay: why\n"} {
+			_, err := io.WriteString(w, line)
+			require.NoError(t, err)
+			runtime.Gosched()
+		}
+		w.close()
+		require.Equal(t, "halted\nrelay: why\n", out.text.String())
+	}
 }
