@@ -2,7 +2,6 @@ package main
 
 import (
 	"io/fs"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -25,8 +24,6 @@ func (*screen) Stat() (fs.FileInfo, error) { return tty{}, nil }
 type tty struct{ fs.FileInfo }
 
 func (tty) Mode() fs.FileMode { return fs.ModeDevice | fs.ModeCharDevice }
-
-func itoa(n int64) string { return strconv.FormatInt(n, 10) }
 
 func client(t *testing.T, cluster *kfake.Cluster) *kgo.Client {
 	t.Helper()

@@ -74,7 +74,7 @@ type replayResult struct {
 	Selected  int          `json:"selected"`
 	Requested int          `json:"requested"`
 	Gone      int          `json:"gone"`  // between count and request
-	After     rowPlace     `json:"after"` // the last row that was asked for; empty: none
+	After     string       `json:"after"` // the last row that was asked for; empty: none
 	Kinds     []kindReport `json:"kinds"`
 	LeftOut   []leftReport `json:"left_out"`
 	Problems  []string     `json:"problems"` // why nothing is replayed

@@ -260,7 +260,7 @@ func TestReplayIsPacedAndResumed(t *testing.T) {
 		require.Less(t, report.Requested, 30)
 		require.GreaterOrEqual(t, report.Requested, 6)
 
-		fine(t, "replay", "--type", "OrderPaid", "--unchecked", "--yes", "--reason", "r", "--rate", "20", "--after", report.After.String())
+		fine(t, "replay", "--type", "OrderPaid", "--unchecked", "--yes", "--reason", "r", "--rate", "20", "--after", report.After)
 		require.Equal(t, column[string](d, "SELECT namespace || ':' || id FROM onceward.outbox ORDER BY seq, id"), d.asked(), "all, each once, in order")
 		took := column[float64](d, "SELECT extract(epoch FROM max(requested_at) - min(requested_at))::float8 FROM onceward.replays")[0]
 		require.Greater(t, took, 1.0, "30 events at 20 a second")

@@ -52,12 +52,3 @@ func (p rowPlace) String() string {
 	}
 	return fmt.Sprintf("%d/%s", p.seq, p.id)
 }
-
-// MarshalText is String, for JSON.
-func (p rowPlace) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
-
-// UnmarshalText is readRowPlace.
-func (p *rowPlace) UnmarshalText(text []byte) (err error) {
-	*p, err = readRowPlace(string(text))
-	return err
-}

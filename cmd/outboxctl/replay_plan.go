@@ -29,7 +29,7 @@ const (
 // plan finds and counts the events, in one snapshot of the database.
 func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, error) {
 	p := &replayPlan{report: &replayResult{
-		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after,
+		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after.String(),
 		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
 	}}
 	if o.group != "" {

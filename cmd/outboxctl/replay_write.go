@@ -85,7 +85,7 @@ func (w *replayWriter) write(ctx context.Context, events []outboxdb.EventsForRep
 	r.Requested += int(count)
 	r.Gone += len(events) - int(count)
 	last := events[len(events)-1]
-	r.After = rowPlace{last.Seq, last.ID}
+	r.After = rowPlace{last.Seq, last.ID}.String()
 	return nil
 }
 
