@@ -258,6 +258,7 @@ func TestListPendingIsServedByTheIndex(t *testing.T) {
 	enqueue(t, pool, "{}")
 	rows, err := pool.Query(t.Context(), "EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, SUMMARY OFF) "+queryText(t, "ListByState", map[string]string{
 		"state": "'pending'", "slot": "''", "namespace": "''", "aggregate_type": "''", "aggregate_id": "''", "event_type": "''", "older_seconds": "0", "row_limit": "100",
+		"filled_slots": "'{}'", "filled_tables": "'{}'",
 	}))
 	require.NoError(t, err)
 	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
