@@ -55,7 +55,7 @@ func cutOff(b *letterbox) {
 		require.NoError(t, w.arrange())
 		wire.armed.Store(true)
 		require.Error(t, w.cut(), w.name)
-		require.Eventually(t, func() bool { return b.states() == w.want }, 10*time.Second, time.Millisecond, w.name)
+		require.Equal(t, w.want, b.states(), w.name)
 	}
 	b.conn = dial(t, b.as("onceward_relay"))
 	b.reopen(lsnOf(8))
@@ -84,7 +84,8 @@ func (b *letterbox) cutInTransaction(name string, cut func() error) {
 	require.Equal(t, before, b.everything(), name)
 }
 
-// deafConn is a connection that sends a commit and does not hear the answer.
+// deafConn is a connection that sends a commit and loses the answer once it is there:
+// pgx cancels what it has heard no answer to, and a commit that has not begun is rolled back.
 type deafConn struct {
 	net.Conn
 	armed, deaf atomic.Bool
@@ -114,10 +115,11 @@ func (c *deafConn) Write(p []byte) (int, error) {
 }
 
 func (c *deafConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
 	if c.deaf.Load() {
 		return 0, io.ErrUnexpectedEOF
 	}
-	return c.Conn.Read(p)
+	return n, err
 }
 
 // The server takes a transaction for idle while the
