@@ -36,10 +36,17 @@ func (s *session) filled(ctx context.Context) error {
 	}
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
-		What: fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", strings.Join(leaves, ", ")),
+		What: whatFilled(leaves),
 		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again; "+
 			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", strings.Join(cures, ", ")),
 	}
+}
+
+func whatFilled(leaves []string) string {
+	if len(leaves) == 1 {
+		return fmt.Sprintf("partition %s of onceward.outbox held rows when it was attached, which are never sent", leaves[0])
+	}
+	return fmt.Sprintf("partitions %s of onceward.outbox held rows when they were attached, which are never sent", strings.Join(leaves, ", "))
 }
 
 // refuseFilled is filled before the slot is held.

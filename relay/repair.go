@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -38,6 +39,9 @@ type ledgerOfGaps interface {
 	open(ctx context.Context, g gap) error
 	next(ctx context.Context) (page []*outbox.Row, whole bool, err error)
 	move(ctx context.Context, to mended, done bool) error
+
+	// behind counts the events of a gap up to the cursor that still have a row.
+	behind(ctx context.Context, g gap) (int64, error)
 }
 
 // repair publishes the events of the gaps, page by page, before anything of the
@@ -51,11 +55,15 @@ func (p *pipeline) repair(ctx context.Context) error {
 			return err
 		}
 		p.log.WarnContext(ctx, "repairing a gap", "gap", g.id, "cause", g.cause, "events", g.events, "after_seq", g.cursor)
+		earlier, err := p.gaps.behind(ctx, g)
+		if err != nil {
+			return err
+		}
 		if err := p.gaps.open(ctx, g); err != nil {
 			return err
 		}
 		p.mended = mended{gap: g.id, cursor: g.cursor}
-		published := 0
+		published := int64(0)
 		for {
 			page, whole, err := p.gaps.next(ctx)
 			if err != nil {
@@ -67,7 +75,7 @@ func (p *pipeline) repair(ctx context.Context) error {
 			if err := p.repairPage(ctx, g, page, whole); err != nil {
 				return err
 			}
-			published += len(page)
+			published += int64(len(page))
 		}
 		if err := p.sortRepaired(ctx); err != nil {
 			return err
@@ -77,9 +85,21 @@ func (p *pipeline) repair(ctx context.Context) error {
 			return err
 		}
 		p.mended = mended{}
-		p.log.WarnContext(ctx, "the gap is repaired", "gap", g.id, "events", published)
+		p.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
+}
+
+// sayRepaired says what a repair came to: the gap's count is of when it was found, and
+// rows may be gone since. What earlier sessions published of it is known by its rows.
+func (p *pipeline) sayRepaired(ctx context.Context, g gap, published, earlier int64) {
+	log := p.log.With("gap", g.id, "events", published, "earlier_sessions", earlier, "counted", g.events)
+	if missing := g.events - published - earlier; missing > 0 {
+		log.WarnContext(ctx, "the gap is repaired, but not all events that were counted in it: the others have no row any more, by retention or a DELETE, "+
+			"or became dead letters or waiting events meanwhile; those that have no row were not published, unless earlier sessions of this repair did", "missing", missing)
+		return
+	}
+	log.WarnContext(ctx, "the gap is repaired")
 }
 
 // repairPage publishes a page, and makes it durable that it did. Rows that somebody
@@ -252,6 +272,17 @@ func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
 	}
 	r.ahead = r.ahead[slices.Index(ids, rows[len(rows)-1].ID)+1:]
 	return page, nil
+}
+
+func (r *gapRows) behind(ctx context.Context, g gap) (int64, error) {
+	if g.cursor == math.MinInt64 {
+		return 0, nil // nothing of it is repaired
+	}
+	n, err := r.pumps.queries.CountRepairedOfGap(ctx, outboxdb.CountRepairedOfGapParams{GapID: g.id, Cursor: g.cursor})
+	if err != nil {
+		return 0, fmt.Errorf("count what is repaired of gap %s: %w", g.id, err)
+	}
+	return n, nil
 }
 
 func (r *gapRows) move(ctx context.Context, to mended, done bool) error {

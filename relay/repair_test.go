@@ -3,7 +3,9 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,6 +39,15 @@ func (g *fakeGaps) next(context.Context) ([]*outbox.Row, bool, error) {
 	return page, g.read == len(g.rows) || g.rows[g.read].Seq > page[len(page)-1].Seq, nil
 }
 
+func (g *fakeGaps) behind(_ context.Context, of gap) (n int64, err error) {
+	for _, row := range g.rows {
+		if row.Seq <= of.cursor {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func (g *fakeGaps) move(_ context.Context, to mended, done bool) error {
 	g.moved, g.closed = append(g.moved, to), done
 	return nil
@@ -60,6 +71,29 @@ func repairing(sink *fakeSink, n int) (*pipeline, *fakeGaps, uuid.UUID) {
 	id := uuid.New()
 	p.gaps, p.repairs = rows, []gap{{id: id, cause: CodeSlotAdvanced}}
 	return p, rows, id
+}
+
+// A gap is counted when it is found. What is gone by its repair was never published,
+// and the log does not say that it was.
+func TestARepairSaysHowManyOfTheCountedItPublished(t *testing.T) {
+	for name, c := range map[string]struct {
+		counted, cursor int64
+		said            string
+	}{
+		"all":                 {5, 0, `level=WARN msg="the gap is repaired" .*events=5 earlier_sessions=0 counted=5\n`},
+		"all, behind a crash": {5, 20, `level=WARN msg="the gap is repaired" .*events=3 earlier_sessions=2 counted=5\n`},
+		"rows are gone":       {8, 0, `level=WARN msg="the gap is repaired, but not all .*events=5 earlier_sessions=0 counted=8 missing=3`},
+		"all of the rest is gone, behind a crash": {4000, 50, `level=WARN msg="the gap is repaired, but not all .*events=0 earlier_sessions=5 counted=4000 missing=3995`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, _, _ := repairing(newFakeSink(), 5)
+			p.repairs[0].events, p.repairs[0].cursor = c.counted, c.cursor
+			var said strings.Builder
+			p.log = slog.New(slog.NewTextHandler(&said, nil))
+			require.NoError(t, p.repair(t.Context()))
+			require.Regexp(t, c.said, said.String())
+		})
+	}
 }
 
 func TestARepairPublishesPageByPage(t *testing.T) {

@@ -39,7 +39,7 @@ func gapCommand() *cli.Command {
 			"What was committed before a relay that began with outbox.start: now is a gap in the state before.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "list gaps; exit code 3 when one waits for a decision", Flags: append([]cli.Flag{
+				Name: "list", Usage: "list gaps, with the events counted when each was found; exit code 3 when one waits for a decision", Flags: append([]cli.Flag{
 					&cli.BoolFlag{Name: "all", Usage: "also those that are repaired"}, outputFlag(),
 				}, dsnFlags()...), Action: gapList,
 			},
@@ -51,7 +51,8 @@ func gapCommand() *cli.Command {
 			{
 				Name: "repair", Usage: "have the relay publish the events of a gap, before it goes on", ArgsUsage: "GAP",
 				Description: "They go out in the order of their seq, with the header repair-id, but for those of FIRST_START, which no relay has\n" +
-					"published before. Dead letters are left out. A gap that was\n" +
+					"published before. Dead letters are left out, and what has no row any more: the relay's log says how many of the counted\n" +
+					"went out, and a gap of which none is left is refused. A gap that was\n" +
 					"accepted, and what is older than a relay, can be repaired too; later events of the same aggregates are out by\n" +
 					"then, so that these come behind them.",
 				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapRepairing) },
@@ -165,7 +166,7 @@ func (r *gapsReport) print(p *page) {
 	if len(rows) == 0 {
 		p.line("none")
 	}
-	p.table([]string{"gap", "relay", "state", "cause", "events", "replays", "found"}, rows)
+	p.table([]string{"gap", "relay", "state", "cause", "counted", "replays", "found"}, rows)
 }
 
 // readGap reads one gap with its first events.
@@ -265,9 +266,12 @@ func (g *gapReport) print(p *page) {
 	}
 	g.printReplays(p)
 	if g.Left == nil {
+		if g.Events > 0 {
+			p.line("how many of them the repair published is in the log of the relay: those that had no row any more were not")
+		}
 		return
 	}
-	p.line("%d events are left in it", *g.Left)
+	p.line("%s", g.stands())
 	var rows [][]string
 	for _, e := range g.FirstEvents {
 		aggregate := printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes)

@@ -40,9 +40,12 @@ func decideGap(c *cli.Context, to string) error {
 	if !slices.Contains(gapDecisions[to], gap.State) {
 		return gap.decided()
 	}
-	what := fmt.Sprintf("have relay %s publish the %d events of gap %s", gap.Relay, *gap.Left, id)
+	if to == gapRepairing && gap.gone() > 0 && *gap.Left == 0 {
+		return gap.nothingLeft()
+	}
+	what := fmt.Sprintf("have relay %s publish %s of gap %s", gap.Relay, gap.leftOfCounted(), id)
 	if to == gapAccepted {
-		what = fmt.Sprintf("give up the %d events of gap %s of relay %s", *gap.Left, id, gap.Relay)
+		what = fmt.Sprintf("give up %s of gap %s of relay %s", gap.leftOfCounted(), id, gap.Relay)
 	}
 	if !c.Bool("yes") {
 		p := &page{}
@@ -61,8 +64,45 @@ func decideGap(c *cli.Context, to string) error {
 	}
 	return answer(c, gap, func(p *page) {
 		p.line("gap %s is %s", id, gap.State)
+		if gap.Left != nil {
+			p.line("%s", gap.stands())
+		}
 		p.line("a relay that streams or is halted by it goes on by itself within half a minute; one whose process has ended, when it is started")
 	})
+}
+
+// gone is how many of the counted events are not left in the gap.
+func (g *gapReport) gone() int64 { return max(0, g.Events-*g.Left) }
+
+// leftOfCounted says how many events a decision is about.
+func (g *gapReport) leftOfCounted() string {
+	if g.gone() == 0 {
+		return fmt.Sprintf("the %d events", *g.Left)
+	}
+	return fmt.Sprintf("the %d events that are left of the %d", *g.Left, g.Events)
+}
+
+// stands is what is left of a gap, and where the rest is. While a repair is under way
+// what it has published is not left.
+func (g *gapReport) stands() string {
+	if g.gone() == 0 {
+		return fmt.Sprintf("%d events are left in it", *g.Left)
+	}
+	rest := "have no row any more, became dead letters or wait for their route"
+	if g.State == gapRepairing {
+		rest = "are published by it, " + rest
+	}
+	return fmt.Sprintf("%d events are left in it of the %d that were counted; %d %s", *g.Left, g.Events, g.gone(), rest)
+}
+
+// nothingLeft refuses a repair that would call repaired what nobody can publish.
+func (g *gapReport) nothingLeft() error {
+	next := "it stays " + g.State
+	if g.State == gapOpen {
+		next = fmt.Sprintf("`outboxctl gap accept %s --reason \"…\"` gives them up, and the relay goes on", g.Gap)
+	}
+	return fmt.Errorf("gap %s: none of the %d events that were counted when it was found is left: they have no row any more, by retention or a DELETE, "+
+		"became dead letters or wait for their route; there is nothing to publish: %s", g.Gap, g.Events, next)
 }
 
 // decided says why nothing is left to decide. A repair that has begun ends: were the

@@ -62,9 +62,11 @@ func remadeTopics(ctx context.Context, q *outboxdb.Queries) ([]remadeTopic, erro
 	return out, err
 }
 
+// remadeRows says "at least": what a session that ended by an error wrote since the
+// last count is in none.
 func remadeRows(topics []remadeTopic) (rows [][]string) {
 	for _, t := range topics {
-		rows = append(rows, []string{t.Topic, t.Slot, strconv.Itoa(int(t.Times)), stamp(&t.Last), strconv.FormatInt(t.Records, 10)})
+		rows = append(rows, []string{t.Topic, t.Slot, strconv.Itoa(int(t.Times)), stamp(&t.Last), "at least " + strconv.FormatInt(t.Records, 10)})
 	}
 	return rows
 }

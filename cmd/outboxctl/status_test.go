@@ -132,3 +132,7 @@ func TestAboutRows(t *testing.T) {
 	require.Equal(t, "not known yet", aboutRows(-1), "no partition was analyzed")
 	require.Equal(t, "about 0 rows", aboutRows(0))
 }
+
+func TestRemadeRowsClaimNoExactCount(t *testing.T) {
+	require.Equal(t, "at least 0", remadeRows([]remadeTopic{{Topic: "t", Times: 1}})[0][4], "a session that ended by an error is not counted")
+}

@@ -113,6 +113,13 @@ JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot
 WHERE g.gap_id = @gap_id AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id);
 
+-- name: CountRepairedOfGap :one
+-- CountRepairedOfGap counts the events of a gap that its repair has passed and that still have a row.
+SELECT pg_catalog.count(*) FROM onceward.gaps g
+JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE g.gap_id = @gap_id AND o.seq <= @cursor::bigint;
+
 -- name: DecideGap :exec
 -- DecideGap says what becomes of a gap, and writes it down. It fails when the gap is not in the state that the operator saw.
 SELECT onceward.decide_gap(@gap_id::uuid, @seen::text, @decision::text, @reason::text);

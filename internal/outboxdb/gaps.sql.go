@@ -328,6 +328,26 @@ func (q *Queries) CountOutbox(ctx context.Context) (int64, error) {
 	return count, err
 }
 
+const countRepairedOfGap = `-- name: CountRepairedOfGap :one
+SELECT pg_catalog.count(*) FROM onceward.gaps g
+JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
+  AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
+WHERE g.gap_id = $1 AND o.seq <= $2::bigint
+`
+
+type CountRepairedOfGapParams struct {
+	GapID  uuid.UUID
+	Cursor int64
+}
+
+// CountRepairedOfGap counts the events of a gap that its repair has passed and that still have a row.
+func (q *Queries) CountRepairedOfGap(ctx context.Context, arg CountRepairedOfGapParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countRepairedOfGap, arg.GapID, arg.Cursor)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const decideGap = `-- name: DecideGap :exec
 SELECT onceward.decide_gap($1::uuid, $2::text, $3::text, $4::text)
 `
