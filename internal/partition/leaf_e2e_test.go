@@ -78,6 +78,7 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 		"CREATE TABLE public.events_99999999 (id uuid)", // nobody's day
 		"CREATE TABLE public.events_2026112 (id uuid)",
 		"CREATE SCHEMA other; CREATE TABLE other.events_20261130 (id uuid)",
+		"CREATE SCHEMA onceward; CREATE TABLE onceward.ours (id uuid) PARTITION BY RANGE (id)", // a maintainer owns one
 		"ALTER TABLE public.events DETACH PARTITION public.events_20261122",
 		"INSERT INTO public.events (id) VALUES ('" + outbox.FirstID(noon).String() + "')",
 	} {
@@ -86,6 +87,7 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	}
 	reader, err := pool.Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = reader.Rollback(context.Background()) })
 	_, err = reader.Exec(t.Context(), "SELECT FROM public.events")
 	require.NoError(t, err)
 	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
