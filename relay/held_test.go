@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -336,6 +337,9 @@ func TestIdempotentWhateverCrashes(t *testing.T) {
 	})
 }
 
+// errStopped ends a session in the middle of a batch; what is handed over still ends.
+var errStopped = errors.New("stopped")
+
 type idempotentModel struct {
 	t            *rapid.T
 	stream       []cdc.Item
@@ -344,6 +348,7 @@ type idempotentModel struct {
 	saved, ended checkpoint
 	morgue       *fakeMorgue
 	words        []uuid.UUID
+	stops        bool // this session may end in the middle of a batch
 
 	gone atomic.Pointer[[]string]
 	p    *pipeline
@@ -360,7 +365,13 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 		start = m.ended
 	}
 	m.sink = newFakeSink()
-	m.sink.refuse = missing(&m.gone)
+	refuse := missing(&m.gone)
+	m.sink.refuse = func(ev publisher.Event) error {
+		if m.stops && rapid.IntRange(0, 9).Draw(m.t, "told to stop while it hands over") == 0 {
+			return errStopped
+		}
+		return refuse(ev)
+	}
 	m.p = testPipeline(m.sink)
 	b := newBooks(&start, 7, newMetrics("test"))
 	p := newPipeline(start, b, m.p.log)
@@ -406,7 +417,9 @@ func (m *idempotentModel) kafka(all bool) {
 }
 
 func (m *idempotentModel) session(lives bool) {
+	m.stops = rapid.Bool().Draw(m.t, "it may be told to stop")
 	left := m.open(lives)
+	var failed error
 	for range 40 {
 		gone := []string{}
 		for _, name := range []string{"a", "b", "c"} {
@@ -420,19 +433,25 @@ func (m *idempotentModel) session(lives bool) {
 			m.p.told(m.words...)
 		}
 		n := min(rapid.IntRange(0, 4).Draw(m.t, "batch"), len(left))
-		if n > 0 && m.p.take(m.t.Context(), left[:n]) != nil {
+		if failed = m.p.take(m.t.Context(), left[:n]); failed == nil {
+			failed = m.turn()
+		}
+		if failed != nil {
 			break
 		}
 		left = left[n:]
-		if m.turn() != nil {
-			break
-		}
 		m.kafka(false)
 		if rapid.IntRange(0, 2).Draw(m.t, "checkpoint") == 0 {
 			m.saved = save(m.t, m.p)
 		}
 		if rapid.IntRange(0, 9).Draw(m.t, "the session ends") == 0 {
 			break
+		}
+	}
+	if m.stops && (failed == nil || errors.Is(failed, errStopped)) {
+		m.kafka(rapid.Bool().Draw(m.t, "all is acknowledged"))
+		if m.p.flush(m.t.Context()) == nil {
+			m.saved = save(m.t, m.p)
 		}
 	}
 	ended, err := m.p.mode.ended()
@@ -449,6 +468,7 @@ func (m *idempotentModel) turn() error {
 
 // last is a session in which nothing fails.
 func (m *idempotentModel) last() {
+	m.stops = false
 	m.gone.Store(&[]string{})
 	require.NoError(m.t, m.p0take())
 	for range 1000 {
