@@ -235,12 +235,16 @@ func (r *replayResult) print(p *page) {
 		p.line("would %s", r.question())
 		r.tables(p)
 	default:
-		p.line("asked for the replay of %d of %d events (%s), up to row %s", r.Requested, r.Selected, r.Mode, r.After)
+		upto, after := "", ""
+		if r.After != "" {
+			upto, after = ", up to row "+r.After, " with --after "+r.After
+		}
+		p.line("asked for the replay of %d of %d events (%s)%s", r.Requested, r.Selected, r.Mode, upto)
 		if r.Gone > 0 {
 			p.line("%d were gone meanwhile: dropped with their day", r.Gone)
 		}
 		if left := r.Selected - r.Requested - r.Gone; left > 0 {
-			p.line("%d are left; the same command with --after %s goes on", left, r.After)
+			p.line("%d are left; the same command%s goes on", left, after)
 		}
 	}
 }
