@@ -174,7 +174,7 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 			return err
 		}
 		filter.FilledSlots, filter.FilledTables = filled.Tables()
-		r.addFilled(filled)
+		r.Filled = filled.Leaves()
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
@@ -199,15 +199,6 @@ func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.Lis
 		}
 		return nil
 	})
-}
-
-// addFilled names the partitions of which a relay was sent nothing.
-func (r *listReport) addFilled(filled outboxdb.Filled) {
-	for _, v := range filled {
-		if !slices.Contains(r.Filled, v.Leaf) {
-			r.Filled = append(r.Filled, v.Leaf)
-		}
-	}
 }
 
 // addNotBegun names the relays that are there and have not begun.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -132,11 +131,8 @@ func filledPartitions(ctx context.Context, q *outboxdb.Queries) (problems []stri
 	if err != nil {
 		return nil, explain(err, migrations.Outbox)
 	}
-	for _, l := range filled {
-		problem := fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", l.Leaf, relay.CodePartitionFilled)
-		if !slices.Contains(problems, problem) {
-			problems = append(problems, problem)
-		}
+	for _, leaf := range filled.Leaves() {
+		problems = append(problems, fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", leaf, relay.CodePartitionFilled))
 	}
 	return problems, nil
 }

@@ -3,6 +3,7 @@ package outboxdb
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -46,4 +47,14 @@ func (f Filled) Tables() (slots []string, tables []pgtype.Uint32) {
 		}
 	}
 	return slots, tables
+}
+
+// Leaves are their names, each once.
+func (f Filled) Leaves() (names []string) {
+	for _, p := range f {
+		if !slices.Contains(names, p.Leaf) {
+			names = append(names, p.Leaf)
+		}
+	}
+	return names
 }
