@@ -74,15 +74,15 @@ func (s *state) begin(ctx context.Context) error {
 // noStranger names who has the lock of those that begin, and is no relay's role:
 // anybody who may log in can take it, and would be waited for like another process.
 func (s *state) noStranger(ctx context.Context) error {
-	strangers, err := s.queries.BeginningStranger(ctx, s.slot)
-	if err != nil {
+	who, err := s.queries.BeginningStranger(ctx, s.slot)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
 		return fmt.Errorf("look who begins on slot %s: %w", s.slot, err)
 	}
-	for _, who := range strangers {
-		return &cdc.StartError{Code: cdc.CodeLockHeld, What: fmt.Sprintf("role %q (PID %d), which is no relay's, holds the advisory lock by which the processes of slot %s begin one at a time", who.Role, who.Pid, s.slot),
-			Cure: fmt.Sprintf("end that session: SELECT pg_catalog.pg_terminate_backend(%d);", who.Pid)}
-	}
-	return nil
+	return &cdc.StartError{Code: cdc.CodeLockHeld, What: fmt.Sprintf("role %q (PID %d), which is no relay's, holds the advisory lock by which the processes of slot %s begin one at a time", who.Role, who.Pid, s.slot),
+		Cure: fmt.Sprintf("end that session: SELECT pg_catalog.pg_terminate_backend(%d);", who.Pid)}
 }
 
 // begun lets others begin: the slot is held now.

@@ -35,7 +35,7 @@ SELECT COALESCE((SELECT p.active_pid FROM pg_catalog.pg_replication_slots p WHER
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1870094951 AND l.objid = pg_catalog.hashtext(@slot::text)::oid AND l.objsubid = 2
       AND l.pid <> pg_catalog.pg_backend_pid()), 0)::int AS pid;
 
--- name: BeginningStranger :many
+-- name: BeginningStranger :one
 -- BeginningStranger returns who has the lock of those that begin on the slot, and cannot be a relay.
 SELECT a.pid::int AS pid, COALESCE(a.usename, '')::text AS role
 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-const beginningStranger = `-- name: BeginningStranger :many
+const beginningStranger = `-- name: BeginningStranger :one
 SELECT a.pid::int AS pid, COALESCE(a.usename, '')::text AS role
 FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_database d ON d.oid = l.database AND d.datname = pg_catalog.current_database()
 JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND NOT pg_catalog.has_table_privilege(a.usesysid, 'onceward.relay_state', 'UPDATE')
@@ -23,24 +23,11 @@ type BeginningStrangerRow struct {
 }
 
 // BeginningStranger returns who has the lock of those that begin on the slot, and cannot be a relay.
-func (q *Queries) BeginningStranger(ctx context.Context, slot string) ([]BeginningStrangerRow, error) {
-	rows, err := q.db.Query(ctx, beginningStranger, slot)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []BeginningStrangerRow
-	for rows.Next() {
-		var i BeginningStrangerRow
-		if err := rows.Scan(&i.Pid, &i.Role); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+func (q *Queries) BeginningStranger(ctx context.Context, slot string) (BeginningStrangerRow, error) {
+	row := q.db.QueryRow(ctx, beginningStranger, slot)
+	var i BeginningStrangerRow
+	err := row.Scan(&i.Pid, &i.Role)
+	return i, err
 }
 
 const hasHealth = `-- name: HasHealth :one
