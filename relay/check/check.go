@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -221,20 +222,19 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 		}
 		return v
 	}
-	var process, detail string
-	var since time.Time
-	err := conn.QueryRow(ctx, `SELECT h.process, h.detail, h.since FROM onceward.relay_health h WHERE h.slot = $1 AND h.state = $2 AND h.code = $3
-		AND EXISTS (SELECT FROM pg_catalog.pg_stat_activity a WHERE a.application_name = 'onceward process ' || h.process)
-		ORDER BY h.since LIMIT 1`, cfg.SlotName(), string(relay.StateHalted), relay.CodeHalted).Scan(&process, &detail, &since)
+	processes, err := outboxdb.New(conn).RelayHealth(ctx)
 	var pg *pgconn.PgError
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
-	case err != nil:
+	if err != nil && !(errors.As(err, &pg) && pg.Code == "42501") { // insufficient_privilege
 		return failure(v.Name, err)
-	default:
+	}
+	halted := slices.DeleteFunc(processes, func(p outboxdb.RelayHealthRow) bool {
+		return p.Slot != cfg.SlotName() || p.State != string(relay.StateHalted) || p.Code != relay.CodeHalted || !p.Alive
+	})
+	if len(halted) > 0 {
+		first := slices.MinFunc(halted, func(a, b outboxdb.RelayHealthRow) int { return a.Since.Compare(b.Since) })
 		v.Status, v.Code = Failed, relay.CodeHalted
-		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing", process, since.UTC().Format(time.RFC3339))
-		v.Cure = detail // what is wrong, and what to do about it
+		v.Detail = fmt.Sprintf("process %s is halted since %s and publishes nothing", first.Process, first.Since.UTC().Format(time.RFC3339))
+		v.Cure = first.Detail // what is wrong, and what to do about it
 	}
 	return v
 }
