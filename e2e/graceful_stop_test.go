@@ -10,46 +10,64 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestGracefulStopInARepair: stopped again and again in the middle of a repair, the
-// relay ends with 0 and goes on with the event behind the last one: none is in the
-// topic twice, in either mode.
-func TestGracefulStopInARepair(t *testing.T) {
+// toBeStopped runs a scenario in both modes, each with a relay that has not run yet.
+func toBeStopped(t *testing.T, checkpoints string, scenario func(t *testing.T, w *world, r *relayProcess, random *rand.Rand)) {
+	t.Helper()
 	seed := seedOf(t)
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
 			w := settled(t, versions[(seed+uint64(i))%2])
-			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			r := w.newRelay(w.config("checkpoint_interval: 100ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
-			r.start()
-			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
-			caughtUp(t, w, r)
-			r.stop()
-			const events = 20_000
-			require.NoError(t, bulk(t.Context(), w, 0, events, 200))
-			w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
-			inside := 0
-			for range 12 {
-				before := cursor(w)
-				r.start()
-				eventually(t, "it repairs", 30*time.Second, func() bool { return cursor(w) > before })
-				require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(50*time.Millisecond)))))
-				r.stop()
-				if !repairing(w) {
-					break
-				}
-				inside++
-			}
-			require.GreaterOrEqual(t, inside, 5, "stops in the middle")
-			r.start()
-			caughtUp(t, w, r)
-			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
-			r.stop()
-			states, copies := requireTrue(t, w)
-			require.Equal(t, events+2, states["published"])
-			require.Zero(t, copies, "after %d stops in the middle", inside)
-			t.Logf("%d events, %d graceful stops in the middle of their repair, 0 copies", events, inside)
+			r := w.newRelay(w.config("checkpoint_interval: "+checkpoints, "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
+			scenario(t, w, r, rand.New(rand.NewPCG(seed, uint64(i))))
 		})
 	}
+}
+
+func begunAndStopped(t *testing.T, w *world, r *relayProcess) {
+	t.Helper()
+	r.start()
+	eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+	caughtUp(t, w, r)
+	r.stop()
+}
+
+func catchesUpAndStops(t *testing.T, w *world, r *relayProcess) {
+	t.Helper()
+	r.start()
+	caughtUp(t, w, r)
+	eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+	r.stop()
+}
+
+// TestGracefulStopInARepair: stopped again and again in the middle of a repair, the
+// relay ends with 0 and goes on with the event behind the last one: none is in the
+// topic twice, in either mode.
+func TestGracefulStopInARepair(t *testing.T) {
+	t.Parallel()
+	toBeStopped(t, "100ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+		begunAndStopped(t, w, r)
+		const events = 20_000
+		require.NoError(t, bulk(t.Context(), w, 0, events, 200))
+		w.execute(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, w.slot())
+		inside := 0
+		for range 12 {
+			before := cursor(w)
+			r.start()
+			eventually(t, "it repairs", 30*time.Second, func() bool { return cursor(w) > before })
+			require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(50*time.Millisecond)))))
+			r.stop()
+			if !repairing(w) {
+				break
+			}
+			inside++
+		}
+		require.GreaterOrEqual(t, inside, 5, "stops in the middle")
+		catchesUpAndStops(t, w, r)
+		states, copies := requireTrue(t, w)
+		require.Equal(t, events+2, states["published"])
+		require.Zero(t, copies, "after %d stops in the middle", inside)
+		t.Logf("%d events, %d graceful stops in the middle of their repair, 0 copies", events, inside)
+	})
 }
 
 // cursor is how far the repairs of gaps have come; as much as can be once they are over.
@@ -68,25 +86,19 @@ func repairing(w *world) bool {
 // has just taken a snapshot of: a slot that is lost while it is down makes no copies.
 func TestGracefulStopLeavesNoDoubt(t *testing.T) {
 	t.Parallel()
-	seed := seedOf(t)
-	for i, mode := range []string{"idempotent", "exactly-once"} {
-		t.Run(mode, func(t *testing.T) {
-			w := settled(t, versions[(seed+uint64(i))%2])
-			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
-			for n := range 12 {
-				r.start()
-				eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) > n })
-				caughtUp(t, w, r)
-				for range 1 + random.IntN(3) {
-					writeOne(t, w)
-					require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(60*time.Millisecond)))))
-				}
-				r.stop()
-				requireTrue(t, w)
+	toBeStopped(t, "50ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+		for n := range 12 {
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return sessions(r) > n })
+			caughtUp(t, w, r)
+			for range 1 + random.IntN(3) {
+				writeOne(t, w)
+				require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(60*time.Millisecond)))))
 			}
-		})
-	}
+			r.stop()
+			requireTrue(t, w)
+		}
+	})
 }
 
 // TestGracefulStopInATransaction: stopped again and again in the middle of one huge
@@ -94,40 +106,28 @@ func TestGracefulStopLeavesNoDoubt(t *testing.T) {
 // last event that is out: none is in the topic twice, in either mode.
 func TestGracefulStopInATransaction(t *testing.T) {
 	t.Parallel()
-	seed := seedOf(t)
-	for i, mode := range []string{"idempotent", "exactly-once"} {
-		t.Run(mode, func(t *testing.T) {
-			w := settled(t, versions[(seed+uint64(i))%2])
-			random := rand.New(rand.NewPCG(seed, uint64(i)))
-			r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "").inMode(mode)
-			r.start()
-			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
-			caughtUp(t, w, r)
-			r.stop()
-			const events = 200_000
-			base, written, inside := w.ends(), 0, 0
-			for tries := 0; inside < 3 && tries < 10; tries++ {
-				out := int(w.ends() - base)
-				if out >= written {
-					require.NoError(t, bulk(t.Context(), w, written, events, 10))
-					written += events
-				}
-				r.start()
-				eventually(t, "more is out", time.Minute, func() bool { return int(w.ends()-base) > out })
-				require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(20*time.Millisecond)))))
-				r.stop()
-				if int(w.ends()-base) < written {
-					inside++
-				}
+	toBeStopped(t, "50ms", func(t *testing.T, w *world, r *relayProcess, random *rand.Rand) {
+		begunAndStopped(t, w, r)
+		const events = 200_000
+		base, written, inside := w.ends(), 0, 0
+		for tries := 0; inside < 3 && tries < 10; tries++ {
+			out := int(w.ends() - base)
+			if out >= written {
+				require.NoError(t, bulk(t.Context(), w, written, events, 10))
+				written += events
 			}
 			r.start()
-			caughtUp(t, w, r)
-			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			eventually(t, "more is out", time.Minute, func() bool { return int(w.ends()-base) > out })
+			require.NoError(t, wait(t.Context(), time.Duration(random.Int64N(int64(20*time.Millisecond)))))
 			r.stop()
-			_, copies := requireTrue(t, w)
-			require.Zero(t, copies)
-			require.Positive(t, inside, "stops in the middle of one")
-			t.Logf("%d events in transactions of %d, %d graceful stops in the middle of one, 0 copies", written, events, inside)
-		})
-	}
+			if int(w.ends()-base) < written {
+				inside++
+			}
+		}
+		catchesUpAndStops(t, w, r)
+		_, copies := requireTrue(t, w)
+		require.Zero(t, copies)
+		require.Positive(t, inside, "stops in the middle of one")
+		t.Logf("%d events in transactions of %d, %d graceful stops in the middle of one, 0 copies", written, events, inside)
+	})
 }
