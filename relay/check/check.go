@@ -224,7 +224,7 @@ func said(ctx context.Context, conn *pgx.Conn, cfg *relay.Config) Verdict {
 	}
 	processes, err := outboxdb.New(conn).RelayHealth(ctx)
 	var pg *pgconn.PgError
-	if err != nil && !(errors.As(err, &pg) && pg.Code == "42501") { // insufficient_privilege
+	if err != nil && (!errors.As(err, &pg) || pg.Code != "42501") { // insufficient_privilege
 		return failure(v.Name, err)
 	}
 	halted := slices.DeleteFunc(processes, func(p outboxdb.RelayHealthRow) bool {
