@@ -27,7 +27,8 @@ func listCommand() *cli.Command {
 			"snapshots, exactly and at most one tick late: some relay still owes it. Waiting: its route cannot be used for now.\n" +
 			"Published: by every relay. Gap: a relay cannot prove that it published it (outboxctl gap list,\n" +
 			"or partitions status for a partition that held rows when it was attached). Given-up: of a\n" +
-			"gap that was accepted. Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
+			"gap that was accepted. Dead: a letter that waits for a decision (outboxctl dead list has the\n" +
+			"discarded ones). Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
 			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +

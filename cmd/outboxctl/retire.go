@@ -29,7 +29,9 @@ type retireReport struct {
 	Relay   string `json:"relay"`
 	Slot    string `json:"slot"`
 	SlotOf  string `json:"slot_of,omitempty"` // the other database that has a slot of this name
-	Pending int    `json:"pending"`           // events that it owed, at most maxOwedShown + 1
+	Pending int    `json:"pending"`           // events that it owed; this and the next two at most maxOwedShown + 1
+	Waiting int    `json:"waiting"`           // of held routes
+	InGaps  int    `json:"in_gaps"`           // that nobody has decided about
 	Letters int64  `json:"letters"`           // dead letters that waited; they are discarded
 }
 
@@ -57,16 +59,20 @@ func retire(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	owed, err := outboxdb.New(db).ListByState(c.Context, outboxdb.ListByStateParams{State: statePending, Slot: state.Slot, RowLimit: maxOwedShown + 1})
+	report := &retireReport{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere}
+	for of, n := range map[string]*int{statePending: &report.Pending, stateWaiting: &report.Waiting, stateGap: &report.InGaps} {
+		owed := listReport{State: of}
+		if err := owed.read(c.Context, db, outboxdb.ListByStateParams{State: of, Slot: state.Slot, RowLimit: maxOwedShown + 2}); err != nil {
+			return fmt.Errorf("retire: %w", err)
+		}
+		*n = len(owed.Events)
+	}
+	letters, err := outboxdb.New(db).WaitingLetters(c.Context, state.Slot)
 	if err != nil {
 		return fmt.Errorf("retire: %w", err)
 	}
-	waiting, err := outboxdb.New(db).WaitingLetters(c.Context, state.Slot)
-	if err != nil {
-		return fmt.Errorf("retire: %w", err)
-	}
-	report := &retireReport{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere, Pending: len(owed)}
-	what := fmt.Sprintf("forget relay %s, which has not published %d events, and discard its %d dead letters that wait", state.Relay, len(owed), waiting)
+	what := fmt.Sprintf("forget relay %s, which has not published %d events (and %d that wait for their route, and %d of open gaps), and discard its %d dead letters that wait",
+		state.Relay, report.Pending, report.Waiting, report.InGaps, letters)
 	if elsewhere != "" {
 		what += fmt.Sprintf("; the slot %s of database %s is not its own and stays", state.Slot, elsewhere)
 	}

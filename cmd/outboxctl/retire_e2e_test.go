@@ -20,7 +20,7 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
 	fine(t, "migrate", "up", "--side", "outbox")
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication)
-		VALUES ('gone_' || current_database(), 'gone', 'd', '1', 1, '0/1', 'p')`)
+		SELECT 'gone_' || current_database(), 'gone', 'd', system_identifier::text, 1, '0/1', 'p' FROM pg_control_system()`)
 	exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position,
 		error_class, error) VALUES ('gone_' || current_database(), gen_random_uuid(), 'n', 't', 'a', 'e', 'c', now(), '5', 1, '0/1', 'c', 'e')`)
 	gap := uuid.New().String()
@@ -49,6 +49,14 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	require.Contains(t, stderr, "1 of its events are left")
 	require.Contains(t, stderr, "outboxctl skip KEY")
 
+	exec(t, pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
+		VALUES (gen_random_uuid(), 'gone_' || current_database(), 'WENT_BACK', '', '2:2:', '3:3:', 1, 'open')`)
+	exec(t, pool, `INSERT INTO onceward.published_snapshots (slot, snapshot, taken_at) VALUES ('gone_' || current_database(), '5:5:', now())`)
+	exec(t, pool, `WITH lane AS (INSERT INTO onceward.lanes (slot, namespace, topic, aggregate_type) VALUES ('gone_' || current_database(), 'n', '', 't') RETURNING id), late AS (
+		INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, tx_id)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '7000800000000000000' || i)::uuid, 'n', 't', 'a', 'e', 'x', i::text::xid8 FROM generate_series(2, 3) i
+		RETURNING id, tx_id)
+		INSERT INTO onceward.waiting (lane, id, tx_id, position, ordinal) SELECT lane.id, late.id, late.tx_id, '0/1', 1 FROM lane, late WHERE late.tx_id = '3'`)
 	exec(t, pool, "SELECT pg_create_physical_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved", "--yes")
 	require.Equal(t, exitFailed, code)
@@ -56,7 +64,7 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	exec(t, pool, "SELECT pg_drop_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved")
 	require.NotZero(t, code)
-	require.Contains(t, stderr, "discard its 1 dead letters that wait")
+	require.Contains(t, stderr, "which has not published 1 events (and 1 that wait for their route, and 1 of open gaps), and discard its 1 dead letters that wait")
 	require.Contains(t, fine(t, "retire", "--relay", "gone", "--reason", "moved", "--yes"), "1 dead letters that waited are discarded")
 	var written string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', action, reason, requested_by), ', ' ORDER BY action_id) FROM onceward.relay_actions").Scan(&written))
