@@ -156,6 +156,9 @@ func (l *lookout) row(h Health) (row outboxdb.SaveHealthParams, key string) {
 			key += w.What + "\x00"
 		}
 	}
+	if h.State == StateHalted {
+		key += h.Since.String() + "\x00" // what is to be done about this event is not what mended the last one
+	}
 	return outboxdb.SaveHealthParams{
 		Slot: l.cfg.SlotName(), Process: l.process, Relay: l.cfg.Name, State: string(h.State), Since: h.Since, Code: h.Code,
 		Detail: storable(h.Error), Waits: text,

@@ -30,6 +30,9 @@ func TestHealthIsWrittenWhenItChanges(t *testing.T) {
 	other := halted
 	other.Code = CodeWentBack
 	require.NotEqual(t, of(halted), of(other))
+	next := halted
+	next.Since = after(1)
+	require.NotEqual(t, of(halted), of(next), "halted at another event, which has a cure of its own")
 
 	held := func(route string, events int) Health {
 		return Health{State: StateStreaming, Waiting: []Wait{{For: WaitRoute, What: route, Events: events}}}
