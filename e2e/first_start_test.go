@@ -179,6 +179,7 @@ func owed(w *world) int {
 // TestFirstStartAsks: over a table with rows the relay makes no slot, counts, and
 // says what to set; an operator's own slot changes nothing about the question.
 func TestFirstStartAsks(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[0])
 	for range 3 {
 		writeOne(t, w)
@@ -282,16 +283,19 @@ func calledPublished(w *world) []string {
 // TestBeforeIsRepairedLate: what a relay left out at its first start is published
 // by a repair that is asked for later, without a restart.
 func TestBeforeIsRepairedLate(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[0])
-	old := writeOne(t, w)
+	old, gone := writeOne(t, w), writeOne(t, w)
 	r := startRelay(t, w, "outbox: {start: now}", "checkpoint_interval: 100ms")
 	caughtUp(t, w, r)
 	require.Contains(t, outboxctl(t, w.dsn(operatorLogin), "show", old), "before relay "+w.name+" began")
+	w.execute(`DELETE FROM onceward.outbox WHERE namespace || ':' || id = $1`, gone)
 	gap := scalar[string](w, `SELECT gap_id::text FROM onceward.gaps WHERE cause = 'FIRST_START'`)
 	outboxctl(t, w.dsn(operatorLogin), "gap", "repair", gap, "--reason", "wanted after all", "--yes")
 	eventually(t, "the relay repairs it without being started again", 30*time.Second, func() bool {
 		return scalar[string](w, `SELECT state FROM onceward.gaps`) == "repaired"
 	})
+	require.True(t, r.logs("not all events that were counted in it") && r.logs("missing=1"), "what is gone is not called repaired")
 	caughtUp(t, w, r)
 	r.stop()
 	states, copies := requireTrue(t, w)
