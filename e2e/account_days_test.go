@@ -163,3 +163,13 @@ func (a *accounting) commitLate(s step) bool {
 	})
 	return true
 }
+
+// commitLarge commits more events at once than a relay has in flight.
+func (a *accounting) commitLarge(s step) bool {
+	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := a.app.Exec(ctx, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload)
+		SELECT id, $1, $2, id, 'Moved', '{"large": true}' FROM (SELECT (substr($3::uuid::text, 1, 24) || lpad(to_hex(i), 12, '0'))::uuid AS id FROM generate_series(1, 2000) i) e`,
+		a.name, a.kind(s), idWith(outbox.FirstID(time.Now()), 7, a.random))
+	return err == nil
+}

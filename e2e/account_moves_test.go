@@ -71,6 +71,8 @@ const (
 	largeRow        pack = "row too large for Kafka"
 	transactionLeft pack = "transaction left open"
 	commitDelayed   pack = "commit delayed"
+	largeCommit     pack = "transaction of thousands"
+	largeCommitMet  pack = "transaction of thousands, and a relay terminated in it"
 )
 
 func (a *accounting) moves() map[pack]func(step) bool {
@@ -86,6 +88,8 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },
 		largeRow:          func(s step) bool { return a.mistake(a.kind(s), bytes.Repeat([]byte("x"), 1_200_000), 7) },
 		transactionLeft:   a.leaveTransaction,
+		largeCommit:       a.commitLarge,
+		largeCommitMet:    func(s step) bool { return a.commitLarge(s) && a.nemesis.terminateRelay(s) },
 		publicationRemade: a.remakePublication, publicationToggled: a.togglePublication, slotDropped: a.dropSlot, slotAdvanced: a.advanceSlot,
 		producerBound: a.bindProducer, systemAdopted: a.adoptSystem, kafkaAdopted: a.adoptKafka, leafUnlogged: a.unlogLeaf, leafFilled: a.fillLeaf, secondRelay: a.beginSecond,
 		storageSaved: a.saveStorage, storageRestored: a.restoreStorage, standbyMade: a.makeStandby, standbyPromoted: a.promoteStandby,
