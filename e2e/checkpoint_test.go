@@ -15,6 +15,7 @@ import (
 // left for the next event to confirm: until then a restart would publish it
 // again, and the slot keeps its log.
 func TestEveryEventIsCheckpointed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	r := streaming(t, w, "checkpoint_interval: 20ms")
 	random := rand.New(rand.NewPCG(1, 2))

@@ -17,6 +17,7 @@ import (
 // TestNetworkToPostgres: the way to the server is cut, refuses, goes quiet in
 // either direction, and is slow and sliced. The relay comes back by itself.
 func TestNetworkToPostgres(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.execute(`ALTER DATABASE ` + w.name + ` SET wal_sender_timeout = '1s'`) // the relay's limit is twice that
 	network := kafkaproxy.New()
@@ -81,6 +82,7 @@ func portOf(w *world) string {
 // TestThePasswordChanges: the DSN is read from its file at every connect, so a new
 // password needs no restart of the relay.
 func TestThePasswordChanges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)
@@ -109,6 +111,7 @@ func TestThePasswordChanges(t *testing.T) {
 // TestEncodingIsRefused: a database in another encoding than UTF-8 can hold bytes
 // that would stop the stream for ever.
 func TestEncodingIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	other := w.name + "_ascii"
 	require.NoError(t, w.superuser(t.Context(), `CREATE DATABASE `+other+` TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'`))

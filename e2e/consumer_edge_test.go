@@ -19,6 +19,7 @@ import (
 // the floor has come to lie on a month's edge, what is on it is a duplicate and
 // what is a millisecond before it a replay.
 func TestClaimsAcrossAMonth(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		t.Parallel()
 		now := time.Now().UTC()
@@ -110,6 +111,7 @@ func (g *crowd) inTheirPartitions() {
 // Its events of that time are reported and not applied, no floor follows them, and
 // nothing that comes after is judged by them.
 func TestEventsFromTheFuture(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		t.Parallel()
 		const future, each = 30, 200

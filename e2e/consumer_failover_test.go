@@ -19,6 +19,7 @@ import (
 // the new primary knows the group to be; every effect is there once; and the
 // provider outside is asked again with the same key.
 func TestConsumerFailover(t *testing.T) {
+	t.Parallel()
 	events := 1500
 	if full() {
 		events = 20_000

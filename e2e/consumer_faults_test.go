@@ -19,6 +19,7 @@ import (
 //
 // FOR is how long the faults go on, SEED makes a run again.
 func TestConsumerUnderFaults(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		length, seed := lengthOf(t, 10*time.Second, time.Minute), seedOf(t)
 		began := time.Now()
@@ -40,6 +41,7 @@ func TestConsumerUnderFaults(t *testing.T) {
 // TestConsumerCrashMatrix: a process dies at each named point, for each kind of
 // handler, and another one goes on: one set of effects, one charge.
 func TestConsumerCrashMatrix(t *testing.T) {
+	t.Parallel()
 	if !full() {
 		crashMatrix(t, versions[len(versions)-1])
 		return

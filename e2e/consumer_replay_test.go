@@ -21,6 +21,7 @@ import (
 // reprocess is applied once more; and an event as old that was never delivered is
 // applied as late.
 func TestReplayBelowFloor(t *testing.T) {
+	t.Parallel()
 	events := 300
 	if full() {
 		events = 3000

@@ -67,6 +67,7 @@ func TestMuteWalsenderCatchesDefects(t *testing.T) {
 // TestSchemaChangesCatchDefects: a relay that looks for the columns where they
 // were misreads a row, or cannot read it.
 func TestSchemaChangesCatchDefects(t *testing.T) {
+	t.Parallel()
 	w, r := injected(t, "columns-by-place", "checkpoint_interval: 20ms")
 	caughtUp(t, w, r)
 	for _, sql := range harmless {

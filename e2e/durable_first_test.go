@@ -15,6 +15,7 @@ import (
 // status updates go to the server as ever. The slot stays where the last durable
 // checkpoint is, so that a kill -9 at that moment loses nothing.
 func TestDurableFirst(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w, r, load := durableFirst(t, version, "")
 		r.start()
@@ -27,6 +28,7 @@ func TestDurableFirst(t *testing.T) {
 
 // TestDurableFirstCatchesDefects: a relay that lets the server forget first.
 func TestDurableFirstCatchesDefects(t *testing.T) {
+	t.Parallel()
 	w, _, _ := durableFirst(t, versions[0], "slot-first")
 	require.True(t, scalar[bool](w, slotAhead), "nobody noticed")
 }

@@ -274,6 +274,7 @@ func TestFilledLeafAttachedBeforeABeginning(t *testing.T) {
 // TestLeavesThatWereNotFilled: what maintenance makes, and is written to at once,
 // stops nothing; nor does a partition that was detached again.
 func TestLeavesThatWereNotFilled(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[0])
 	r := startRelay(t, w, "checkpoint_interval: 50ms")
 	caughtUp(t, w, r)

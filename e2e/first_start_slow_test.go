@@ -16,6 +16,7 @@ import (
 // beginning: they are in the log already, and visible later than a snapshot that is
 // taken meanwhile. None of them is missing, and none is called published before it is.
 func TestFirstStartBesideSlowCommits(t *testing.T) {
+	t.Parallel()
 	for i, start := range []string{"all", "now"} {
 		t.Run(start+"/PostgreSQL"+versions[i], func(t *testing.T) {
 			w := ownWorld(t, versions[i], nil)

@@ -288,6 +288,7 @@ func TestWentBackIsAsked(t *testing.T) {
 // relay. It stops, and when that is mended publishes from the table what it missed,
 // though everything looks as before.
 func TestUnloggedPartition(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := startRelay(t, w, "checkpoint_interval: 100ms")
@@ -393,6 +394,7 @@ func mendedLetter(w *world) (key outbox.Key, letter func() string) {
 // order that waited. It begins anew at the same position, where orders that waited are
 // read again: what the order releases is published, not taken for what had ended.
 func TestGapForgetsWhatHadEnded(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[1])
 	r := startRelay(t, w, "checkpoint_interval: 50ms")
 	ctl := func(args ...string) { outboxctl(t, w.dsn(operatorLogin), args...) }
@@ -415,6 +417,7 @@ func TestGapForgetsWhatHadEnded(t *testing.T) {
 // lost is open again. The checkpoint passes the retry's order then, and that says
 // nothing of the letter.
 func TestGapTakesRetriesBack(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[1])
 	config := w.config(`admin: {listen: "off"}`, "checkpoint_interval: 50ms")
 	dying := w.newRelay(config, "none")

@@ -177,6 +177,7 @@ func (i *idler) writes() {
 // TestIdleRestartCatchesDefects: an idle relay that tells the slot more than its
 // checkpoint says has made a gap by its next start.
 func TestIdleRestartCatchesDefects(t *testing.T) {
+	t.Parallel()
 	w := settled(t, versions[1])
 	r := w.newRelay(w.config("checkpoint_interval: 100ms", `admin: {listen: "off"}`), "confirm-idle")
 	r.start()

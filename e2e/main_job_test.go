@@ -54,6 +54,7 @@ func TestMainJob(t *testing.T) {
 // TestMainJobCatchesDefects breaks each promise once, and demands that the
 // checks of TestMainJob name it.
 func TestMainJobCatchesDefects(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ defect, statement string }{
 		{"confirm-early", noLoss},
 		{"reorder", order},

@@ -14,6 +14,7 @@ import (
 // TestTheRelayMakesPartitions: with the maintainer's DSN the relay keeps the
 // table's partitions while it publishes; without it, it leaves them alone.
 func TestTheRelayMakesPartitions(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	_, err := w.pool.Exec(t.Context(), `DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || inhrelid::regclass FROM pg_inherits

@@ -18,6 +18,7 @@ import (
 // what the checker counts in the table and in Kafka. No process of this test gets
 // to its first checkpoint, so each reads everything again.
 func TestMetricsReconcile(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		w.install()

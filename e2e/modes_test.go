@@ -18,6 +18,7 @@ func (r *relayProcess) inMode(mode string) *relayProcess {
 // TestExactlyOnceMainJob: through hard kills of the relay, consumers with
 // read_committed see each event once, in order per key, and nothing else.
 func TestExactlyOnceMainJob(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			w := newWorld(t, version)
@@ -53,6 +54,7 @@ func TestExactlyOnceMainJob(t *testing.T) {
 // stood, as often as it is told to: out of exactly-once mode after a hard kill
 // with work in flight, and into it after a graceful stop.
 func TestModesChangeAtTheStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)
@@ -92,6 +94,7 @@ func TestModesChangeAtTheStart(t *testing.T) {
 // TestALostCheckpointIsTakenFromRelayState: the offset in Kafka is deleted under
 // a relay that is down.
 func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[1])
 	w.install()
 	w.createTopic(nil)
@@ -119,6 +122,7 @@ func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {
 // TestAStandbyNeverFencesTheOwner in exactly-once mode: it makes no producer
 // while it has no slot.
 func TestAStandbyNeverFencesTheOwner(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)

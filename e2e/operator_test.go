@@ -15,6 +15,7 @@ import (
 // What an operator gets wrong ends in a clear error that holds the cure.
 
 func TestWrongConfigKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	r := w.newRelay(w.config("quue: {bytes: 1MiB}"), "")
 	r.start()
@@ -24,6 +25,7 @@ func TestWrongConfigKey(t *testing.T) {
 }
 
 func TestMissingTable(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
@@ -34,6 +36,7 @@ func TestMissingTable(t *testing.T) {
 }
 
 func TestMissingPublicationIsMendedByItsCure(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	_, err := w.pool.Exec(t.Context(), "DROP PUBLICATION onceward_"+w.name)
@@ -51,6 +54,7 @@ func TestMissingPublicationIsMendedByItsCure(t *testing.T) {
 // An unknown topic holds the event, says so, and heals by itself once the topic
 // is there.
 func TestUnknownTopicHoldsAndHeals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	_, err := w.app.Exec(t.Context(), oneAggregate)
@@ -72,6 +76,7 @@ func TestUnknownTopicHoldsAndHeals(t *testing.T) {
 
 // Two relays of one name: one publishes, the other stands by and takes over.
 func TestStandbyTakesOver(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	w.createTopic(nil)
@@ -96,6 +101,7 @@ func TestStandbyTakesOver(t *testing.T) {
 }
 
 func TestMalformedKeyIsRefusedAtTheEdge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[0])
 	w.install()
 	err := pgx.BeginFunc(t.Context(), w.app, func(tx pgx.Tx) error {

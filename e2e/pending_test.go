@@ -61,6 +61,7 @@ func TestPendingIsTruth(t *testing.T) {
 // TestPendingCatchesDefects: a relay that counts events as ended when it has
 // read them publishes snapshots too early, and that is seen.
 func TestPendingCatchesDefects(t *testing.T) {
+	t.Parallel()
 	_, said := pendingIsTruth(t, versions[0], "confirm-early", 12)
 	require.True(t, slices.ContainsFunc(said.lies, func(lie string) bool { return strings.Contains(lie, "the snapshot called") }), "nobody noticed")
 	require.True(t, slices.ContainsFunc(said.lies, func(lie string) bool { return strings.Contains(lie, "outboxctl did not call") }), "outboxctl tells the truth")
@@ -204,6 +205,7 @@ func (a *answers) stale(s pendingSample, i int, there func(uuid.UUID) bool) {
 // standby after it was published. Once it returns, its row is not called pending
 // any longer, though no other event comes.
 func TestRowOfASlowCommitIsNotPendingForEver(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := ownWorld(t, version, nil)
 		r := streaming(t, w, "checkpoint_interval: 100ms")

@@ -179,6 +179,7 @@ func eventOf(t *testing.T, namespace, id string) outbox.Event {
 // that runs. It goes on, begins again under it, and publishes what bound and general
 // producers write; the operator's tool sees all of it.
 func TestBoundProducersArePublished(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := ownWorld(t, version, nil)
 		r := streaming(t, w, "checkpoint_interval: 100ms")

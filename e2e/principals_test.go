@@ -181,6 +181,7 @@ func join(lists ...[]try) (out []try) {
 // TestPrincipals: each role tries what it may not, and what it must be able to do,
 // with row-level security on the outbox and after it was taken away.
 func TestPrincipals(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		c := newCluster(t, version)
 		c.bind(t)

@@ -129,6 +129,7 @@ func (r *replays) copies(topic, key string) (n int) {
 // stay behind it, through a kill -9 too; what is said of another letter acts at
 // once; and what is held can be given up.
 func TestSingleWordKeepsOrder(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := newReplays(t, newWorld(t, c[1]), c[0])

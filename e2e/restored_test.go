@@ -88,6 +88,7 @@ func replaceData(t *testing.T, w *world, do func(data string)) {
 // of the relay's name is there already. The relay says that it is another cluster, and
 // not that all is well; adopted, it asks about what the dump held, and publishes it.
 func TestDumpRestoredBesideItsSlot(t *testing.T) {
+	t.Parallel()
 	const version = "15" // the system's, which has pg_dump
 	binaries, err := pgserver.Find(t.Context(), 15)
 	require.NoError(t, err)

@@ -274,6 +274,7 @@ var nemeses = []struct {
 // TestPartitionNeverDroppedUnpublished tries hard to have a partition dropped
 // with a row in it that was not published.
 func TestPartitionNeverDroppedUnpublished(t *testing.T) {
+	t.Parallel()
 	for _, version := range versions {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			o := newOldDays(t, version)

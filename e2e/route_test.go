@@ -19,6 +19,7 @@ import (
 // there, or allowed, what waited comes by itself, in order. In exactly-once mode
 // nothing of it all is twice.
 func TestRouteFatalHolds(t *testing.T) {
+	t.Parallel()
 	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{Settings: map[string]string{
 		"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer", "allow.everyone.if.no.acl.found": "true",
 	}})

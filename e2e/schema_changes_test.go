@@ -27,6 +27,7 @@ var harmless = []string{
 // dropped under the load of writers, first while the relay reads, then while it
 // is away and has the old rows still before it. No event is misread.
 func TestSchemaChangesMidStream(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		w.install()
@@ -95,6 +96,7 @@ func (w *world) alter(sql string) {
 // arrives by itself, in its place. varchar has the bytes of text, and stops
 // nothing.
 func TestNeededColumnChanged(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct{ name, change, back, insert, says string }{
 		{"Renamed", `ALTER TABLE onceward.outbox RENAME COLUMN event_type TO kind`, `ALTER TABLE onceward.outbox RENAME COLUMN kind TO event_type`, "kind", "column event_type (text) is missing"},
 		{"Retyped", `ALTER TABLE onceward.outbox ALTER COLUMN aggregate_id TYPE char(8)`, `ALTER TABLE onceward.outbox ALTER COLUMN aggregate_id TYPE text`, "event_type", "column aggregate_id has type oid 1042, want text"},
@@ -135,6 +137,7 @@ func TestNeededColumnChanged(t *testing.T) {
 // TestNeededColumnAwayForAWhile: as above, but nothing was written meanwhile,
 // because no application can: the relay does not even notice.
 func TestNeededColumnAwayForAWhile(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := streaming(t, w, "checkpoint_interval: 50ms")
@@ -153,6 +156,7 @@ func TestNeededColumnAwayForAWhile(t *testing.T) {
 // TestOnlyInsertsAreEvents: what the owner updates, deletes and truncates is
 // nobody's event.
 func TestOnlyInsertsAreEvents(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := newWorld(t, version)
 		r := streaming(t, w, "checkpoint_interval: 50ms")

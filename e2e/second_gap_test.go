@@ -15,6 +15,7 @@ import (
 // commit in Kafka and the cursor in the database, and again and again while the
 // repair goes on.
 func TestSecondGapInARepair(t *testing.T) {
+	t.Parallel()
 	onVersions(t, func(t *testing.T, version string) {
 		w := settled(t, version)
 		r := w.newRelay(w.config("checkpoint_interval: 50ms", "outbox: {start: all}", `admin: {listen: "off"}`), "none").inMode("exactly-once")

@@ -250,6 +250,7 @@ func (d *defectiveStart) run(t *testing.T, defect startUpDefect) {
 
 // TestServerSettings: defects of the server itself, each on one of its own.
 func TestServerSettings(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		code     string
 		settings map[string]string

@@ -23,6 +23,7 @@ import (
 // waits for it by name until it is retired. Two processes of one name that are
 // configured differently are told so, with what differs.
 func TestTwoRelaysOneOutbox(t *testing.T) {
+	t.Parallel()
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) { twoRelays(t, mode, versions[i%len(versions)]) })
 	}

@@ -23,6 +23,7 @@ import (
 // ends when it is told to. That the reader of the log goes away, and SIGHUP, do
 // not end it.
 func TestUnreadLog(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, versions[1])
 	prepared(w)
 	ports, err := loopback.Reserve(t.Context(), 1)

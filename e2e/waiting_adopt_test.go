@@ -106,6 +106,7 @@ func TestWaitingAdoptDumpMidRelease(t *testing.T) {
 // TestWaitingAdoptKafkaGapMidRelease: the relay dies in a release to one Kafka, and
 // another one takes its place, of which nothing is known.
 func TestWaitingAdoptKafkaGapMidRelease(t *testing.T) {
+	t.Parallel()
 	const n = 20000
 	second := secondKafka(t)
 	r := waitingWorld(t, "18", "idempotent")
@@ -139,6 +140,7 @@ func TestWaitingAdoptKafkaGapMidRelease(t *testing.T) {
 // TestWaitingAdoptKafkaGapOrder: events wait for a paused route while another Kafka
 // takes the place of the first; what was published is repaired there.
 func TestWaitingAdoptKafkaGapOrder(t *testing.T) {
+	t.Parallel()
 	second := secondKafka(t)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
@@ -198,6 +200,7 @@ func clusterID(t *testing.T, addrs []string) string {
 // TestWaitingAdoptDumpStoppedInRelease: as TestWaitingAdoptDumpMidRelease, and the
 // relay was stopped gracefully, as one does before a dump.
 func TestWaitingAdoptDumpStoppedInRelease(t *testing.T) {
+	t.Parallel()
 	const n = 60000
 	r := waitingWorld(t, "18", "idempotent")
 	caughtUp(t, r.world, r.relay)

@@ -66,6 +66,7 @@ func (r *replays) states() map[string]int {
 // TestWaitingMendedPoisonOvertaken: the repair of a gap meets an event for a topic
 // that is missing; the event turns out to be poison after a restart.
 func TestWaitingMendedPoisonOvertaken(t *testing.T) {
+	t.Parallel()
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprintf("restart=%t", restart), func(t *testing.T) {
 			r := waitingWorld(t, "18", "idempotent")
@@ -97,6 +98,7 @@ func TestWaitingMendedPoisonOvertaken(t *testing.T) {
 // TestWaitingAdvancedALittle: events are written down, no checkpoint is beyond them,
 // the relay dies; the slot is advanced to a place before them.
 func TestWaitingAdvancedALittle(t *testing.T) {
+	t.Parallel()
 	longOnly(t)
 	r := waitingWorld(t, "18", "idempotent")
 	caughtUp(t, r.world, r.relay)

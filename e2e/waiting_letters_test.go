@@ -14,6 +14,7 @@ import (
 // repair of a gap meets a later event of it, the stream another one. After a restart
 // they follow, and all are retried.
 func TestWaitingMendedFollowerOrder(t *testing.T) {
+	t.Parallel()
 	r := waitingWorld(t, "18", "idempotent")
 	r.topicOf(r.name + ".late")
 	bad := r.enqueue("late", "a", make([]byte, 1_200_000))
@@ -49,6 +50,7 @@ func TestWaitingMendedFollowerOrder(t *testing.T) {
 // TestWaitingSkipOfReleased: an operator gives an event up that waited, and was
 // released within the same tick.
 func TestWaitingSkipOfReleased(t *testing.T) {
+	t.Parallel()
 	w := settled(t, "18")
 	r := &replays{world: w, mode: "idempotent", config: w.config(`admin: {listen: "off"}`, "checkpoint_interval: 8s")}
 	r.relay = w.newRelay(r.config, "none").inMode(r.mode)
@@ -70,6 +72,7 @@ func TestWaitingSkipOfReleased(t *testing.T) {
 
 // TestWaitingModeChangesMidRelease: killed in a release, and the mode changes.
 func TestWaitingModeChangesMidRelease(t *testing.T) {
+	t.Parallel()
 	longOnly(t)
 	const n = 20000
 	r := waitingWorld(t, "15", "exactly-once")

@@ -41,6 +41,7 @@ func (r *replays) tellLate(n int) {
 // TestWaitingMidReleaseMoves: the relay dies in a release, and something else
 // happens before it starts again.
 func TestWaitingMidReleaseMoves(t *testing.T) {
+	t.Parallel()
 	longOnly(t)
 	const n = 10000
 	for _, mode := range []string{"idempotent", "exactly-once"} {
@@ -69,6 +70,7 @@ func TestWaitingMidReleaseMoves(t *testing.T) {
 // TestWaitingFromPositionMidRelease: killed in a release in exactly-once mode;
 // a mirror takes the place of Kafka.
 func TestWaitingFromPositionMidRelease(t *testing.T) {
+	t.Parallel()
 	longOnly(t)
 	const n = 10000
 	second := secondKafka(t)
@@ -95,6 +97,7 @@ func TestWaitingFromPositionMidRelease(t *testing.T) {
 
 // TestWaitingAdoptDumpTwice: events wait through two adoptions.
 func TestWaitingAdoptDumpTwice(t *testing.T) {
+	t.Parallel()
 	longOnly(t)
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {

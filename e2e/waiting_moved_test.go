@@ -13,6 +13,7 @@ import (
 // of it waits for a paused route; the publication is toggled, and the slot stands
 // before both.
 func TestWaitingMovedOvertakesLetter(t *testing.T) {
+	t.Parallel()
 	r := waitingWorld(t, "18", "idempotent")
 	r.topicOf(r.name + ".late")
 	caughtUp(t, r.world, r.relay)

@@ -21,6 +21,7 @@ func (r *replays) nothingHeld() {
 // TestSkipEndsWhatWaits: an event for a topic that never comes is given up. It waits
 // no more, its route is no alarm any more, and its partition is dropped.
 func TestSkipEndsWhatWaits(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := waitingWorld(t, c[1], c[0])
@@ -59,6 +60,7 @@ func TestSkipEndsWhatWaits(t *testing.T) {
 // TestSkipDiesAnywhere: a relay that is killed at any step of giving up what waits
 // has done it after its next start.
 func TestSkipDiesAnywhere(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := waitingWorld(t, c[1], c[0])

@@ -73,6 +73,7 @@ func (r *orderWaits) settled(letters map[string]int, p []string) {
 // adopted. It publishes the letters of the events before it, and those behind it
 // follow: nothing is left for anybody to say again.
 func TestRetryWaitsThroughGap(t *testing.T) {
+	t.Parallel()
 	for i, move := range []string{"slot dropped", "publication toggled", "mode", "copy", "dump"} {
 		for k, mode := range []string{"idempotent", "exactly-once"} {
 			if !full() && (i+k)%2 == 1 {
@@ -139,6 +140,7 @@ func (r *orderWaits) retryThrough(move string) {
 // TestDiscardWaitsThroughGap: a discard of an aggregate waits, and the relay begins
 // anew at a position before it: it ends what came before it, and no event after it.
 func TestDiscardWaitsThroughGap(t *testing.T) {
+	t.Parallel()
 	for i, mode := range []string{"idempotent", "exactly-once"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
@@ -175,6 +177,7 @@ func TestDiscardWaitsThroughGap(t *testing.T) {
 // replay of its to another topic, which is gone by now. That letter is open again,
 // with the reason; the aggregate is out, and others of its type go on.
 func TestReplayLetterHoldsNothing(t *testing.T) {
+	t.Parallel()
 	for _, c := range modesAndVersions() {
 		t.Run(c[0]+"/PostgreSQL"+c[1], func(t *testing.T) {
 			r := waitingWorld(t, c[1], c[0])
