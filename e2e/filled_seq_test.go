@@ -18,7 +18,7 @@ func (f *filledLeaf) fillSeq(n int, seq string) {
 }
 
 // TestFilledLeafOfAnySeq: rows of a partition that somebody filled have the seq that
-// he wrote: 0, below, or one for many of them. All are published, also when the relay
+// he wrote: 0, below, the smallest that there is, or one for many of them. All are published, also when the relay
 // dies among them.
 func TestFilledLeafOfAnySeq(t *testing.T) {
 	t.Parallel()
@@ -28,6 +28,8 @@ func TestFilledLeafOfAnySeq(t *testing.T) {
 	}{
 		"zero":                      {"idempotent", "0", "", 20},
 		"negative, exactly once":    {"exactly-once", "-5", "", 20},
+		"the smallest":              {"idempotent", "-9223372036854775808", "", 20},
+		"the smallest, dies in it":  {"exactly-once", "-9223372036854775808", "CRASH_AT=in-repair:2", 600},
 		"one seq":                   {"idempotent", "7", "CRASH_AT=in-repair:2", 600},
 		"one seq, once, its cursor": {"exactly-once", "7", "CRASH_AT=before-cursor:2", 600},
 		"one seq, exactly once":     {"exactly-once", "7", "CRASH_AT=in-repair:2", 600},
@@ -48,6 +50,7 @@ func TestFilledLeafOfAnySeq(t *testing.T) {
 				r.env = append(append([]string{}, plain...), c.crash)
 				r.start()
 				r.wait(30 * time.Second)
+				requireProven(t, w.published(), account(t, w))
 				r.env = plain
 			}
 			r.start()

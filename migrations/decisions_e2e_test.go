@@ -95,7 +95,7 @@ func TestRetireRelay(t *testing.T) {
 	exec(t, pool, "SELECT pg_drop_replication_slot($1)", slot)
 	require.Equal(t, "22023", sqlState(t, pool, "SELECT onceward.retire_relay($1, NULL)", slot))
 	require.Equal(t, 2, scalar[int](t, pool, retire, slot))
-	require.Equal(t, "0 0 0 discarded gone, discarded gone, discarded, replayed", left(slot))
+	require.Equal(t, "0 0 0 discarded gone, discarded gone, discarded", left(slot))
 	require.Equal(t, before, left("other"))
 	require.Equal(t, "retire relay orders, 2 dead letters discarded gone true", scalar[string](t, pool,
 		"SELECT concat_ws(' ', action, target, reason, (requested_by = session_user)::text) FROM onceward.relay_actions WHERE slot = $1", slot))

@@ -199,7 +199,8 @@ const repairCursor = `DECLARE onceward_repair NO SCROLL CURSOR WITH HOLD FOR
 SELECT o.id, o.seq FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
-WHERE g.gap_id = '%s' AND o.seq > '%d'::bigint AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+WHERE g.gap_id = '%[1]s' AND (o.seq > '%[2]d'::bigint OR '%[2]d'::bigint = '-9223372036854775808')
+  AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq, o.id`
 

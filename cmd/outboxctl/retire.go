@@ -16,7 +16,8 @@ func retireCommand() *cli.Command {
 		Name:  "retire",
 		Usage: "forget a relay that is gone for good, so that nothing waits for it",
 		Description: "Retention keeps what any relay of the database has not published. A relay that was renamed or taken down for\n" +
-			"good is forgotten by this command, with its gaps; its dead letters stay readable, and those that wait are discarded.\n" +
+			"good is forgotten by this command, with its gaps and what it had published. Dead letters that wait are discarded, and\n" +
+			"discarded ones stay readable.\n" +
 			"Its slot must be gone: it would pin the log, and a relay that used it would begin anew. A slot of that name in another\n" +
 			"database of the server is not its own and is left alone.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag()}, relayFlags()...),

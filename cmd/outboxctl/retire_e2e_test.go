@@ -57,6 +57,8 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '7000800000000000000' || i)::uuid, 'n', 't', 'a', 'e', 'x', i::text::xid8 FROM generate_series(2, 3) i
 		RETURNING id, tx_id)
 		INSERT INTO onceward.waiting (lane, id, tx_id, position, ordinal) SELECT lane.id, late.id, late.tx_id, '0/1', 1 FROM lane, late WHERE late.tx_id = '3'`)
+	exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position,
+		error_class, error, state) VALUES ('gone_' || current_database(), gen_random_uuid(), 'n', 't', 'b', 'e', 'c', now(), '5', 1, '0/1', 'c', 'e', 'replayed')`)
 	exec(t, pool, "SELECT pg_create_physical_replication_slot('gone_' || current_database())")
 	code, _, stderr = call(t, "retire", "--relay", "gone", "--reason", "moved", "--yes")
 	require.Equal(t, exitFailed, code)
@@ -66,6 +68,7 @@ func TestAnOperatorDecidesAndRetires(t *testing.T) {
 	require.NotZero(t, code)
 	require.Contains(t, stderr, "which has not published 1 events (and 1 that wait for their route, and 1 of open gaps), and discard its 1 dead letters that wait")
 	require.Contains(t, fine(t, "retire", "--relay", "gone", "--reason", "moved", "--yes"), "1 dead letters that waited are discarded")
+	require.Equal(t, []string{"discarded"}, column[string](&desk{t: t, pool: pool}, "SELECT state FROM onceward.dead_letters"), "what it had published is forgotten")
 	var written string
 	require.NoError(t, pool.QueryRow(t.Context(), "SELECT string_agg(concat_ws(' ', action, reason, requested_by), ', ' ORDER BY action_id) FROM onceward.relay_actions").Scan(&written))
 	by := " login-" + prefix + "_operator"

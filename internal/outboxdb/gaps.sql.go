@@ -239,7 +239,7 @@ const countEventsOfGap = `-- name: CountEventsOfGap :one
 SELECT pg_catalog.count(*) FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
-WHERE g.gap_id = $1 AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+WHERE g.gap_id = $1 AND (o.seq > g.cursor OR g.cursor = '-9223372036854775808') AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 `
 
@@ -295,7 +295,7 @@ func (q *Queries) CountLeaf(ctx context.Context, arg CountLeafParams) (int64, er
 const countLeftOut = `-- name: CountLeftOut :one
 SELECT pg_catalog.count(DISTINCT o.id) AS events, pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'before') AS before,
   pg_catalog.count(DISTINCT o.id) FILTER (WHERE g.state = 'accepted') AS given_up
-FROM onceward.outbox o LEFT JOIN onceward.gaps g ON g.slot = ANY($1::text[]) AND g.state IN ('before', 'accepted') AND o.seq > g.cursor
+FROM onceward.outbox o LEFT JOIN onceward.gaps g ON g.slot = ANY($1::text[]) AND g.state IN ('before', 'accepted') AND (o.seq > g.cursor OR g.cursor = '-9223372036854775808')
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
 WHERE NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = ANY($1::text[]) AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane AND l.slot = ANY($1::text[]) WHERE w.id = o.id)
@@ -385,7 +385,7 @@ SELECT o.id, o.namespace, o.aggregate_type, o.aggregate_id, o.event_type, o.crea
 FROM onceward.gaps g
 JOIN onceward.outbox o ON o.tx_id >= pg_catalog.pg_snapshot_xmin(g.from_snapshot) AND o.tx_id < pg_catalog.pg_snapshot_xmax(g.to_snapshot)
   AND pg_catalog.pg_visible_in_snapshot(o.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(o.tx_id, g.from_snapshot)
-WHERE g.gap_id = $1 AND o.seq > g.cursor AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
+WHERE g.gap_id = $1 AND (o.seq > g.cursor OR g.cursor = '-9223372036854775808') AND NOT EXISTS (SELECT FROM onceward.dead_letters d WHERE d.slot = g.slot AND d.letter_id = o.id)
   AND NOT EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = g.slot AND w.id = o.id)
 ORDER BY o.seq, o.id LIMIT $2::int
 `

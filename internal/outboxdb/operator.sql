@@ -171,12 +171,12 @@ FROM (SELECT r.slot, (@id::uuid = ANY(r.skip))::boolean AS stood FROM onceward.r
 WHERE s.slot = w.slot RETURNING s.relay, s.slot, s.skip, w.stood;
 
 -- name: SkipTarget :one
--- SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it, so that no cursor is beyond it (the smallest seq).
+-- SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it, and it has no seq.
 SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text AS state, COALESCE(p.id, k.id)::uuid AS event_id, COALESCE(g.gap_id::text, '')::text AS gap_id,
   EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = @slot AND w.id = k.id)::boolean AS waits
 FROM (SELECT @id::uuid AS id) k
 LEFT JOIN (SELECT r.replay_id, r.id, r.namespace, r.tx_id, a.state FROM onceward.replays r
-  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, '-9223372036854775808') AS a (slot, relay, state, gap_id, snapshot_at)
+  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, NULL::bigint) AS a (slot, relay, state, gap_id, snapshot_at)
   WHERE r.replay_id = @id::uuid AND a.slot = @slot) p ON p.replay_id = k.id
 LEFT JOIN onceward.gaps g ON g.slot = @slot AND p.state = 'published'
   AND pg_catalog.pg_visible_in_snapshot(p.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(p.tx_id, g.from_snapshot)

@@ -1001,7 +1001,7 @@ SELECT COALESCE(p.namespace, '')::text AS namespace, COALESCE(p.state, '')::text
   EXISTS (SELECT FROM onceward.waiting w JOIN onceward.lanes l ON l.id = w.lane WHERE l.slot = $1 AND w.id = k.id)::boolean AS waits
 FROM (SELECT $2::uuid AS id) k
 LEFT JOIN (SELECT r.replay_id, r.id, r.namespace, r.tx_id, a.state FROM onceward.replays r
-  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, '-9223372036854775808') AS a (slot, relay, state, gap_id, snapshot_at)
+  CROSS JOIN LATERAL onceward.account(r.replay_id, r.tx_id, NULL::bigint) AS a (slot, relay, state, gap_id, snapshot_at)
   WHERE r.replay_id = $2::uuid AND a.slot = $1) p ON p.replay_id = k.id
 LEFT JOIN onceward.gaps g ON g.slot = $1 AND p.state = 'published'
   AND pg_catalog.pg_visible_in_snapshot(p.tx_id, g.to_snapshot) AND NOT pg_catalog.pg_visible_in_snapshot(p.tx_id, g.from_snapshot)
@@ -1022,7 +1022,7 @@ type SkipTargetRow struct {
 	Waits     bool
 }
 
-// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it, so that no cursor is beyond it (the smallest seq).
+// SkipTarget looks for what is no row of the outbox and may hold a relay up all the same: an order to replay, with the state that the relay's account gives it (else empty), or what waits for its route. Of a replay that would count as published and lay in a gap, whatever became of the gap, that gap is told: no repair publishes it, and it has no seq.
 func (q *Queries) SkipTarget(ctx context.Context, arg SkipTargetParams) (SkipTargetRow, error) {
 	row := q.db.QueryRow(ctx, skipTarget, arg.Slot, arg.ID)
 	var i SkipTargetRow
