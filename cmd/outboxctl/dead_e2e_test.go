@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -99,6 +101,31 @@ func TestDeadListAndShow(t *testing.T) {
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET holds = false WHERE letter_id = $1", second.UUID())
 		_, stdout, _ = call(t, "status")
 		require.Regexp(t, `orders order A +onceward_ctl +1 `, stdout, "a letter that holds nothing parks nothing")
+	})
+}
+
+// Who interrupts a command that has given its order is told that it stands.
+func TestAnInterruptedOrderStands(t *testing.T) {
+	onDesks(t, func(d *desk) {
+		t := d.t
+		key := d.event("A", "OrderPaid", "1")
+		k, err := readKey(key.String())
+		require.NoError(t, err)
+		d.letter(k, "open")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ordered := make(chan struct{})
+		go func() {
+			defer close(ordered)
+			defer cancel()
+			for n := 0; n == 0 && ctx.Err() == nil; {
+				_ = d.pool.QueryRow(ctx, "SELECT count(*) FROM onceward.controls").Scan(&n)
+			}
+		}()
+		var out, errs bytes.Buffer
+		require.Equal(t, exitFailed, run(ctx, []string{"outboxctl", "dead", "retry", key.String(), "--reason", "r", "--yes", "--wait", "1m"}, strings.NewReader(""), &out, &errs))
+		<-ordered
+		require.Contains(t, errs.String(), "interrupted; the order is given, and will be carried out")
 	})
 }
 

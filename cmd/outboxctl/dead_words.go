@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -231,6 +232,9 @@ func notWaiting(ctx context.Context, q *outboxdb.Queries, key eventName) (string
 // maxWordsAtOnce bounds a transaction of words.
 const maxWordsAtOnce = 500
 
+// errOrderGiven marks the errors of a command that has said its words already.
+var errOrderGiven = errors.New("the order is given")
+
 // say asks, writes the words in small transactions, waits and answers.
 func say(c *cli.Context, db *database, what, reason string, words []*word) error {
 	if err := confirm(c, what); err != nil {
@@ -243,11 +247,11 @@ func say(c *cli.Context, db *database, what, reason string, words []*word) error
 	}
 	report, err := await(c.Context, db, words, c.Duration("wait"))
 	if err != nil {
-		return fmt.Errorf("the order is given; wait for the relay: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("%w; wait for the relay: %w", errOrderGiven, explain(err, migrations.Outbox))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
 	if report.Left, err = leftBehind(c.Context, outboxdb.New(db), words, report); err != nil {
-		return fmt.Errorf("the order is given; look what waits behind: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("%w; look what waits behind: %w", errOrderGiven, explain(err, migrations.Outbox))
 	}
 	if err := answer(c, report, report.print); err != nil {
 		return err

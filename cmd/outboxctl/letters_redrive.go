@@ -57,7 +57,7 @@ func decide(c *cli.Context, d decision) error {
 	}
 	report, err := d.await(c.Context, db, letters, c.Duration("wait"))
 	if err != nil {
-		return fmt.Errorf("it is decided; wait for the group: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("%w; wait for the group: %w", errOrderGiven, explain(err, migrations.Consumer))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
 	if err := answer(c, report, report.print); err != nil {

@@ -22,7 +22,7 @@ type StrangerError struct {
 // Error implements error.
 func (e *StrangerError) Error() string {
 	return fmt.Sprintf("role %q (PID %d), which owns no table of Onceward, holds the advisory lock by which one session at a time maintains the partitions: nobody makes those of tomorrow. "+
-		"To mend it: end that session: SELECT pg_catalog.pg_terminate_backend(%d);", e.Role, e.PID, e.PID)
+		"To mend it: end that session, as its role, as a superuser or with pg_signal_backend: SELECT pg_catalog.pg_terminate_backend(%d);", e.Role, e.PID, e.PID)
 }
 
 // Enter makes a session that of the one maintainer, by the advisory lock, and

@@ -9,6 +9,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
+// events is the table of which a partition that was detached may have events that no
+// relay has published.
+const events = "onceward.outbox"
+
 // claims is the table of which a day may not be made anew while a detached partition
 // has that day's claims: a replay would be taken for new.
 const claims = "onceward.processed_events"
@@ -35,7 +39,12 @@ func (e *TakenError) Error() string {
 // Unwrap returns [ErrTaken].
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-const selectTaken = `SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c
+// selectTaken also says which of them have what the account of an event needs.
+const selectTaken = `SELECT c.relname::pg_catalog.text AS name, (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 3 FROM pg_catalog.pg_attribute a
+  WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND pg_catalog.concat(a.attname, ':', a.atttypid::pg_catalog.regtype)
+    OPERATOR(pg_catalog.=) ANY ('{id:uuid,tx_id:xid8,seq:bigint}'::pg_catalog.text[]))
+  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable
+FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($2) OR c.relname OPERATOR(pg_catalog.~) '_detached[0-9]*$')
 ORDER BY c.relname`
@@ -55,27 +64,58 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
 	}
-	found, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	others, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
 	}
+	var found []string
+	for _, o := range others {
+		found = append(found, o.Name)
+	}
 	for _, p := range todo {
-		if !slices.Contains(found, p.Name) {
+		i := slices.Index(found, p.Name)
+		if i < 0 {
 			can = append(can, p)
 			continue
+		}
+		needed := table == claims
+		if table == events && others[i].Accountable {
+			if needed, err = owed(ctx, q, Sibling(table, p.Name)); err != nil {
+				return nil, nil, err
+			}
 		}
 		if taken == nil {
 			taken = &TakenError{Table: table}
 		}
 		taken.Names = append(taken.Names, p.Name)
-		taken.toMend = append(taken.toMend, cure(table, p, found))
+		taken.toMend = append(taken.toMend, cure(table, p, found, needed))
 	}
 	return can, taken, nil
 }
 
-// cure is the statement after which the day of p is there, or can be made.
-func cure(table string, p Partition, found []string) string {
-	if table == claims {
+type relation struct {
+	Name        string
+	Accountable bool
+}
+
+// owed says whether some relay has not published an event of a detached partition, and
+// would look for its row: it waits for a route, or is of a gap.
+func owed(ctx context.Context, q Querier, partition string) (is bool, err error) {
+	rows, err := q.Query(ctx, `SELECT EXISTS (SELECT FROM `+partition+` d CROSS JOIN LATERAL onceward.account(d.id, d.tx_id, d.seq) a (slot, relay, state, gap_id, snapshot_at)
+		WHERE a.state OPERATOR(pg_catalog.=) ANY ('{waiting,gap,pending}'::pg_catalog.text[]))`)
+	if err == nil {
+		is, err = pgx.CollectExactlyOneRow(rows, pgx.RowTo[bool])
+	}
+	if err != nil {
+		return false, fmt.Errorf("look what is not published of %s, which is detached: %w", partition, err)
+	}
+	return is, nil
+}
+
+// cure is the statement after which the day of p is there, or can be made. What
+// somebody needs the rows of is attached again.
+func cure(table string, p Partition, found []string, needed bool) string {
+	if needed {
 		return fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s');", quote(table), Sibling(table, p.Name), p.Lower, p.Upper)
 	}
 	name := p.Name + "_detached"
