@@ -158,7 +158,7 @@ func checkSequence(ctx context.Context, conn *pgx.Conn) error {
 	}
 	return &StartError{Code: CodeColumn, What: "sequence " + name + " gives out numbers in advance, in steps or again from its beginning: seq is no order of events",
 		Cure: "ALTER SEQUENCE " + name + " CACHE 1 INCREMENT 1 NO CYCLE; as its owner, then end the sessions" +
-			" of producers, which keep numbers that they have drawn; the order of what was written meanwhile is known to the stream alone, not to a repair or a replay"}
+			" of producers, which keep numbers that they have drawn. What was written meanwhile has its order in the stream alone, not in a repair or a replay"}
 }
 
 func checkLayout(ctx context.Context, conn *pgx.Conn, t *table) error {

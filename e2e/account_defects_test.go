@@ -38,7 +38,7 @@ func TestAccountCatchesDefects(t *testing.T) {
 			found := summary(a.found)
 			require.Contains(t, found, accountTrue)
 			if tc.name == "no-history, snapshot restored" { // whether the new log passes over rows is a matter of bytes
-				require.Contains(t, found, "no relay has written down a gap since")
+				require.Regexp(t, "no relay has written down a gap since|is published, and is in no topic", found)
 				return
 			}
 			require.Contains(t, found, "is published, and is in no topic")

@@ -203,10 +203,15 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		}
 	}
 	crash(crashMidRelease)
+	p.inHand = append(p.inHand[:0], s.tag)
 	err = p.deliver(ctx, &s)
 	var route *publisher.RouteError
-	if !errors.As(err, &route) {
-		return true, err
+	if err != nil && !errors.As(err, &route) {
+		return false, err // it stays in hand: the cursor stands before it
+	}
+	p.inHand = p.inHand[:0]
+	if err == nil {
+		return true, nil
 	}
 	if s.release != nil {
 		if err := p.takeBack(ctx, &s); err != nil {
@@ -250,17 +255,27 @@ func (p *pipeline) open() (tag uint64) {
 }
 
 // mark writes down how far the pump has come. What is left of the batch in hand has
-// tags already: where nothing else owes its end, that is reached.
+// tags already, and so has the item of a release that is being handed over, which may
+// wait for room or for an operator: where nothing else owes its end, that is reached.
 func (p *pipeline) mark() {
 	at, letters := p.reach(), p.counted()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := uint64(len(p.left)); n > 0 && p.owing == n && p.progress.low() == p.left[0].tag {
+	if n := uint64(len(p.left) + len(p.inHand)); n > 0 && p.owing == n && p.progress.low() == p.firstLeft() {
 		p.progress.reachedBy(at)
 	} else {
 		p.progress.mark(at)
 	}
 	p.letters = letters
+}
+
+// firstLeft is the first tag of what was not dealt with: the batch was read before the
+// item in hand.
+func (p *pipeline) firstLeft() uint64 {
+	if len(p.left) > 0 {
+		return p.left[0].tag
+	}
+	return p.inHand[0]
 }
 
 // reach is how far the pump has come.

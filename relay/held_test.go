@@ -164,6 +164,37 @@ func TestWhatIsReadDuringTheReleaseComesAfterIt(t *testing.T) {
 	require.Len(t, sink.keys("bill"), 2)
 }
 
+// A stop amid a page of a release knows what of it has ended, though the item that it
+// cut off has a tag: none of them is published again.
+func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
+	sink := newFakeSink()
+	gone := true
+	stop := errors.New("stopped")
+	sink.refuse = func(publisher.Event) error {
+		switch {
+		case gone:
+			return &publisher.RouteError{Route: "order", Reason: "missing"}
+		case len(sink.keys("order")) == 2:
+			return stop
+		}
+		return nil
+	}
+	p := testPipeline(sink)
+	require.NoError(t, p.take(t.Context(), []cdc.Item{typed(200, "order"), typed(200, "order"), typed(200, "order"), typed(200, "order")}))
+	gone = false
+	for _, r := range p.lanes.due {
+		r.next = time.Time{}
+	}
+	p.spent = 0
+	require.ErrorIs(t, p.turn(t.Context(), false), stop)
+	require.Len(t, sink.keys("order"), 2)
+	acknowledgeAll(p, sink)
+	require.NoError(t, p.flush(t.Context()))
+	s, err := p.status()
+	require.NoError(t, err)
+	require.Equal(t, cursor{from: place{commit: 200, ordinal: 2}}, s.reach.cursor)
+}
+
 // However many lanes are held, with however much in them: others go on, and it
 // costs memory and checkpoint nothing.
 func TestManyLanesThatWaitCostNothing(t *testing.T) {

@@ -73,10 +73,11 @@ type pipeline struct {
 	followed   []unwritten
 	followSize int // of them in memory, in bytes
 
-	steps    []step // of the batch in hand
-	left     []step // of them, those that were not dealt with
-	commit   uint64 // start of the commit whose text is position
-	position string // most transactions have many rows
+	steps    []step   // of the batch in hand
+	left     []step   // of them, those that were not dealt with
+	inHand   []uint64 // the tag of the item of a release that is being handed over, or none
+	commit   uint64   // start of the commit whose text is position
+	position string   // most transactions have many rows
 	alarm    alarm
 
 	words atomic.Pointer[words] // the operator's, as the checkpoint's goroutine read them
