@@ -91,6 +91,50 @@ func TestModesChangeAtTheStart(t *testing.T) {
 	require.Zero(t, copies, "no change of the mode publishes twice")
 }
 
+// TestTheModeChangesInAGap: a relay in exactly-once mode is killed inside of a
+// transaction, its slot is dropped, and it is started again as an idempotent one; also
+// after it has written the gap down and was killed once more. Nobody's transaction is
+// left open: what is called published is what read_committed shows, long before Kafka's
+// timeout.
+func TestTheModeChangesInAGap(t *testing.T) {
+	t.Parallel()
+	for name, crash := range map[string]string{"at once": "", "a kill later": "CRASH_AT=after-gap"} {
+		t.Run(name, func(t *testing.T) {
+			w := settled(t, versions[1])
+			config := w.config("checkpoint_interval: 20ms", `admin: {listen: "off"}`)
+			r := w.newRelay(config, "none").inMode("exactly-once")
+			r.env = append(r.env, "ONCEWARD_KAFKA_TRANSACTION_INTERVAL=20s", "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=15m")
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			caughtUp(t, w, r)
+			out := w.ends()
+			for range 50 {
+				writeOne(t, w)
+			}
+			eventually(t, "some are in an open transaction", 15*time.Second, func() bool { return w.ends() > out })
+			r.kill()
+			require.NoError(t, w.dropSlots(t.Context()))
+			if crash != "" {
+				r.env = append(r.env, crash)
+				r.start()
+				require.Contains(t, r.wait(time.Minute), "slot")
+			}
+			next := w.newRelay(config, "").inMode("idempotent")
+			next.start()
+			caughtUp(t, w, next)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			seen := w.committed(w.topic())
+			truth, err := readTruth(t.Context(), w.pool)
+			require.NoError(t, err)
+			found, copies := verify(seen, truth, nil, w.partitions)
+			require.Empty(t, summary(found))
+			require.LessOrEqual(t, copies, 1, "what was committed last before the kill is in doubt")
+			next.stop()
+			requireTrue(t, w)
+		})
+	}
+}
+
 // TestALostCheckpointIsTakenFromRelayState: the offset in Kafka is deleted under
 // a relay that is down.
 func TestALostCheckpointIsTakenFromRelayState(t *testing.T) {

@@ -93,10 +93,6 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
-	row, covered, gaps, err := s.settleGaps(ctx, row, slotPosition, last)
-	if err != nil {
-		return err
-	}
 	s.opening.step("connect to PostgreSQL for letters")
 	conn, err := connect(ctx, dsn, s.cfg.SlotName(), commitGrace)
 	if err != nil {
@@ -109,7 +105,15 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	kept, tx, err := s.recall(ctx, sink, row)
+	tx, err := s.producer(ctx, sink, row)
+	if err != nil {
+		return err
+	}
+	row, covered, gaps, err := s.settleGaps(ctx, row, slotPosition, last)
+	if err != nil {
+		return err
+	}
+	kept, err := s.recall(ctx, tx, row)
 	if err != nil {
 		return err
 	}

@@ -12,28 +12,37 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-// recall returns the checkpoint from where the mode of relay_state keeps it. If
-// that mode or the configured one is exactly-once, it makes the transactional
-// producer first, which nobody but the holder of the slot may do: it settles or
-// fences every older one. The session owns the producer then.
-func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (checkpoint, *publisher.Transactional, error) {
-	kept, err := inState(row)
-	if err != nil {
-		return checkpoint{}, nil, err
-	}
+// producer makes the transactional producer, if the mode of relay_state or the
+// configured one is exactly-once, which nobody but the holder of the slot may do: it
+// settles or fences every older one. It comes before a gap is written down: from then
+// on relay_state does not tell whose transaction may be open. The session owns it.
+func (s *session) producer(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (*publisher.Transactional, error) {
 	if s.cfg.Kafka.Mode != ModeExactlyOnce && row.Mode != ModeExactlyOnce {
-		return kept, nil, nil
+		return nil, nil //nolint:nilnil // an idempotent relay has none
 	}
-	name := fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
+	name := transactionID(row)
 	var tx *publisher.Transactional
-	if err := s.whileOurs(ctx, func(ctx context.Context) (err error) {
+	err := s.whileOurs(ctx, func(ctx context.Context) (err error) {
 		tx, err = publisher.NewTransactional(ctx, sink, publisher.TransactionConfig{ID: name, Group: name, Timeout: s.cfg.Kafka.Transaction.Timeout})
 		if err == nil {
 			s.sink = tx
 		}
 		return err
-	}); err != nil {
-		return kept, nil, err
+	})
+	return tx, err
+}
+
+// transactionID is the transactional id of a relay, and the group of its checkpoint.
+func transactionID(row outboxdb.RelayState) string {
+	return fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
+}
+
+// recall returns the checkpoint from where the mode of relay_state keeps it; tx is
+// nil where both modes are idempotent.
+func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row outboxdb.RelayState) (checkpoint, error) {
+	kept, err := inState(row)
+	if err != nil || tx == nil {
+		return kept, err
 	}
 	pos, found := tx.Checkpoint()
 	if row.Mode != ModeExactlyOnce {
@@ -44,25 +53,26 @@ func (s *session) recall(ctx context.Context, sink publisher.Config, row outboxd
 		if old, err := parseCheckpoint(pos.Order, pos.Meta); found && err == nil && old.letters <= row.DeadLetters {
 			kept.mended = old.mended
 		}
-		return kept, tx, nil
+		return kept, nil
 	}
+	name := transactionID(row)
 	if !found {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
 			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.order.String(), "written", row.UpdatedAt)
 		s.metrics.checkpointLost()
-		return kept, tx, nil
+		return kept, nil
 	}
 	inKafka, err := parseCheckpoint(pos.Order, pos.Meta)
 	if err != nil {
-		return kept, nil, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
+		return kept, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
 	}
 	if inKafka.order < kept.order {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
 			"group", name, "checkpoint", inKafka.order.String(), "from", kept.order.String())
 		s.metrics.checkpointLost()
-		return kept, tx, nil
+		return kept, nil
 	}
-	return inKafka, tx, nil
+	return inKafka, nil
 }
 
 // inState is the checkpoint of relay_state. A relay of an older release moves the

@@ -70,7 +70,9 @@ func TestWhichCheckpointCounts(t *testing.T) {
 				Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 1, Tick: 60, ConfirmedLsn: "0/C8", Epoch: 6, Mode: tc.mode, DeadLetters: 4,
 			}
 			s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
-			kept, tx, err := s.recall(t.Context(), sink, row)
+			tx, err := s.producer(t.Context(), sink, row)
+			require.NoError(t, err)
+			kept, err := s.recall(t.Context(), tx, row)
 			require.NoError(t, err)
 			require.NoError(t, tx.Close())
 			require.Equal(t, tc.want, kept)
@@ -88,9 +90,12 @@ func TestWhichCheckpointCounts(t *testing.T) {
 // A relay that is idempotent, and was, asks Kafka for no checkpoint.
 func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
 	s := newScriptedSession(t)
-	kept, tx, err := s.recall(t.Context(), publisher.Config{}, outboxdb.RelayState{ConfirmedLsn: "0/C8", Mode: ModeIdempotent, Epoch: 6})
+	row := outboxdb.RelayState{ConfirmedLsn: "0/C8", Mode: ModeIdempotent, Epoch: 6}
+	tx, err := s.producer(t.Context(), publisher.Config{}, row)
 	require.NoError(t, err)
 	require.Nil(t, tx)
+	kept, err := s.recall(t.Context(), tx, row)
+	require.NoError(t, err)
 	require.Equal(t, checkpoint{order: 200, epoch: 6}, kept)
 }
 

@@ -66,8 +66,8 @@ func adoptPartition(c *cli.Context) error {
 		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
 	}
 	return answer(c, report, func(p *page) {
-		p.line("%d events of partition %s are not published any more; a relay that runs or is halted finds a gap within half a minute, "+
-			"any other at its start: `outboxctl gap list`", report.Events, name)
+		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
+			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", report.Events, name)
 	})
 }
 
