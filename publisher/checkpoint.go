@@ -112,7 +112,7 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 		server, topic, checkpointWidth, s.replicas())
 	switch {
 	case metadata == nil || errors.Is(metadata.Err, sarama.ErrUnknownTopicOrPartition):
-		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`, or set topics.create: true" + andRestart}
+		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`" + orElse + "set topics.create: true" + andRestart}
 	case errors.Is(metadata.Err, sarama.ErrTopicAuthorizationFailed):
 		return refuse("may not be seen by this principal",
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",

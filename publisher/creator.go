@@ -151,6 +151,6 @@ func tooManyCreated(name string, s *settings) *RouteError {
 	return &RouteError{
 		Route: name, Topic: name,
 		Reason: fmt.Sprintf("does not exist, and this relay has made as many topics since it was started as it may (topics.max_created = %d)", s.Topics.MaxCreated),
-		Cure:   "find out which rows ask for so many, and bound them by routes or topics.allow; then " + byHand(s) + ", or raise topics.max_created" + andRestart,
+		Cure:   "find out which rows ask for so many, and bound them by routes or topics.allow; then " + byHand(s) + orElse + "raise topics.max_created" + andRestart,
 	}
 }

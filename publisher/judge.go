@@ -18,7 +18,7 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 	case missing(metadata) && s.Topics.Create: // the broker that was asked does not know it yet
 		return refuse("does not exist", "%s", byHand(s))
 	case missing(metadata):
-		return refuse("does not exist", "%s, or set topics.create: true"+andRestart, byHand(s))
+		return refuse("does not exist", "%s"+orElse+"set topics.create: true"+andRestart, byHand(s))
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
 			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",

@@ -98,6 +98,9 @@ func (r *router) topic(o origin) (string, error) {
 // alone. What the relay does not read there, as a topic, it finds by itself.
 const andRestart = "; then start the relay again: it reads its configuration only then"
 
+// orElse comes between what the relay finds by itself and what it reads at the start.
+const orElse = ", and the relay goes on by itself; or "
+
 // permit checks a topic name that a row may have made.
 func (r *router) permit(topic string) (string, error) {
 	if reason := invalidTopic(topic); reason != "" {
