@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,4 +50,47 @@ func TestWaitingMovedOvertakesLetter(t *testing.T) {
 		scalar[string](r.world, `SELECT string_agg(cause || ' ' || state || ' ' || events, ', ') FROM onceward.gaps`))
 	require.Empty(t, r.keys(r.name+".late", "a"), "the aggregate is parked behind %s", bad)
 	r.relay.stop()
+}
+
+// TestWaitingInADetachedDay: today's partition is detached by hand while events of it
+// wait for their topic. What is printed, one command after another, brings it back:
+// nothing that waited is given up, and all of it is published once its topic is there.
+func TestWaitingInADetachedDay(t *testing.T) {
+	t.Parallel()
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			const n = 40
+			r := waitingWorld(t, versions[i], mode)
+			r.many("late", "b", n)
+			r.waits(n)
+			caughtUp(t, r.world, r.relay)
+			day := scalar[string](r.world, `SELECT DISTINCT relname FROM onceward.outbox o JOIN pg_class c ON c.oid = o.tableoid`)
+			r.execute("ALTER TABLE onceward.outbox DETACH PARTITION onceward." + day)
+			out, code := asked(t, r.dsn(maintainerLogin), "partitions", "maintain")
+			require.Equal(t, 1, code, out)
+			attach := regexp.MustCompile(`ALTER TABLE [^;]* ATTACH [^;]*;`).FindString(out)
+			require.Contains(t, attach, day, out)
+			r.execute(attach)
+			log := r.relay.wait(time.Minute)
+			adopt := regexp.MustCompile("outboxctl (partitions adopt " + day + ") --reason").FindStringSubmatch(log)
+			require.NotNil(t, adopt, log)
+			outboxctl(t, r.dsn(maintainerLogin), append(strings.Fields(adopt[1]), "--reason", "detached by mistake", "--yes")...)
+			r.relay.start()
+			seenBy(r.world, r.name)
+			r.waits(n)
+			r.topicOf(r.name + ".late")
+			eventually(t, "nothing waits", time.Minute, func() bool {
+				return owed(r.world) == 0 && scalar[int](r.world, `SELECT count(*) FROM onceward.waiting`) == 0
+			})
+			r.relay.stop()
+			states, lies := r.truth()
+			require.Zero(t, lies)
+			require.Equal(t, map[string]int{"published": scalar[int](r.world, `SELECT count(*) FROM onceward.outbox`)}, states)
+			late := r.inTopic(r.name + ".late")
+			require.Len(t, late, n)
+			for key, copies := range late {
+				require.Equal(t, 1, copies, key)
+			}
+		})
+	}
 }
