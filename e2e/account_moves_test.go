@@ -266,7 +266,8 @@ func (a *accounting) addPartitions(step) bool {
 	return true
 }
 
-// changeMode has all relays end gracefully and begin in the other mode.
+// changeMode has all relays end, gracefully or killed, and begin in the other mode; in
+// some cases their slot is gone by then.
 func (a *accounting) changeMode(s step) bool {
 	for _, r := range a.relays {
 		if r.process == nil {
@@ -279,7 +280,15 @@ func (a *accounting) changeMode(s step) bool {
 	for _, r := range a.relays {
 		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+a.mode)
 	}
-	a.restartAll(s)
+	switch s.target % 3 {
+	case 0:
+		a.nemesis.killRelays(s)
+	case 1:
+		a.nemesis.killRelays(s)
+		a.dropSlot(s)
+	default:
+		a.restartAll(s)
+	}
 	return true
 }
 
