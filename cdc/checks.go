@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -45,14 +46,21 @@ func Check(ctx context.Context, conn *pgx.Conn, cfg Config) error {
 	return nil
 }
 
-// SenderTimeout returns the server's wal_sender_timeout: how long it waits for a
-// status update. 0 means for ever.
-func SenderTimeout(ctx context.Context, conn *pgx.Conn) (time.Duration, error) {
-	var ms int64
-	if err := conn.QueryRow(ctx, `SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'`).Scan(&ms); err != nil {
-		return 0, fmt.Errorf("read wal_sender_timeout: %w", err)
+// Pace is what a session goes by of the server's settings.
+type Pace struct {
+	SenderTimeout time.Duration // wal_sender_timeout: how long it waits for a status update; 0 means for ever
+	Segment       pglogrepl.LSN // wal_segment_size, in bytes
+}
+
+// ReadPace reads the settings that a session goes by.
+func ReadPace(ctx context.Context, conn *pgx.Conn) (Pace, error) {
+	var ms, segment int64
+	err := conn.QueryRow(ctx, `SELECT (SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_sender_timeout'),
+		(SELECT setting::bigint FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size')`).Scan(&ms, &segment)
+	if err != nil {
+		return Pace{}, fmt.Errorf("read the server's wal_sender_timeout and wal_segment_size: %w", err)
 	}
-	return time.Duration(ms) * time.Millisecond, nil
+	return Pace{SenderTimeout: time.Duration(ms) * time.Millisecond, Segment: pglogrepl.LSN(segment)}, nil
 }
 
 // minServerVersion is the oldest server that is supported, as

@@ -30,6 +30,7 @@ func BenchmarkPump(b *testing.B) {
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
+					idle:  idleRule{segment: segmentSize},
 					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil },
 				}

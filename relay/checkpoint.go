@@ -194,8 +194,8 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	if now.position < durable || now.position == durable && !reached {
 		return nil
 	}
-	passed, ahead := now.transactions != s.savedTransactions, now.position-durable
-	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, ahead, time.Since(s.savedAt)) {
+	passed := now.transactions != s.savedTransactions
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, durable, now.position, time.Since(s.savedAt)) {
 		s.untold(now.position)
 		return nil
 	}
@@ -211,7 +211,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	s.saved.Store(&c)
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions
 	s.tick.Store(max(tick, s.tick.Load()))
-	s.idle.saved(passed, ahead)
+	s.idle.saved(passed, durable, now.position)
 	s.metrics.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil

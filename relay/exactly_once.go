@@ -98,13 +98,13 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 // that the books say has ended is known to.
 func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
 	live := m.look()
-	passed, ahead, since := live.transactions != m.known.transactions, live.position-m.known.position, now.Sub(m.committed)
+	passed, since := live.transactions != m.known.transactions, now.Sub(m.committed)
 	at := m.cut().reach
 	released := at.release != m.known.reach.release || at.cursor != m.known.reach.cursor
 	m.mu.Lock()
 	m.known.marked = live.marked
 	m.mu.Unlock()
-	if since < m.interval || !released && !m.idle.due(passed, ahead, since) && since < refresh {
+	if since < m.interval || !released && !m.idle.due(passed, m.known.position, live.position, since) && since < refresh {
 		return nil
 	}
 	return m.commit(ctx)
@@ -157,8 +157,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	defer m.mu.Unlock()
 	live := m.look()
 	live.position, live.reach = c.order, c.reach
-	passed, ahead := live.transactions != m.known.transactions, live.position-m.known.position
-	m.idle.saved(passed, ahead)
+	m.idle.saved(live.transactions != m.known.transactions, m.known.position, live.position)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
 }

@@ -8,10 +8,16 @@ import (
 
 // With nothing published, the end of the log becomes a checkpoint only after
 // this much foreign log or this long, so that checkpoints do not feed on the log
-// that they write themselves.
+// that they write themselves. Under archive_timeout a server makes a whole segment
+// of whatever was written, however little. So a position at a segment's beginning
+// says nothing of how much was written; segments are counted instead, and must be
+// more than what one checkpoint can cause: its own, that of the server's next
+// checkpoint, and that of a vacuum.
 const (
-	idleBytes = 1 << 20
-	idleTime  = time.Hour
+	idleBytes    = 1 << 20
+	idleTime     = time.Hour
+	beginBytes   = 64 << 10 // of a segment: more than the server itself writes behind a switch
+	idleSegments = 4
 )
 
 // followUpTime is after how long one idle checkpoint follows one that had a
@@ -24,17 +30,18 @@ const followUpTime = 30 * time.Second
 // idleRule decides when a position becomes a checkpoint. It is pure, and used by
 // the one goroutine that writes checkpoints.
 type idleRule struct {
-	owed bool // the last checkpoint had a cause, and none has followed it
+	segment pglogrepl.LSN // bytes of a segment of the server's log
+	owed    bool          // the last checkpoint had a cause, and none has followed it
 }
 
-// due reports whether a position is to be checkpointed that is ahead bytes beyond
-// the last checkpoint, which was written since ago. passed says that transactions
-// with events lie between them.
-func (r *idleRule) due(passed bool, ahead pglogrepl.LSN, since time.Duration) bool {
+// due reports whether position now is to be checkpointed; the last checkpoint is
+// at position last, and was written since ago. passed says that transactions with
+// events lie between them.
+func (r *idleRule) due(passed bool, last, now pglogrepl.LSN, since time.Duration) bool {
 	switch {
-	case ahead == 0:
+	case now == last:
 		return false
-	case r.caused(passed, ahead):
+	case r.caused(passed, last, now):
 		return true
 	case r.owed:
 		return since >= followUpTime
@@ -44,6 +51,14 @@ func (r *idleRule) due(passed bool, ahead pglogrepl.LSN, since time.Duration) bo
 
 // saved records a checkpoint that was due. One that came by time alone owes no
 // other, else each would follow the log of the one before.
-func (r *idleRule) saved(passed bool, ahead pglogrepl.LSN) { r.owed = r.caused(passed, ahead) }
+func (r *idleRule) saved(passed bool, last, now pglogrepl.LSN) {
+	r.owed = r.caused(passed, last, now)
+}
 
-func (r *idleRule) caused(passed bool, ahead pglogrepl.LSN) bool { return passed || ahead >= idleBytes }
+// caused reports whether what lies between two positions is a cause by itself.
+func (r *idleRule) caused(passed bool, last, now pglogrepl.LSN) bool {
+	if passed || now < last+idleBytes {
+		return passed
+	}
+	return now%r.segment >= beginBytes || now/r.segment-last/r.segment >= idleSegments
+}

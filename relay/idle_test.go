@@ -14,15 +14,24 @@ import (
 type quietServer struct {
 	end, recorded pglogrepl.LSN // of the log, and of that record
 	since         time.Duration // something was written, and not recorded
+	archive       time.Duration // archive_timeout, 0 for none
+	switched      pglogrepl.LSN // the log's end when the last segment was switched
+	unswitched    time.Duration // since then
 }
 
 const (
 	checkpointLog = 9000 // bytes of a checkpoint, a whole page included
 	recordLog     = 56
 	recordEvery   = 25 * time.Second
+	segmentSize   = 16 << 20
+	segmentHead   = 40
 )
 
 func (s *quietServer) second() {
+	if s.unswitched += time.Second; s.archive > 0 && s.unswitched >= s.archive && s.end > s.switched+recordLog {
+		s.end = (s.end/segmentSize+1)*segmentSize + segmentHead
+		s.switched, s.unswitched = s.end, 0
+	}
 	if s.end == s.recorded {
 		s.since = 0
 		return
@@ -34,27 +43,51 @@ func (s *quietServer) second() {
 }
 
 // TestOneIdleCheckpointFollowsACausedOne: ten hours of a quiet server after one
-// event. The event's checkpoint, one that lets go of its log, and one per hour.
+// event. The event's checkpoint, one that lets go of its log, and one per hour;
+// also where the server makes a segment of whatever is written.
 func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
-	rule, server := idleRule{}, &quietServer{end: 1 << 30}
-	durable, savedAt, passed := pglogrepl.LSN(1<<30-500), time.Duration(0), true
-	var checkpoints []time.Duration
-	var released pglogrepl.LSN // the record that the checkpoint before the hourly ones has passed
-	for now := time.Second; now <= 10*time.Hour; now += time.Second {
-		if position := server.end; rule.due(passed, position-durable, now-savedAt) {
-			rule.saved(passed, position-durable)
-			durable, savedAt, passed = position, now, false
-			checkpoints = append(checkpoints, now)
-			if len(checkpoints) == 2 {
-				released = server.recorded
+	for _, archive := range []time.Duration{0, 2 * time.Second, time.Minute, 5 * time.Minute} {
+		t.Run("archive_timeout "+archive.String(), func(t *testing.T) {
+			rule, server := idleRule{segment: segmentSize}, &quietServer{end: 1 << 30, archive: archive}
+			durable, savedAt, passed := pglogrepl.LSN(1<<30-500), time.Duration(0), true
+			var checkpoints []time.Duration
+			var released pglogrepl.LSN // the record that the checkpoint before the hourly ones has passed
+			for now := time.Second; now <= 10*time.Hour; now += time.Second {
+				if position := server.end; rule.due(passed, durable, position, now-savedAt) {
+					rule.saved(passed, durable, position)
+					durable, savedAt, passed = position, now, false
+					checkpoints = append(checkpoints, now)
+					if len(checkpoints) == 2 {
+						released = server.recorded
+					}
+					server.end += checkpointLog
+				}
+				server.second()
 			}
+			require.Equal(t, []time.Duration{time.Second, time.Second + followUpTime}, checkpoints[:2])
+			require.Greater(t, released, pglogrepl.LSN(1<<30), "the log before the event can go")
+			require.LessOrEqual(t, len(checkpoints), 2+10, "%v", checkpoints)
+		})
+	}
+}
+
+// TestAQuietServerKeepsNoSegments: somebody else writes a row every minute, and the
+// server makes a segment of each.
+func TestAQuietServerKeepsNoSegments(t *testing.T) {
+	rule, server := idleRule{segment: segmentSize}, &quietServer{end: 1 << 30, archive: time.Minute}
+	durable, savedAt := server.end, time.Duration(0)
+	for now := time.Second; now <= 10*time.Hour; now += time.Second {
+		if rule.due(false, durable, server.end, now-savedAt) {
+			rule.saved(false, durable, server.end)
+			durable, savedAt = server.end, now
 			server.end += checkpointLog
+		}
+		require.Less(t, server.end-durable, pglogrepl.LSN((idleSegments+1)*segmentSize))
+		if now%time.Minute == 0 {
+			server.end += 200
 		}
 		server.second()
 	}
-	require.Equal(t, []time.Duration{time.Second, time.Second + followUpTime}, checkpoints[:2])
-	require.Greater(t, released, pglogrepl.LSN(1<<30), "the log before the event can go")
-	require.LessOrEqual(t, len(checkpoints), 2+10, "%v", checkpoints)
 }
 
 func TestIdleRule(t *testing.T) {
@@ -63,6 +96,7 @@ func TestIdleRule(t *testing.T) {
 		owed   bool
 		passed bool
 		ahead  pglogrepl.LSN
+		from   pglogrepl.LSN // of a segment
 		since  time.Duration
 		due    bool
 		owes   bool
@@ -73,13 +107,17 @@ func TestIdleRule(t *testing.T) {
 		{name: "an hour", ahead: 1, since: idleTime, due: true},
 		{name: "the follow-up", owed: true, ahead: 1, since: followUpTime, due: true},
 		{name: "before the follow-up", owed: true, ahead: idleBytes - 1, since: followUpTime - 1, owes: true},
+		{name: "into the next segment", from: segmentSize - idleBytes, ahead: idleBytes + beginBytes, due: true, owes: true},
+		{name: "a segment was switched", ahead: segmentSize + beginBytes - 1, since: idleTime - 1},
+		{name: "behind a burst", owed: true, ahead: segmentSize, since: followUpTime, due: true},
+		{name: "several were", ahead: idleSegments * segmentSize, due: true, owes: true},
 		{name: "nothing new", owed: true, since: 2 * idleTime, owes: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rule := idleRule{owed: tc.owed}
-			require.Equal(t, tc.due, rule.due(tc.passed, tc.ahead, tc.since))
+			rule, last := idleRule{segment: segmentSize, owed: tc.owed}, 64*segmentSize+tc.from
+			require.Equal(t, tc.due, rule.due(tc.passed, last, last+tc.ahead, tc.since))
 			if tc.due {
-				rule.saved(tc.passed, tc.ahead)
+				rule.saved(tc.passed, last, last+tc.ahead)
 			}
 			require.Equal(t, tc.owes, rule.owed)
 		})

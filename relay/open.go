@@ -254,6 +254,7 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
 		committed: time.Now(),
 		bound:     checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
+		idle:      idleRule{segment: s.idle.segment, owed: true},
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.raiseTick(ctx)
 			if err == nil {
@@ -262,7 +263,6 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 			return tick, err
 		},
 	}
-	m.idle.owed = true
 	m.known.position, m.known.reach = p.began.order, p.began.reach
 	return m
 }

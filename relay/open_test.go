@@ -103,7 +103,7 @@ func newInstalled(t *testing.T) *installed {
 		Insert, Others, ViaRoot, AllTables bool
 		Covered, Foreign                   int32
 	}{true, false, true, false, 3, 0})
-	db.returns("wal_sender_timeout", int64(60_000))
+	db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{60_000, segmentSize})
 	db.on("coalesce(plugin", func([]string) reply { return reply{rows: db.slot} })
 	db.on("SELECT confirmed_flush_lsn::text", func([]string) reply { return one(db.row.ConfirmedLsn) })
 	return db
@@ -286,7 +286,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
-			s.db.returns("wal_sender_timeout", tc.timeout)
+			s.db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
 			var source cdc.Config
 			require.NoError(t, s.pace(t.Context(), &source, tc.factor))
 			require.Equal(t, tc.interval, source.StatusInterval)

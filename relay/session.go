@@ -130,10 +130,12 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 // it. The server may be busy and mute for longer: after a session that ended by
 // silence the caller gives a higher factor.
 func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
-	timeout, err := cdc.SenderTimeout(ctx, s.state.conn)
+	server, err := cdc.ReadPace(ctx, s.state.conn)
 	if err != nil {
 		return err
 	}
+	s.idle.segment = server.Segment
+	timeout := server.SenderTimeout
 	source.StatusInterval = cdc.DefaultStatusInterval
 	if timeout == 0 {
 		timeout = time.Minute // the server's default

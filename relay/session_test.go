@@ -63,7 +63,8 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	p := testPipeline(sink)
 	sink.books = p.books
 	s := &session{
-		cfg: &cfg, log: p.log, metrics: p.metrics, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
+		idle: idleRule{segment: segmentSize},
+		cfg:  &cfg, log: p.log, metrics: p.metrics, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
 		snapshots: newSnapshots(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.snapshots.nonce = p.nonce

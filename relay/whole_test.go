@@ -175,6 +175,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	p := newPipeline(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
+		idle:  idleRule{segment: segmentSize},
 		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
