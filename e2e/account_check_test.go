@@ -59,6 +59,16 @@ func (r *archive) of(key string) (found []archived) {
 	return found
 }
 
+// since returns how many records an event has of the history of a number, replays aside.
+func (r *archive) since(key string, history int) (n int) {
+	for _, m := range r.of(key) {
+		if m.history >= history {
+			n++
+		}
+	}
+	return n
+}
+
 // look is a quiet moment: the account of every row is compared with the topics.
 func (a *accounting) look() {
 	a.t.Helper()
@@ -71,6 +81,9 @@ func (a *accounting) look() {
 	}
 	for key, row := range a.rows {
 		in, published := states[key], len(a.read.of(key))
+		if slices.Equal(in, []string{"before"}) { // an adoption of a history that is over may have published it
+			published = a.read.since(key, len(a.over))
+		}
 		switch {
 		case a.dropped[key]:
 			if published > 0 {
