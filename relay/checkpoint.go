@@ -209,9 +209,10 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	}
 	crash(crashBeforeConfirm)
 	s.saved.Store(&c)
+	since := time.Since(s.savedAt)
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions
 	s.tick.Store(max(tick, s.tick.Load()))
-	s.idle.saved(passed, durable, now.position)
+	s.idle.saved(passed, durable, now.position, since)
 	s.metrics.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil

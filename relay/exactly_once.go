@@ -147,6 +147,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	crash(crashAfterCommit)
+	since := time.Since(m.committed)
 	m.committed = time.Now()
 	m.metrics.committed(m.events, m.committed.Sub(began), m.progress.Reached())
 	if n := m.tx.Rotations(); n > m.rotations {
@@ -157,7 +158,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	defer m.mu.Unlock()
 	live := m.look()
 	live.position, live.reach = c.order, c.reach
-	m.idle.saved(live.transactions != m.known.transactions, m.known.position, live.position)
+	m.idle.saved(live.transactions != m.known.transactions, m.known.position, live.position, since)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
 }

@@ -10,9 +10,9 @@ import (
 // this much foreign log or this long, so that checkpoints do not feed on the log
 // that they write themselves. Under archive_timeout a server makes a whole segment
 // of whatever was written, however little. So a position at a segment's beginning
-// says nothing of how much was written; segments are counted instead, and must be
-// more than what one checkpoint can cause: its own, that of the server's next
-// checkpoint, and that of a vacuum.
+// says nothing of how much was written; it counts where the log passes a multiple of
+// several segments, which is for all relays of a server the same place: what they
+// write there shares a segment, and does not lead to the next such place.
 const (
 	idleBytes    = 1 << 20
 	idleTime     = time.Hour
@@ -41,7 +41,7 @@ func (r *idleRule) due(passed bool, last, now pglogrepl.LSN, since time.Duration
 	switch {
 	case now == last:
 		return false
-	case r.caused(passed, last, now):
+	case r.caused(passed, last, now), last/(idleSegments*r.segment) != now/(idleSegments*r.segment):
 		return true
 	case r.owed:
 		return since >= followUpTime
@@ -49,16 +49,14 @@ func (r *idleRule) due(passed bool, last, now pglogrepl.LSN, since time.Duration
 	return since >= idleTime
 }
 
-// saved records a checkpoint that was due. One that came by time alone owes no
-// other, else each would follow the log of the one before.
-func (r *idleRule) saved(passed bool, last, now pglogrepl.LSN) {
-	r.owed = r.caused(passed, last, now)
+// saved records a checkpoint, since after the one before. One without a cause owes no
+// other, else each would follow the log of the one before; one that came before what
+// is owed leaves that.
+func (r *idleRule) saved(passed bool, last, now pglogrepl.LSN, since time.Duration) {
+	r.owed = r.caused(passed, last, now) || r.owed && since < followUpTime
 }
 
 // caused reports whether what lies between two positions is a cause by itself.
 func (r *idleRule) caused(passed bool, last, now pglogrepl.LSN) bool {
-	if passed || now < last+idleBytes {
-		return passed
-	}
-	return now%r.segment >= beginBytes || now/r.segment-last/r.segment >= idleSegments
+	return passed || now >= last+idleBytes && now%r.segment >= beginBytes
 }

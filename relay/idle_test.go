@@ -54,7 +54,7 @@ func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
 			var released pglogrepl.LSN // the record that the checkpoint before the hourly ones has passed
 			for now := time.Second; now <= 10*time.Hour; now += time.Second {
 				if position := server.end; rule.due(passed, durable, position, now-savedAt) {
-					rule.saved(passed, durable, position)
+					rule.saved(passed, durable, position, now-savedAt)
 					durable, savedAt, passed = position, now, false
 					checkpoints = append(checkpoints, now)
 					if len(checkpoints) == 2 {
@@ -66,9 +66,63 @@ func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
 			}
 			require.Equal(t, []time.Duration{time.Second, time.Second + followUpTime}, checkpoints[:2])
 			require.Greater(t, released, pglogrepl.LSN(1<<30), "the log before the event can go")
-			require.LessOrEqual(t, len(checkpoints), 2+10, "%v", checkpoints)
+			require.LessOrEqual(t, len(checkpoints), 2+10+10/idleSegments, "%v", checkpoints)
 		})
 	}
+}
+
+// TestRelaysOfAServerDoNotFeedEachOther: ten hours after one event each, on a server
+// that has a checkpoint of its own five minutes after something was written, and makes
+// a segment of whatever is written.
+func TestRelaysOfAServerDoNotFeedEachOther(t *testing.T) {
+	type quietRelay struct {
+		idleRule
+		durable pglogrepl.LSN
+		savedAt time.Duration
+	}
+	for relays := range 5 {
+		for _, archive := range []time.Duration{2 * time.Second, 10 * time.Second, time.Minute, 5 * time.Minute} {
+			server := &quietServer{end: 1 << 30, archive: archive}
+			all := make([]quietRelay, relays)
+			for i := range all {
+				all[i] = quietRelay{idleRule{segment: segmentSize}, 1<<30 - 500, 0}
+			}
+			var written bool
+			var flushed time.Duration
+			late := 0
+			for now := time.Second; now <= 10*time.Hour; now += time.Second {
+				for i := range all {
+					r := &all[i]
+					passed := now == time.Duration(1+i*97)*time.Second
+					if !r.due(passed, r.durable, server.end, now-r.savedAt) {
+						continue
+					}
+					r.saved(passed, r.durable, server.end, now-r.savedAt)
+					r.durable, r.savedAt = server.end, now
+					server.end += checkpointLog
+					written = true
+					if now > 5*time.Hour {
+						late++
+					}
+				}
+				if written && now-flushed >= 5*time.Minute {
+					server.end += checkpointLog
+					written, flushed = false, now
+				}
+				server.second()
+			}
+			require.LessOrEqual(t, late, relays*10, "%d relays, archive_timeout %s: in the last five hours", relays, archive)
+		}
+	}
+}
+
+// A release is a reason of its own: the log of the burst before it is let go of all the same.
+func TestAReleaseLeavesWhatIsOwed(t *testing.T) {
+	rule := idleRule{segment: segmentSize, owed: true}
+	rule.saved(false, 100, 200, time.Second)
+	require.True(t, rule.due(false, 200, 300, followUpTime))
+	rule.saved(false, 200, 300, followUpTime)
+	require.False(t, rule.due(false, 300, 400, followUpTime))
 }
 
 // TestAQuietServerKeepsNoSegments: somebody else writes a row every minute, and the
@@ -78,7 +132,7 @@ func TestAQuietServerKeepsNoSegments(t *testing.T) {
 	durable, savedAt := server.end, time.Duration(0)
 	for now := time.Second; now <= 10*time.Hour; now += time.Second {
 		if rule.due(false, durable, server.end, now-savedAt) {
-			rule.saved(false, durable, server.end)
+			rule.saved(false, durable, server.end, now-savedAt)
 			durable, savedAt = server.end, now
 			server.end += checkpointLog
 		}
@@ -110,14 +164,15 @@ func TestIdleRule(t *testing.T) {
 		{name: "into the next segment", from: segmentSize - idleBytes, ahead: idleBytes + beginBytes, due: true, owes: true},
 		{name: "a segment was switched", ahead: segmentSize + beginBytes - 1, since: idleTime - 1},
 		{name: "behind a burst", owed: true, ahead: segmentSize, since: followUpTime, due: true},
-		{name: "several were", ahead: idleSegments * segmentSize, due: true, owes: true},
+		{name: "several were", ahead: idleSegments * segmentSize, due: true},
+		{name: "the last of several was", from: 3*segmentSize + 100, ahead: segmentSize, due: true},
 		{name: "nothing new", owed: true, since: 2 * idleTime, owes: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			rule, last := idleRule{segment: segmentSize, owed: tc.owed}, 64*segmentSize+tc.from
 			require.Equal(t, tc.due, rule.due(tc.passed, last, last+tc.ahead, tc.since))
 			if tc.due {
-				rule.saved(tc.passed, last, last+tc.ahead)
+				rule.saved(tc.passed, last, last+tc.ahead, tc.since)
 			}
 			require.Equal(t, tc.owes, rule.owed)
 		})
