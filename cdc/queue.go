@@ -17,6 +17,7 @@ type queue struct {
 	items []Item
 	bytes int   // of items
 	taken int   // bytes of the batch that the caller holds
+	lent  int   // bytes that something else of the caller's takes
 	err   error // set when the stream has ended
 
 	ready chan struct{} // an item or the end has come
@@ -31,7 +32,7 @@ func newQueue(limit int) *queue {
 func (q *queue) push(it Item) bool {
 	size := it.size()
 	q.mu.Lock()
-	if held := q.bytes + q.taken; held > 0 && held+size > q.limit {
+	if held := q.bytes + q.taken; held > 0 && held+size > q.limit-q.lent {
 		q.mu.Unlock()
 		return false
 	}
@@ -43,6 +44,15 @@ func (q *queue) push(it Item) bool {
 		signal(q.ready)
 	}
 	return true
+}
+
+// lend makes the queue smaller by what something else of its caller's takes, down to
+// a quarter of it.
+func (q *queue) lend(bytes int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lent = min(bytes, q.limit/4*3)
+	signal(q.space)
 }
 
 // take waits for items and returns all there are, in order. The slice it was

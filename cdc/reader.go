@@ -162,6 +162,10 @@ func (r *Reader) Next(ctx context.Context, used []Item) ([]Item, error) {
 // QueueBytes returns how many bytes were read and not yet published.
 func (r *Reader) QueueBytes() int { return r.queue.held() }
 
+// Lend makes the queue smaller by what something else of its caller's takes, in bytes,
+// down to a quarter of [Config.QueueBytes]; 0 gives it back. It may be called at any time.
+func (r *Reader) Lend(bytes int) { r.queue.lend(bytes) }
+
 // Reading returns the commit time of the transaction that is being read; zero
 // between two. One row may take minutes to come.
 func (r *Reader) Reading() time.Time {

@@ -216,6 +216,39 @@ func TestConfigNamesFieldAndValue(t *testing.T) {
 	require.Equal(t, DefaultStatusInterval, c.StatusInterval)
 }
 
+// What is lent comes off the queue, down to a quarter of it, and comes back at once.
+func TestAQueueLends(t *testing.T) {
+	const limit = 1 << 16
+	q := newQueue(limit)
+	fill := func() int {
+		for q.push(Item{Kind: KindCommit}) {
+		}
+		return q.held()
+	}
+	item := (&Item{Kind: KindCommit}).size()
+	q.lend(limit / 2)
+	require.InDelta(t, limit/2, fill(), float64(item))
+	q.lend(10 * limit)
+	require.False(t, q.push(Item{Kind: KindCommit}), "less than is in it")
+	q.lend(0)
+	<-q.space
+	require.InDelta(t, limit, fill(), float64(item))
+	batch, err := q.take(t.Context(), nil)
+	require.NoError(t, err)
+	q.lend(10 * limit)
+	_, err = q.take(timedOut(t), batch)
+	require.Error(t, err)
+	require.InDelta(t, limit/4, fill(), float64(item))
+}
+
+// timedOut is a context that is over.
+func timedOut(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
 func TestQueueAcceptsOneHugeItemAlone(t *testing.T) {
 	q := newQueue(1 << 16)
 	huge := Item{Kind: KindCommit, End: pglogrepl.LSN(1)}

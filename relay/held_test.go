@@ -241,6 +241,12 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("%d lanes, %d events: %d KiB", len(p.lanes.byKey), names*each, grown>>10)
 	require.Less(t, grown, int64(names*1500), "per lane, whatever waits in it")
+	lent := -1
+	p.lend = func(bytes int) { lent = bytes }
+	p.lanes.changed, p.shown = true, time.Time{}
+	p.show(time.Now())
+	require.Equal(t, names*laneBytes, lent, "of the queue")
+	require.InDelta(t, grown, lent, float64(lent)/2)
 	runtime.KeepAlive(p)
 }
 

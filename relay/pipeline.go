@@ -42,6 +42,7 @@ type pipeline struct {
 	refused map[uuid.UUID]string       // what a broker has refused, and why; forgotten once a letter says so
 	tell    func(State, error)         // what the health pages show
 	holding func(map[string]heldRoute) // likewise, by route
+	lend    func(bytes int)            // of the queue, to what is held
 	log     *slog.Logger
 
 	gaps      ledgerOfGaps
@@ -91,7 +92,7 @@ func newPipeline(began checkpoint, b *books, log *slog.Logger) *pipeline {
 	p.named = make(map[string]bool)
 	p.words.Store(&words{})
 	p.counted = func() int64 { return 0 }
-	p.tell, p.holding = func(State, error) {}, func(map[string]heldRoute) {}
+	p.tell, p.holding, p.lend = func(State, error) {}, func(map[string]heldRoute) {}, func(int) {}
 	return p
 }
 
