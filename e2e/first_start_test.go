@@ -221,6 +221,41 @@ func TestFirstStartOverAnEmptyTable(t *testing.T) {
 	}
 }
 
+// TestFirstStartWithoutKafka: a relay begins when it first takes its slot, not when
+// Kafka first answers: what commits in between is published, also with outbox.start: now.
+func TestFirstStartWithoutKafka(t *testing.T) {
+	t.Parallel()
+	for i, mode := range []string{"idempotent", "exactly-once"} {
+		t.Run(mode, func(t *testing.T) {
+			w := settled(t, versions[i])
+			writeOne(t, w)
+			more := []string{"checkpoint_interval: 100ms", `admin: {listen: "off"}`, "outbox: {start: now}"}
+			config, brokers := w.config(more...), w.brokers
+			w.brokers = []string{"127.0.0.1:1"} // nobody listens there
+			r := w.newRelay(w.config(more...), "none").inMode(mode)
+			w.brokers = brokers
+			r.start()
+			eventually(t, "it has begun", time.Minute, func() bool {
+				return scalar[bool](w, `SELECT count(*) = 1 FROM onceward.gaps WHERE state = 'before' AND events = 1`)
+			})
+			for range 20 {
+				writeOne(t, w)
+			}
+			epoch := scalar[int64](w, `SELECT epoch FROM onceward.relay_state`)
+			eventually(t, "it tries again", time.Minute, func() bool { return scalar[int64](w, `SELECT epoch FROM onceward.relay_state`) > epoch })
+			r.kill()
+			r.config = config
+			r.start()
+			eventually(t, "the relay streams", 30*time.Second, func() bool { return r.logs("slot taken") })
+			caughtUp(t, w, r)
+			eventually(t, "nothing is pending", 30*time.Second, func() bool { return owed(w) == 0 })
+			r.stop()
+			states, _ := requireTrue(t, w)
+			require.Equal(t, map[string]int{"before": 1, "published": scalar[int](w, `SELECT count(*) - 1 FROM onceward.outbox`)}, states)
+		})
+	}
+}
+
 func firstStartEmpty(t *testing.T, w *world, mode, crash string) {
 	ctx := t.Context()
 	other, err := pgx.Connect(ctx, w.server.DSN("postgres"))

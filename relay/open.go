@@ -41,7 +41,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		if err != nil {
 			err = errors.Join(s.foundIn(err), s.discard(ctx))
 			if s.state.epoch == last.epoch+1 {
-				last.epoch = s.state.epoch // nothing was published in it, and nobody came between
+				last.carryOn(s.state.epoch)
 			}
 		}
 	}()
@@ -70,6 +70,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	s.pipeline.hear(word)
 	s.pipeline.tell = r.setState
 	s.pipeline.holding = r.setHeld
+	s.pipeline.lend = s.reader.Lend
 	r.watched.Store(s.watched)
 	return s, nil
 }
@@ -104,16 +105,12 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
-	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	tx, err := s.producer(ctx, sink, row)
+	f, err := s.settle(ctx, sink, row, slotPosition, last)
 	if err != nil {
 		return err
 	}
-	row, covered, gaps, err := s.settleGaps(ctx, row, slotPosition, last)
-	if err != nil {
-		return err
-	}
-	kept, err := s.recall(ctx, tx, row)
+	row = f.row
+	kept, err := s.recall(ctx, f.tx, row)
 	if err != nil {
 		return err
 	}
@@ -123,7 +120,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.tick.Store(max(kept.tick, row.Tick))
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	if tx, err = s.change(ctx, row.Mode, &kept, tx); err != nil {
+	tx, err := s.change(ctx, row.Mode, &kept, f.tx)
+	if err != nil {
 		return err
 	}
 	start := s.start(kept, row, last)
@@ -138,8 +136,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
-	s.pipeline.covered, s.pipeline.gaps = covered, &gapRows{pumps: s.pumps}
-	s.repairFrom(gaps, kept.mended)
+	s.pipeline.covered, s.pipeline.gaps = f.covered, &gapRows{pumps: s.pumps}
+	s.repairFrom(f.gaps, kept.mended)
 	s.saved.Store(&kept)
 	s.savedAt = time.Now()
 	s.idle.owed = true // whatever the last session left
@@ -156,19 +154,41 @@ func (s *session) kafkaStep() string {
 	return fmt.Sprintf("brokers %v are asked for a producer and a checkpoint, and have not answered", s.cfg.Kafka.Brokers)
 }
 
-// settleGaps writes down where the relay begins, if it begins anew, and reads what
-// is to be repaired.
-func (s *session) settleGaps(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN, last *owned) (outboxdb.RelayState, visible, []gap, error) {
+// footing is what a session stands on: who owns the slot, what is to be repaired, up
+// to where the stream leaves events out, and the transactional producer, if it has one.
+type footing struct {
+	row     outboxdb.RelayState
+	covered visible
+	gaps    []gap
+	tx      *publisher.Transactional
+}
+
+// settle writes down where the relay begins, if it begins anew, and makes the
+// producer. A gap makes relay_state idempotent, and then nobody knows whose
+// transaction may be open: the producer, which settles it, comes before. In any other
+// case it comes after: a beginning that waits for Kafka would be measured again, and a
+// relay that has to be decided about would fence a rightful one at every try.
+func (s *session) settle(ctx context.Context, sink publisher.Config, row outboxdb.RelayState, at pglogrepl.LSN, last *owned) (f footing, err error) {
+	f.row = row
+	if s.beginning != nil && row.Mode == ModeExactlyOnce {
+		s.opening.unbounded(WaitKafka, s.kafkaStep())
+		if f.tx, err = s.producer(ctx, sink, row); err != nil {
+			return f, err
+		}
+	}
 	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
-	row, err := s.beginAnew(ctx, row, at)
-	if err != nil {
-		return row, visible{}, nil, err
+	if f.row, err = s.beginAnew(ctx, row, at); err != nil {
+		return f, err
 	}
 	if s.beginning != nil {
 		last.begunAnew()
 	}
-	covered, gaps, err := s.loadGaps(ctx)
-	return row, covered, gaps, err
+	if f.covered, f.gaps, err = s.loadGaps(ctx); err != nil || f.tx != nil {
+		return f, err
+	}
+	s.opening.unbounded(WaitKafka, s.kafkaStep())
+	f.tx, err = s.producer(ctx, sink, f.row)
+	return f, err
 }
 
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one

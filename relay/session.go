@@ -72,6 +72,15 @@ type owned struct {
 	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
 }
 
+// carryOn follows a session that failed before it published anything, and before
+// anybody else came: what was known counts still, a gap that is to be written down too.
+func (o *owned) carryOn(epoch int64) {
+	if o.gap != nil && o.gap.epoch == o.epoch {
+		o.gap.epoch = epoch
+	}
+	o.epoch = epoch
+}
+
 // begunAnew forgets what was known of a checkpoint that does not fit any more.
 func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, refused: o.refused} }
 

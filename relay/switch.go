@@ -14,8 +14,7 @@ import (
 
 // producer makes the transactional producer, if the mode of relay_state or the
 // configured one is exactly-once, which nobody but the holder of the slot may do: it
-// settles or fences every older one. It comes before a gap is written down: from then
-// on relay_state does not tell whose transaction may be open. The session owns it.
+// settles or fences every older one. The session owns it.
 func (s *session) producer(ctx context.Context, sink publisher.Config, row outboxdb.RelayState) (*publisher.Transactional, error) {
 	if s.cfg.Kafka.Mode != ModeExactlyOnce && row.Mode != ModeExactlyOnce {
 		return nil, nil //nolint:nilnil // an idempotent relay has none
@@ -35,6 +34,15 @@ func (s *session) producer(ctx context.Context, sink publisher.Config, row outbo
 // transactionID is the transactional id of a relay, and the group of its checkpoint.
 func transactionID(row outboxdb.RelayState) string {
 	return fmt.Sprintf("onceward-%s-%s", row.SystemIdentifier, row.Slot)
+}
+
+// dropProducer ends the transactional producer of a relay that goes on without.
+func (s *session) dropProducer(tx *publisher.Transactional) error {
+	if tx == nil {
+		return nil
+	}
+	s.sink = nil
+	return tx.Close()
 }
 
 // recall returns the checkpoint from where the mode of relay_state keeps it; tx is
@@ -141,7 +149,10 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 // does the same again. It returns the producer that goes on, if one does.
 func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx *publisher.Transactional) (*publisher.Transactional, error) {
 	to := s.cfg.Kafka.Mode
-	if from == to {
+	switch {
+	case from == to && to == ModeIdempotent: // a gap may have been written down meanwhile
+		return nil, s.dropProducer(tx)
+	case from == to:
 		return tx, nil
 	}
 	level := slog.LevelWarn
@@ -155,8 +166,7 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 			return nil, err
 		}
 		s.tick.Store(tick)
-		s.sink = nil
-		return nil, tx.Close()
+		return nil, s.dropProducer(tx)
 	}
 	tick, err := s.pumps.raiseTick(ctx)
 	if err != nil {
