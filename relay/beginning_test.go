@@ -235,6 +235,25 @@ func TestWhatBecomesOfAGap(t *testing.T) {
 	}
 }
 
+// A producer settles what an exactly-once relay left open before a gap is written down,
+// which makes relay_state idempotent. Any other beginning does not wait for Kafka.
+func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
+	for mode, want := range map[string][]string{
+		ModeExactlyOnce: {"BumpEpoch", "InitProducerID", "InsertGap"},
+		ModeIdempotent:  {"BumpEpoch", "InsertGap", "InitProducerID"},
+	} {
+		t.Run(mode, func(t *testing.T) {
+			db := newInstalled(t)
+			db.producers()
+			db.row.Mode = mode
+			db.returns("LastPublished", "40:40:")
+			db.returns("CountGap", int64(3))
+			_, _ = db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
+			order(t, db.log(), want...)
+		})
+	}
+}
+
 // A gap that an operator has to decide about stops the relay by name; those that are
 // to be repaired are, from where the repair has come, and the stream leaves out what
 // is of the newest.
@@ -244,12 +263,14 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 		return outboxdb.GapsOfSlotRow{GapID: id, Cause: CodeWentBack, Detail: "the database went back", Events: 3, State: state, Cursor: 20, FoundAt: time.Now().UTC()}
 	}
 	db := newInstalled(t)
+	db.producers()
 	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapOpen))
-	_, err := db.open(t, &owned{}, nil)
+	_, err := db.open(t, &owned{}, exactlyOnceMode)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodeWentBack, start.Code)
 	require.Contains(t, start.Cure, "outboxctl gap repair "+two.String())
+	require.NotContains(t, names(db.log()), "InitProducerID", "it would fence whoever publishes rightly")
 
 	db = newInstalled(t)
 	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))

@@ -128,6 +128,15 @@ func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*sess
 	return s, err
 }
 
+// producers notes in the log when a producer is made.
+func (db *installed) producers() {
+	db.kafka.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
+		db.kafka.KeepControl()
+		db.note("InitProducerID")
+		return nil, nil, false
+	})
+}
+
 func exactlyOnceMode(c *Config) { c.Kafka.Mode = ModeExactlyOnce }
 
 // order requires that statements were asked in an order, whatever came between.
@@ -148,10 +157,7 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 	for mode, tweak := range map[string]func(*Config){ModeIdempotent: nil, ModeExactlyOnce: exactlyOnceMode} {
 		t.Run(mode, func(t *testing.T) {
 			db := newInstalled(t)
-			db.kafka.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
-				db.note("InitProducerID")
-				return nil, nil, false
-			})
+			db.producers()
 			var last owned
 			s, err := db.open(t, &last, tweak)
 			require.NoError(t, err)
