@@ -53,11 +53,10 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintf(stderr, "outboxctl: %s\nRun `%s` to see what there is.\n", said, helpFor(app, args)) //nolint:errcheck // nobody is left to tell
 		return exitUsage
 	case ctx.Err() != nil:
-		stands := ""
 		if errors.Is(err, errOrderGiven) {
-			stands = "; the order is given, and will be carried out"
+			said = "the order is given, and will be carried out"
 		}
-		fmt.Fprintf(stderr, "outboxctl: interrupted%s\n", stands) //nolint:errcheck // nobody is left to tell
+		fmt.Fprintf(stderr, "outboxctl: interrupted: %s\n", said) //nolint:errcheck // nobody is left to tell
 		return exitFailed
 	}
 	fmt.Fprintf(stderr, "outboxctl: %s\n", said) //nolint:errcheck // nobody is left to tell

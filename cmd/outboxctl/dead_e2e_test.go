@@ -125,7 +125,7 @@ func TestAnInterruptedOrderStands(t *testing.T) {
 		var out, errs bytes.Buffer
 		require.Equal(t, exitFailed, run(ctx, []string{"outboxctl", "dead", "retry", key.String(), "--reason", "r", "--yes", "--wait", "1m"}, strings.NewReader(""), &out, &errs))
 		<-ordered
-		require.Contains(t, errs.String(), "interrupted; the order is given, and will be carried out")
+		require.Contains(t, errs.String(), "interrupted: the order is given, and will be carried out")
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -25,7 +26,11 @@ func (d *database) Close() { d.pool.Close() }
 
 // Begin begins a pinned transaction.
 func (d *database) Begin(ctx context.Context) (pgx.Tx, error) {
-	return d.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
+	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
+	if err != nil {
+		return nil, err
+	}
+	return committing{tx}, nil
 }
 
 // BeginTx begins a pinned transaction with options.
@@ -37,7 +42,25 @@ func (d *database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, 
 	if _, err := tx.Exec(ctx, pinned.Local); err != nil {
 		return nil, errors.Join(fmt.Errorf("pin the transaction: %w", err), tx.Rollback(context.WithoutCancel(ctx)))
 	}
-	return tx, nil
+	return committing{tx}, nil
+}
+
+// commitTimeout is how long an interrupted command waits for a commit that it began.
+const commitTimeout = 30 * time.Second
+
+// committing is a transaction whose commit is not begun once its command has been
+// interrupted, and not interrupted once it has begun: whoever presses ^C is told what
+// was done, and not that nobody knows.
+type committing struct{ pgx.Tx }
+
+// Commit implements pgx.Tx.
+func (t committing) Commit(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return errors.Join(err, t.Rollback(context.WithoutCancel(ctx)))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return t.Tx.Commit(ctx)
 }
 
 // direct lends a connection for work that cannot be in one transaction, such as a

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -84,4 +85,45 @@ func TestFilteredRowsAreAnError(t *testing.T) {
 			require.Contains(d.t, stderr, "BYPASSRLS", args)
 		}
 	})
+}
+
+// Who interrupts a command knows what it did: a commit that was begun goes on to its
+// end, and one that was not begun is not begun any more.
+func TestAnInterruptedCommit(t *testing.T) {
+	pool := testdb.New(t, "18")
+	exec(t, pool, "CREATE TABLE public.slow (id int)")
+	exec(t, pool, `CREATE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'`)
+	exec(t, pool, "CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON public.slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.hold()")
+	db, err := open(t.Context(), pool.Config().ConnString())
+	require.NoError(t, err)
+	defer db.Close()
+	holder, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer holder.Release()
+	_, err = holder.Exec(t.Context(), "SELECT pg_advisory_lock(7)")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	interrupted := make(chan struct{})
+	go func() {
+		defer close(interrupted)
+		for held := false; !held && t.Context().Err() == nil; {
+			_ = holder.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)").Scan(&held)
+		}
+		cancel()
+		_, _ = holder.Exec(t.Context(), "SELECT pg_advisory_unlock(7)")
+	}()
+	_, err = db.Exec(ctx, "INSERT INTO public.slow VALUES (1)")
+	<-interrupted
+	require.NoError(t, err)
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	require.ErrorIs(t, pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "INSERT INTO public.slow VALUES (2)")
+		cancel()
+		return err
+	}), context.Canceled)
+	var rows []int32
+	require.NoError(t, pool.QueryRow(t.Context(), "SELECT array_agg(id) FROM public.slow").Scan(&rows))
+	require.Equal(t, []int32{1}, rows)
 }
