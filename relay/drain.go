@@ -197,26 +197,27 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		return false, nil
 	}
 	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, mending: h.mending, repair: h.repair}
+	// After an error it stays in hand: the cursor stands before it.
+	p.inHand = append(p.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
 		if s.at.commit, err = p.behindLetters(ctx, h.row, h.at.commit); err != nil {
 			return false, err
 		}
 	}
 	crash(crashMidRelease)
-	p.inHand = append(p.inHand[:0], s.tag)
 	err = p.deliver(ctx, &s)
 	var route *publisher.RouteError
 	if err != nil && !errors.As(err, &route) {
-		return false, err // it stays in hand: the cursor stands before it
+		return false, err
+	}
+	if err != nil && s.release != nil {
+		if err := p.takeBack(ctx, &s); err != nil {
+			return false, err
+		}
 	}
 	p.inHand = p.inHand[:0]
 	if err == nil {
 		return true, nil
-	}
-	if s.release != nil {
-		if err := p.takeBack(ctx, &s); err != nil {
-			return false, err
-		}
 	}
 	w.retry = s.release != nil
 	w.first, w.known = s.first()

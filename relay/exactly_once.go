@@ -94,16 +94,20 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 }
 
 // rest commits a position that no event of a transaction brings along: of what
-// was parked, skipped, or held nothing for us. With nothing open, everything
-// that the books say has ended is known to.
+// was parked, skipped, waits, or held nothing for us. With nothing open and no
+// transaction passed, everything that the books say has ended is known to. What waits
+// is not, before a commit covers it: the next session would read it again, and forgets
+// its row first.
 func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
 	live := m.look()
 	passed, since := live.transactions != m.known.transactions, now.Sub(m.committed)
 	at := m.cut().reach
 	released := at.release != m.known.reach.release || at.cursor != m.known.reach.cursor
-	m.mu.Lock()
-	m.known.marked = live.marked
-	m.mu.Unlock()
+	if !passed {
+		m.mu.Lock()
+		m.known.marked = live.marked
+		m.mu.Unlock()
+	}
 	if since < m.interval || !released && !m.idle.due(passed, m.known.position, live.position, since) && since < refresh {
 		return nil
 	}

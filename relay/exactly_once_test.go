@@ -188,6 +188,27 @@ func TestNothingHasEndedBeforeItsCommit(t *testing.T) {
 	require.EqualValues(t, 4, now.marked, "with nothing open, a marker needs no transaction")
 }
 
+// What waits counts from the commit that covers it: the next session reads again what
+// none does, and forgets its row first.
+func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
+	g := quiet()
+	g.missing["order"] = true
+	p, m, _ := g.session(t)
+	p.nonce = 7
+	batch := []cdc.Item{typed(200, "order"), commitAt(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}}
+	require.NoError(t, p.take(t.Context(), batch))
+	require.NoError(t, p.writeDown(t.Context()))
+	require.Len(t, g.table.rows, 1)
+	require.NoError(t, m.settle(t.Context(), time.Now(), true))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.Zero(t, now.marked, "no commit has been made")
+	require.NoError(t, p.flush(t.Context()))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, now.marked)
+}
+
 func TestOutlastGivesACommitItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,7 +22,7 @@ type table struct {
 	crash   func(where string) error
 	dead    func(id uuid.UUID) bool
 	hidden  map[uuid.UUID]bool // committed and not visible
-	settled func(control uuid.UUID)
+	settled func(control uuid.UUID, letters uint32)
 	reopen  func(control uuid.UUID, from uint32)
 	lanes   map[int32]lane
 	lastID  int32
@@ -45,7 +46,7 @@ type tableRow struct {
 }
 
 func newTable() *table {
-	return &table{lanes: make(map[int32]lane), crash: func(string) error { return nil }, dead: func(uuid.UUID) bool { return false }, settled: func(uuid.UUID) {}, reopen: func(uuid.UUID, uint32) {}}
+	return &table{lanes: make(map[int32]lane), crash: func(string) error { return nil }, dead: func(uuid.UUID) bool { return false }, settled: func(uuid.UUID, uint32) {}, reopen: func(uuid.UUID, uint32) {}}
 }
 
 func (k *table) write(_ context.Context, items []heldItem) error {
@@ -118,13 +119,14 @@ func (k *table) remove(lanes []int32, at cursor) {
 		i := slices.Index(lanes, r.lane)
 		gone := i >= 0 && (i < at.lane || i == at.lane && r.at.before(at.from.item()))
 		if gone && r.whole != nil && r.whole.Kind == cdc.KindControl {
-			k.settled(r.id)
+			k.settled(r.id, math.MaxUint32)
 		}
 		return gone
 	})
 	for i := range k.rows {
 		if r := &k.rows[i]; at.lane < len(lanes) && r.lane == lanes[at.lane] && r.at == at.from.item() {
 			r.letter = max(r.letter, at.from.letter)
+			k.settled(r.id, at.from.letter)
 		}
 	}
 }

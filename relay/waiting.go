@@ -132,7 +132,7 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 		present = lanes[at.lane]
 	}
 	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
-		Slot: s.slot, Lanes: done, Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal),
+		Slot: s.slot, Lanes: done, Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal), Letter: int64(at.from.letter),
 	}); err != nil {
 		return err
 	}

@@ -224,8 +224,9 @@ func retryThatWaits(b *letterbox) {
 	half := cursor{from: place{commit: lsnOf(10), letter: 2}}
 	require.NoError(t, s.forget(t.Context(), []*heldLane{w}, half))
 	require.EqualValues(t, 2, b.pageOf(s, w, place{})[0].at.letter, "two are out")
+	require.Equal(t, "replayed replayed retrying", states(), "they are, whatever becomes of the third")
 	s = b.waits(checkpoint{order: lsnOf(12), reach: reach{release: 1, cursor: half}})
-	require.Equal(t, "replayed open open", states(), "a crash: it acts again")
+	require.Equal(t, "replayed replayed open", states(), "a crash: it acts again")
 	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
 	require.NoError(t, err)
 	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))

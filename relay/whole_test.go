@@ -43,6 +43,9 @@ type ground struct {
 	table   *table             // what waits
 
 	admitted []casualty // letters that the session has not written yet
+
+	markers   []pglogrepl.LSN // each with the end of the transactions before it
+	published pglogrepl.LSN   // all transactions before it were said to be
 }
 
 // graveyard is one letter.
@@ -155,9 +158,9 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 		require.NoError(t, err)
 		require.LessOrEqual(t, c.tick, g.tick, "the tick was durable before the checkpoint")
 	}
-	g.table.settled = func(control uuid.UUID) {
+	g.table.settled = func(control uuid.UUID, letters uint32) {
 		for _, d := range g.dead {
-			if d.control == control && d.state == letterRetrying {
+			if d.control == control && d.state == letterRetrying && d.index < letters {
 				d.state = "replayed"
 			}
 		}
@@ -185,6 +188,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	p.routing = newRouting(&Config{}, publisher.Config{})
 	p.refused = g.last.refused
 	g.table.takeUp(p)
+	require.Empty(t, g.said(), "said to be published")
 	source := &fakeSource{}
 	for _, it := range g.stream {
 		if it.Commit >= c.order {
@@ -286,14 +290,42 @@ func (g *ground) play(t *rapid.T, p *pipeline, source *fakeSource) error {
 		n := rapid.IntRange(0, min(4, len(source.batches))).Draw(t, "batch")
 		batch := slices.Concat(source.batches[:n]...)
 		source.batches = source.batches[n:]
-		if err := p.take(t.Context(), batch); err != nil {
+		if err := p.take(t.Context(), g.mark(p, batch)); err != nil {
 			return err
 		}
-		if err := p.turn(t.Context(), n == 0); err != nil {
+		err := p.turn(t.Context(), n == 0)
+		if now, bad := p.mode.status(); bad == nil && now.marked > 0 {
+			g.published = max(g.published, g.markers[now.marked-1])
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// mark puts a marker behind a batch that ends with a transaction.
+func (g *ground) mark(p *pipeline, batch []cdc.Item) []cdc.Item {
+	if len(batch) == 0 || batch[len(batch)-1].Kind != cdc.KindCommit {
+		return batch
+	}
+	g.markers = append(g.markers, batch[len(batch)-1].End)
+	return append(batch, cdc.Item{Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: p.nonce, ID: uint64(len(g.markers))}})
+}
+
+// said reports what was said to be published and is neither that, nor a letter, nor
+// waits.
+func (g *ground) said() (wrong []uuid.UUID) {
+	for _, it := range g.stream {
+		if it.Row == nil || it.Commit >= g.published {
+			continue
+		}
+		waits := slices.ContainsFunc(g.table.rows, func(r tableRow) bool { return r.id == it.Row.ID })
+		if !waits && (graves{g}).find(it.Row.ID) == nil && !slices.Contains(g.visible, it.Row.ID) {
+			wrong = append(wrong, it.Row.ID)
+		}
+	}
+	return wrong
 }
 
 // untimed hides the deadline of a test, which is of another time.

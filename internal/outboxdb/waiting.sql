@@ -59,11 +59,12 @@ DELETE FROM onceward.waiting w USING n WHERE w.lane = n.lane AND w.position = n.
 UPDATE onceward.waiting_copies SET letter = @letter WHERE lane = @lane AND position = @position AND ordinal = @ordinal AND letter < @letter;
 
 -- name: SettleWaited :execrows
--- SettleWaited ends the retries of controls that waited and are about to be forgotten.
+-- SettleWaited ends the retries of controls that waited and are about to be forgotten, and what is out of the one at which a lane stands.
 UPDATE onceward.dead_letters d SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
-FROM (SELECT w.id FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
-  WHERE c.kind = 'control' AND (c.lane = ANY(@lanes::integer[]) OR c.lane = @lane AND (c.position, c.ordinal) < (@position::pg_lsn, @ordinal::integer))) n
-WHERE d.slot = @slot AND d.control_id = n.id AND d.state = 'retrying' AND d.retry_index IS NOT NULL;
+FROM (SELECT w.id, CASE WHEN c.lane = @lane AND (c.position, c.ordinal) = (@position::pg_lsn, @ordinal::integer) THEN @letter::bigint END AS letter
+  FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
+  WHERE c.kind = 'control' AND (c.lane = ANY(@lanes::integer[]) OR c.lane = @lane AND (c.position, c.ordinal) <= (@position::pg_lsn, @ordinal::integer))) n
+WHERE d.slot = @slot AND d.control_id = n.id AND d.state = 'retrying' AND (n.letter IS NULL AND d.retry_index IS NOT NULL OR d.retry_index < n.letter);
 
 -- name: DeleteLanes :execrows
 -- DeleteLanes forgets lanes of which nothing waits any more.

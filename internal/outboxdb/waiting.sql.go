@@ -565,27 +565,30 @@ func (q *Queries) RestartRetries(ctx context.Context, slots []string) error {
 
 const settleWaited = `-- name: SettleWaited :execrows
 UPDATE onceward.dead_letters d SET state = 'replayed', last_at = pg_catalog.clock_timestamp()
-FROM (SELECT w.id FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
-  WHERE c.kind = 'control' AND (c.lane = ANY($2::integer[]) OR c.lane = $3 AND (c.position, c.ordinal) < ($4::pg_lsn, $5::integer))) n
-WHERE d.slot = $1 AND d.control_id = n.id AND d.state = 'retrying' AND d.retry_index IS NOT NULL
+FROM (SELECT w.id, CASE WHEN c.lane = $2 AND (c.position, c.ordinal) = ($3::pg_lsn, $4::integer) THEN $5::bigint END AS letter
+  FROM onceward.waiting_copies c JOIN onceward.waiting w ON w.lane = c.lane AND w.position = c.position AND w.ordinal = c.ordinal
+  WHERE c.kind = 'control' AND (c.lane = ANY($6::integer[]) OR c.lane = $2 AND (c.position, c.ordinal) <= ($3::pg_lsn, $4::integer))) n
+WHERE d.slot = $1 AND d.control_id = n.id AND d.state = 'retrying' AND (n.letter IS NULL AND d.retry_index IS NOT NULL OR d.retry_index < n.letter)
 `
 
 type SettleWaitedParams struct {
 	Slot     string
-	Lanes    []int32
 	Lane     int32
 	Position string
 	Ordinal  int32
+	Letter   int64
+	Lanes    []int32
 }
 
-// SettleWaited ends the retries of controls that waited and are about to be forgotten.
+// SettleWaited ends the retries of controls that waited and are about to be forgotten, and what is out of the one at which a lane stands.
 func (q *Queries) SettleWaited(ctx context.Context, arg SettleWaitedParams) (int64, error) {
 	result, err := q.db.Exec(ctx, settleWaited,
 		arg.Slot,
-		arg.Lanes,
 		arg.Lane,
 		arg.Position,
 		arg.Ordinal,
+		arg.Letter,
+		arg.Lanes,
 	)
 	if err != nil {
 		return 0, err
