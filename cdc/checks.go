@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // StartCheck is one precondition of streaming.
@@ -23,6 +24,7 @@ type StartCheck struct {
 func StartChecks() []StartCheck {
 	return []StartCheck{
 		{"server version, wal_level, encoding, role", checkServer},
+		{"schema", checkSchema},
 		{"outbox table", checkTable},
 		{"outbox columns", checkColumns},
 		{"rights of the relay's role", checkRights},
@@ -97,6 +99,36 @@ func checkServer(ctx context.Context, conn *pgx.Conn, _ Config) error {
 			Cure: fmt.Sprintf("ALTER ROLE %s REPLICATION;", pgx.Identifier{role}.Sanitize())}
 	}
 	return nil
+}
+
+// SchemaVersion is the migration of side outbox that the relay of this release needs. A
+// later one is let pass: the schema of an upgrade comes while the old relay runs.
+const SchemaVersion = 14
+
+// checkSchema refuses the schema of an earlier release, also where only a function of
+// it is another. Where no migration was written down, or the role may not read it, the
+// tables and columns are what there is to look at.
+func checkSchema(ctx context.Context, conn *pgx.Conn, _ Config) error {
+	var version int64
+	err := conn.QueryRow(ctx, `SELECT coalesce(pg_catalog.max(version_id), 0) FROM onceward.outbox_migrations WHERE is_applied`).Scan(&version)
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && (pg.Code == "42P01" || pg.Code == "3F000" || pg.Code == "42501"): // undefined_table, invalid_schema_name, insufficient_privilege
+		return nil
+	case err != nil:
+		return fmt.Errorf("read onceward.outbox_migrations: %w", err)
+	case version < SchemaVersion:
+		return schemaBehind(nil, "its migration is %d, %d is needed", version, SchemaVersion)
+	}
+	return nil
+}
+
+// schemaBehind says that the schema is of an earlier release, and what shows it.
+func schemaBehind(err error, shown string, args ...any) *StartError {
+	return &StartError{
+		Code: CodeSchemaBehind, Err: err, What: "the schema of this database is of an earlier release than the relay: " + fmt.Sprintf(shown, args...),
+		Cure: "outboxctl migrate up --side outbox",
+	}
 }
 
 // checkTable demands the tables of the publication, logged down to the last
@@ -290,6 +322,7 @@ func checkPartitions(ctx context.Context, conn *pgx.Conn, _ Config) error {
 func DefaultPartition(name string) *StartError {
 	return &StartError{
 		Code: CodeDefaultPartition, What: fmt.Sprintf("onceward.outbox has a DEFAULT partition, %s; no partition can be made beside its rows, and none goes", name),
-		Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then move its rows by outbox.Enqueue, and drop it", name),
+		Cure: fmt.Sprintf("ALTER TABLE onceward.outbox DETACH PARTITION %s; then run outboxctl partitions maintain, which makes the partitions of these days. "+
+			"Its rows come by the stream all the same: when the relay has caught up, enqueue again by outbox.Enqueue only those that are not in their topics, and drop it", name),
 	}
 }

@@ -71,10 +71,7 @@ func checkRowSecurity(ctx context.Context, conn *pgx.Conn, _ Config) error {
 func ExplainRefused(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && (pg.Code == "42703" || pg.Code == "42883") { // undefined_column, undefined_function
-		return &StartError{
-			Code: CodeSchemaBehind, Err: err, What: fmt.Sprintf("the schema of this database is of an earlier release than the relay (%s)", pg.Message),
-			Cure: "outboxctl migrate up --side outbox",
-		}
+		return schemaBehind(err, "%s", pg.Message)
 	}
 	return ExplainFiltered(err)
 }

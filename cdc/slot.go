@@ -32,7 +32,7 @@ func EnsureSlot(ctx context.Context, conn *pgx.Conn, cfg Config, existed bool) e
 	}
 	if database != "" && !ours {
 		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists and is of database %q: slots are of the whole server, and some relay of that database uses it or did", cfg.Slot, database),
-			Cure: "give this relay another name, or another postgres.slot.name"}
+			Cure: "give this relay another name, or another postgres.slot.name, if it has never run; one that has run begins anew under another slot, over the whole outbox"}
 	}
 	if plugin != "pgoutput" {
 		return &StartError{Code: CodeSlotForeign, What: fmt.Sprintf("slot %s exists, but with plugin %s, where pgoutput is needed", cfg.Slot, plugin),

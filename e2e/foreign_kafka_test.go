@@ -270,13 +270,13 @@ func (f *foreigner) stopsByName(t *testing.T) {
 	code, out := checked(t, r)
 	require.Equal(t, 3, code, out)
 	require.Contains(t, out, "OTHER_KAFKA")
-	require.Contains(t, out, "outboxctl adopt --kafka continue")
+	require.Contains(t, out, "outboxctl adopt --kafka gap --slot ")
 	said := account(t, f.world)
 	for range 2 {
 		r.start()
 		log := r.wait(30 * time.Second)
 		require.Contains(t, log, "OTHER_KAFKA: ")
-		require.Contains(t, log, "outboxctl adopt --kafka continue")
+		require.Contains(t, log, "outboxctl adopt --kafka gap --slot ")
 	}
 	require.Equal(t, said, account(t, f.world), "the account is as it was")
 	require.Empty(t, f.committed(f.topic()))

@@ -21,7 +21,7 @@ func TestPublishedSnapshotsAreTakenOver(t *testing.T) {
 	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, publication_catalog)
 		VALUES ('onceward_orders', 'orders', 'd', '1', 1, '0/1', 'onceward_orders', 'publication 1')`)
 	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('onceward_orders', '10:20:10,14', '2026-11-22 00:00Z')`)
-	for _, name := range []string{"00013_proofs.sql", "00012_attachings.sql", "00011_kafka.sql", "00010_waiting.sql", "00009_decisions.sql", "00008_principals.sql", "00007_gaps.sql"} {
+	for _, name := range []string{"00014_adoption.sql", "00013_proofs.sql", "00012_attachings.sql", "00011_kafka.sql", "00010_waiting.sql", "00009_decisions.sql", "00008_principals.sql", "00007_gaps.sql"} {
 		file, err := os.ReadFile("outbox/" + name)
 		require.NoError(t, err)
 		_, down, ok := strings.Cut(string(file), "-- +goose Down")

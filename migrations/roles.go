@@ -244,10 +244,17 @@ func (r Roles) database() string {
 
 func (r Roles) schema() string {
 	others := r.All()[1:] // the owner has what it owns
-	return do("", fmt.Sprintf(`  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '%[1]s') THEN
+	return do("others text;", fmt.Sprintf(`  IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '%[1]s') THEN
     CREATE SCHEMA %[1]s AUTHORIZATION %[2]s;
     COMMENT ON SCHEMA %[1]s IS '%[3]s';
   ELSIF (SELECT pg_catalog.pg_get_userbyid(nspowner) FROM pg_catalog.pg_namespace WHERE nspname = '%[1]s') <> %[4]s THEN
+    SELECT pg_catalog.left(o.rolname, -6) INTO others FROM pg_catalog.pg_namespace n JOIN pg_catalog.pg_roles o ON o.oid = n.nspowner
+    WHERE n.nspname = '%[1]s' AND pg_catalog.right(o.rolname, 6) = '_owner'
+      AND EXISTS (SELECT FROM pg_catalog.pg_roles p WHERE p.rolname = pg_catalog.left(o.rolname, -6) || '_operator');
+    IF others IS NOT NULL THEN
+      RAISE EXCEPTION 'this database has roles of its own, and they would lose it: --prefix %%', others
+        USING HINT = 'to move it to other roles, first: ALTER SCHEMA %[1]s OWNER TO CURRENT_USER';
+    END IF;
     ALTER SCHEMA %[1]s OWNER TO %[2]s;
   END IF;
   GRANT USAGE ON SCHEMA %[1]s TO %[5]s;`,

@@ -206,6 +206,9 @@ func TestRolesAdoptWhatIsInstalled(t *testing.T) {
 	exec(t, writer, "DELETE FROM onceward.outbox")
 	require.NoError(t, producer.Apply(t.Context(), pool), "once more")
 	writerMay(t, writer)
+	others, err := migrations.NewRoles(migrations.Outbox, "other-"+pool.Config().ConnConfig.Database)
+	require.NoError(t, err)
+	require.ErrorContains(t, others.Apply(t.Context(), pool), "this database has roles of its own, and they would lose it: --prefix "+strings.TrimSuffix(producer.Name(migrations.RoleOwner), "_owner"))
 
 	maintainer := login(t, pool, producer.Name(migrations.RoleMaintainer))
 	m, err := migrations.New(migrations.Config{Pool: maintainer, Side: migrations.Outbox})

@@ -115,8 +115,8 @@ func judgeCheckpoint(topic string, metadata *sarama.TopicMetadata, policy string
 		return &CheckpointError{Topic: topic, Missing: true, Reason: "does not exist", Cure: "create it with `" + create + "`" + orElse + "set topics.create: true" + andRestart}
 	case errors.Is(metadata.Err, sarama.ErrTopicAuthorizationFailed):
 		return refuse("may not be seen by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",
-			server, principal(s.SASL), topic)
+			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Read --operation Describe --operation DescribeConfigs --topic %s`",
+			server, principal(s), topic)
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "see `kafka-topics.sh --bootstrap-server %s --describe --topic %s`", server, topic)
 	case len(metadata.Partitions) < checkpointWidth:

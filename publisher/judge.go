@@ -21,8 +21,8 @@ func judge(name string, metadata *sarama.TopicMetadata, limit int, s *settings) 
 		return refuse("does not exist", "%s"+orElse+"set topics.create: true"+andRestart, byHand(s))
 	case metadata.Err == sarama.ErrTopicAuthorizationFailed || forbidden(metadata.TopicAuthorizedOperations):
 		return refuse("may not be written by this principal",
-			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
-			server, principal(s.SASL))
+			"grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Write --operation Describe --operation DescribeConfigs --topic {topic}`",
+			server, principal(s))
 	case len(metadata.Partitions) == 0:
 		return refuse(fmt.Sprintf("has no partitions at the moment (%v)", metadata.Err), "it is looked up again by itself; see kafka-topics.sh --describe --topic {topic}")
 	}
@@ -44,8 +44,8 @@ func uncreated(name string, cause error, s *settings) *RouteError {
 	switch {
 	case errors.Is(cause, sarama.ErrTopicAuthorizationFailed) || errors.Is(cause, sarama.ErrClusterAuthorizationFailed):
 		e.Reason = "does not exist, and this principal may not create it"
-		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal User:%s --operation Create --topic {topic}`, or %s",
-			s.Brokers[0], principal(s.SASL), byHand(s))
+		e.Cure = fmt.Sprintf("grant it with `kafka-acls.sh --bootstrap-server %s --add --allow-principal %s --operation Create --topic {topic}`, or %s",
+			s.Brokers[0], principal(s), byHand(s))
 	case errors.Is(cause, sarama.ErrInvalidReplicationFactor):
 		e.Cure = fmt.Sprintf("set topics.replication_factor, which is %d, to at most the number of brokers, and start the relay again; or %s", s.Topics.ReplicationFactor, byHand(s))
 	}
@@ -78,9 +78,18 @@ func forbidden(operations int32) bool {
 	return operations > 0 && operations&(1<<sarama.AclOperationWrite) == 0
 }
 
-func principal(credentials SASL) string {
-	if credentials.Username == "" {
-		return "ANONYMOUS"
+// principal is whom the broker takes the relay for, as a word of a shell: the user, or
+// by its certificate, unless the broker has rules (ssl.principal.mapping.rules) that make another of it.
+func principal(s *settings) string {
+	switch {
+	case s.SASL.Username != "":
+		return "User:" + s.SASL.Username
+	case s.TLS == nil || len(s.TLS.Certificates) == 0:
+		return "User:ANONYMOUS"
 	}
-	return credentials.Username
+	leaf := s.TLS.Certificates[0].Leaf
+	if leaf == nil {
+		return "'User:the name in the certificate'"
+	}
+	return "'User:" + leaf.Subject.String() + "'"
 }

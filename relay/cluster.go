@@ -35,8 +35,8 @@ func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
 		Code: CodeOtherKafka,
 		What: fmt.Sprintf("relay %s (slot %s) publishes to Kafka cluster %s, %s is of cluster %s; nothing was written to it", cfg.Name, cfg.SlotName(), met.Known, met.Address, met.Met),
 		Cure: fmt.Sprintf("if that is not the Kafka that you meant, put the right one into kafka.brokers, or have its names lead there; "+
-			"if it takes the place of the other: outboxctl adopt --kafka continue --slot %s --cluster %s --reason \"…\", "+
-			"or --kafka from-position, or --kafka gap (outboxctl adopt --help says which)", cfg.SlotName(), met.Met),
+			"if it takes the place of the other and lacks what that had, or you do not know: `outboxctl adopt --kafka gap --slot %s --cluster %s --reason \"…\"`; "+
+			"if it has all of it, as a mirror that has caught up: --kafka continue, or --kafka from-position (outboxctl adopt --help says which)", cfg.SlotName(), met.Met),
 	}
 }
 

@@ -19,7 +19,7 @@ func TestAnotherKafkaHalts(t *testing.T) {
 	require.True(t, permanent(err))
 	code, text := reason(StateHalted, err)
 	require.Equal(t, CodeOtherKafka, code)
-	for _, part := range []string{"mine", "other", "k:9092", "outboxctl adopt --kafka continue --slot onceward_orders --cluster other --reason", "--kafka from-position", "--kafka gap"} {
+	for _, part := range []string{"mine", "other", "k:9092", "outboxctl adopt --kafka gap --slot onceward_orders --cluster other --reason", "--kafka from-position", "--kafka continue"} {
 		require.Contains(t, text, part)
 	}
 	require.Equal(t, CodeOtherKafka, codeOf(err))

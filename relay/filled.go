@@ -37,7 +37,7 @@ func (s *session) filled(ctx context.Context) error {
 	return &cdc.StartError{
 		Code: CodePartitionFilled,
 		What: whatFilled(leaves),
-		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again; "+
+		Cure: fmt.Sprintf("as the maintainer: %s (the events are published, also those that were before), or detach each again, not CONCURRENTLY; "+
 			"if they came with a dump that was restored here, once for all of them: `outboxctl adopt --by dump --reason \"…\"`", strings.Join(cures, ", ")),
 	}
 }

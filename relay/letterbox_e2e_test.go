@@ -120,7 +120,7 @@ func (b *letterbox) addRelay(slot string) {
 // reopen is the next session: it owns the slot and starts at a position.
 func (b *letterbox) reopen(checkpoint pglogrepl.LSN) {
 	b.t.Helper()
-	state, err := outboxdb.New(b.conn).BumpEpoch(b.t.Context(), b.slot)
+	state, err := outboxdb.New(b.conn).BumpEpoch(b.t.Context(), outboxdb.BumpEpochParams{Slot: b.slot, Relay: b.slot})
 	require.NoError(b.t, err)
 	b.epoch = state.Epoch
 	b.letters, err = openLetters(b.t.Context(), b.conn, b.config(checkpoint))

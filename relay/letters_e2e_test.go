@@ -284,7 +284,7 @@ func frozenWriter(b *letterbox) {
 	frozen := b.letters
 	next := dial(t, b.as("onceward_relay"))
 	err = frozen.write(t.Context(), "freeze", func(*outboxdb.Queries) error {
-		_, err := outboxdb.New(next).BumpEpoch(t.Context(), boxSlot) // waits for the row until the frozen one has lost it
+		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: boxSlot, Relay: boxSlot}) // waits for the row until the frozen one has lost it
 		return err
 	})
 	require.Error(t, err, "the frozen transaction is gone")

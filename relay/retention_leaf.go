@@ -22,6 +22,8 @@ type leaf struct {
 	partition.Leaf
 	closed   bool   // the trigger is there and always fires
 	closedBy uint64 // the transaction that closed it; 0 is not known
+	word     string // what retention said when it closed it
+	ours     bool   // retention has found it published, and detaches it
 
 	before []verdict // of relays that are younger than rows of it, as the gate found
 	never  []string  // rows that go and were not published, in words; likewise
@@ -44,7 +46,12 @@ WHERE c.relnamespace OPERATOR(pg_catalog.=) 'onceward'::pg_catalog.regnamespace 
 // published snapshots.
 const closing = "closed by outbox retention in transaction %s at %s"
 
-var closingTransaction = regexp.MustCompile(`^closed by outbox retention in transaction ([0-9]+) at `)
+// detaching is said behind it once the gate has let the leaf go. A closed leaf that
+// somebody else detached is none of retention's: what the relay finds afterwards, and
+// repairs, it finds in the table, without the leaf.
+const detaching = ", and detached by it"
+
+var closingTransaction = regexp.MustCompile(`^closed by outbox retention in transaction ([0-9]+) at [0-9A-Z:-]*`)
 
 // leaves lists them, oldest first, one whose detach is pending before all. A
 // table beside the outbox is ours only if it has the trigger.
@@ -79,7 +86,9 @@ func (m *maintenance) closings(ctx context.Context) (map[string]leaf, error) {
 	var name, comment string
 	var always bool
 	_, err := pgx.ForEachRow(rows, []any{&name, &always, &comment}, func() error {
-		closed[name] = leaf{closed: always, closedBy: parseClosing(comment)}
+		closed[name] = leaf{
+			closed: always, closedBy: parseClosing(comment), word: closingTransaction.FindString(comment), ours: strings.HasSuffix(comment, detaching),
+		}
 		return nil
 	})
 	var pg *pgconn.PgError
@@ -105,9 +114,12 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 	switch {
 	case l.Pending && !l.closed:
 		r := l.report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
-			"compare it with the topic, then run ALTER TABLE %s DETACH PARTITION %s FINALIZE", outboxTable, l.table())
+			"run ALTER TABLE %[1]s DETACH PARTITION %[2]s FINALIZE, compare it with the topic, and where that lacks some, ATTACH it again and run "+
+			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name)
 		r.Wrong = true
 		return r, nil
+	case (l.Pending || !l.Attached) && !l.ours:
+		return l.foreign(), nil
 	case l.To().After(m.cutoff):
 		if l.closed {
 			r := l.report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table())
@@ -135,6 +147,9 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 		return err
 	})
 	if err != nil || len(reasons) > 0 {
+		if err == nil && l.ours && l.Attached && !l.Pending && !m.cfg.DryRun {
+			err = say(ctx, m.conn, l, l.word) // it was attached again
+		}
 		return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
 	}
 	if m.cfg.DryRun {
@@ -154,15 +169,43 @@ func (m *maintenance) close(ctx context.Context, l *leaf) error {
 		for _, sql := range []string{
 			fmt.Sprintf("CREATE OR REPLACE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()", closedTrigger, l.table()),
 			fmt.Sprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", l.table(), closedTrigger), // also for session_replication_role = replica
-			fmt.Sprintf("COMMENT ON TRIGGER %s ON %s IS '%s'", closedTrigger, l.table(), fmt.Sprintf(closing, xid, time.Now().UTC().Format(time.RFC3339))),
 		} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
 			}
 		}
-		l.closed, l.closedBy = true, parseClosing(fmt.Sprintf(closing, xid, ""))
+		comment := fmt.Sprintf(closing, xid, time.Now().UTC().Format(time.RFC3339))
+		if err := say(ctx, tx, l, comment); err != nil {
+			return err
+		}
+		l.closed, l.closedBy, l.word, l.ours = true, parseClosing(comment), comment, false
 		return nil
 	})
+}
+
+// foreign reports a leaf that was closed, and that somebody else than retention took
+// out of the table.
+func (l *leaf) foreign() LeafReport {
+	finalize := ""
+	if l.Pending {
+		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
+	}
+	r := l.report(LeafDetaching, "somebody detached it, and not retention, which looks first whether it is published: "+
+		"attach it again (%sALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')), "+
+		"or, when it is none of ours, DROP TRIGGER %s ON %[3]s", finalize, outboxTable, l.table(), l.Lower, l.Upper, closedTrigger)
+	r.Wrong = true
+	return r
+}
+
+// execer is a connection or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// say writes what retention says of a leaf into the trigger's comment.
+func say(ctx context.Context, conn execer, l *leaf, word string) error {
+	_, err := conn.Exec(ctx, fmt.Sprintf("COMMENT ON TRIGGER %s ON %s IS '%s'", closedTrigger, l.table(), word))
+	return err
 }
 
 // remove detaches and drops a leaf that has passed the gate.
@@ -170,6 +213,9 @@ func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {
 			return l.report(LeafClosed, "%s; waits for the detach of %s", l.holds(), m.detaching), nil
+		}
+		if err := say(ctx, m.conn, l, l.word+detaching); err != nil {
+			return l.report(LeafClosed, "not detached"), err
 		}
 		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
 			m.detaching = l.Name // it may have begun; the next run looks

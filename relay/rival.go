@@ -35,7 +35,7 @@ type RivalError struct {
 // Error implements error.
 func (e *RivalError) Error() string {
 	return fmt.Sprintf("fenced %d times in a row, within %s, while this relay held its slot: another relay publishes with the same transactional id, from another database with the same system identifier "+
-		"(a copy or a restored backup that is running) and the same slot name; stop that one, or give one of them another postgres.slot.name: %v",
+		"(a copy or a restored backup that is running) and the same slot name; stop that one, or, if it is to run beside this, give it a Kafka of its own (kafka.brokers): %v",
 		e.Times, e.Within.Round(time.Second), e.Err)
 }
 

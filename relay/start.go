@@ -127,8 +127,19 @@ func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, exist
 	return otherSystem(row, system)
 }
 
-// mayBegin asks about the rows that a table holds before the relay's first start.
+// mayBegin asks about the rows that a table holds before the relay's first start, and
+// refuses to begin anew what has run under another slot.
 func (s *session) mayBegin(ctx context.Context) error {
+	was, err := s.state.queries.OtherSlotOf(ctx, outboxdb.OtherSlotOfParams{Relay: s.cfg.Name, Slot: s.cfg.SlotName()})
+	if err != nil {
+		return fmt.Errorf("look for another slot of relay %s: %w", s.cfg.Name, err)
+	}
+	if was != "" {
+		return &FieldError{"postgres.slot.name", fmt.Sprintf("%s: relay %s runs with slot %s, or did; with another it would begin anew, over all that it has published, and owe what it has not. "+
+			"Put postgres.slot.name: %s (or name: back). If that relay is gone for good and this is another, forget it by outboxctl retire --slot %s --reason \"…\", "+
+			"or give this one another name",
+			s.cfg.SlotName(), s.cfg.Name, was, was, was)}
+	}
 	if s.cfg.Outbox.Start != StartAsk {
 		return nil
 	}

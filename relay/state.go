@@ -117,7 +117,7 @@ func (s *state) take(ctx context.Context, first outboxdb.InsertRelayStateParams)
 	if _, err := s.queries.InsertRelayState(ctx, first); err != nil {
 		return outboxdb.RelayState{}, fmt.Errorf("insert relay state of slot %s: %w", s.slot, err)
 	}
-	row, err := s.queries.BumpEpoch(ctx, s.slot)
+	row, err := s.queries.BumpEpoch(ctx, outboxdb.BumpEpochParams{Slot: s.slot, Relay: first.Relay})
 	if err != nil {
 		return row, fmt.Errorf("raise epoch of slot %s: %w", s.slot, err)
 	}

@@ -36,7 +36,7 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 			beyond, "LoadRelease onceward_orders", "EndRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders",
 		}},
 		"its own": {[]any{outboxdb.LoadReleaseRow{Release: 4, Lanes: []int32{11, 12, 13}}}, []string{
-			beyond, "LoadRelease onceward_orders", "SettleWaited onceward_orders {11} 12 0/96 3", "DeleteWaitingOf {11}",
+			beyond, "LoadRelease onceward_orders", "SettleWaited onceward_orders 12 0/96 3 2 {11}", "DeleteWaitingOf {11}",
 			"DeleteWaitingBefore 12 0/96 3", "MarkCopy 2 12 0/96 3", "EndRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders",
 		}},
 	} {
@@ -56,10 +56,10 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 		at   cursor
 		want []string
 	}{
-		"nothing":        {cursor{}, []string{"SettleWaited onceward_orders {} 11 0/0 0"}},
-		"some of a lane": {cursor{from: place{commit: 150}}, []string{"SettleWaited onceward_orders {} 11 0/96 0", "DeleteWaitingBefore 11 0/96 0"}},
-		"a lane":         {cursor{lane: 1}, []string{"SettleWaited onceward_orders {11} 12 0/0 0", "DeleteWaitingOf {11}"}},
-		"all lanes":      {cursor{lane: 2}, []string{"SettleWaited onceward_orders {11,12} 0 0/0 0", "DeleteWaitingOf {11,12}"}},
+		"nothing":        {cursor{}, []string{"SettleWaited onceward_orders 11 0/0 0 0 {}"}},
+		"some of a lane": {cursor{from: place{commit: 150}}, []string{"SettleWaited onceward_orders 11 0/96 0 0 {}", "DeleteWaitingBefore 11 0/96 0"}},
+		"a lane":         {cursor{lane: 1}, []string{"SettleWaited onceward_orders 12 0/0 0 0 {11}", "DeleteWaitingOf {11}"}},
+		"all lanes":      {cursor{lane: 2}, []string{"SettleWaited onceward_orders 0 0/0 0 0 {11,12}", "DeleteWaitingOf {11,12}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, w := scriptedWaiting(t, checkpoint{})

@@ -208,7 +208,8 @@ SELECT (CASE WHEN EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid 
     ELSE pg_catalog.format('UPDATE %s SET tx_id = pg_catalog.pg_current_xact_id(); ', t.tgrelid::regclass) END
   || pg_catalog.format('COMMENT ON TRIGGER onceward_closed ON %s IS %L', t.tgrelid::regclass,
     pg_catalog.format('closed by outbox retention in transaction %s at %s', pg_catalog.pg_current_xact_id(),
-      pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))))::text AS statement
+      pg_catalog.to_char(pg_catalog.now() AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'))
+      || COALESCE(pg_catalog.substring(pg_catalog.obj_description(t.oid, 'pg_trigger'), ', and detached by it$'), '')))::text AS statement
 FROM pg_catalog.pg_trigger t WHERE t.tgname = 'onceward_closed' AND t.tgfoid = 'onceward.refuse_insert'::regproc
 `
 

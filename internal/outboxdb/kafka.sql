@@ -16,7 +16,8 @@ SELECT onceward.adopt_kafka(@slot::text, @how::text, sqlc.narg(seen)::text, @clu
 -- name: CountAccount :one
 -- CountAccount counts the events that the account calls published for a relay, those that it owes, and the letters of the former that were replayed.
 SELECT pg_catalog.count(*) FILTER (WHERE a.state = 'published') AS published, pg_catalog.count(*) FILTER (WHERE a.state = 'pending') AS pending,
-  pg_catalog.count(d.letter_id) FILTER (WHERE d.state = 'replayed') AS replayed
+  pg_catalog.count(d.letter_id) FILTER (WHERE d.state = 'replayed' OR d.state = 'retrying' AND d.retry_index IS NOT NULL
+    AND d.retry_position < (SELECT r.confirmed_lsn FROM onceward.relay_state r WHERE r.slot = @slot::text)) AS replayed
 FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = @slot::text
 LEFT JOIN onceward.dead_letters d ON d.slot = @slot::text AND d.letter_id = o.id;
 

@@ -38,7 +38,8 @@ func (q *Queries) AdoptKafka(ctx context.Context, arg AdoptKafkaParams) (int64, 
 
 const countAccount = `-- name: CountAccount :one
 SELECT pg_catalog.count(*) FILTER (WHERE a.state = 'published') AS published, pg_catalog.count(*) FILTER (WHERE a.state = 'pending') AS pending,
-  pg_catalog.count(d.letter_id) FILTER (WHERE d.state = 'replayed') AS replayed
+  pg_catalog.count(d.letter_id) FILTER (WHERE d.state = 'replayed' OR d.state = 'retrying' AND d.retry_index IS NOT NULL
+    AND d.retry_position < (SELECT r.confirmed_lsn FROM onceward.relay_state r WHERE r.slot = $1::text)) AS replayed
 FROM onceward.outbox o LEFT JOIN LATERAL onceward.account(o.id, o.tx_id, o.seq) a ON a.slot = $1::text
 LEFT JOIN onceward.dead_letters d ON d.slot = $1::text AND d.letter_id = o.id
 `

@@ -4,9 +4,10 @@ SELECT r.slot, r.relay, (p.slot IS NOT NULL)::boolean AS known, p.taken_at
 FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot ORDER BY r.relay, r.slot;
 
 -- name: ListByState :many
--- ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending. What the filled tables hold is of a gap where it would be published: filled_slots has the relay's slot of each. Empty filters match all.
+-- ListByState lists committed events that are in the state for some relay, or for that of the slot, oldest transaction first: pending, or one of a gap, before, gap or given-up. The ranges of transactions that can be in it lead the index on tx_id: what is below a snapshot's xmin is visible in it. Where no relay has run, everything is pending, and what is not decided otherwise for one that ran on another system. What the filled tables hold is of a gap where it would be published: filled_slots has the relay's slot of each. Empty filters match all.
 WITH ranges AS (
-  SELECT r.slot, COALESCE(pg_catalog.pg_snapshot_xmin(p.snapshot), '0'::xid8) AS low, '18446744073709551615'::xid8 AS high
+  SELECT r.slot, CASE WHEN r.system_identifier = (SELECT system_identifier::text FROM pg_catalog.pg_control_system())
+    THEN COALESCE(pg_catalog.pg_snapshot_xmin(p.snapshot), '0'::xid8) ELSE '0'::xid8 END AS low, '18446744073709551615'::xid8 AS high
   FROM onceward.relay_state r LEFT JOIN onceward.published_snapshots p ON p.slot = r.slot WHERE @state::text = 'pending'
   UNION ALL
   SELECT g.slot, pg_catalog.pg_snapshot_xmin(g.from_snapshot), pg_catalog.pg_snapshot_xmax(g.to_snapshot) FROM onceward.gaps g

@@ -2,6 +2,10 @@
 -- LoadRelayState reads the whole state of the relay that owns the slot.
 SELECT * FROM onceward.relay_state WHERE slot = @slot;
 
+-- name: OtherSlotOf :one
+-- OtherSlotOf finds the slot with which a relay of this name has run, if not with this; empty when there is none.
+SELECT COALESCE(pg_catalog.min(slot), '')::text AS slot FROM onceward.relay_state WHERE relay = @relay AND slot <> @slot;
+
 -- name: InsertRelayState :execrows
 -- InsertRelayState writes the first state of a relay. 0 rows: the slot has one already.
 INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, mode, publication, publication_catalog)
@@ -9,9 +13,9 @@ VALUES (@slot, @relay, @database, @system_identifier, @timeline, @confirmed_lsn,
 ON CONFLICT DO NOTHING;
 
 -- name: BumpEpoch :one
--- BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
+-- BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on. A relay that was renamed and kept its slot has its new name here.
 UPDATE onceward.relay_state
-SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
+SET epoch = epoch + 1, relay = @relay, updated_at = pg_catalog.clock_timestamp()
 WHERE slot = @slot
 RETURNING *;
 

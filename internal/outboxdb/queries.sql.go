@@ -70,14 +70,19 @@ func (q *Queries) AccountOf(ctx context.Context, arg AccountOfParams) ([]Account
 
 const bumpEpoch = `-- name: BumpEpoch :one
 UPDATE onceward.relay_state
-SET epoch = epoch + 1, updated_at = pg_catalog.clock_timestamp()
-WHERE slot = $1
+SET epoch = epoch + 1, relay = $1, updated_at = pg_catalog.clock_timestamp()
+WHERE slot = $2
 RETURNING slot, relay, database, system_identifier, timeline, tick, confirmed_lsn, epoch, mode, dead_letters, publication, publication_catalog, paused, paused_routes, skip, schema_version, updated_at, checkpoint, kafka_cluster, kafka_met, kafka_gap, routes
 `
 
-// BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on.
-func (q *Queries) BumpEpoch(ctx context.Context, slot string) (RelayState, error) {
-	row := q.db.QueryRow(ctx, bumpEpoch, slot)
+type BumpEpochParams struct {
+	Relay string
+	Slot  string
+}
+
+// BumpEpoch starts a session that owns the slot: every session with a smaller epoch is fenced from now on. A relay that was renamed and kept its slot has its new name here.
+func (q *Queries) BumpEpoch(ctx context.Context, arg BumpEpochParams) (RelayState, error) {
+	row := q.db.QueryRow(ctx, bumpEpoch, arg.Relay, arg.Slot)
 	var i RelayState
 	err := row.Scan(
 		&i.Slot,
@@ -359,6 +364,23 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 		&i.Routes,
 	)
 	return i, err
+}
+
+const otherSlotOf = `-- name: OtherSlotOf :one
+SELECT COALESCE(pg_catalog.min(slot), '')::text AS slot FROM onceward.relay_state WHERE relay = $1 AND slot <> $2
+`
+
+type OtherSlotOfParams struct {
+	Relay string
+	Slot  string
+}
+
+// OtherSlotOf finds the slot with which a relay of this name has run, if not with this; empty when there is none.
+func (q *Queries) OtherSlotOf(ctx context.Context, arg OtherSlotOfParams) (string, error) {
+	row := q.db.QueryRow(ctx, otherSlotOf, arg.Relay, arg.Slot)
+	var slot string
+	err := row.Scan(&slot)
+	return slot, err
 }
 
 const outboxEstimate = `-- name: OutboxEstimate :one

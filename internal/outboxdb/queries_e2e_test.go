@@ -90,7 +90,7 @@ func insertState(t *testing.T, q *outboxdb.Queries) {
 func TestCheckpointIsMonotoneAndFenced(t *testing.T) {
 	_, q := install(t)
 	insertState(t, q)
-	old, err := q.BumpEpoch(t.Context(), "onceward_orders")
+	old, err := q.BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: "onceward_orders", Relay: "orders"})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, old.Epoch)
 	require.Equal(t, "0/100", old.ConfirmedLsn)
@@ -107,7 +107,7 @@ func TestCheckpointIsMonotoneAndFenced(t *testing.T) {
 	_, err = save(1, "0/1FF")
 	require.ErrorIs(t, err, pgx.ErrNoRows, "never backwards")
 
-	young, err := q.BumpEpoch(t.Context(), "onceward_orders")
+	young, err := q.BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: "onceward_orders", Relay: "orders"})
 	require.NoError(t, err)
 	require.EqualValues(t, 2, young.Epoch)
 	require.Equal(t, "0/200", young.ConfirmedLsn)
@@ -118,7 +118,7 @@ func TestCheckpointIsMonotoneAndFenced(t *testing.T) {
 	_, err = save(2, "9/FFFFFFFF")
 	require.ErrorIs(t, err, pgx.ErrNoRows)
 
-	_, err = q.BumpEpoch(t.Context(), "nobody")
+	_, err = q.BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: "nobody", Relay: "nobody"})
 	require.ErrorIs(t, err, pgx.ErrNoRows)
 }
 
