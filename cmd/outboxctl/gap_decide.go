@@ -44,6 +44,9 @@ func decideGap(c *cli.Context, to string) error {
 		return gap.nothingLeft()
 	}
 	what := fmt.Sprintf("have relay %s publish %s of gap %s", gap.Relay, gap.leftOfCounted(), id)
+	if to == gapRepairing && gap.State != gapOpen {
+		what += ", behind later events of their aggregates that are out by now"
+	}
 	if to == gapAccepted {
 		what = fmt.Sprintf("give up %s of gap %s of relay %s", gap.leftOfCounted(), id, gap.Relay)
 	}
