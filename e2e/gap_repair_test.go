@@ -365,7 +365,7 @@ func detachedLeaf(w *world) string {
 	w.execute("ALTER TABLE " + leaf + " ADD CONSTRAINT outbox_older CHECK (seq < 0) NOT VALID")
 	w.execute("CREATE TRIGGER onceward_closed BEFORE INSERT ON " + leaf + " FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()")
 	w.execute("ALTER TABLE " + leaf + " ENABLE ALWAYS TRIGGER onceward_closed")
-	w.execute("COMMENT ON TRIGGER onceward_closed ON " + leaf + " IS 'closed by outbox retention in transaction 900000000 at 2026-01-01T00:00:00Z'")
+	w.execute("COMMENT ON TRIGGER onceward_closed ON " + leaf + " IS 'closed by outbox retention in transaction 900000000 at 2026-01-01T00:00:00Z, and detached by it'")
 	return leaf
 }
 

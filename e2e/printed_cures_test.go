@@ -86,7 +86,6 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/list.go: outboxctl status":                   "it only looks",
 	"relay/retention_gate.go: outboxctl status":                 "it only looks",
 	"cdc/checks.go: outboxctl partitions maintain":              "this one: the same command is run in the cure of relay/check/partitions.go",
-	"migrations/outbox/00014_adoption.sql: outboxctl":           "this one: the same command is run in the cure of relay/check/partitions.go",
 	"relay/retention_leaf.go: outboxctl partitions adopt":       "TestFilledLeafAttached runs that of relay/filled.go",
 	"relay/start.go: outboxctl retire --slot":                   "TestRetireBesideTheOriginal runs that of cmd/outboxctl/status.go",
 	"relay/heal.go: outboxctl list --state":                     "it only looks",

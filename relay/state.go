@@ -82,7 +82,7 @@ func (s *state) noStranger(ctx context.Context) error {
 		return fmt.Errorf("look who begins on slot %s: %w", s.slot, err)
 	}
 	return &cdc.StartError{Code: cdc.CodeLockHeld, What: fmt.Sprintf("role %q (PID %d), which is no relay's, holds the advisory lock by which the processes of slot %s begin one at a time", who.Role, who.Pid, s.slot),
-		Cure: fmt.Sprintf("end that session, as its role, as a superuser or with pg_signal_backend: SELECT pg_catalog.pg_terminate_backend(%d);", who.Pid)}
+		Cure: fmt.Sprintf("end that session, as its role, as a superuser or with pg_signal_backend: SELECT pg_catalog.pg_terminate_backend(%d, 5000);", who.Pid)}
 }
 
 // begun lets others begin: the slot is held now.
