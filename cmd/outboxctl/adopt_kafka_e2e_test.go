@@ -4,52 +4,86 @@ package main
 
 import (
 	"testing"
-	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-
-	"github.com/onceward/onceward/internal/partition"
 )
 
-// What went to the old cluster is in doubt, whoever had written that down: letters of a
-// retry that the checkpoint has passed and nobody settled, and a repair that begins
-// anew, of which a checkpoint in the new cluster may tell by its name.
-func TestAdoptAnotherKafkaOverlooksNothing(t *testing.T) {
-	onDesks(t, func(d *desk) {
-		const adopt = "SELECT onceward.adopt_kafka('onceward_ctl', 'gap', NULL, 'other', 'moved')"
-		out, late := d.event("A", "OrderPaid", "1"), d.event("B", "OrderPaid", "2")
-		d.letter(out, "retrying")
-		d.letter(late, "retrying")
-		d.published()
-		exec(d.t, d.pool, "UPDATE onceward.relay_state SET confirmed_lsn = '0/100'")
-		exec(d.t, d.pool, "UPDATE onceward.dead_letters SET retry_index = 0, retry_position = CASE letter_id WHEN $1 THEN '0/99'::pg_lsn ELSE '0/100' END", out.UUID())
-		exec(d.t, d.pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state, cursor)
-			VALUES (gen_random_uuid(), 'onceward_ctl', 'SLOT_LOST', '', '1:1:', '3:3:', 1, 'repairing', 7)`)
-		was := column[string](d, "SELECT gap_id::text FROM onceward.gaps")[0]
+// What adopt --kafka gap doubts is what the account called published and no more:
+// what is older than the relay, given up, or pending, stays so, and no event is in
+// two gaps.
+func TestAdoptKafkaGap(t *testing.T) {
+	pool, dsn := newDatabase(t)
+	prefix := "ctl-" + pool.Config().ConnConfig.Database
+	fine(t, "migrate", "roles", "--side", "outbox", "--prefix", prefix, "--apply")
+	fine(t, "migrate", "up", "--side", "outbox")
+	exec(t, pool, `INSERT INTO onceward.relay_state (slot, relay, database, system_identifier, timeline, confirmed_lsn, publication, kafka_cluster, kafka_met, mode, epoch)
+		VALUES ('s', 'orders', 'd', (SELECT system_identifier::text FROM pg_control_system()), 1, '0/1', 'p', 'old', 'new', 'exactly-once', 4)`)
+	exec(t, pool, `INSERT INTO onceward.published_snapshots VALUES ('s', '100:100:', now())`)
+	exec(t, pool, `INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state, cursor, found_at)
+		SELECT gen_random_uuid(), 's', 'X', '', f::pg_snapshot, t::pg_snapshot, 1, s, 0, now() - interval '1 day' + n * interval '1 minute'
+		FROM (VALUES (1, '1:1:', '20:20:', 'before'), (2, '30:30:', '40:40:', 'accepted'), (3, '50:50:', '60:60:', 'repaired'), (4, '70:70:', '80:80:', 'repairing')) v (n, f, t, s)`)
+	exec(t, pool, `UPDATE onceward.gaps SET cursor = 1000000 WHERE state = 'repairing'`)
+	exec(t, pool, `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, tx_id)
+		SELECT (lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || '70008000' || lpad(n::text, 12, '0'))::uuid, 'n', 't', 'a', 'e', 'x', n::text::xid8
+		FROM unnest(ARRAY[10, 25, 35, 45, 55, 65, 75, 90, 95, 110]) n`)
+	exec(t, pool, `INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
+		SELECT 's', id, 'n', 't', 'a', 'e', 'c', now(), tx_id, seq, '0/1', 'c', 'too large', 'replayed' FROM onceward.outbox WHERE tx_id = '95'`)
+	states := func() map[string]string {
+		rows, err := pool.Query(t.Context(), `SELECT o.tx_id::text, string_agg(a.state, ' ') FROM onceward.outbox o, onceward.account(o.id, o.tx_id, o.seq) a GROUP BY 1`)
+		require.NoError(t, err)
+		found := map[string]string{}
+		var tx, state string
+		_, err = pgx.ForEachRow(rows, []any{&tx, &state}, func() error { found[tx] = state; return nil })
+		require.NoError(t, err)
+		return found
+	}
+	before := map[string]string{
+		"10": "before", "25": "published", "35": "given-up", "45": "published", "55": "published", "65": "published", "75": "published", "90": "published",
+		"95": "published", "110": "pending",
+	}
+	require.Equal(t, before, states())
+	loginAs(t, pool, dsn, prefix+"_operator")
+	for _, refused := range [][]string{
+		{"adopt", "--kafka", "gap", "--by", "copy", "--reason", "r", "--yes"},
+		{"adopt", "--kafka", "never", "--reason", "r", "--yes"},
+		{"adopt", "--kafka", "gap", "--yes"},
+		{"adopt", "--kafka", "gap", "--cluster", "third", "--reason", "r", "--yes"},
+		{"adopt", "--kafka", "gap", "--relay", "none", "--reason", "r", "--yes"},
+		{"adopt", "--by", "copy", "--cluster", "new", "--reason", "r", "--yes"},
+	} {
+		code, _, _ := call(t, refused...)
+		require.NotZero(t, code, refused)
+	}
+	exec(t, pool, `UPDATE onceward.relay_state SET kafka_met = NULL`)
+	code, _, stderr := call(t, "adopt", "--kafka", "gap", "--cluster", "nwe", "--reason", "r", "--yes")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "relay orders has not met Kafka cluster nwe, and gap cannot be undone: start the relay with the new kafka.brokers")
+	exec(t, pool, `UPDATE onceward.relay_state SET kafka_met = 'new'`)
+	code, _, stderr = call(t, "adopt", "--kafka", "gap", "--reason", "moved")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "7 events in the outbox count as published and 1 are pending")
+	require.Equal(t, before, states(), "nothing was done yet")
 
-		old := time.Now().UTC().AddDate(0, 0, -3)
-		leaf := partition.Sibling("onceward.outbox", "outbox_"+old.Format("20060102"))
-		bounds := column[string](d, "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = $1::regclass", leaf)[0]
-		exec(d.t, d.pool, "CREATE TRIGGER onceward_closed BEFORE INSERT ON "+leaf+" FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()")
-		exec(d.t, d.pool, "ALTER TABLE onceward.outbox DETACH PARTITION "+leaf)
-		_, err := d.pool.Exec(d.t.Context(), adopt)
-		require.ErrorContains(d.t, err, "is detached, and not dropped yet")
-		exec(d.t, d.pool, "ALTER TABLE onceward.outbox ATTACH PARTITION "+leaf+" "+bounds)
+	out := fine(t, "adopt", "--kafka", "gap", "--reason", "moved", "--yes")
+	require.Contains(t, out, "5 events are in doubt")
+	require.Contains(t, out, "1 dead letters that were replayed are open again: `outboxctl dead list`; they hold nothing, and each comes when it is retried, out of its aggregate's order")
+	require.Equal(t, map[string]string{
+		"10": "before", "25": "gap", "35": "given-up", "45": "gap", "55": "gap", "65": "gap", "75": "pending", "90": "gap", "95": "parked", "110": "pending",
+	}, states(), "what a repair had published is to be repaired again")
+	var gaps, row string
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(from_snapshot || ' ' || to_snapshot || ' ' || events, ', ' ORDER BY pg_snapshot_xmax(to_snapshot)) FROM onceward.gaps WHERE state = 'open'`).Scan(&gaps))
+	require.Equal(t, "20:20: 30:30: 1, 40:40: 70:70: 3, 80:80: 100:100: 1", gaps)
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT string_agg(DISTINCT cursor::text, ' ') FROM onceward.gaps WHERE state IN ('open', 'repairing')`).Scan(&row))
+	require.Equal(t, "-9223372036854775808", row, "from before every seq")
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', kafka_cluster, kafka_met, kafka_gap, epoch, mode) FROM onceward.relay_state`).Scan(&row))
+	require.Equal(t, "new t 5 idempotent", row)
+	require.NoError(t, pool.QueryRow(t.Context(), `SELECT concat_ws(' ', action, target, reason, requested_by) FROM onceward.relay_actions`).Scan(&row))
+	require.Equal(t, "adopt kafka gap from cluster old to new: 5 events in doubt, 1 dead letters open again moved login-"+prefix+"_operator", row)
 
-		exec(d.t, d.pool, adopt)
-		require.Equal(d.t, []string{"open", "retrying"}, column[string](d, "SELECT state FROM onceward.dead_letters ORDER BY letter_id"), "the second waits for its control, which is read again")
-		require.Equal(d.t, []bool{true}, column[bool](d, "SELECT gap_id::text <> $1 AND cursor < 0 FROM onceward.gaps WHERE state = 'repairing'", was))
-	})
-}
-
-// On another system, before anybody adopted it, nothing that the relay had published
-// counts: what show calls pending, list shows.
-func TestListOnAnotherSystem(t *testing.T) {
-	onDesks(t, func(d *desk) {
-		key := d.event("A", "OrderPaid", "1")
-		d.published()
-		require.NotContains(d.t, fine(d.t, "list"), key.String())
-		exec(d.t, d.pool, "UPDATE onceward.relay_state SET system_identifier = '1'")
-		require.Contains(d.t, fine(d.t, "list"), key.String())
-	})
+	code, _, stderr = call(t, "adopt", "--kafka", "continue", "--cluster", "new", "--reason", "again", "--yes")
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "is bound to Kafka cluster new already")
+	fine(t, "adopt", "--kafka", "continue", "--cluster", "old", "--reason", "back", "--yes")
+	require.Equal(t, "gap", states()["25"], "what is in doubt stays so")
 }
