@@ -66,6 +66,17 @@ func TestDecideGap(t *testing.T) {
 	require.Equal(t, "22023", sqlState(t, pool, decide, id, nil, "repairing"))
 	require.Equal(t, "22023", sqlState(t, pool, "SELECT onceward.decide_gap($1, 'before', 'repairing', '')", id))
 	require.Equal(t, len(may), scalar[int](t, pool, "SELECT count(*) FROM onceward.relay_actions"))
+
+	leaf := scalar[string](t, pool, "SELECT min(inhrelid::regclass::text) FROM pg_inherits WHERE inhparent = 'onceward.outbox'::regclass")
+	bounds := scalar[string](t, pool, "SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE oid = $1::regclass", leaf)
+	exec(t, pool, "CREATE TRIGGER onceward_closed BEFORE INSERT ON "+leaf+" FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()")
+	exec(t, pool, "ALTER TABLE onceward.outbox DETACH PARTITION "+leaf)
+	require.Equal(t, "OW006", sqlState(t, pool, decide, id, "before", "repairing"), "no repair reads what retention drops next")
+	open := uuid.New()
+	exec(t, pool, insertGap, open, "s", "open")
+	require.Empty(t, sqlState(t, pool, decide, open, "open", "repairing"), "a relay waits for it, and retention with it")
+	exec(t, pool, "ALTER TABLE onceward.outbox ATTACH PARTITION "+leaf+" "+bounds)
+	require.Empty(t, sqlState(t, pool, decide, id, "before", "repairing"))
 }
 
 // A relay is forgotten with what nobody would obey any more, and not while its
