@@ -50,6 +50,7 @@ func TestRetention(t *testing.T) {
 				{"an open writer is waited for", openWriter},
 				{"gaps block", gapsBlock},
 				{"what was given up goes", acceptedGoes},
+				{"what was given up is ordered again", orderedAgain},
 				{"an old snapshot meets a closed leaf", oldSnapshot},
 				{"a detach that is interrupted goes on", interruptedDetach},
 				{"a leaf detached by hand", detachedByHand},
@@ -254,24 +255,6 @@ func gapsBlock(o *oldOutbox) {
 	require.Equal(t, "drop before orders "+o.leaf+": 2 events not needed", o.text("SELECT concat_ws(' ', action, slot, target, reason) FROM onceward.relay_actions"))
 }
 
-// acceptedGoes: what was given up or discarded keeps no partition, and nobody calls it
-// published.
-func acceptedGoes(o *oldOutbox) {
-	for n := range 3 {
-		require.NoError(o.t, o.enqueue(n+1))
-	}
-	o.maintain() // closes it
-	o.relay("orders", o.now())
-	o.exec(`INSERT INTO onceward.gaps (gap_id, slot, cause, detail, from_snapshot, to_snapshot, events, state)
-		SELECT gen_random_uuid(), 'orders', 'SLOT_MISSING', '', '1:1:', s, 2, 'accepted' FROM (SELECT pg_snapshot_xmin(pg_current_snapshot())::text) x (x)
-		CROSS JOIN LATERAL (SELECT (x || ':' || x || ':')::pg_snapshot) y (s)`)
-	o.exec(`INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
-		SELECT 'orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/1', 'record', '', 'discarded' FROM onceward.outbox ORDER BY id LIMIT 1`)
-	const holds = "2 rows were given up (gap accept, relay orders); 1 rows are discarded dead letters of relay orders"
-	o.became(LeafClosed, holds+"; every other row is published; would be dropped", func(c *RetentionConfig) { c.DryRun = true })
-	o.became(LeafDropped, holds+", and went with it")
-}
-
 func openWriter(o *oldOutbox) {
 	t := o.t
 	o.relay("orders", o.now())
@@ -358,20 +341,6 @@ func interruptedDetach(o *oldOutbox) {
 	o.became(LeafDropped, "")
 	o.leaf = first
 	require.False(t, o.exists())
-}
-
-func detachedByHand(o *oldOutbox) {
-	require.NoError(o.t, o.enqueue(1))
-	o.maintain()
-	bounds := o.text("SELECT pg_get_expr(relpartbound, oid) FROM pg_class WHERE relname = $1", o.leaf)
-	o.exec("ALTER TABLE onceward.outbox DETACH PARTITION onceward." + o.leaf)
-	o.relay("orders", o.now())
-	o.became(LeafDetaching, "somebody detached it, and not retention")
-	require.True(o.t, o.exists(), "a repair of what the relay finds by then does not read it")
-	o.exec("ALTER TABLE onceward.outbox ATTACH PARTITION onceward." + o.leaf + " " + bounds)
-	o.relay("orders", o.now())
-	o.became(LeafDropped, "")
-	require.False(o.t, o.exists())
 }
 
 func openLeafPending(o *oldOutbox) {

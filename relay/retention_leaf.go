@@ -190,9 +190,10 @@ func (l *leaf) foreign() LeafReport {
 	if l.Pending {
 		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
 	}
-	r := l.report(LeafDetaching, "somebody detached it, and not retention, which looks first whether it is published: "+
-		"attach it again (%sALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')), "+
-		"or, when it is none of ours, DROP TRIGGER %s ON %[3]s", finalize, outboxTable, l.table(), l.Lower, l.Upper, closedTrigger)
+	r := l.report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
+		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]sALTER TABLE %[2]s ATTACH PARTITION %[3]s FOR VALUES FROM ('%[4]s') TO ('%[5]s')), "+
+		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[7]s --reason \"…\": all of its rows are published once more; "+
+		"or, when it is none of ours, DROP TRIGGER %[6]s ON %[3]s", finalize, outboxTable, l.table(), l.Lower, l.Upper, closedTrigger, l.Name)
 	r.Wrong = true
 	return r
 }
@@ -208,14 +209,43 @@ func say(ctx context.Context, conn execer, l *leaf, word string) error {
 	return err
 }
 
+// mark says of a leaf that has passed the gate that retention detaches it. From then on
+// nobody can order a repair that would need its rows (onceward.leaving_partition); for
+// the orders that were being written it is waited, and the gate asked about them.
+func (m *maintenance) mark(ctx context.Context, l *leaf) (reasons []string, err error) {
+	if err := say(ctx, m.conn, l, l.word+detaching); err != nil {
+		return nil, err
+	}
+	err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "LOCK TABLE onceward.relay_actions IN SHARE MODE")
+		return err
+	})
+	if err == nil {
+		err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+			reasons, err = m.unpublished(ctx, tx, l)
+			return err
+		})
+	}
+	if (err != nil || len(reasons) > 0) && !l.Pending {
+		err = errors.Join(err, say(ctx, m.conn, l, l.word))
+	}
+	return reasons, err
+}
+
 // remove detaches and drops a leaf that has passed the gate.
 func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {
 			return l.report(LeafClosed, "%s; waits for the detach of %s", l.holds(), m.detaching), nil
 		}
-		if err := say(ctx, m.conn, l, l.word+detaching); err != nil {
+		reasons, err := m.mark(ctx, l)
+		switch {
+		case partition.TimedOut(err):
+			return l.report(LeafClosed, "waits for an operator's order that is being written down"), nil
+		case err != nil:
 			return l.report(LeafClosed, "not detached"), err
+		case len(reasons) > 0:
+			return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), nil
 		}
 		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
 			m.detaching = l.Name // it may have begun; the next run looks
