@@ -119,6 +119,29 @@ func (a *accounting) maintain(byOrder bool) bool {
 	return code == 0 || code == 3 // something waits for an operator
 }
 
+// detachDay detaches a partition that retention has closed, as somebody may who takes
+// it for done, and attaches it again, as retention says.
+func (a *accounting) detachDay(s step) bool {
+	var leaf, bounds string
+	ctx, cancel := context.WithTimeout(a.t.Context(), 5*time.Second)
+	defer cancel()
+	err := a.pool.QueryRow(ctx, `SELECT c.relname, pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		JOIN pg_trigger t ON t.tgrelid = c.oid AND t.tgname = 'onceward_closed'
+		WHERE i.inhparent = 'onceward.outbox'::regclass AND NOT i.inhdetachpending ORDER BY hashtextextended(c.relname, $1) LIMIT 1`, int64(s.target>>1)).Scan(&leaf, &bounds)
+	if err != nil || !a.nemesis.sql("ALTER TABLE onceward.outbox DETACH PARTITION onceward."+leaf) {
+		return false
+	}
+	a.nothingProved() // adopted, all of it is published again
+	a.undoes(s.lasting, func() bool {
+		attached := `SELECT to_regclass('onceward.' || $1) IS NULL OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = to_regclass('onceward.' || $1))`
+		if !a.holds(attached, leaf) && !a.nemesis.sql("ALTER TABLE onceward.outbox ATTACH PARTITION onceward."+leaf+" "+bounds) {
+			return false
+		}
+		return a.adoptLeaf(leaf)
+	})
+	return true
+}
+
 // mayHaveGone says whether retention may have taken a row that is in no topic: somebody
 // has decided about it.
 func (a *accounting) mayHaveGone(key string) (last string, may bool) {

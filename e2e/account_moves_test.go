@@ -45,12 +45,15 @@ const (
 	producerBound        pack = "producer bound and let go"
 	systemAdopted        pack = "database adopted by copy or dump"
 	kafkaAdopted         pack = "Kafka adopted"
+	commandInterrupted   pack = "command interrupted"
+	dayDetached          pack = "closed day detached by hand, attached again and adopted"
 	// Changes of the environment.
 	topicMade          pack = "topic made"
 	topicRemoved       pack = "topic removed"
 	topicNarrowed      pack = "topic narrowed and widened"
 	partitionsAdded    pack = "partitions added"
 	modeChanged        pack = "mode changed"
+	relayRenamed       pack = "relay renamed"
 	routesChanged      pack = "routes changed"
 	dayOpened          pack = "old day opened"
 	rightsTaken        pack = "rights taken and given"
@@ -83,6 +86,7 @@ func (a *accounting) moves() map[pack]func(step) bool {
 		deadReplayed: a.replayDead, timeReplayed: a.replayTime, topicReplayed: a.replayToTopic, eventReprocessed: a.reprocess, routesChanged: a.changeRoutes, commitDelayed: a.commitLate,
 		haltSkipped:   func(step) bool { a.skipHalts(); return false }, // it is noted there
 		migratedAgain: a.migrate, rolesApplied: a.applyRoles,
+		commandInterrupted: a.interruptCommand, dayDetached: a.detachDay, relayRenamed: a.renameRelay,
 		topicMade: a.makeLateTopic, topicNarrowed: a.narrowTopic, partitionsAdded: a.addPartitions, modeChanged: a.changeMode, rightsTaken: a.takeRights,
 		badRow:            func(step) bool { return a.mistake("order", []byte("{}"), 4) },
 		impossibleTopic:   func(step) bool { return a.mistake("no topic!", []byte("{}"), 7) },

@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,9 +14,11 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/process"
 )
 
-// Replays of TestAccount, and other routes.
+// Replays of TestAccount, other routes, and another name.
 
 // replayed asks about compacted topics by the relay's configuration, or not at all: where a
 // fault is under way Kafka may not answer before it ends, and it ends behind this move.
@@ -92,6 +96,59 @@ func (a *accounting) changeRoutes(s step) bool {
 	}
 	a.routes = next
 	a.restartAll(s)
+	return true
+}
+
+// renameRelay has all relays end gracefully and begin with another name, and their slot
+// and publication as they were, until they have their own again.
+func (a *accounting) renameRelay(s step) bool {
+	began := func(name string) bool {
+		if slices.ContainsFunc(a.relays, func(r *relayProcess) bool { return r.process == nil }) {
+			return false
+		}
+		for _, r := range a.relays {
+			r.env = append(r.env, "ONCEWARD_NAME="+name, "ONCEWARD_POSTGRES_SLOT_NAME="+a.slot(), "ONCEWARD_POSTGRES_PUBLICATION="+a.publication())
+		}
+		a.restartAll(s)
+		return true
+	}
+	if !began(a.name + "_renamed") {
+		return false
+	}
+	a.nemesis.undos = append(a.nemesis.undos, undo{time.Now().Add(s.lasting + 2*time.Second), func() bool { return began(a.name) }})
+	return true
+}
+
+// interruptCommand ends outboxctl by SIGINT: what it has said is so.
+func (a *accounting) interruptCommand(s step) bool {
+	rests := func(paused bool) bool {
+		return a.holds(`SELECT paused = $2 FROM onceward.relay_state WHERE slot = $1`, a.slot(), paused)
+	}
+	if !rests(false) {
+		return false
+	}
+	log := filepath.Join(a.t.TempDir(), "log")
+	p, err := process.Start(process.Spec{
+		Path: outboxctlBinary(a.t), Args: []string{"pause", "--slot", a.slot()}, LogFile: log,
+		Env: []string{"ONCEWARD_POSTGRES_DSN=" + a.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	require.NoError(a.t, err)
+	select {
+	case <-p.Done():
+	case <-time.After(time.Duration(s.target % uint64(150*time.Millisecond))):
+		_ = p.Signal(os.Interrupt)
+	}
+	<-p.Done() // its commit has a limit of its own
+	said, err := os.ReadFile(log)
+	require.NoError(a.t, err)
+	switch nothing := strings.Contains(string(said), "interrupted") && strings.Contains(string(said), "context canceled"); {
+	case p.Err() == nil && rests(false), nothing && rests(true):
+		a.found = append(a.found, violation{accountTrue, fmt.Sprintf("pause was interrupted (%v), and it is not as it says: %s", p.Err(), said)})
+	}
+	a.undoes(s.lasting, func() bool {
+		_, code := a.ctl("resume", "--slot", a.slot())
+		return code == 0
+	})
 	return true
 }
 

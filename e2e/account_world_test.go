@@ -124,14 +124,17 @@ func (a *accounting) fillLeaf(s step) bool {
 	a.leaves++
 	a.rows[key] = accountRow{Key: key, Kind: "order", Aggregate: "old"} // retention may be quicker than the next look
 	a.gapOpens()
-	a.undoes(s.lasting, func() bool {
-		if a.holds(`SELECT to_regclass('onceward.' || $1) IS NULL`, f.name) { // dropped, or gone with its history
-			return true
-		}
-		out, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "adopt", f.name, "--yes", "--reason", "move")
-		return code == 0 || strings.Contains(out, "nothing is to be adopted")
-	})
+	a.undoes(s.lasting, func() bool { return a.adoptLeaf(f.name) })
 	return true
+}
+
+// adoptLeaf has the rows of a partition published that came with them.
+func (a *accounting) adoptLeaf(name string) bool {
+	if a.holds(`SELECT to_regclass('onceward.' || $1) IS NULL`, name) { // dropped, or gone with its history
+		return true
+	}
+	out, code := a.ctlAs(a.dsn(maintainerLogin), "partitions", "adopt", name, "--yes", "--reason", "move")
+	return code == 0 || strings.Contains(out, "nothing is to be adopted")
 }
 
 // adoptKafka makes Kafka look like another cluster that has everything, until it is
