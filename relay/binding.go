@@ -95,6 +95,8 @@ func (b binding) check() error {
 	case same && b.row.Tick < c.tick:
 		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, the checkpoint in Kafka has %d (a snapshot was restored under it)",
 			b.slot, b.row.Tick, c.tick)
+	case same && c.strange:
+		return gap(CodeWentBack, strangeCheckpoint, b.slot, c.order)
 	case known && b.row.Tick < b.last.tick && (same && b.last.timeline == b.system.Timeline || b.slotPosition > c.order):
 		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.tick)
 	case b.row.DeadLetters < c.letters || known && b.row.DeadLetters < b.last.letters:
@@ -109,8 +111,10 @@ func (b binding) check() error {
 	return nil
 }
 
-// What a process knows that the database does not.
+// What a process, or Kafka, knows that the database does not.
 const (
+	strangeCheckpoint = "the checkpoint in Kafka of slot %s, %s, was made by a session that this database does not know: it went back in time " +
+		"(a snapshot was restored under it), or the relay of another copy of it publishes to the same Kafka: stop that one before you decide"
 	wentBack = "the database of slot %s went back in time: its tick is %d, this process has seen %d (a snapshot was restored under it, " +
 		"or a standby that lagged was promoted); Kafka may hold events that it lacks"
 	lettersLost = "the database of slot %s has lost writes of dead letters or of what waits: it counts %d, %d were made " +

@@ -201,7 +201,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	}
 	s.early(now.position)
 	c := checkpoint{
-		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, epoch: s.state.epoch,
+		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, session: s.id,
 	}
 	tick, err := s.state.save(ctx, c)
 	if err != nil {

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,26 @@ type checkpoint struct {
 	timeline int32
 	tick     int64 // of relay_state, committed before this checkpoint
 	letters  int64 // writes ever made by this relay
-	epoch    int64 // of the session, to tell whose it was
+	session  int64 // the number of the session that made it, to tell whose it was
 	mended   mended
+
+	// strange: what Kafka keeps was made by a session of which relay_state does not know.
+	strange bool
+}
+
+// newSession draws the number of a session, by which relay_state knows what a checkpoint in
+// Kafka has of it: a copy of the database has sessions of its own. Older releases wrote
+// the epoch there, which is far below.
+func newSession() int64 { return firstSession + rand.Int64N(1<<53) }
+
+const firstSession = 1 << 40
+
+// knows says whether a checkpoint in Kafka, not behind that of relay_state, is of the session
+// that relay_state knows as the last one. A session writes itself down there before its
+// first transaction, so that what is further can be of no other.
+func (c *checkpoint) knows(inKafka *checkpoint) bool {
+	same := inKafka.order == c.order && inKafka.reach == c.reach
+	return same || inKafka.session == c.session || inKafka.session < firstSession
 }
 
 // ended is the resume rule. Order is the end of a log record, so a commit record
@@ -34,7 +53,7 @@ func (c *checkpoint) ended(at place) bool { return at.commit < c.order || at.bef
 // while a gap is repaired.
 func (c *checkpoint) meta() string {
 	text := fmt.Sprintf("%s at=%s timeline=%d tick=%d letters=%d epoch=%d upto=%s release=%d cursor=%d,%s",
-		metaVersion, c.order, c.timeline, c.tick, c.letters, c.epoch, c.upto, c.release, c.cursor.lane, c.cursor.from)
+		metaVersion, c.order, c.timeline, c.tick, c.letters, c.session, c.upto, c.release, c.cursor.lane, c.cursor.from)
 	if c.mended.gap != uuid.Nil {
 		text += fmt.Sprintf(" repair=%s@%d", c.mended.gap, c.mended.cursor)
 	}
@@ -85,7 +104,7 @@ func (c *checkpoint) parseField(key, value string) (err error) {
 	case "letters":
 		c.letters, err = strconv.ParseInt(value, 10, 64)
 	case "epoch":
-		c.epoch, err = strconv.ParseInt(value, 10, 64)
+		c.session, err = strconv.ParseInt(value, 10, 64)
 	case "upto":
 		c.upto, err = parsePlace(value)
 	case "release":

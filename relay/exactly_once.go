@@ -38,7 +38,7 @@ type exactlyOnce struct {
 	tx       transactional
 	interval time.Duration
 	maxBytes int64
-	bound    checkpoint                               // timeline and epoch of every checkpoint
+	bound    checkpoint                               // timeline and session of every checkpoint
 	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
 	cut      func() checkpoint                        // order, reach, repair and letters, once everything handed over has ended
 	before   func(ctx context.Context) error          // what is held is written down before a commit
@@ -144,7 +144,7 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return err
 	}
 	c := m.cut()
-	c.timeline, c.epoch, c.tick = m.bound.timeline, m.bound.epoch, tick
+	c.timeline, c.session, c.tick = m.bound.timeline, m.bound.session, tick
 	began := time.Now()
 	crash(crashBeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {

@@ -129,12 +129,12 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	raised := int64(0)
 	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
 	p.counted = func() int64 { return 7 }
-	m.bound = checkpoint{timeline: 3, epoch: 5}
+	m.bound = checkpoint{timeline: 3, session: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.flush(t.Context()))
 	c, err := parseCheckpoint(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
-	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.tick, c.letters, int64(c.timeline), c.epoch})
+	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.tick, c.letters, int64(c.timeline), c.session})
 	m.tick = func(context.Context) (int64, error) { return 0, ErrFenced }
 	require.NoError(t, p.take(t.Context(), single(300)))
 	require.ErrorIs(t, p.flush(t.Context()), ErrFenced)

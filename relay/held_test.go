@@ -234,7 +234,7 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 	c := save(t, p)
 	require.Equal(t, lsn(at-8), c.order)
 	require.Zero(t, p.progress.InFlight())
-	c.timeline, c.tick, c.letters, c.epoch = 1000, 1e12, 1e12, 1e9
+	c.timeline, c.tick, c.letters, c.session = 1000, 1e12, 1e12, 1<<54
 	require.Less(t, len(c.meta()), 200)
 	runtime.GC()
 	runtime.ReadMemStats(&after)

@@ -33,7 +33,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report, parted: make(chan struct{}),
+		id: newSession(), cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report, parted: make(chan struct{}),
 		watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
@@ -124,6 +124,11 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
+	if tx != nil {
+		if err := s.signIn(ctx, &kept); err != nil {
+			return err
+		}
+	}
 	start := s.start(kept, row, last)
 	s.opening.step("open the dead letters and what is held")
 	if err := s.openTables(ctx, &start); err != nil {
@@ -147,6 +152,15 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.order.String(), "start", start.order.String())
 	s.reader.Resume(start.order, kept.order)
 	return nil
+}
+
+// signIn writes the checkpoint with the number of this session into relay_state, before the
+// first transaction that has it.
+func (s *session) signIn(ctx context.Context, kept *checkpoint) error {
+	kept.session, kept.strange = s.id, false
+	tick, err := s.state.save(ctx, *kept)
+	s.tick.Store(max(tick, s.tick.Load()))
+	return err
 }
 
 // kafkaStep says what a step that needs Kafka waits for; it has limits of its own.
@@ -273,7 +287,7 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 	m := &exactlyOnce{
 		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
 		committed: time.Now(),
-		bound:     checkpoint{timeline: s.reader.System().Timeline, epoch: s.state.epoch},
+		bound:     checkpoint{timeline: s.reader.System().Timeline, session: s.id},
 		idle:      idleRule{segment: s.idle.segment, owed: true},
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.raiseTick(ctx)

@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -170,7 +171,9 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 			order(t, db.log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
 			order(t, db.log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
 			if mode == ModeExactlyOnce {
-				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SettleLetters")
+				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
+				require.Equal(t, s.id, s.saved.Load().session)
+				require.Contains(t, db.log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
 			}
 		})
 	}
@@ -258,7 +261,7 @@ func TestASessionKnowsTheTickOfTheRow(t *testing.T) {
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 30, s.tick.Load())
-	require.Equal(t, checkpoint{order: 200, timeline: 1, tick: 30, epoch: 7}, *s.saved.Load())
+	require.Equal(t, checkpoint{order: 200, timeline: 1, tick: 30}, *s.saved.Load())
 }
 
 // A start that fails has published nothing in its epoch, so that what the process

@@ -52,12 +52,15 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		}
 	}
 	for name, fits := range map[string]func(*binding){
-		"as it was":                       func(*binding) {},
-		"the slot stands at it":           func(b *binding) { b.slotPosition = 400 },
-		"a fresh process knows no tick":   func(b *binding) { b.last, b.row.Tick, b.kept.tick = owned{}, 0, 0 },
-		"another relay has gone on":       func(b *binding) { b.row.Tick = 12 },
-		"a failover behind it":            func(b *binding) { b.kept.timeline, b.switched = 1, 400 },
-		"a failover; ticks may be lower":  func(b *binding) { b.kept.timeline, b.switched, b.row.Tick = 1, 450, 3 },
+		"as it was":                      func(*binding) {},
+		"the slot stands at it":          func(b *binding) { b.slotPosition = 400 },
+		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.tick = owned{}, 0, 0 },
+		"another relay has gone on":      func(b *binding) { b.row.Tick = 12 },
+		"a failover behind it":           func(b *binding) { b.kept.timeline, b.switched = 1, 400 },
+		"a failover; ticks may be lower": func(b *binding) { b.kept.timeline, b.switched, b.row.Tick = 1, 450, 3 },
+		"a failover, and the promoted one lacks the last session": func(b *binding) {
+			b.kept.timeline, b.switched, b.kept.strange = 1, 400, true
+		},
 		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.tick = 1, 3, 3 },
 	} {
 		b := good()
@@ -72,6 +75,7 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
 		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.letters = 4, 5 },
 
+		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.strange = owned{}, true },
 		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = owned{}, 8 },
 		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.timeline, b.switched, b.kept.letters = 1, 450, 1 },
 		CodeLettersLost + " knows this process": func(b *binding) { b.last.letters = 1 },

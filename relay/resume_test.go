@@ -23,7 +23,7 @@ func TestACheckpointIsReadAsItWasWritten(t *testing.T) {
 				cursor: cursor{lane: rapid.IntRange(0, 1<<31).Draw(t, "lane"), from: drawPlace(t)},
 			},
 			timeline: rapid.Int32().Draw(t, "timeline"), tick: rapid.Int64().Draw(t, "tick"),
-			letters: rapid.Int64().Draw(t, "letters"), epoch: rapid.Int64().Draw(t, "epoch"),
+			letters: rapid.Int64().Draw(t, "letters"), session: rapid.Int64().Draw(t, "session"),
 		}
 		got, err := parseCheckpoint(uint64(want.order), want.meta())
 		require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestACheckpointIsReadAsItWasWritten(t *testing.T) {
 func TestTheCheckpointsTextIsFixed(t *testing.T) {
 	c := checkpoint{
 		order: 0x16B3748, reach: reach{upto: place{0x16B3800, 12, 0}, release: 7, cursor: cursor{lane: 3, from: place{0x16B3748, 3, 2}}},
-		timeline: 2, tick: 77, letters: 5, epoch: 9,
+		timeline: 2, tick: 77, letters: 5, session: 9,
 	}
 	require.Equal(t, "onceward/2 at=0/16B3748 timeline=2 tick=77 letters=5 epoch=9 upto=0/16B3800,12,0 release=7 cursor=3,0/16B3748,3,2", c.meta())
 }

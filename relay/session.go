@@ -21,6 +21,7 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
+	id       int64 // drawn, in every checkpoint that it makes
 	cfg      *Config
 	log      *slog.Logger
 	metrics  *Metrics

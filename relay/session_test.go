@@ -125,7 +125,7 @@ func TestACheckpointIsWrittenWhole(t *testing.T) {
 	s.tick.Store(30)
 	now := status{position: 208, transactions: 1, letters: 5, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 3, cursor: cursor{lane: 1}}}
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	want := checkpoint{order: 208, reach: now.reach, timeline: 1, tick: 30, letters: 5, epoch: 7}
+	want := checkpoint{order: 208, reach: now.reach, timeline: 1, tick: 30, letters: 5, session: s.id}
 	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
 	require.Equal(t, want, *s.saved.Load())
 }

@@ -80,6 +80,7 @@ func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row o
 		s.metrics.checkpointLost()
 		return kept, nil
 	}
+	inKafka.strange = !kept.knows(&inKafka)
 	return inKafka, nil
 }
 
@@ -99,7 +100,7 @@ func inState(row outboxdb.RelayState) (checkpoint, error) {
 			kept.order, kept.upto = confirmed, place{}
 		}
 	}
-	kept.timeline, kept.tick, kept.letters, kept.epoch = row.Timeline, row.Tick, row.DeadLetters, row.Epoch
+	kept.timeline, kept.tick, kept.letters = row.Timeline, row.Tick, row.DeadLetters
 	return kept, nil
 }
 

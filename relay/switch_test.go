@@ -38,10 +38,19 @@ func keeping(t *testing.T, kept *checkpoint) publisher.Config {
 // counts but how far the repair of a gap had come.
 func TestWhichCheckpointCounts(t *testing.T) {
 	gap := mended{gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), cursor: 40}
+	const ours, another = firstSession + 5, firstSession + 6
 	in := func(order uint64) *checkpoint {
-		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 4, epoch: 5, mended: gap}
+		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 4, session: ours, mended: gap}
 	}
-	written := checkpoint{order: 200, timeline: 1, tick: 60, letters: 4, epoch: 6}
+	of := func(session int64, order uint64) *checkpoint {
+		c := in(order)
+		c.session = session
+		return c
+	}
+	text := (&checkpoint{order: 200, session: ours}).meta()
+	written := checkpoint{order: 200, timeline: 1, tick: 60, letters: 4, session: ours}
+	strange := *of(another, 300)
+	strange.strange = true
 	over := in(300)
 	over.letters++ // which the database lacks
 	repaired := written
@@ -55,6 +64,9 @@ func TestWhichCheckpointCounts(t *testing.T) {
 		"further":                   {ModeExactlyOnce, in(300), *in(300), ""},
 		"the same":                  {ModeExactlyOnce, in(200), *in(200), ""},
 		"behind":                    {ModeExactlyOnce, in(199), written, "is behind relay_state"},
+		"further, of another copy":  {ModeExactlyOnce, of(another, 300), strange, ""},
+		"no further, of another":    {ModeExactlyOnce, of(another, 200), *of(another, 200), ""},
+		"of a release before":       {ModeExactlyOnce, of(7, 300), *of(7, 300), ""},
 		"gone":                      {ModeExactlyOnce, nil, written, "is gone, deleted or expired"},
 		"of an earlier time":        {ModeIdempotent, in(300), repaired, ""},
 		"of a history that is over": {ModeIdempotent, over, written, ""},
@@ -68,6 +80,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 			s.cfg.Kafka.Mode = ModeExactlyOnce
 			row := outboxdb.RelayState{
 				Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 1, Tick: 60, ConfirmedLsn: "0/C8", Epoch: 6, Mode: tc.mode, DeadLetters: 4,
+				Checkpoint: &text,
 			}
 			s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
 			tx, err := s.producer(t.Context(), sink, row)
@@ -96,7 +109,7 @@ func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
 	require.Nil(t, tx)
 	kept, err := s.recall(t.Context(), tx, row)
 	require.NoError(t, err)
-	require.Equal(t, checkpoint{order: 200, epoch: 6}, kept)
+	require.Equal(t, checkpoint{order: 200}, kept)
 }
 
 // A relay of an older release moves the position alone: what the text says of the
@@ -107,7 +120,7 @@ func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
 	same, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/C8", Checkpoint: &meta, Tick: 9, DeadLetters: 3, Timeline: 2, Epoch: 6})
 	require.NoError(t, err)
 	want := was
-	want.tick, want.letters, want.timeline, want.epoch = 9, 3, 2, 6
+	want.tick, want.letters, want.timeline = 9, 3, 2
 	require.Equal(t, want, same, "what has columns of its own is read there")
 	moved, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/12C", Checkpoint: &meta})
 	require.NoError(t, err)

@@ -27,7 +27,7 @@ func TestVisible(t *testing.T) {
 // A repair's place in the checkpoint comes back, whatever else is in it.
 func TestMendedIsPartOfTheCheckpoint(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := checkpoint{order: 1, timeline: 1, tick: 2, letters: 3, epoch: 4}
+		c := checkpoint{order: 1, timeline: 1, tick: 2, letters: 3, session: 4}
 		copy(c.mended.gap[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "gap"))
 		c.mended.gap[0] |= 1
 		c.mended.cursor = rapid.Int64().Draw(t, "cursor")
