@@ -33,8 +33,8 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: newSession(), cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o, report: r.vitals.report, parted: make(chan struct{}),
-		watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+		id: newSession(), cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o,
+		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
 		last.took = s.state.epoch > 0
@@ -124,10 +124,8 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err != nil {
 		return err
 	}
-	if tx != nil {
-		if err := s.signIn(ctx, &kept); err != nil {
-			return err
-		}
+	if err := s.signIn(ctx, &kept); err != nil {
+		return err
 	}
 	start := s.start(kept, row, last)
 	s.opening.step("open the dead letters and what is held")
@@ -155,8 +153,11 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the
-// first transaction that has it.
+// first Kafka transaction that has it.
 func (s *session) signIn(ctx context.Context, kept *checkpoint) error {
+	if s.cfg.Kafka.Mode != ModeExactlyOnce {
+		return nil
+	}
 	kept.session, kept.strange = s.id, false
 	tick, err := s.state.save(ctx, *kept)
 	s.tick.Store(max(tick, s.tick.Load()))
