@@ -28,8 +28,16 @@ func TestAnotherSlotIsNoBeginning(t *testing.T) {
 	out, code := relayCheck(t, again.config)
 	require.Zero(t, code, out)
 
+	// The name alone would make another relay, which asks, and tells the two apart.
+	publication := scalar[string](w, `SELECT publication FROM onceward.relay_state`)
+	alone := w.newRelay(w.config(), "")
+	alone.env = append(alone.env, "ONCEWARD_NAME=renamed", "ONCEWARD_POSTGRES_PUBLICATION="+publication)
+	alone.start()
+	require.Contains(t, alone.wait(30*time.Second),
+		"relay "+w.name+" publishes this outbox too, or did: if this is that one with a new name, put postgres.slot.name: "+w.slot()+" and postgres.publication: "+publication)
+
 	renamed := w.newRelay(w.config("outbox: {start: all}"), "")
-	renamed.env = append(renamed.env, "ONCEWARD_NAME=renamed", "ONCEWARD_POSTGRES_SLOT_NAME="+w.slot(), "ONCEWARD_POSTGRES_PUBLICATION="+scalar[string](w, `SELECT publication FROM onceward.relay_state`))
+	renamed.env = append(renamed.env, "ONCEWARD_NAME=renamed", "ONCEWARD_POSTGRES_SLOT_NAME="+w.slot(), "ONCEWARD_POSTGRES_PUBLICATION="+publication)
 	renamed.start()
 	writeOne(t, w)
 	caughtUp(t, w, renamed)

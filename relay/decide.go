@@ -52,8 +52,9 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 
 // firstStart says what becomes of the rows that the table holds already.
 func (s *session) firstStart(ctx context.Context) Decision {
-	d := Decision{Name: "first start", Err: s.mayBegin(ctx)}
-	if d.Err != nil {
+	others, err := s.mayBegin(ctx)
+	d := Decision{Name: "first start", Err: err}
+	if err != nil {
 		return d
 	}
 	rows, err := s.state.queries.CountOutbox(ctx)
@@ -61,7 +62,7 @@ func (s *session) firstStart(ctx context.Context) Decision {
 		d.Err = fmt.Errorf("count the events of onceward.outbox: %w", err)
 		return d
 	}
-	d.Detail = firstWords(s.cfg.Outbox.Start, rows)
+	d.Detail = firstWords(s.cfg.Outbox.Start, rows) + others
 	return d
 }
 

@@ -81,7 +81,7 @@ func newInstalled(t *testing.T) *installed {
 	db.returns("RaiseTick", int64(31))
 	db.returns("AssignTransaction", uint64(49))
 	db.returns("PassedBy", true)
-	db.returns("OtherSlotOf", "")
+	db.returns("OtherRelays")
 	db.returns("max(version_id)", int64(cdc.SchemaVersion))
 	db.returns("LastOrdinal", int32(0))
 	db.on("LoadRelayState", func([]string) reply { return one(db.row) })

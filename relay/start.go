@@ -51,8 +51,12 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) e
 	found = adopted(row, found)
 	if !existed {
 		s.opening.unbounded(WaitPostgres, "count the events of onceward.outbox")
-		if err := s.mayBegin(ctx); err != nil {
+		others, err := s.mayBegin(ctx)
+		if err != nil {
 			return err
+		}
+		if others != "" {
+			s.log.WarnContext(ctx, "the first start of this relay"+others)
 		}
 	}
 	gone, err := s.ensureSlot(ctx, source, began)
@@ -128,35 +132,46 @@ func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, exist
 }
 
 // mayBegin asks about the rows that a table holds before the relay's first start, and
-// refuses to begin anew what has run under another slot.
-func (s *session) mayBegin(ctx context.Context) error {
-	was, err := s.state.queries.OtherSlotOf(ctx, outboxdb.OtherSlotOfParams{Relay: s.cfg.Name, Slot: s.cfg.SlotName()})
-	if err != nil {
-		return fmt.Errorf("look for another slot of relay %s: %w", s.cfg.Name, err)
-	}
-	if was != "" {
-		return &FieldError{"postgres.slot.name", fmt.Sprintf("%s: relay %s runs with slot %s, or did; with another it would begin anew, over all that it has published, and owe what it has not. "+
-			"Put postgres.slot.name: %s (or name: back). If that relay is gone for good and this is another, forget it by outboxctl retire --slot %s --reason \"…\", "+
-			"or give this one another name",
-			s.cfg.SlotName(), s.cfg.Name, was, was, was)}
-	}
-	if s.cfg.Outbox.Start != StartAsk {
-		return nil
+// refuses to begin anew what has run under another slot. It names the other relays.
+func (s *session) mayBegin(ctx context.Context) (others string, err error) {
+	others, err = s.others(ctx)
+	if err != nil || s.cfg.Outbox.Start != StartAsk {
+		return others, err
 	}
 	rows, err := s.state.queries.CountOutbox(ctx)
 	if err != nil {
-		return fmt.Errorf("count the events of onceward.outbox: %w", err)
+		return "", fmt.Errorf("count the events of onceward.outbox: %w", err)
 	}
 	if rows == 0 {
-		return nil
+		return others, nil
 	}
 	slot, err := s.slotMeanwhile(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
+	return "", &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`", rows, s.cfg.Name, slot)}
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", rows, s.cfg.Name, slot, others)}
+}
+
+// others refuses a name that has run with another slot, and names the relays that may be
+// this one under the name before: what they published would be published again.
+func (s *session) others(ctx context.Context) (words string, err error) {
+	rows, err := s.state.queries.OtherRelays(ctx, s.cfg.SlotName())
+	if err != nil {
+		return "", fmt.Errorf("look for other relays of the outbox: %w", err)
+	}
+	for _, row := range rows {
+		if row.Relay == s.cfg.Name {
+			return "", &FieldError{"postgres.slot.name", fmt.Sprintf("%s: relay %s runs with slot %s, or did; with another it would begin anew, over all that it has published, and owe what it has not. "+
+				"Put postgres.slot.name: %s (or name: back). If that relay is gone for good and this is another, forget it by outboxctl retire --slot %s --reason \"…\", "+
+				"or give this one another name",
+				s.cfg.SlotName(), s.cfg.Name, row.Slot, row.Slot, row.Slot)}
+		}
+		words += fmt.Sprintf("; relay %s publishes this outbox too, or did: if this is that one with a new name, put postgres.slot.name: %s and postgres.publication: %s",
+			row.Relay, row.Slot, row.Publication)
+	}
+	return words, nil
 }
 
 // slotMeanwhile says what the slot costs while a person is asked: one is there that

@@ -2,9 +2,9 @@
 -- LoadRelayState reads the whole state of the relay that owns the slot.
 SELECT * FROM onceward.relay_state WHERE slot = @slot;
 
--- name: OtherSlotOf :one
--- OtherSlotOf finds the slot with which a relay of this name has run, if not with this; empty when there is none.
-SELECT COALESCE(pg_catalog.min(slot), '')::text AS slot FROM onceward.relay_state WHERE relay = @relay AND slot <> @slot;
+-- name: OtherRelays :many
+-- OtherRelays lists what has run with another slot.
+SELECT relay, slot, publication FROM onceward.relay_state WHERE slot <> @slot ORDER BY slot;
 
 -- name: InsertRelayState :execrows
 -- InsertRelayState writes the first state of a relay. 0 rows: the slot has one already.

@@ -366,21 +366,35 @@ func (q *Queries) LoadRelayState(ctx context.Context, slot string) (RelayState, 
 	return i, err
 }
 
-const otherSlotOf = `-- name: OtherSlotOf :one
-SELECT COALESCE(pg_catalog.min(slot), '')::text AS slot FROM onceward.relay_state WHERE relay = $1 AND slot <> $2
+const otherRelays = `-- name: OtherRelays :many
+SELECT relay, slot, publication FROM onceward.relay_state WHERE slot <> $1 ORDER BY slot
 `
 
-type OtherSlotOfParams struct {
-	Relay string
-	Slot  string
+type OtherRelaysRow struct {
+	Relay       string
+	Slot        string
+	Publication string
 }
 
-// OtherSlotOf finds the slot with which a relay of this name has run, if not with this; empty when there is none.
-func (q *Queries) OtherSlotOf(ctx context.Context, arg OtherSlotOfParams) (string, error) {
-	row := q.db.QueryRow(ctx, otherSlotOf, arg.Relay, arg.Slot)
-	var slot string
-	err := row.Scan(&slot)
-	return slot, err
+// OtherRelays lists what has run with another slot.
+func (q *Queries) OtherRelays(ctx context.Context, slot string) ([]OtherRelaysRow, error) {
+	rows, err := q.db.Query(ctx, otherRelays, slot)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OtherRelaysRow
+	for rows.Next() {
+		var i OtherRelaysRow
+		if err := rows.Scan(&i.Relay, &i.Slot, &i.Publication); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const outboxEstimate = `-- name: OutboxEstimate :one
