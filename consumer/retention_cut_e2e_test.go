@@ -92,7 +92,7 @@ func TestRetentionOfWhatSomebodyDetached(t *testing.T) {
 	require.ErrorContains(t, err, "name of a partition is taken", "its day is not made again beside it")
 	l := find(report, young)
 	require.True(t, l.Wrong)
-	require.Contains(t, l.Why, `attach it again (ALTER TABLE onceward.processed_events ATTACH PARTITION "onceward"."`+young)
+	require.Contains(t, l.Why, `attach it again (ALTER TABLE "onceward"."processed_events" ATTACH PARTITION "onceward"."`+young)
 	require.True(t, k.exists(young))
 	require.Equal(t, consumer.LeafDropped, find(report, k.leaf).State, "the others go on")
 	k.exec(l.Why[len("somebody detached it although its claims are needed: attach it again ("):][:len(l.Why)-len("somebody detached it although its claims are needed: attach it again (")-len("), or drop it when it is none of ours")])

@@ -88,8 +88,7 @@ func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon ti
 			claimsTable, partition.Sibling(claimsTable, l.Name))), nil
 	case leaving && needed(m.windows, l.To()):
 		return wrong(reportOf(l, LeafDetaching, "somebody detached it although its claims are needed: attach it again "+
-			"(ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')), or drop it when it is none of ours",
-			claimsTable, partition.Sibling(claimsTable, l.Name), l.Lower, l.Upper)), nil
+			"(%s), or drop it when it is none of ours", l.Attach(claimsTable))), nil
 	case !leaving || l.To().After(horizon):
 		if report, err := m.decide(ctx, l); report != nil {
 			return *report, err

@@ -191,9 +191,9 @@ func (l *leaf) foreign() LeafReport {
 		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
 	}
 	r := l.report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
-		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]sALTER TABLE %[2]s ATTACH PARTITION %[3]s FOR VALUES FROM ('%[4]s') TO ('%[5]s')), "+
-		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[7]s --reason \"…\": all of its rows are published once more; "+
-		"or, when it is none of ours, DROP TRIGGER %[6]s ON %[3]s", finalize, outboxTable, l.table(), l.Lower, l.Upper, closedTrigger, l.Name)
+		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]s%[2]s), "+
+		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[5]s --reason \"…\": all of its rows are published once more; "+
+		"or, when it is none of ours, DROP TRIGGER %[4]s ON %[3]s", finalize, l.Attach(outboxTable), l.table(), closedTrigger, l.Name)
 	r.Wrong = true
 	return r
 }

@@ -162,8 +162,7 @@ func lockTable(table string) string {
 // otherwise hold the parent's lock. The partition belongs to the owner of its
 // table, whoever makes it, so that any member of that role can drop it later.
 func attach(table, column string, p Partition) []string {
-	schema, _, _ := splitTable(table)
-	parent, child := quote(table), pgx.Identifier{schema, p.Name}.Sanitize()
+	parent, child := quote(table), Sibling(table, p.Name)
 	id := pgx.Identifier{column}.Sanitize()
 	check := pgx.Identifier{p.Name + "_range"}.Sanitize()
 	return []string{
@@ -171,7 +170,7 @@ func attach(table, column string, p Partition) []string {
 			child, parent, check, id, p.Lower, id, p.Upper),
 		fmt.Sprintf("DO $onceward$ BEGIN EXECUTE (SELECT pg_catalog.format('ALTER TABLE %%s OWNER TO %%I', '%s', pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) '%s'::pg_catalog.regclass); END $onceward$",
 			literal(child), literal(parent)),
-		fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", parent, child, p.Lower, p.Upper),
+		p.Attach(table),
 		fmt.Sprintf("ALTER TABLE %s DROP CONSTRAINT %s", child, check),
 	}
 }

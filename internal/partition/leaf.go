@@ -135,6 +135,11 @@ func Sibling(table, leaf string) string {
 	return pgx.Identifier{schema, leaf}.Sanitize()
 }
 
+// Attach is the statement that puts a leaf into "schema.table", for its day.
+func (p Partition) Attach(table string) string {
+	return fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", quote(table), Sibling(table, p.Name), p.Lower, p.Upper)
+}
+
 // TimedOut reports whether a statement gave up waiting for a lock.
 func TimedOut(err error) bool {
 	var pg *pgconn.PgError

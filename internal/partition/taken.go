@@ -116,7 +116,7 @@ func owed(ctx context.Context, q Querier, partition string) (is bool, err error)
 // somebody needs the rows of is attached again.
 func cure(table string, p Partition, found []string, needed bool) string {
 	if needed {
-		return fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s');", quote(table), Sibling(table, p.Name), p.Lower, p.Upper)
+		return p.Attach(table) + ";"
 	}
 	name := p.Name + "_detached"
 	for n := 2; slices.Contains(found, name); n++ {
