@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -13,9 +14,23 @@ import (
 )
 
 // committed reads what read_committed shows of a topic, from its beginning to its
-// present end, each partition in order. The end may be a control record, which
-// sarama's consumers never see.
+// present end, each partition in order.
 func (w *world) committed(topic string) []*sarama.ConsumerMessage {
+	w.t.Helper()
+	byPartition := map[int32][]*sarama.ConsumerMessage{}
+	w.eachCommitted(topic, func(m *sarama.ConsumerMessage) {
+		byPartition[m.Partition] = append(byPartition[m.Partition], m)
+	})
+	var all []*sarama.ConsumerMessage
+	for _, p := range slices.Sorted(maps.Keys(byPartition)) {
+		all = append(all, byPartition[p]...)
+	}
+	return all
+}
+
+// eachCommitted reads the same, and keeps nothing. The end may be a control record, which
+// sarama's consumers never see.
+func (w *world) eachCommitted(topic string, record func(*sarama.ConsumerMessage)) {
 	w.t.Helper()
 	client, err := sarama.NewClient(w.brokers, kafkaConfig())
 	require.NoError(w.t, err)
@@ -32,14 +47,9 @@ func (w *world) committed(topic string) []*sarama.ConsumerMessage {
 			left[p] = newest
 		}
 	}
-	if len(left) == 0 {
-		return nil
+	if len(left) > 0 {
+		w.scanAt(topic, kgo.ReadCommitted(), left, record)
 	}
-	byPartition := make([][]*sarama.ConsumerMessage, len(partitions))
-	w.scanAt(topic, kgo.ReadCommitted(), left, func(m *sarama.ConsumerMessage) {
-		byPartition[m.Partition] = append(byPartition[m.Partition], m)
-	})
-	return slices.Concat(byPartition...)
 }
 
 // scanAt reads at an isolation level: each partition in order from its beginning to its end and keeps
@@ -54,11 +64,12 @@ func (w *world) scanAt(topic string, level kgo.IsolationLevel, left map[int32]in
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{topic: offsets}))
 	require.NoError(w.t, err)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
-	defer cancel()
 	for len(left) > 0 {
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Minute)
 		fetches := client.PollFetches(ctx)
-		require.NoError(w.t, ctx.Err(), "topic %s: partitions whose end cannot be read, and their ends: %v", topic, left)
+		err := ctx.Err()
+		cancel()
+		require.NoError(w.t, err, "topic %s: partitions whose end cannot be read, and their ends: %v", topic, left)
 		fetches.EachRecord(func(r *kgo.Record) {
 			end, wanted := left[r.Partition]
 			if wanted && !r.Attrs.IsControl() && r.Offset < end {
