@@ -71,7 +71,10 @@ func (h *heldRoutes) waits() int {
 
 func (h *heldRoutes) run() {
 	t := h.t
-	free := min(h.pass(), h.pass())
+	free := h.pass()
+	for range 4 {
+		free = min(free, h.pass())
+	}
 	kept := h.hold()
 	held := h.pass()
 	for range 8 { // what else runs on the machine only ever makes it slower

@@ -207,8 +207,8 @@ type TopicsConfig struct {
 
 // QueueConfig bounds the relay's memory.
 type QueueConfig struct {
-	// Bytes read from the log and not yet handed to the producer; the same
-	// again may be on its way to Kafka. Of thousands of routes that are held each
+	// Bytes read from the log and not yet handed to the producer; half as much
+	// may be on its way to Kafka. Of thousands of routes that are held each
 	// takes 700 bytes of it, up to three quarters. Default 16MiB.
 	Bytes Bytes `koanf:"bytes"`
 }

@@ -100,7 +100,8 @@ func inRelayYAML(err error) error {
 func (c *Config) publisher(log *slog.Logger) (publisher.Config, error) {
 	p := publisher.Config{
 		Brokers: c.Kafka.Brokers, ClientID: orDefault(c.Kafka.ClientID, "onceward-"+c.Name), Insecure: c.Kafka.Insecure,
-		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: int64(c.Queue.Bytes), Logger: log,
+		Compression: c.Kafka.Compression, MaxMessageBytes: int(c.Kafka.MaxMessageBytes), MaxInFlightBytes: max(int64(c.Queue.Bytes)/2, 64<<10),
+		Logger:      log,
 		HeaderStyle: c.Headers, PartitionChange: c.Topics.PartitionChange,
 		Topics: publisher.Topics{
 			Allow: c.Topics.Allow, Create: c.Topics.Create, Partitions: int32(c.Topics.Partitions),

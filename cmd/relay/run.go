@@ -60,8 +60,8 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 const besideQueues = 40 << 20
 
 // boundMemory makes the garbage collector work harder before the process grows
-// beyond what the configured queues need (the one that is read into, and the
-// same again on its way to Kafka). GOMEMLIMIT, when set, is the operator's word.
+// beyond what the configured queues need (the one that is read into, and what is
+// on its way to Kafka). GOMEMLIMIT, when set, is the operator's word.
 func boundMemory(environ []string, queue int64) {
 	for _, pair := range environ {
 		if strings.HasPrefix(pair, "GOMEMLIMIT=") {
