@@ -160,7 +160,8 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 	if s.beginning != nil {
 		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
-	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down", "mode", to, "from", from, "checkpoint", kept.order.String())
+	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",
+		"mode", to, "from", from, "checkpoint", kept.order.String())
 	if to == ModeIdempotent {
 		tick, err := s.state.leaveExactlyOnce(ctx, kept)
 		if err != nil {
