@@ -174,6 +174,12 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
 				require.Equal(t, s.id, s.saved.Load().session)
 				require.Contains(t, db.log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
+				name := transactionID(db.row)
+				tx, err := publisher.NewTransactional(t.Context(), sinkTo(db.kafka), publisher.TransactionConfig{ID: name, Group: name})
+				require.NoError(t, err)
+				pos, _ := tx.Checkpoint()
+				require.NoError(t, tx.Close())
+				require.Contains(t, pos.Meta, fmt.Sprintf(" epoch=%d ", s.id), "and Kafka, when the mode changes")
 			}
 		})
 	}

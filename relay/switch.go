@@ -175,7 +175,7 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 		return nil, err
 	}
 	s.tick.Store(tick)
-	kept.tick, kept.timeline = tick, s.reader.System().Timeline
+	kept.tick, kept.timeline, kept.session = tick, s.reader.System().Timeline, s.id
 	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}); err != nil {
 		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}

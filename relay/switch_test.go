@@ -22,7 +22,7 @@ func keeping(t *testing.T, kept *checkpoint) publisher.Config {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
-	sink := publisher.Config{Brokers: cluster.ListenAddrs(), Insecure: true, Routes: []publisher.Route{{Topic: "t"}}, Logger: slog.New(slog.DiscardHandler)}
+	sink := sinkTo(cluster)
 	if kept != nil {
 		const name = "onceward-7000-onceward_orders"
 		tx, err := publisher.NewTransactional(t.Context(), sink, publisher.TransactionConfig{ID: name, Group: name})
@@ -31,6 +31,10 @@ func keeping(t *testing.T, kept *checkpoint) publisher.Config {
 		require.NoError(t, tx.Close())
 	}
 	return sink
+}
+
+func sinkTo(cluster *kfake.Cluster) publisher.Config {
+	return publisher.Config{Brokers: cluster.ListenAddrs(), Insecure: true, Routes: []publisher.Route{{Topic: "t"}}, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // Kafka's checkpoint counts in exactly-once mode, unless it is gone or lies behind
