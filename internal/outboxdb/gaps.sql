@@ -289,7 +289,8 @@ ORDER BY r.relay, r.slot;
 --   covered  rows that the published snapshot sees: they were in the table before, and would be called published;
 --   older    rows of transactions that began before it, unless the partition was made by the (sub)transaction that attached it;
 --   same     rows of the attaching transaction itself, before it by their command; of a row of which a change was rolled back, or a partition of
---            which one was, the number is that command's: then all of the transaction count, and so do those that another one wrote anew;
+--            which one was, the number is that command's: then all of the transaction count, and so do those that another one wrote anew, and
+--            all where the number is 0: what a server replays from its log after a crash has no other;
 --   foreign  rows of transactions that nobody has begun here;
 --   within   the same where the attaching was in a subtransaction, whose transaction nobody can tell: rows of subtransactions count.
 -- Rows of a transaction that began after the attaching one, and wrote them into the table before, are not told from those that were sent. A partition
@@ -328,7 +329,7 @@ WHERE p.slot = @slot AND NOT t.pending AND t.short > 2 AND w.long > 0
       OR o.tx_id >= n.next::text::xid8
       OR o.tx_id = w.long::text::xid8 AND o.xmin::text::bigint <> t.short
       OR (o.tx_id = w.long::text::xid8 OR w.made AND o.tx_id < w.long::text::xid8 AND o.xmin::text::bigint >= t.short)
-        AND (o.cmin::text::bigint < t.command OR t.touched OR o.xmax::text <> '0'))))
+        AND (o.cmin::text::bigint <= t.command OR t.command = 0 OR t.touched OR o.xmax::text <> '0'))))
 ORDER BY c.relname;
 
 -- name: AdoptLeaf :execrows
