@@ -7,6 +7,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -134,12 +135,23 @@ func (a *accounting) detachDay(s step) bool {
 	a.nothingProved() // adopted, all of it is published again
 	a.undoes(s.lasting, func() bool {
 		attached := `SELECT to_regclass('onceward.' || $1) IS NULL OR EXISTS (SELECT FROM pg_inherits WHERE inhrelid = to_regclass('onceward.' || $1))`
-		if !a.holds(attached, leaf) && !a.nemesis.sql("ALTER TABLE onceward.outbox ATTACH PARTITION onceward."+leaf+" "+bounds) {
+		if !a.holds(attached, leaf) && !a.nemesis.sql(sameColumns(leaf)+"; ALTER TABLE onceward.outbox ATTACH PARTITION onceward."+leaf+" "+bounds) {
 			return false
 		}
 		return a.adoptLeaf(leaf)
 	})
 	return true
+}
+
+// sameColumns gives a detached partition the columns that the outbox has got or lost
+// meanwhile: without them it cannot be attached.
+func sameColumns(leaf string) string {
+	return strings.ReplaceAll(`DO $$ DECLARE change text; BEGIN
+		FOR change IN SELECT pg_catalog.format(CASE WHEN l.attname IS NULL THEN 'ADD COLUMN %I text' ELSE 'DROP COLUMN %I' END, COALESCE(o.attname, l.attname))
+			FROM (SELECT attname FROM pg_attribute WHERE attrelid = 'onceward.outbox'::regclass AND attnum > 0 AND NOT attisdropped) o
+			FULL JOIN (SELECT attname FROM pg_attribute WHERE attrelid = 'onceward.leaf'::regclass AND attnum > 0 AND NOT attisdropped) l USING (attname)
+			WHERE o.attname IS NULL OR l.attname IS NULL
+		LOOP EXECUTE 'ALTER TABLE onceward.leaf ' || change; END LOOP; END $$`, "onceward.leaf", "onceward."+leaf)
 }
 
 // mayHaveGone says whether retention may have taken a row that is in no topic: somebody
