@@ -118,8 +118,10 @@ func (a *accounting) ctlAs(dsn string, args ...string) (string, int) {
 	case err == nil:
 		return out, 0
 	case errors.As(err, &exit):
+		a.refused = fmt.Sprintf("%v: %s", args, out)
 		return out, exit.ExitCode()
 	}
+	a.refused = fmt.Sprintf("%v: %v: %s", args, err, out)
 	return out, -1
 }
 

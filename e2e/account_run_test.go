@@ -73,6 +73,7 @@ type accounting struct {
 	read    *archive
 	quiet   int
 	found   []violation
+	refused string // the last command that failed, and what it said
 }
 
 func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accounting {
@@ -98,6 +99,7 @@ func newAccounting(t *testing.T, mode string, seed uint64, defect string) *accou
 		r.env = append(r.env, "ONCEWARD_KAFKA_MODE="+mode, "ONCEWARD_KAFKA_TRANSACTION_TIMEOUT=3s", "ONCEWARD_GAP="+a.policy, "ONCEWARD_OUTBOX_START="+a.start)
 	}
 	a.nemesis = newNemesis(a.arena)
+	a.nemesis.standsStill = a.standsStill
 	a.nemesis.moves = a.moves()
 	a.bag = slices.Sorted(maps.Keys(a.nemesis.moves))
 	a.bag = slices.Concat(a.bag, storms,

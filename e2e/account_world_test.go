@@ -26,6 +26,13 @@ func (a *accounting) holds(question string, args ...any) (yes bool) {
 	return a.pool.QueryRow(ctx, question, args...).Scan(&yes) == nil && yes
 }
 
+// standsStill says what the last command that failed had said, and who waits in the
+// server for whom: what a fault that does not end may hang on.
+func (a *accounting) standsStill() string {
+	return a.refused + "\n" + scalar[string](a.world, `SELECT COALESCE(string_agg(concat_ws(' ', pid, 'of', application_name, state, 'waits for', wait_event_type, wait_event, pg_blocking_pids(pid), left(query, 200)), E'\n'), '')
+		FROM pg_stat_activity WHERE datname = current_database() AND (cardinality(pg_blocking_pids(pid)) > 0 OR xact_start IS NOT NULL)`)
+}
+
 // unlogLeaf takes the log from today's partition until the relay has noticed: within
 // one tick it would not, which is a stated limit. What is down comes up meanwhile,
 // but no server crashes, which would empty the partition.

@@ -40,8 +40,10 @@ type nemesis struct {
 	// patience bounds the faults that wait for their moment.
 	patience time.Duration
 	moves    map[pack]func(step) bool // those of a test of its own
-	found    []violation
-	diary    []string
+	// standsStill says on what a fault may hang that does not end.
+	standsStill func() string
+	found       []violation
+	diary       []string
 
 	mu       sync.Mutex
 	failures []error      // of what ran beside it
@@ -50,7 +52,7 @@ type nemesis struct {
 }
 
 func newNemesis(a *arena) *nemesis {
-	return &nemesis{t: a.t, a: a, counts: map[string]int{}, busy: map[int]bool{}, patience: 3 * time.Second}
+	return &nemesis{t: a.t, a: a, counts: map[string]int{}, busy: map[int]bool{}, patience: 3 * time.Second, standsStill: func() string { return "" }}
 }
 
 // run follows the plan and heals everything.
@@ -128,7 +130,9 @@ func (n *nemesis) later(d time.Duration, do func()) {
 // heal ends all faults: what is down comes up again, whatever is held goes.
 func (n *nemesis) heal() {
 	for deadline := time.Now().Add(2 * stopLimit); len(n.undos) > 0; {
-		require.True(n.t, time.Now().Before(deadline), "a fault does not end: %s\n%s", n.undos[0], strings.Join(n.diary, "\n"))
+		if time.Now().After(deadline) {
+			require.Fail(n.t, "a fault does not end: "+n.undos[0].String(), n.standsStill()+"\n"+strings.Join(n.diary, "\n"))
+		}
 		for i := range n.undos {
 			n.undos[i].at = time.Time{}
 		}
