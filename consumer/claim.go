@@ -1,8 +1,8 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/outbox"
 )
 
 // Claim is what [Processor.Claim] found.
@@ -37,7 +36,7 @@ type Claim struct {
 	// Mismatch carries both fingerprints; nil unless the outcome is Mismatch.
 	Mismatch *MismatchError
 
-	ids []uuid.UUID // of a claim that is new
+	ids []uuid.UUID // of a claim that is new, or of the one that is there
 }
 
 // Claim claims the event for the group inside the caller's own transaction;
@@ -73,125 +72,53 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if _, err := tx.Exec(ctx, p.settings); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
-	return p.claim(ctx, tx, ev)
+	return p.claimOne(ctx, on(tx), ev)
 }
 
-// claim is Claim in a transaction that is bounded already.
-func (p *Processor) claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
-	return p.claimWith(ctx, consumerdb.New(tx), ev)
-}
-
-func (p *Processor) claimWith(ctx context.Context, q claimQueries, ev Event) (Claim, error) {
-	pl, err := (&look{processor: p, q: q}).plan(ctx, &ev)
-	if err != nil {
-		return Claim{}, fmt.Errorf("claim %s: %w", ev.Key, err)
-	}
-	given := FingerprintOf(ev)
-	if len(pl.ids) == 0 {
-		return p.refused(ctx, q, ev, given, pl)
-	}
-	taken, err := p.insert(ctx, q, ev, given, pl.ids)
-	switch {
-	case hasCode(err, "55P03"):
+// claimOne claims one event in a transaction that is bounded already.
+func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, error) {
+	it := p.newItem(ev)
+	err := p.claims(ctx, q, []*item{it})
+	if errors.Is(err, ErrInProgress) {
 		return Claim{Outcome: InProgress}, nil
-	case err != nil:
-		return Claim{}, p.claimError(ev, pl.ids[0], err)
-	case !taken:
-		return p.claimTaken(ctx, q, ev, given, pl.ids)
 	}
-	return Claim{Outcome: Processed, Late: pl.late, Unprotected: pl.again, ids: pl.ids}, nil
+	return it.claim, err
 }
 
-// insert claims under all of the ids, or under none. Several are inserted in
-// their order: see [Processor.Claim] on deadlocks.
-func (p *Processor) insert(ctx context.Context, q claimQueries, ev Event, given Fingerprint, ids []uuid.UUID) (bool, error) {
-	for i, id := range ids {
-		inserted, err := q.ClaimEvent(ctx, consumerdb.ClaimEventParams{
-			EventID: id, ConsumerGroup: p.group, EventType: ev.Type, Namespace: ev.Key.Namespace(),
-			Fingerprint: given[:], Outcome: outcomeProcessed,
-		})
-		if err != nil {
-			return false, err
-		}
-		if inserted == 1 {
-			continue
-		}
-		for _, mine := range ids[:i] {
-			if err := q.DeleteClaim(ctx, consumerdb.DeleteClaimParams{EventID: mine, ConsumerGroup: p.group}); err != nil {
-				return false, err
-			}
-		}
-		return false, nil
-	}
-	return true, nil
+// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
+// this transaction, for duplicates to get it as Claim.Result. It is optional.
+func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
+	return p.completeOne(ctx, on(tx), ev, result)
 }
 
-// compareStored reads the claim that is in the way, in a second statement. One
-// that inserts and reads sees, when it had to wait for the other transaction,
-// neither its own row nor the other one.
-func (p *Processor) compareStored(ctx context.Context, q claimQueries, ev Event, given Fingerprint, ids []uuid.UUID) (Claim, error) {
-	for _, id := range ids {
-		row, err := q.FindClaim(ctx, consumerdb.FindClaimParams{EventID: id, ConsumerGroup: p.group})
-		if err == nil {
-			return p.compare(ev, given, row), nil
-		}
-		if !errors.Is(err, pgx.ErrNoRows) {
-			return Claim{}, fmt.Errorf("claim %s: read the claim that is there: %w", ev.Key, err)
-		}
+// completeOne finds the claim again. One by arrival has the same ids as before:
+// the time of arrival is that of the transaction.
+func (p *Processor) completeOne(ctx context.Context, q queries, ev Event, result []byte) error {
+	err := p.complete(ctx, q, ev, result, []uuid.UUID{p.claimID(ev)})
+	if !errors.Is(err, errNoClaim) {
+		return err
 	}
-	// Taken back between the two statements: the next try will tell.
-	return Claim{}, fmt.Errorf("claim %s: %w", ev.Key, errClaimGone)
+	pl, err := (&look{processor: p, q: q.Queries}).plan(ctx, &ev)
+	if err != nil {
+		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	}
+	return p.complete(ctx, q, ev, result, pl.ids)
 }
 
-var errClaimGone error = &infrastructureError{errors.New("the claim that was in the way is gone")}
+var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")
 
-// refused is the claim of an event that may not be claimed. It may turn out to
-// be a mere duplicate: of one whose day is still there, or of a late one.
-func (p *Processor) refused(ctx context.Context, q claimQueries, ev Event, given Fingerprint, pl plan) (Claim, error) {
-	c, err := p.compareStored(ctx, q, ev, given, pl.known)
-	if errors.Is(err, errClaimGone) {
-		return Claim{Outcome: pl.outcome, Late: pl.late}, nil
+// complete stores a result under every id of the claim: a duplicate by arrival
+// may meet any of them.
+func (p *Processor) complete(ctx context.Context, q queries, ev Event, result []byte, ids []uuid.UUID) error {
+	if !json.Valid(result) {
+		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	return c, err
+	n, err := q.byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: texts(ids)})
+	if err == nil && n == 0 {
+		err = errNoClaim
+	}
+	if err != nil {
+		return fmt.Errorf("complete %s: %w", ev.Key, err)
+	}
+	return nil
 }
-
-// What processed_events.outcome says: the event was applied, or given up.
-const (
-	outcomeProcessed = "p"
-	outcomeDead      = "d"
-)
-
-// compare says what a claim that is there means for an event.
-func (p *Processor) compare(ev Event, given Fingerprint, row consumerdb.FindClaimRow) Claim {
-	if bytes.Equal(row.Fingerprint, given[:]) && row.Outcome == outcomeDead {
-		return Claim{Outcome: DeadLettered, AppliedAt: row.ProcessedAt}
-	}
-	if bytes.Equal(row.Fingerprint, given[:]) {
-		p.ages.add(ev.Type, p.age(&ev, row.ProcessedAt))
-		return Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt, Result: row.Result}
-	}
-	mismatch := &MismatchError{Key: ev.Key, Given: given, AppliedAt: row.ProcessedAt}
-	copy(mismatch.Stored[:], row.Fingerprint)
-	return Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt, Mismatch: mismatch}
-}
-
-// claimID is the id under which the group claims the event.
-func (p *Processor) claimID(ev Event) uuid.UUID {
-	if ev.ReplayMode == ReplayReprocess && ev.ReplayGroup == p.group {
-		return ev.ReplayID
-	}
-	return ev.Key.UUID()
-}
-
-// claimError names the partition that is missing. The claim's own constraints
-// cannot fail otherwise with this code.
-func (p *Processor) claimError(ev Event, id uuid.UUID, err error) error {
-	if hasCode(err, "23514") {
-		p.windows.forget() // it may be gone because its floor was raised
-		return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain --side consumer`: %w",
-			ev.Key, ErrNoPartition, outbox.IDTime(id).Format(time.RFC3339), err)
-	}
-	return fmt.Errorf("claim %s: %w", ev.Key, err)
-}
-
-func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }

@@ -100,12 +100,11 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look for the consumer's tables: %w", err)
 	}
-	switch found {
-	case 3:
-	case 2:
-		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
-	default:
+	switch {
+	case !found.Installed:
 		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	case !found.Current:
+		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	}
 	p := &Processor{
 		group:    cfg.Group,

@@ -45,48 +45,20 @@ func errorText(err error) string {
 
 // quarantine keeps a record in which no event can be read.
 func (r *Router) quarantine(ctx context.Context, rec Record, cause error) (Outcome, error) {
-	tx, err := r.steps.begin(ctx)
+	it := new(item)
+	_, err := r.inTx(ctx, []*item{it}, func(pgx.Tx) (int, error) {
+		it.end = ending{outcome: DeadLettered, letter: &letter{record: rec, reason: reasonMalformed, cause: cause}}
+		return 1, nil
+	})
 	if err != nil {
 		return 0, fmt.Errorf("keep record %s: %w", rec.Source, err)
 	}
-	defer rollback(ctx, tx)
-	err = r.bury(ctx, tx, letter{record: rec, reason: reasonMalformed, cause: cause})
-	if err != nil {
-		return 0, fmt.Errorf("keep record %s: %w", rec.Source, judge(ctx, tx, err))
-	}
-	return DeadLettered, nil
+	return it.delivery.Outcome, nil
 }
 
-// mismatch keeps an event whose key is taken by another one, in the
-// transaction that found out.
-func (r *Router) mismatch(ctx context.Context, tx pgx.Tx, ev Event, cause *MismatchError) (Outcome, error) {
-	if ev.Source.Topic == "" {
-		return Mismatch, cause
-	}
-	if err := r.bury(ctx, tx, letter{record: ev.record(), event: ev, reason: reasonMismatch, cause: cause}); err != nil {
-		return 0, err
-	}
-	return DeadLettered, nil
-}
-
-// bury writes the letter, commits and says so in the log.
-func (r *Router) bury(ctx context.Context, tx pgx.Tx, l letter) error {
-	written, err := r.write(ctx, tx, l)
-	if err != nil {
-		return err
-	}
-	if err := r.steps.commit(ctx, tx); err != nil {
-		return fmt.Errorf("write dead letter: %w", err)
-	}
-	if written {
-		r.announce(ctx, l)
-	}
-	return nil
-}
-
-// write writes the letter. One that is there already, from an earlier delivery,
+// keep writes the letter. One that is there already, from an earlier delivery,
 // is left as it is.
-func (r *Router) write(ctx context.Context, tx pgx.Tx, l letter) (written bool, err error) {
+func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter) (written bool, err error) {
 	row, err := l.row(r.Group())
 	if err != nil {
 		return false, err
@@ -143,7 +115,7 @@ func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
 		KafkaOffset:    l.record.Source.Offset,
 		RecordKey:      l.record.Key,
 		RecordValue:    l.record.Value,
-		RecordHeaders:  headers,
+		RecordHeaders:  string(headers),
 		Reason:         string(l.reason),
 		Error:          errorText(l.cause),
 		Attempts:       l.attempts,

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -17,9 +16,8 @@ import (
 // one time the effect was made.
 type Receipt[R any] struct {
 	// Outcome is Processed when this call made the effect, Duplicate when an
-	// earlier one did, DeadLettered when the event was given up before, Replay or
-	// FromFuture when its time lies outside its window, so that nothing was done.
-	// With an error it says nothing.
+	// earlier one did. With [ErrNotApplied] it says why nothing was done; with
+	// another error it says nothing.
 	Outcome Outcome
 	// Result is what was returned the first time; a duplicate gets it from the
 	// database. It is stored as JSON, so R must survive that.
@@ -29,6 +27,47 @@ type Receipt[R any] struct {
 	// Late: the event's time lies below the floor of its class, and the group
 	// sees it for the first time; with the outcome Replay the class refuses it.
 	Late bool
+	// Unprotected: a replay from below the floor that its class applies all the
+	// same; its effect may have been made before.
+	Unprotected bool
+}
+
+// ErrNotApplied is matched, through [errors.Is], by every [NotAppliedError].
+var ErrNotApplied = errors.New("the event was not applied")
+
+// NotAppliedError says that nothing was done for an event, now or before: do not
+// answer as if it were. No later delivery changes that.
+type NotAppliedError struct {
+	// Outcome is DeadLettered for an event that was given up before, Replay for
+	// one below the floor of its class, FromFuture for one whose time has not come.
+	Outcome Outcome
+	// Late: see [Receipt].
+	Late bool
+}
+
+// Error implements error.
+func (e *NotAppliedError) Error() string {
+	if e.Outcome == DeadLettered {
+		return "the event was not applied: it was given up before; redrive its dead letter"
+	}
+	if e.Outcome == FromFuture {
+		return "the event was not applied: its time has not come by the database's clock; look at the sender's clock"
+	}
+	return "the event was not applied: its time lies below the floor of its class, where it may have been applied before"
+}
+
+// Is reports whether target is [ErrNotApplied].
+func (e *NotAppliedError) Is(target error) bool { return target == ErrNotApplied }
+
+// notApplied is the error of a claim that lets nothing be done, nil of others.
+func notApplied(c Claim) error {
+	if c.Mismatch != nil {
+		return c.Mismatch
+	}
+	if c.Outcome == DeadLettered || c.Outcome == Replay || c.Outcome == FromFuture {
+		return &NotAppliedError{Outcome: c.Outcome, Late: c.Late}
+	}
+	return nil
 }
 
 // Do applies an event once and remembers the result: claim, fn, its result and
@@ -36,23 +75,50 @@ type Receipt[R any] struct {
 // first result is returned again. It is for receivers that answer, such as an
 // HTTP handler; a consumer of a topic uses [Router.Tx].
 //
+// Within a handler of [Router.Func] or [Handle] it is an effect of the event,
+// named "do": see [DoNamed].
+//
 // fn obeys the rules of a [TxHandler]. The error matches [ErrInProgress] while
-// another delivery holds the claim, and is a [*MismatchError] when the key is
-// taken by an event with other content; otherwise as [Router.Handle].
+// another delivery holds the claim, [ErrNotApplied] when the event lies outside
+// its window or was given up, and is a [*MismatchError] when the key is taken by
+// an event with other content; otherwise as [Router.Handle].
 func Do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
-	receipt, err := do(ctx, p, ev, fn)
-	if err != nil {
-		return Receipt[R]{}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, note(ctx, err))
+	return DoNamed(ctx, p, ev, "do", fn)
+}
+
+// DoNamed is [Do] for an event with several effects: within a handler of
+// [Router.Func] or [Handle] it makes the effect of this name once, in a
+// transaction of its own, with a row of onceward.fences as [Fence] has. Outside
+// of one the effect is the event, and the name means nothing.
+func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (Receipt[R], error) {
+	run, err := p.within(ctx, ev, name)
+	var receipt Receipt[R]
+	if err == nil {
+		e := effect[R]{processor: p, item: p.newItem(ev), run: run, name: name, fn: fn}
+		receipt, err = e.do(ctx)
+		err = run.finish(name, err)
 	}
-	noteOutcome(ctx, ev, receipt.Outcome, receipt.Late)
-	if receipt.Outcome == Processed || receipt.Outcome == Duplicate {
+	if err != nil {
+		return Receipt[R]{Outcome: receipt.Outcome, Late: receipt.Late}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, err)
+	}
+	if run == nil {
 		p.applied(ctx, &ev)
 	}
 	return receipt, nil
 }
 
-func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.Context, tx pgx.Tx) (R, error)) (r Receipt[R], err error) {
-	if err := ev.validate(); err != nil {
+// effect is one call of Do.
+type effect[R any] struct {
+	processor *Processor
+	item      *item
+	run       *running // nil: the effect is the event
+	name      string
+	fn        func(ctx context.Context, tx pgx.Tx) (R, error)
+}
+
+func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
+	p, it := e.processor, e.item
+	if err := it.ev.validate(); err != nil {
 		return r, err
 	}
 	tx, err := p.begin(ctx)
@@ -61,85 +127,35 @@ func do[R any](ctx context.Context, p *Processor, ev Event, fn func(ctx context.
 	}
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	claim, err := p.claim(ctx, tx, ev)
+	if e.run == nil {
+		err = p.claims(ctx, on(tx), []*item{it})
+	} else {
+		err = p.makeEffect(ctx, on(tx), it, e.run, e.name)
+	}
 	if err != nil {
 		return r, err
 	}
-	switch claim.Outcome {
-	case Processed:
-		r.Late = claim.Late
-	case Duplicate:
-		r.Outcome, r.AppliedAt = Duplicate, claim.AppliedAt
-		return r, decodeResult(claim.Result, &r.Result)
-	case DeadLettered:
-		r.Outcome, r.AppliedAt = DeadLettered, claim.AppliedAt
-		return r, nil
-	case Mismatch:
-		return r, claim.Mismatch
-	case Replay, FromFuture:
-		r.Outcome, r.Late = claim.Outcome, claim.Late
-		return r, nil
-	default:
-		return r, ErrInProgress
+	r = Receipt[R]{Outcome: it.claim.Outcome, AppliedAt: it.claim.AppliedAt, Late: it.claim.Late, Unprotected: it.claim.Unprotected}
+	if !it.fresh() {
+		return r, errors.Join(notApplied(it.claim), decodeResult(it.claim.Result, &r.Result))
 	}
-	handler := func(ctx context.Context, tx pgx.Tx, _ Event) error {
-		var err error
-		if r.Result, err = fn(ctx, tx); err != nil {
+	handler := func(ctx context.Context, tx pgx.Tx, _ Event) (err error) {
+		if r.Result, err = e.fn(ctx, tx); err != nil {
 			return err
 		}
 		result, err := json.Marshal(r.Result)
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
+		case e.run == nil:
+			return p.complete(ctx, on(tx), it.ev, result, it.claim.ids)
 		}
-		return p.complete(ctx, consumerdb.New(tx), ev, result, claim.ids)
+		return on(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
 	}
-	if err := apply(ctx, handler, tx, ev); err != nil {
+	if err := p.apply(ctx, handler, tx, it.event()); err != nil {
 		return r, err
 	}
-	r.Outcome = Processed
 	return r, commit(ctx, tx)
-}
-
-// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
-// this transaction, for duplicates to get it as Claim.Result. It is optional.
-func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
-	return p.completeWith(ctx, consumerdb.New(tx), ev, result)
-}
-
-// completeWith finds the claim again. One by arrival has the same ids as before:
-// the time of arrival is that of the transaction.
-func (p *Processor) completeWith(ctx context.Context, q claimQueries, ev Event, result []byte) error {
-	err := p.complete(ctx, q, ev, result, []uuid.UUID{p.claimID(ev)})
-	if !errors.Is(err, errNoClaim) {
-		return err
-	}
-	pl, err := (&look{processor: p, q: q}).plan(ctx, &ev)
-	if err != nil {
-		return fmt.Errorf("complete %s: %w", ev.Key, err)
-	}
-	return p.complete(ctx, q, ev, result, pl.ids)
-}
-
-var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")
-
-// complete stores a result under every id of the claim: a duplicate by arrival
-// may meet any of them.
-func (p *Processor) complete(ctx context.Context, q claimQueries, ev Event, result []byte, ids []uuid.UUID) error {
-	if !json.Valid(result) {
-		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
-	}
-	var stored int64
-	for _, id := range ids {
-		n, err := q.CompleteClaim(ctx, consumerdb.CompleteClaimParams{Result: result, EventID: id, ConsumerGroup: p.group})
-		if err != nil {
-			return fmt.Errorf("complete %s: %w", ev.Key, err)
-		}
-		stored += n
-	}
-	if stored == 0 {
-		return fmt.Errorf("complete %s: %w", ev.Key, errNoClaim)
-	}
-	return nil
 }
 
 // decodeResult reads a stored result; none was stored by [Router.Tx].

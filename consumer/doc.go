@@ -39,7 +39,16 @@
 // registered with [Router.Func], guards each by a row of onceward.fences with an
 // epoch and a lease, gives the provider the same key at every attempt, and
 // completes in one transaction with what follows from the effect. The states are
-// in its comment.
+// in its comment. An event is open from its first effect to the transaction that
+// ends it: its handler has returned nil, or has failed for good. What is complete
+// by then answers later attempts with its first result.
+//
+// # One path
+//
+// Whatever comes, one event or many, from a topic, a letter or the recovery job,
+// is an item that Router.deliver takes through the same steps: claim, apply,
+// write, commit. What becomes of an item is a value (ending); one function
+// writes it.
 //
 // # States of one delivery
 //

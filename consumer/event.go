@@ -50,8 +50,7 @@ type Event struct {
 	RecordHeaders []Header
 	// Late is set for handlers: the event's time lies below the floor of its
 	// class, and the group sees it for the first time. What it changes may be
-	// newer by now. A handler of [Router.Func] runs before the event is claimed,
-	// and finds it in the [Receipt] instead; Unprotected likewise is not set.
+	// newer by now.
 	Late bool
 	// Unprotected is set for handlers: a replay from below the floor that is
 	// applied by the class's policy or by an operator. Its effect may have been
@@ -59,6 +58,7 @@ type Event struct {
 	Unprotected bool
 
 	redriven bool // applied by an operator's word, whatever the policy
+	accepted bool // judged before: no floor that has passed it since changes that
 }
 
 // ReplayMode says what a replayed event is for.

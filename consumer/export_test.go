@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/google/uuid"
@@ -12,11 +13,41 @@ import (
 // the test which guards the promise would notice it.
 type Defect func(r *Router)
 
+type claimOne = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error)
+
+// single is the claim of one event.
+func (r *Router) single(inner func(ctx context.Context, tx pgx.Tx, items []*item) error) claimOne {
+	return func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+		it := r.processor.newItem(ev)
+		err := inner(ctx, tx, []*item{it})
+		if errors.Is(err, ErrInProgress) {
+			return Claim{Outcome: InProgress}, nil
+		}
+		return it.claim, err
+	}
+}
+
+// perItem claims events one by one.
+func perItem(claim claimOne) func(ctx context.Context, tx pgx.Tx, items []*item) error {
+	return func(ctx context.Context, tx pgx.Tx, items []*item) (err error) {
+		for _, it := range items {
+			if it.claim, err = claim(ctx, tx, it.ev); err != nil {
+				return err
+			}
+			it.plan = plan{ids: it.claim.ids, late: it.claim.Late, again: it.claim.Unprotected}
+			if it.claim.Outcome == InProgress {
+				return ErrInProgress
+			}
+		}
+		return nil
+	}
+}
+
 // ClaimBeforehand commits the claim in a transaction of its own before the
 // handler runs: the mistake of every "check, then act".
 func ClaimBeforehand(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, _ pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, _ pgx.Tx, ev Event) (Claim, error) {
 		tx, err := r.steps.begin(ctx)
 		if err != nil {
 			return Claim{}, err
@@ -27,23 +58,23 @@ func ClaimBeforehand(r *Router) {
 			return c, err
 		}
 		return c, tx.Commit(ctx)
-	}
+	})
 }
 
 // NoClaim runs the handler without asking.
 func NoClaim(r *Router) {
-	r.steps.claim = func(context.Context, pgx.Tx, Event) (Claim, error) {
+	r.steps.claim = perItem(func(context.Context, pgx.Tx, Event) (Claim, error) {
 		return Claim{Outcome: Processed}, nil
-	}
+	})
 }
 
 // ClaimLate runs the handler of every delivery and claims afterwards, in
 // another transaction, as "record when done" does.
 func ClaimLate(r *Router) {
-	claim := r.steps.claim
-	r.steps.claim = func(context.Context, pgx.Tx, Event) (Claim, error) {
+	claim := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(context.Context, pgx.Tx, Event) (Claim, error) {
 		return Claim{Outcome: Processed}, nil
-	}
+	})
 	commit := r.steps.commit
 	apply := r.steps.apply
 	r.steps.apply = func(ctx context.Context, h TxHandler, tx pgx.Tx, ev Event) error {
@@ -64,26 +95,26 @@ func ClaimLate(r *Router) {
 
 // TrustKeys takes an event with a known key for a copy, whatever it holds.
 func TrustKeys(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		c, err := inner(ctx, tx, ev)
 		if c.Outcome == Mismatch {
 			c.Outcome = Duplicate
 		}
 		return c, err
-	}
+	})
 }
 
 // TakeBusyForDone acknowledges a message whose claim another transaction holds.
 func TakeBusyForDone(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		c, err := inner(ctx, tx, ev)
 		if c.Outcome == InProgress {
 			c.Outcome = Duplicate
 		}
 		return c, err
-	}
+	})
 }
 
 // TrustHandlers believes a nil and commits whatever is there.
@@ -127,14 +158,14 @@ func IgnoreErrors(r *Router) {
 // OpenPartitions makes a partition where there is none, and so takes for new
 // what nobody can judge.
 func OpenPartitions(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		_, err := tx.Exec(ctx, `CREATE TABLE IF NOT EXISTS onceward.processed_events_rest PARTITION OF onceward.processed_events DEFAULT`)
 		if err != nil {
 			return Claim{}, err
 		}
 		return inner(ctx, tx, ev)
-	}
+	})
 }
 
 // IgnoreGroups claims for all groups together.
@@ -143,19 +174,19 @@ func IgnoreGroups(r *Router) {
 	shared := &Processor{group: "all", db: p.db, settings: p.settings, log: p.log}
 	shared.windows.classes = p.windows.classes
 	shared.windows.known.Store(p.windows.known.Load())
-	r.steps.claim = shared.claim
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error { return shared.claims(ctx, on(tx), items) }
 }
 
 // FirstKeyForAll claims every event under the key of the first one.
 func FirstKeyForAll(r *Router) {
-	inner := r.steps.claim
+	inner := r.single(r.steps.claim)
 	var first *Event
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		if first == nil {
 			first = &ev
 		}
 		return inner(ctx, tx, *first)
-	}
+	})
 }
 
 // Unbounded begins transactions without their settings.
@@ -179,45 +210,45 @@ func Disconnected() *Processor {
 
 // NoFloor claims every event whatever its time.
 func NoFloor(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		w := &r.processor.windows
 		w.known.Store(&floors{of: make([]time.Time, len(w.classes)), readAt: time.Now()})
 		return inner(ctx, tx, ev)
-	}
+	})
 }
 
 // NoEvidence takes every event below the floor for late.
 func NoEvidence(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		ev.Source, ev.RepairID, ev.ReplayID, ev.ReplayMode = Source{Topic: "any", Offset: 1 << 60}, uuid.Nil, uuid.Nil, ""
 		return inner(ctx, tx, ev)
-	}
+	})
 }
 
 // LateUnclaimed applies late events without a claim by arrival.
 func LateUnclaimed(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		c, err := inner(ctx, tx, ev)
 		if c.Late {
 			_, err = tx.Exec(ctx, "DELETE FROM onceward.processed_events WHERE event_id = ANY($1)", c.ids)
 		}
 		return c, err
-	}
+	})
 }
 
 // OneBucket claims by arrival in one bucket only.
 func OneBucket(r *Router) {
-	inner := r.steps.claim
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	inner := r.single(r.steps.claim)
+	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		c, err := inner(ctx, tx, ev)
 		if len(c.ids) > 1 {
 			_, err = tx.Exec(ctx, "DELETE FROM onceward.processed_events WHERE event_id = $1", c.ids[len(c.ids)-1])
 		}
 		return c, err
-	}
+	})
 }
 
 // AgeFloors lets what the processor knows of floors be older.

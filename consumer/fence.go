@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,6 +29,13 @@ var (
 // DefaultLease of an [Effect].
 const DefaultLease = 30 * time.Second
 
+// DefaultProviderKeyTTL of an [Effect]: a provider that says nothing of its keys
+// keeps them for a day.
+const DefaultProviderKeyTTL = 24 * time.Hour
+
+// Forever is the ProviderKeyTTL of a provider that never forgets a key.
+const Forever time.Duration = math.MaxInt64
+
 // minLease leaves room for heartbeats.
 const minLease = 100 * time.Millisecond
 
@@ -49,10 +57,11 @@ type Effect[R any] struct {
 	// Lease is how long an attempt that has died keeps others waiting. It is
 	// renewed at a third of it. Default 30 s, at least 100 ms.
 	Lease time.Duration
-	// ProviderKeyTTL is how long the provider remembers a key, less some
-	// margin; zero: for ever. A fence begun longer ago is not driven blindly.
-	// Counted from the first attempt, or from the next one after an operator has
-	// said that the effect did not happen.
+	// ProviderKeyTTL is how long the provider remembers a key, less some margin.
+	// A fence begun longer ago is not driven blindly. Counted from the first
+	// attempt, or from the next one after an operator has said that the effect
+	// did not happen. Default [DefaultProviderKeyTTL]; [Forever] for a provider
+	// that never forgets one.
 	ProviderKeyTTL time.Duration
 	// Do makes the effect. Required. Its context ends when the lease is lost.
 	Do func(ctx context.Context, c Call) (R, error)
@@ -73,13 +82,16 @@ type Effect[R any] struct {
 //	PENDING   with a lease that ran out: this call takes over, epoch + 1
 //	PENDING   begun longer ago than ProviderKeyTTL: Reconcile, or [ErrFenceStale]
 //	COMPLETE  the effect is there: Duplicate with the first result
-//	none      of an event that was given up: DeadLettered
-//	none      of an event outside its window: Replay, FromFuture
 //
-// Do runs outside any transaction. Commit, the fence's COMPLETE, the claim of
-// the event and the result are one transaction, which fails with [ErrLeaseLost]
-// when the epoch is no longer this call's: a process that wakes from a long
-// pause changes nothing. The provider is protected by Call.Key alone.
+// Within a handler of [Router.Func] or [Handle] it is one of the event's effects,
+// known by its Name. Elsewhere the effect is the event: it is claimed when the
+// effect completes, and one that was given up or lies outside its window is
+// [ErrNotApplied].
+//
+// Do runs outside any transaction. Commit, the fence's COMPLETE and the result are
+// one transaction, which fails with [ErrLeaseLost] when the epoch is no longer
+// this call's: a process that wakes from a long pause changes nothing. The
+// provider is protected by Call.Key alone.
 //
 // When Do fails its lease is given back and the error is returned; the next
 // delivery tries again with the same key. A [*MismatchError] says that the key
@@ -87,50 +99,48 @@ type Effect[R any] struct {
 // and returns after its heartbeat has ended. A fence whose process died is left
 // PENDING; the next delivery takes it over, or [Router.RecoverFences].
 func Fence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
-	receipt, err := runFence(ctx, p, ev, e)
-	if err != nil {
-		return Receipt[R]{}, fmt.Errorf("fence %q of %s %s: %w", e.Name, ev.Type, ev.Key, note(ctx, err))
+	run, err := p.within(ctx, ev, e.Name)
+	var receipt Receipt[R]
+	if err == nil {
+		receipt, err = runFence(ctx, p, ev, run, e)
+		err = run.finish(e.Name, err)
 	}
-	noteOutcome(ctx, ev, receipt.Outcome, receipt.Late)
-	if receipt.Outcome == Processed || receipt.Outcome == Duplicate {
+	if err != nil {
+		return Receipt[R]{Outcome: receipt.Outcome, Late: receipt.Late}, fmt.Errorf("fence %q of %s %s: %w", e.Name, ev.Type, ev.Key, err)
+	}
+	if run == nil {
 		p.applied(ctx, &ev)
 	}
 	return receipt, nil
 }
 
-func runFence[R any](ctx context.Context, p *Processor, ev Event, e Effect[R]) (Receipt[R], error) {
-	var r Receipt[R]
+func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, e Effect[R]) (r Receipt[R], err error) {
 	if err := errors.Join(ev.validate(), e.validate()); err != nil {
 		return r, err
 	}
 	if e.Lease == 0 {
 		e.Lease = DefaultLease
 	}
-	l := newLease(p, ev, e.Name, e.Lease)
-	held, err := l.take(ctx, e.ProviderKeyTTL)
+	if e.ProviderKeyTTL == 0 {
+		e.ProviderKeyTTL = DefaultProviderKeyTTL
+	}
+	l := newLease(p, ev, run, e.Name, e.Lease)
+	stale, err := l.take(ctx, e.ProviderKeyTTL)
+	c := l.item.claim
+	r = Receipt[R]{Outcome: c.Outcome, AppliedAt: c.AppliedAt, Late: c.Late, Unprotected: c.Unprotected}
 	if err != nil {
 		return r, err
 	}
-	if held.complete {
-		r.Outcome, r.AppliedAt = Duplicate, held.completedAt
-		return r, decodeResult(held.result, &r.Result)
+	if !l.item.fresh() {
+		return r, errors.Join(notApplied(c), decodeResult(c.Result, &r.Result))
 	}
-	if held.refused.Outcome != 0 {
-		r.Outcome, r.Late = held.refused.Outcome, held.refused.Late
-		return r, nil
-	}
-	r.Late = held.late
 	attempt, stop := l.keep(ctx)
-	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, held.stale)
+	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, stale)
 	stop()
 	if err != nil {
 		return r, errors.Join(causeOf(attempt, err), l.release(ctx))
 	}
-	if err := complete(ctx, l, e.Commit, r.Result); err != nil {
-		return r, err
-	}
-	r.Outcome = Processed
-	return r, nil
+	return r, complete(ctx, l, e.Commit, r.Result)
 }
 
 func (e *Effect[R]) validate() error {
@@ -140,7 +150,7 @@ func (e *Effect[R]) validate() error {
 	case e.Lease != 0 && (e.Lease < minLease || e.Lease > maxTimeout):
 		return fmt.Errorf("%w: Effect.Lease %s: want %s to %s", ErrEvent, e.Lease, minLease, maxTimeout)
 	case e.ProviderKeyTTL < 0:
-		return fmt.Errorf("%w: Effect.ProviderKeyTTL %s: want 0 (for ever) or more", ErrEvent, e.ProviderKeyTTL)
+		return fmt.Errorf("%w: Effect.ProviderKeyTTL %s: want 0 (24h), more, or consumer.Forever", ErrEvent, e.ProviderKeyTTL)
 	case e.Do == nil:
 		return fmt.Errorf("%w: Effect.Do is nil", ErrEvent)
 	}
@@ -190,7 +200,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	}
 	if userCommit != nil {
 		handler := func(ctx context.Context, tx pgx.Tx, _ Event) error { return userCommit(ctx, tx, result) }
-		if err := apply(ctx, handler, tx, l.event); err != nil {
+		if err := l.processor.apply(ctx, handler, tx, l.item.event()); err != nil {
 			return err
 		}
 	}

@@ -1,149 +1,289 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// FuncHandler handles an event whose effect is not, or not only, in this
-// database: it calls [Fence] for each effect outside, or [Do]. There is no
-// transaction around it, and what it does beside Fence and Do happens again at
-// every delivery. It must return their errors.
+// FuncHandler handles an event whose effects are not, or not only, in one
+// transaction of this database: it calls [Fence] for each effect outside, and
+// [Do] for each that is a transaction. They have names inside the event. There is
+// no transaction around the handler, and what it does beside Fence and Do happens
+// again at every delivery. It must return their errors. A handler that has found
+// nothing to do returns [ErrNothingToDo].
 type FuncHandler func(ctx context.Context, ev Event) error
 
-// Func registers the handler of an event type whose effects lie outside the
-// database. The delivery is [Processed] when some Fence or Do within it made
-// its effect or none was called, [Duplicate] when all of them knew the event,
-// [InProgress] while another attempt holds one of them. Registration as in
-// [Router.Tx].
-func (r *Router) Func(eventType string, handler FuncHandler) {
-	if handler == nil {
+// Errors of a [FuncHandler] and of effects.
+var (
+	// ErrNothingToDo, returned by a FuncHandler, ends an event without an effect.
+	ErrNothingToDo = errors.New("the handler has found nothing to do")
+	// ErrNoEffect: a FuncHandler returned nil and had called neither Fence nor Do,
+	// so that nothing protects what it did.
+	ErrNoEffect = errors.New("the handler called neither Fence nor Do; return consumer.ErrNothingToDo when that is what the event asks for")
+	// ErrEffectTwice: one delivery made two effects of one name, which are one.
+	ErrEffectTwice = errors.New("an effect of this name was made in this delivery; give each effect of an event its own Name, e.g. one per recipient")
+	// ErrInTx: Fence or Do was called within a transaction that has claimed its
+	// event: it would wait for itself.
+	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
+)
+
+// Func registers the handler of an event type whose effects lie outside one
+// transaction. The event is open from its first effect to the end of its handler:
+// then its claim is written, and the delivery is [Processed]. A delivery that
+// fails is tried again, and what is complete by then answers with its first
+// result. One that fails for good becomes a dead letter; its effects are kept, and
+// a redrive goes on where it ended. [InProgress] while another attempt holds an
+// effect. Registration as in [Router.Tx].
+func (r *Router) Func(eventType string, h FuncHandler) {
+	if h == nil {
 		r.fail(eventType, "the handler is nil")
 		return
 	}
-	if r.free(eventType) && r.classed(eventType) {
-		r.funcs[eventType] = handler
-	}
+	r.register(eventType, &handler{fn: h})
 }
 
-// callFunc is one delivery: it runs the handler and keeps what can never be
-// applied as a dead letter.
-func (r *Router) callFunc(ctx context.Context, handler FuncHandler, ev Event) (Outcome, error) {
-	outcome, n, err := invoke(ctx, handler, ev)
-	var mismatch *MismatchError
-	switch {
-	case errors.As(err, &mismatch):
-		return r.keepMismatch(ctx, ev, mismatch)
-	case err == nil && n.outside != nil:
-		return r.keepOutside(ctx, *n.outside)
+// Handle delivers one event to a handler as [Router.Handle] does to one that was
+// registered with [Router.Func]. It is for receivers that know no topic and make
+// several effects of an event; one effect alone needs only [Fence] or [Do]. What
+// was not applied, because it was given up or lies outside its window, is
+// [ErrNotApplied].
+func Handle(ctx context.Context, p *Processor, ev Event, fn FuncHandler) (Outcome, error) {
+	r := NewRouter(p)
+	r.Func(ev.Type, fn)
+	outcome, err := r.Handle(ctx, ev)
+	if err == nil && ev.Source.Topic == "" {
+		err = notApplied(Claim{Outcome: outcome})
 	}
 	return outcome, err
 }
 
-// invoke runs the handler and judges by its error and by what Fence and Do have
-// noted: an error of theirs counts even when the handler hides it, for to
-// acknowledge then would lose the effect.
-func invoke(ctx context.Context, handler FuncHandler, ev Event) (Outcome, *notes, error) {
-	n := new(notes)
-	err := recovered(func() error { return handler(context.WithValue(ctx, notesKey{}, n), ev) })
-	outcome, hidden := n.verdict()
-	if err == nil {
-		err = hidden
+// outside is one delivery of an event whose effects lie outside: it looks whether
+// the event is to be applied, runs the handler, and ends the event.
+func (r *Router) outside(ctx context.Context, it *item) {
+	settled, err := r.look(ctx, it)
+	if settled {
+		return
 	}
-	var mismatch *MismatchError
+	if err == nil {
+		err = r.call(ctx, it)
+	}
+	if err == nil {
+		err = r.endEvent(ctx, it)
+	}
+	if err != nil {
+		r.failed(ctx, it, err)
+	}
+}
+
+// look judges the event before its handler runs, and settles one that is not to
+// be applied.
+func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
+	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := r.processor.look(ctx, on(tx), it); err != nil {
+			return 0, err
+		}
+		if settled = !it.fresh(); !settled {
+			return 0, nil
+		}
+		var err error
+		it.end, err = r.refuse(it)
+		return 1, err
+	})
+	return settled && err == nil, err
+}
+
+// look finds out, without a claim, what the claim of an event would find. An
+// event that is open was accepted, and goes on.
+func (p *Processor) look(ctx context.Context, q queries, it *item) error {
+	open, err := q.OpenEffects(ctx, consumerdb.OpenEffectsParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
+	if err != nil {
+		return fmt.Errorf("look for effects of the event: %w", err)
+	}
+	for _, e := range open {
+		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
+			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
+			copy(it.claim.Mismatch.Stored[:], e.RequestFingerprint)
+			return nil
+		}
+		it.open = it.open || !e.Stuck
+		it.ev.accepted = true
+	}
+	first, err := p.plans(ctx, q, []*item{it})
+	if err != nil {
+		return err
+	}
+	stored, err := p.stored(ctx, q, first)
+	if err != nil {
+		return err
+	}
+	switch claimed := len(stored) > 0; {
+	case !claimed && len(it.plan.ids) == 0:
+		it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
+		return nil
+	case claimed:
+		p.found(it, stored)
+		goOn := it.claim.Outcome == DeadLettered && it.ev.redriven || it.claim.Outcome == Duplicate && it.open
+		if !goOn {
+			return nil
+		}
+	default:
+		if err := p.covered(ctx, q, it); err != nil {
+			return err
+		}
+	}
+	it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again}
+	it.ev.Late, it.ev.Unprotected, it.ev.accepted = it.plan.late, it.plan.again, true
+	return nil
+}
+
+// call runs the handler and judges by its error and by what Fence and Do have
+// noted: an error of theirs counts even when the handler hides it, for to end the
+// event then would lose the effect.
+func (r *Router) call(ctx context.Context, it *item) error {
+	run := &running{processor: r.processor, event: it.ev}
+	err := recovered(func() error { return it.handler.fn(context.WithValue(ctx, deliveryKey{}, run), it.ev) })
+	nothing := errors.Is(err, ErrNothingToDo)
+	if effects, hidden := run.ended(); hidden != nil && (err == nil || nothing) {
+		err = hidden
+	} else if nothing {
+		err = nil
+	} else if err == nil && effects == 0 {
+		err = ErrNoEffect
+	}
 	switch {
 	case errors.Is(err, ErrInProgress):
-		return InProgress, n, nil
-	case errors.As(err, &mismatch):
-		return 0, n, mismatch
+		return ErrInProgress
 	case err == nil && ctx.Err() != nil:
-		return 0, n, &infrastructureError{fmt.Errorf("returned after its context had ended: %w", ctx.Err())}
+		return &infrastructureError{fmt.Errorf("returned after its context had ended: %w", ctx.Err())}
 	case err == nil:
-		return outcome, n, nil
+		return nil
 	case IsInfrastructure(err) || ctx.Err() != nil:
-		return 0, n, &infrastructureError{err}
+		return &infrastructureError{err}
 	}
-	return 0, n, &HandlerError{Err: err}
+	return &HandlerError{Err: err}
 }
 
-// keepMismatch writes the dead letter of a mismatch in a transaction of its own.
-func (r *Router) keepMismatch(ctx context.Context, ev Event, cause *MismatchError) (Outcome, error) {
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer rollback(ctx, tx)
-	outcome, err := r.mismatch(ctx, tx, ev, cause)
-	return outcome, judge(ctx, tx, err)
-}
-
-// outsideNote is an event that Fence or Do refused because of its time.
-type outsideNote struct {
-	event Event
-	claim Claim
-}
-
-// keepOutside writes the dead letter of an event outside its window in a
-// transaction of its own.
-func (r *Router) keepOutside(ctx context.Context, n outsideNote) (Outcome, error) {
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer rollback(ctx, tx)
-	outcome, err := r.outside(ctx, tx, n.event, n.claim)
-	return outcome, judge(ctx, tx, err)
-}
-
-// notes is what Fence and Do leave for the router, through the context.
-type notes struct {
-	mu         sync.Mutex
-	processed  bool
-	duplicates bool
-	dead       bool
-	outside    *outsideNote
-	err        error // the first
-}
-
-type notesKey struct{}
-
-func (n *notes) verdict() (Outcome, error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch {
-	case n.dead:
-		return DeadLettered, n.err
-	case n.outside != nil:
-		return n.outside.claim.Outcome, n.err
-	case n.duplicates && !n.processed:
-		return Duplicate, n.err
-	}
-	return Processed, n.err
-}
-
-func noteOutcome(ctx context.Context, ev Event, o Outcome, late bool) {
-	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.processed = n.processed || o == Processed
-		n.duplicates = n.duplicates || o == Duplicate
-		n.dead = n.dead || o == DeadLettered
-		if o == Replay || o == FromFuture {
-			n.outside = &outsideNote{ev, Claim{Outcome: o, Late: late}}
+// endEvent is the transaction that ends the event: its claim, and its effects,
+// which may go after a while.
+func (r *Router) endEvent(ctx context.Context, it *item) error {
+	var left int64
+	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
+			return 0, err
 		}
-	}
-}
-
-// note leaves the error of a Fence or a Do and returns it.
-func note(ctx context.Context, err error) error {
-	if n, ok := ctx.Value(notesKey{}).(*notes); ok {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.err == nil {
-			n.err = err
+		it.end = ending{outcome: it.claim.Outcome}
+		if it.claim.Outcome == DeadLettered {
+			return 1, nil // given up meanwhile: a redrive of the letter goes on here
 		}
+		if it.fresh() || it.claim.Outcome == Duplicate {
+			var err error
+			left, err = r.processor.endEffects(ctx, on(tx), it.ev)
+			return 1, err
+		}
+		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
+	})
+	if err == nil && left > 0 {
+		r.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)
 	}
 	return err
+}
+
+// notCalled is why an effect of an event that has ended waits.
+const notCalled = "the handler did not call this fence; if the program does not know it any more, say with `outboxctl fences reconcile` whether the effect happened"
+
+// endEffects ends the effects of an event, and returns how many are PENDING still.
+func (p *Processor) endEffects(ctx context.Context, q queries, ev Event) (left int64, err error) {
+	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
+		EventID: ev.Key.UUID(), ConsumerGroup: p.group, Keep: interval(2*p.windowOf(ev.Type) + 24*time.Hour), Why: notCalled,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("end the effects: %w", err)
+	}
+	return left, nil
+}
+
+// running is what a handler carries in its context: which event it handles, and
+// what its effects leave for the delivery. Safe for concurrent use.
+type running struct {
+	processor *Processor
+	event     Event
+	inTx      bool // its transaction has claimed the event
+
+	mu      sync.Mutex
+	effects map[string]error // by name: what became of the last attempt
+	over    bool
+}
+
+type deliveryKey struct{}
+
+// errUnfinished is the state of an effect whose attempt is under way.
+var errUnfinished = errors.New("the handler returned before its effect had ended")
+
+// within returns the delivery of this very event by this very group that a
+// context belongs to; nil for an effect that is an event of its own.
+func (p *Processor) within(ctx context.Context, ev Event, name string) (*running, error) {
+	run, ok := ctx.Value(deliveryKey{}).(*running)
+	switch {
+	case !ok || run.processor.group != p.group:
+		return nil, nil //nolint:nilnil // none is an answer
+	case run.inTx:
+		return nil, ErrInTx
+	case run.processor.db != p.db:
+		return nil, fmt.Errorf("%w: the Processor of the effect has another pool than that of the delivery, so that nothing could end the effect with the event; use one", ErrRegistration)
+	case run.event.Key != ev.Key:
+		return nil, nil //nolint:nilnil // as above
+	}
+	return run, run.begin(name)
+}
+
+// begin takes the name of an effect. One that has failed may be tried again.
+func (run *running) begin(name string) error {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	last, begun := run.effects[name]
+	switch {
+	case run.over:
+		return errUnfinished
+	case begun && (last == nil || errors.Is(last, errUnfinished)):
+		run.effects[name] = fmt.Errorf("%w: %q", ErrEffectTwice, name)
+		return run.effects[name]
+	case run.effects == nil:
+		run.effects = make(map[string]error)
+	}
+	run.effects[name] = errUnfinished
+	return nil
+}
+
+// finish leaves what became of an effect, and returns it.
+func (run *running) finish(name string, err error) error {
+	if run == nil {
+		return err
+	}
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	if !errors.Is(run.effects[name], ErrEffectTwice) {
+		run.effects[name] = err
+	}
+	return err
+}
+
+// ended closes the delivery, and returns what its effects have left.
+func (run *running) ended() (effects int, err error) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	run.over = true
+	for _, name := range slices.Sorted(maps.Keys(run.effects)) {
+		err = errors.Join(err, run.effects[name])
+	}
+	return len(run.effects), err
 }

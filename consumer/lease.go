@@ -20,115 +20,125 @@ import (
 // complete has to find.
 type lease struct {
 	processor *Processor
-	event     Event
+	item      *item
+	run       *running // nil: the effect is the event
 	name      string
 	length    time.Duration
 	epoch     int64
 	takenAt   time.Time // before the statement that began or renewed it
 }
 
-// fenceState is what take found.
-type fenceState struct {
-	complete    bool
-	completedAt time.Time
-	result      []byte
-	stale       bool // the provider may have forgotten the key
-	late        bool
-	refused     Claim // DeadLettered, Replay or FromFuture: nothing may be done
-}
-
-func newLease(p *Processor, ev Event, name string, length time.Duration) *lease {
-	return &lease{processor: p, event: ev, name: name, length: length}
+func newLease(p *Processor, ev Event, run *running, name string, length time.Duration) *lease {
+	return &lease{processor: p, item: p.newItem(ev), run: run, name: name, length: length}
 }
 
 // take begins the fence or takes it over, in a transaction of its own, which is
-// committed before the provider is called.
-func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (state fenceState, err error) {
-	p := l.processor
+// committed before the provider is called. What the item's claim says by then is
+// what became of the event, or of this effect of it. Stale: the provider may have
+// forgotten the key.
+func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale bool, err error) {
+	p, it := l.processor, l.item
 	tx, err := p.begin(ctx)
 	if err != nil {
-		return state, err
+		return false, err
 	}
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := consumerdb.New(tx)
-	if state.refused, state.late, err = l.probe(ctx, tx, q); err != nil || state.refused.Outcome != 0 {
-		return state, err
+	q := on(tx)
+	if l.run != nil {
+		it.accept(l.run.event)
+	} else if err := p.look(ctx, q, it); err != nil || !it.fresh() {
+		return false, errors.Join(err, l.firstResult(ctx, q))
 	}
-	event, err := encodeEvent(l.event)
+	event, err := encodeEvent(it.ev)
 	if err != nil {
-		return state, err
+		return false, err
 	}
-	given := FingerprintOf(l.event)
 	l.takenAt = time.Now()
 	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: l.event.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: interval(l.length),
-		RequestFingerprint: given[:], ProviderKeyTtl: ttl(providerKeyTTL), Event: event,
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: interval(l.length),
+		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return l.look(ctx, q, given)
+		if err := p.effectThere(ctx, q, it, l.name); err != nil || l.run != nil {
+			return false, err
+		}
+		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
 	case hasCode(err, "55P03"):
-		return state, ErrInProgress
+		return false, ErrInProgress
 	case err != nil:
-		return state, fmt.Errorf("begin: %w", err)
+		return false, fmt.Errorf("begin: %w", err)
 	}
-	l.epoch, state.stale = row.Epoch, row.Stale
-	return state, commit(ctx, tx)
+	l.epoch = row.Epoch
+	return row.Stale, commit(ctx, tx)
 }
 
-// probe finds out before the effect what would keep the claim from being written
-// after it: no partition for the key's time, the key of another event, an event
-// that was given up or lies outside its window. A fence that was begun shows
-// that its event lay inside then, and goes on.
-func (l *lease) probe(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (refused Claim, late bool, err error) {
-	savepoint, err := tx.Begin(ctx)
+// firstResult finds the result of an effect whose event was ended by a delivery,
+// which stores none in the claim.
+func (l *lease) firstResult(ctx context.Context, q queries) error {
+	if l.item.claim.Outcome != Duplicate || l.item.claim.Result != nil {
+		return nil
+	}
+	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
+	if err == nil {
+		l.item.claim.Result = row.Result
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// accept makes the event one that its delivery has judged.
+func (it *item) accept(judged Event) {
+	it.plan.late, it.plan.again = judged.Late, judged.Unprotected
+	it.claim = Claim{Outcome: Processed, Late: judged.Late, Unprotected: judged.Unprotected}
+}
+
+// makeEffect begins an effect that is a transaction of this database. What the
+// item's claim says is what became of the effect.
+func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *running, name string) error {
+	if name == "" || !isText(name) {
+		return fmt.Errorf("%w: name %q of an effect: want text", ErrEvent, name)
+	}
+	event, err := encodeEvent(it.ev)
 	if err != nil {
-		return Claim{}, false, fmt.Errorf("begin: %w", err)
+		return err
 	}
-	claim, err := l.processor.claim(ctx, savepoint, l.event)
+	it.accept(run.event)
+	n, err := q.MakeEffect(ctx, consumerdb.MakeEffectParams{
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
+	})
 	switch {
+	case hasCode(err, "55P03"):
+		return ErrInProgress
 	case err != nil:
-		return Claim{}, false, err
-	case claim.Outcome == Mismatch:
-		return Claim{}, false, claim.Mismatch
-	case claim.Outcome == InProgress:
-		return Claim{}, false, ErrInProgress
+		return fmt.Errorf("begin: %w", err)
+	case n == 0:
+		return p.effectThere(ctx, q, it, name)
 	}
-	if err := savepoint.Rollback(ctx); err != nil {
-		return Claim{}, false, fmt.Errorf("begin: %w", err)
-	}
-	if claim.Outcome == DeadLettered {
-		return claim, claim.Late, nil
-	}
-	if claim.Outcome == Replay || claim.Outcome == FromFuture {
-		_, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.event.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
-		if errors.Is(err, pgx.ErrNoRows) {
-			return claim, claim.Late, nil
-		}
-		if err != nil {
-			return Claim{}, false, fmt.Errorf("look for the fence: %w", err)
-		}
-	}
-	return Claim{}, claim.Late, nil
+	return nil
 }
 
-// look says why the fence could not be taken.
-func (l *lease) look(ctx context.Context, q *consumerdb.Queries, given Fingerprint) (fenceState, error) {
-	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.event.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
+// effectThere says why an effect could not be begun: it is complete, or another
+// attempt has it, or the request is another one.
+func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name string) error {
+	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return fenceState{}, &infrastructureError{errors.New("the fence that was in the way is gone")}
+		return &infrastructureError{errors.New("the fence that was in the way is gone")}
 	case err != nil:
-		return fenceState{}, fmt.Errorf("read the fence that is there: %w", err)
-	case !bytes.Equal(row.RequestFingerprint, given[:]):
-		mismatch := &MismatchError{Key: l.event.Key, Given: given, AppliedAt: row.CreatedAt}
+		return fmt.Errorf("read the fence that is there: %w", err)
+	case !bytes.Equal(row.RequestFingerprint, it.fingerprint[:]):
+		mismatch := &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: row.CreatedAt}
 		copy(mismatch.Stored[:], row.RequestFingerprint)
-		return fenceState{}, mismatch
+		return mismatch
 	case row.CompletedAt == nil:
-		return fenceState{}, fmt.Errorf("%w: %s holds the lease until %s", ErrInProgress, row.Owner, row.LeaseUntil.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%w: %s holds the lease until %s", ErrInProgress, row.Owner, row.LeaseUntil.UTC().Format(time.RFC3339))
 	}
-	return fenceState{complete: true, completedAt: *row.CompletedAt, result: row.Result}, nil
+	it.claim = Claim{Outcome: Duplicate, AppliedAt: *row.CompletedAt, Result: row.Result}
+	return nil
 }
 
 // keep renews the lease at a third of its length until stop is called, which
@@ -169,7 +179,7 @@ func (l *lease) renew(ctx context.Context) bool {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := consumerdb.New(l.processor.db).RenewFence(ctx, consumerdb.RenewFenceParams{
-		Lease: interval(l.length), EventID: l.event.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
+		Lease: interval(l.length), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
 	})
 	if err == nil && n == 1 {
 		l.takenAt = began
@@ -184,7 +194,7 @@ func (l *lease) release(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
 	defer cancel()
 	_, err := consumerdb.New(l.processor.db).ReleaseFence(ctx, consumerdb.ReleaseFenceParams{
-		EventID: l.event.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
+		EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
 	})
 	if err != nil {
 		return &infrastructureError{fmt.Errorf("give the lease back: %w", err)}
@@ -192,36 +202,51 @@ func (l *lease) release(ctx context.Context) error {
 	return nil
 }
 
-// complete marks the fence and claims the event, in the given transaction. The
-// claim is there already when the event has more effects than one. The event was
-// accepted when the fence began, and its effect is made: neither a floor that
-// has passed it since nor an operator who has given it up changes that.
+// complete marks the fence, in the given transaction. The effect that is the event
+// ends it: the event was accepted when the fence began, and its effect is made;
+// neither a floor that has passed it since nor an operator who has given it up
+// changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
-	p, q := l.processor, consumerdb.New(tx)
-	n, err := q.CompleteFence(ctx, consumerdb.CompleteFenceParams{
-		Result: result, EventID: l.event.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Epoch: l.epoch,
-		Keep: interval(2*p.windowOf(l.event.Type) + 24*time.Hour),
+	n, err := on(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
+		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
 	})
-	if err != nil {
-		return fmt.Errorf("complete: %w", err)
-	}
-	if n == 0 {
-		return ErrLeaseLost
-	}
-	accepted := l.event
-	accepted.redriven = true
-	claim, err := p.claim(ctx, tx, accepted)
 	switch {
 	case err != nil:
-		return err
-	case claim.Outcome == Mismatch:
-		return claim.Mismatch
-	case claim.Outcome == InProgress:
-		return ErrInProgress
-	case claim.Outcome == Processed:
-		return p.complete(ctx, q, l.event, result, claim.ids)
+		return fmt.Errorf("complete: %w", err)
+	case n == 0:
+		return ErrLeaseLost
+	case l.run == nil:
+		return l.claimAlone(ctx, tx, result)
 	}
 	return nil
+}
+
+// claimAlone ends the event that the effect is.
+func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error {
+	p, q, ev := l.processor, on(tx), l.item.ev
+	ev.redriven = true
+	it := p.newItem(ev)
+	if err := p.claims(ctx, q, []*item{it}); err != nil {
+		return err
+	}
+	if it.claim.Outcome == Mismatch {
+		return it.claim.Mismatch
+	}
+	if it.fresh() && len(result) > 0 {
+		if err := p.complete(ctx, q, ev, result, it.claim.ids); err != nil {
+			return err
+		}
+	}
+	_, err := p.endEffects(ctx, q, ev)
+	return err
+}
+
+// endAlone ends the event of an effect that is complete already.
+func (l *lease) endAlone(ctx context.Context, tx pgx.Tx) error {
+	if err := l.claimAlone(ctx, tx, l.item.claim.Result); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
 }
 
 // newOwner names an attempt for operators; the epoch is what counts.
@@ -233,7 +258,7 @@ func interval(d time.Duration) pgtype.Interval {
 
 // ttl is NULL for a provider that never forgets.
 func ttl(d time.Duration) pgtype.Interval {
-	if d == 0 {
+	if d == Forever {
 		return pgtype.Interval{}
 	}
 	return interval(d)

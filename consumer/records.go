@@ -23,8 +23,8 @@ func (r *Router) Peek(rec Record) Peek {
 		return Peek{}
 	}
 	p := Peek{EventTime: r.processor.timeOf(&ev)}
-	if h := r.batches[ev.Type]; h != nil {
-		p.Batch = &h.options
+	if h := r.handlers[ev.Type]; h != nil {
+		p.Batch = h.batch
 	}
 	return p
 }

@@ -4,28 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// RecoverFences drives effects whose process died after it had begun them, when
-// nobody delivers the event again: it gives the event, which the fence has kept,
-// to the handler that was registered with [Router.Func]. At most limit fences; it
-// returns how many were completed.
+// RecoverFences drives open events whose process died within their handler, when
+// nobody delivers the event again: it gives the event, which its first effect has
+// kept, to the handler that was registered with [Router.Func]. At most limit
+// events; it returns how many were ended.
 //
-// A fence is taken when its lease ran out more than a minute ago, and after each
-// attempt the next one waits longer, up to 17 hours. A failure counts as at a
-// delivery, see [Retry]. Three kinds are left to an operator, with the reason in
-// the column stuck of onceward.fences, where `outboxctl fences list` shows it,
-// and one line in the log: [ErrFenceStale], an event that was given up, and a
-// handler that did not call the fence. They are driven again when an operator has
-// decided, or when the event is delivered or redriven. Fences of types without a
-// Func handler in this program are left alone.
+// An event is taken when nobody has been at it for more than a minute, and after
+// each attempt the next one waits longer, up to 17 hours. A failure counts as at a
+// delivery, see [Retry]. Left to an operator are, with the reason in the column
+// stuck of onceward.fences, where `outboxctl fences list` shows it, and one line
+// in the log: [ErrFenceStale], an event that cannot be read, and an effect that
+// the handler did not call. They are driven again when an operator has decided,
+// or when the event is delivered or redriven. An event that was given up waits
+// with its dead letter. Events of types without a Func handler in this program are
+// left alone.
 //
 // The first failure is returned after all have been tried. Call it now and then;
 // saramagroup.Run does. Safe for concurrent use.
@@ -33,68 +31,62 @@ func (r *Router) RecoverFences(ctx context.Context, limit int) (done int, err er
 	if r.err != nil {
 		return 0, r.err
 	}
-	types := slices.Sorted(maps.Keys(r.funcs))
+	var types []string
+	for eventType, h := range r.handlers {
+		if h.fn != nil {
+			types = append(types, eventType)
+		}
+	}
 	for range limit {
-		f, takeErr := consumerdb.New(r.processor.db).TakeOrphanedFence(ctx, consumerdb.TakeOrphanedFenceParams{ConsumerGroup: r.Group(), EventTypes: types})
+		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx, consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break
 		}
 		if takeErr != nil {
 			return done, errors.Join(err, &infrastructureError{fmt.Errorf("recover fences: %w", takeErr)})
 		}
-		completed, failure := r.recoverFence(ctx, orphan(f))
-		if completed {
+		ended, failure := r.recoverEvent(ctx, openEvent(f))
+		if ended {
 			done++
 		}
 		if failure != nil && err == nil {
-			err = fmt.Errorf("recover fence %q of event %s: %w", f.Name, f.EventID, failure)
+			err = fmt.Errorf("recover event %s: %w", f.EventID, failure)
 		}
 	}
 	return done, err
 }
 
-// orphan is a fence that nobody was at.
-type orphan consumerdb.TakeOrphanedFenceRow
+// openEvent is an event that nobody was at.
+type openEvent consumerdb.TakeOpenEventRow
 
-// recoverFence gives the event to its handler, and looks what became of the
-// fence.
-func (r *Router) recoverFence(ctx context.Context, f orphan) (completed bool, err error) {
-	ev, err := decodeEvent(f.Event)
+// recoverEvent gives the event to its handler.
+func (r *Router) recoverEvent(ctx context.Context, o openEvent) (ended bool, err error) {
+	ev, err := decodeEvent(o.Event)
 	if err != nil {
-		return false, r.stuck(ctx, f, consumerdb.MarkFencesStuckParams{Name: f.Name, Epoch: f.Epoch, Why: errorText(err)})
+		return false, r.stuck(ctx, o, consumerdb.MarkEffectsStuckParams{Whole: true, Why: errorText(err)})
 	}
 	outcome, err := r.Handle(ctx, ev)
 	switch {
 	case errors.Is(err, ErrFenceStale):
-		return false, r.stuck(ctx, f, consumerdb.MarkFencesStuckParams{Epoch: math.MaxInt64, Stale: true, Why: errorText(err)})
-	case err != nil || outcome == InProgress:
+		return false, r.stuck(ctx, o, consumerdb.MarkEffectsStuckParams{Stale: true, Why: errorText(err)})
+	case err != nil:
 		return false, err
-	case outcome == DeadLettered:
-		return false, r.stuck(ctx, f, consumerdb.MarkFencesStuckParams{Epoch: math.MaxInt64,
-			Why: "the event was given up; redrive its dead letter, or say with `outboxctl fences reconcile` whether the effect happened"})
+	case outcome != Processed && outcome != Duplicate:
+		return false, nil // in progress, or a dead letter by now
 	}
-	q := consumerdb.New(r.processor.db)
-	now, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: f.EventID, ConsumerGroup: r.Group(), Name: f.Name})
-	if err != nil {
-		return false, &infrastructureError{fmt.Errorf("look at it afterwards: %w", err)}
-	}
-	if now.CompletedAt != nil {
-		r.processor.log.InfoContext(ctx, "fence recovered", "event", ev.Key.String(), "fence", f.Name)
-		return true, nil
-	}
-	return false, r.stuck(ctx, f, consumerdb.MarkFencesStuckParams{Name: f.Name, Epoch: f.Epoch,
-		Why: "the handler did not call this fence; if the program does not know it any more, say with `outboxctl fences reconcile` whether the effect happened"})
+	r.processor.log.InfoContext(ctx, "event recovered", "event", ev.Key.String())
+	return true, nil
 }
 
-// stuck leaves the fence, or all of its event that nobody is at, to an operator.
-func (r *Router) stuck(ctx context.Context, f orphan, mark consumerdb.MarkFencesStuckParams) error {
-	mark.EventID, mark.ConsumerGroup = f.EventID, r.Group()
-	n, err := consumerdb.New(r.processor.db).MarkFencesStuck(ctx, mark)
+// stuck leaves effects of the event that nobody is at to an operator.
+func (r *Router) stuck(ctx context.Context, o openEvent, mark consumerdb.MarkEffectsStuckParams) error {
+	mark.EventID, mark.ConsumerGroup = o.EventID, r.Group()
+	n, err := consumerdb.New(r.processor.db).MarkEffectsStuck(ctx, mark)
 	if err != nil {
 		return &infrastructureError{fmt.Errorf("leave it to an operator: %w", err)}
 	}
 	if n > 0 {
-		r.processor.log.WarnContext(ctx, "fence left to an operator", "event", f.EventID.String(), "fence", f.Name, "why", mark.Why)
+		r.processor.log.WarnContext(ctx, "effects left to an operator", "event", o.EventID.String(), "effects", n, "why", mark.Why)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (s *shop) orphaned(charged bool) {
 }
 
 func (s *shop) longAgo() {
-	exec(s.t, s.db, "UPDATE onceward.fences SET lease_until = clock_timestamp() - interval '1 day' WHERE status = 'PENDING'")
+	exec(s.t, s.db, "UPDATE onceward.fences SET lease_until = clock_timestamp() - interval '1 day', completed_at = completed_at - interval '1 day' WHERE expires_at IS NULL")
 }
 
 func (s *shop) recover(r *consumer.Router, want int) error {
@@ -195,8 +195,9 @@ func recoverGivenUp(t *testing.T, s *shop) {
 	require.NoError(t, s.recover(s.member(), 0))
 	require.Contains(t, s.stuck(), "given up")
 	s.longAgo()
-	require.NoError(t, s.recover(s.member(), 0))
-	require.Equal(t, 1, count(t, s.db, "SELECT count(*) FROM onceward.fences WHERE epoch = 2"), "looked at once")
+	exec(t, s.db, "UPDATE onceward.fences SET stuck = NULL")
+	require.NoError(t, s.recover(s.member(), 0), "its letter is open")
+	require.Equal(t, 1, count(t, s.db, "SELECT count(*) FROM onceward.fences WHERE epoch = 1 AND expires_at IS NULL"), "left alone")
 	require.Empty(t, s.provider.calls)
 	require.Equal(t, 1, s.letters())
 }
@@ -237,7 +238,7 @@ func recoverUncalled(t *testing.T, s *shop) {
 	s.orphaned(true)
 	s.effect.Name = "payment"
 	s.provider.charges = nil
-	require.NoError(t, s.recover(s.member(), 0))
+	require.NoError(t, s.recover(s.member(), 1), "the event has ended, with the effect of today")
 	require.Contains(t, s.stuck(), "did not call this fence")
 	s.longAgo()
 	require.NoError(t, s.recover(s.member(), 0))
@@ -410,8 +411,8 @@ func TestRedriveOfAFuncDecidedMeanwhile(t *testing.T) {
 	}
 }
 
-// A Func handler without Fence or Do claims nothing; what was given up of it is
-// applied by its redrive.
+// A Func handler that finds nothing to do says so; its event is claimed all the
+// same, and what was given up of it is applied by its redrive.
 func TestRedriveOfAPlainFunc(t *testing.T) {
 	s := newShop(t)
 	s.fromTopic()
@@ -422,7 +423,7 @@ func TestRedriveOfAPlainFunc(t *testing.T) {
 		if fails {
 			return consumer.DeadLetter(errProvider)
 		}
-		return nil
+		return consumer.ErrNothingToDo
 	})
 	require.NoError(t, deliver(t.Context(), r, s.event, consumer.DeadLettered))
 	fails = false

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -29,8 +28,8 @@ const lettersKept = 30 * 24 * time.Hour
 // type has no handler.
 //
 // The handler of [Router.Func] runs outside any transaction, on several members
-// at once perhaps, and the letter is decided after it: [Fence] and [Do] make
-// their effects once, as at every delivery.
+// at once perhaps, and the letter is decided with the end of the event: what
+// [Fence] and [Do] have completed before answers with its first result.
 //
 // One failure of the handler opens the letter again. Failures of infrastructure
 // leave it as it is, for the next call; so does a claim that is held elsewhere.
@@ -58,7 +57,7 @@ func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
 }
 
 // requested is a letter whose redrive was asked for.
-type requested consumerdb.TakeRequestedLetterRow
+type requested consumerdb.NextRequestedLetterRow
 
 func (l *requested) source() Source {
 	return Source{Topic: l.Topic, Partition: l.KafkaPartition, Offset: l.KafkaOffset}
@@ -73,29 +72,23 @@ type decision struct {
 // redriveNext redrives the next letter after a place. It returns the letter, nil
 // when there is none or none could be asked for.
 func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requested) {
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return decision{err: err}, nil
-	}
-	defer rollback(ctx, tx)
-	row, err := consumerdb.New(tx).TakeRequestedLetter(ctx, consumerdb.TakeRequestedLetterParams{
+	row, err := consumerdb.New(r.processor.db).NextRequestedLetter(ctx, consumerdb.NextRequestedLetterParams{
 		ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return decision{}, nil
 	}
 	if err != nil {
-		return decision{err: judge(ctx, tx, fmt.Errorf("take a letter: %w", err))}, nil
+		return decision{err: &infrastructureError{fmt.Errorf("take a letter: %w", err)}}, nil
 	}
 	l := (*requested)(&row)
-	outcome, err := r.redrive(ctx, tx, l)
+	outcome, err := r.redrive(ctx, l)
 	switch {
 	case errors.Is(err, errDecided):
 		return decision{}, l
 	case IsInfrastructure(err):
 		return decision{err: fmt.Errorf("letter %s: %w", l.source(), err)}, l
 	case err != nil:
-		rollback(ctx, tx) // or else the letter would wait for itself
 		return r.reopen(ctx, l, err), l
 	case outcome == InProgress:
 		return decision{}, l
@@ -104,77 +97,39 @@ func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requ
 	return decision{decided: true}, l
 }
 
-// redrive handles the event of a letter, in the transaction that has locked the
-// letter. An error that is none of infrastructure says why it stays a letter.
-func (r *Router) redrive(ctx context.Context, tx pgx.Tx, l *requested) (Outcome, error) {
+// redrive delivers the event of a letter; its transactions lock the letter, and
+// settle it. An error that is none of infrastructure says why it stays a letter.
+func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	ev, err := l.event()
 	if err != nil {
 		return 0, err
 	}
-	if r.ignored[ev.Type] {
+	h, err := r.route(ev.Type)
+	if err != nil {
+		return 0, err
+	}
+	if h.ignored {
 		return 0, fmt.Errorf("event type %q is ignored by this group; discard the letter, or register a handler", ev.Type)
 	}
-	if fn := r.funcs[ev.Type]; fn != nil {
-		rollback(ctx, tx)
-		return r.redriveFunc(ctx, fn, l, ev)
-	}
-	handler, err := r.route(ev.Type)
-	if err != nil {
-		return 0, err
-	}
-	outcome, err := r.redriveTx(ctx, tx, handler, l, ev)
-	return outcome, judge(ctx, tx, err)
+	it := r.processor.newItem(ev)
+	it.handler, it.redrive = h, l
+	r.deliver(ctx, []*item{it})
+	return it.delivery.Outcome, it.delivery.Err
 }
 
-func (r *Router) redriveTx(ctx context.Context, tx pgx.Tx, handler TxHandler, l *requested, ev Event) (Outcome, error) {
-	claim, err := r.claimAgain(ctx, tx, ev)
-	if err != nil || claim.Outcome == InProgress {
-		return claim.Outcome, err
+// lock keeps a letter from being decided about for as long as the transaction
+// takes.
+func (r *Router) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
+	_, err := consumerdb.New(tx).LockRequestedLetter(ctx, consumerdb.LockRequestedLetterParams{
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errDecided
 	}
-	if claim.Outcome == Processed {
-		ev.Late, ev.Unprotected = claim.Late, claim.Unprotected
-		if err := r.steps.apply(ctx, handler, tx, ev); err != nil {
-			return 0, err
-		}
-	}
-	return claim.Outcome, r.settle(ctx, tx, l)
-}
-
-// claimAgain claims the event of a letter. Without an error the outcome is
-// Processed, Duplicate or InProgress.
-func (r *Router) claimAgain(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
-	claim, err := r.steps.claim(ctx, tx, ev)
 	if err != nil {
-		return Claim{}, err
+		return fmt.Errorf("lock the letter: %w", err)
 	}
-	if claim.Outcome != Processed && claim.Outcome != Duplicate && claim.Outcome != InProgress {
-		return Claim{}, refusedAgain(claim)
-	}
-	return claim, nil
-}
-
-// redriveFunc handles an event whose effects lie outside the database. The claim
-// of one that was given up, and whose handler claims nothing, is revived here.
-func (r *Router) redriveFunc(ctx context.Context, handler FuncHandler, l *requested, ev Event) (Outcome, error) {
-	outcome, _, err := invoke(ctx, handler, ev)
-	switch {
-	case err != nil || outcome == InProgress:
-		return outcome, err
-	case outcome != Processed && outcome != Duplicate:
-		return 0, refusedAgain(Claim{Outcome: outcome})
-	}
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return 0, err
-	}
-	defer rollback(ctx, tx)
-	if reason(l.Reason) == reasonHandler {
-		claim, err := r.claimAgain(ctx, tx, ev)
-		if err != nil || claim.Outcome == InProgress {
-			return claim.Outcome, judge(ctx, tx, err)
-		}
-	}
-	return outcome, judge(ctx, tx, r.settle(ctx, tx, l))
+	return nil
 }
 
 // event reads the letter's record again, as the program reads records now.
@@ -206,7 +161,7 @@ func refusedAgain(c Claim) error {
 	return fmt.Errorf("the event cannot be claimed: %s", c.Outcome)
 }
 
-// settle ends the redrive of a letter, and the transaction.
+// settle ends the redrive of a letter.
 func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
 		Keep: interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
@@ -218,7 +173,7 @@ func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	if n == 0 {
 		return errDecided
 	}
-	return r.steps.commit(ctx, tx)
+	return nil
 }
 
 // errDecided: an operator, or another member that has the same event of a
@@ -257,20 +212,4 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 		return false, judge(ctx, tx, err)
 	}
 	return n == 1, r.steps.commit(ctx, tx)
-}
-
-// claimTaken says what a claim that is in the way means. That of an event which
-// was given up is no obstacle to its redrive: it is taken back and made afresh,
-// in one transaction, so that who else wants the event meets one or the other.
-func (p *Processor) claimTaken(ctx context.Context, q claimQueries, ev Event, given Fingerprint, ids []uuid.UUID) (Claim, error) {
-	c, err := p.compareStored(ctx, q, ev, given, ids)
-	if err != nil || !ev.redriven || c.Outcome != DeadLettered {
-		return c, err
-	}
-	for _, id := range ids {
-		if err := q.ReviveClaim(ctx, consumerdb.ReviveClaimParams{ConsumerGroup: p.group, EventID: id}); err != nil {
-			return Claim{}, fmt.Errorf("claim %s: revive the claim of an event that was given up: %w", ev.Key, err)
-		}
-	}
-	return p.claimWith(ctx, q, ev)
 }

@@ -76,10 +76,10 @@ func TestRetentionLooksAgainBeforeTheDrop(t *testing.T) {
 			})
 		})
 		require.NoError(k.t, err)
-		require.Contains(k.t, find(report, k.leaf).Why, "detached and kept: 1 fences of its events are PENDING")
+		require.Contains(k.t, find(report, k.leaf).Why, "detached and kept: 1 of its events are open")
 		require.True(k.t, k.exists(k.leaf))
-		require.Contains(k.t, k.became(consumer.LeafWaiting, "detached and kept").Why, "PENDING")
-		k.exec("UPDATE onceward.fences SET status = 'COMPLETE'")
+		require.Contains(k.t, k.became(consumer.LeafWaiting, "detached and kept").Why, "open")
+		k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 		k.became(consumer.LeafDropped, "")
 	})
 }
@@ -211,11 +211,11 @@ func TestRetentionOfRows(t *testing.T) {
 			{low, "billing", "COMPLETE", "-1 day"},
 			{low, "billing", "COMPLETE", "1 day"},
 			{high, "billing", "COMPLETE", "-2 days"}, // can still be delivered
-			{low, "billing", "PENDING", "-1 day"},
-			{low, "stranger", "COMPLETE", "-1 day"}, // of no group that is known
+			{low, "billing", "PENDING", "infinity"},  // open: nothing has ended its event
+			{low, "stranger", "COMPLETE", "-1 day"},  // of no group that is known
 		} {
 			k.exec(`INSERT INTO onceward.fences (event_id, consumer_group, name, status, owner, lease_until, request_fingerprint, expires_at)
-				VALUES ($1, $2, $3, $4, 'me', now(), '\x00', now() + $5::interval)`, idAt(f.at), f.group, string(rune('a'+i)), f.status, f.expires)
+				VALUES ($1, $2, $3, $4, 'me', now(), '\x00', now() + NULLIF($5, 'infinity')::interval)`, idAt(f.at), f.group, string(rune('a'+i)), f.status, f.expires)
 		}
 		dead := idAt(k.today)
 		k.claim(dead, "billing", "d", time.Now())

@@ -70,8 +70,8 @@ func TestRetentionGates(t *testing.T) {
 
 		k.fence(inside, "PENDING", time.Second)
 		k.letter(inside, 1, "handler", "open")
-		k.became(consumer.LeafWaiting, "1 fences of its events are PENDING: see `outboxctl fences list`; 1 dead letters of its events are open")
-		k.exec("UPDATE onceward.fences SET status = 'COMPLETE'")
+		k.became(consumer.LeafWaiting, "1 of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`; 1 dead letters of its events are open")
+		k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 		k.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested'")
 		k.became(consumer.LeafWaiting, "1 dead letters of its events are open")
 		require.True(k.t, k.exists(k.leaf))

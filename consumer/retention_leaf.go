@@ -201,17 +201,17 @@ func neededBy(windows []consumerdb.WindowsRow, end time.Time, settle time.Durati
 
 // unsettled says what of a leaf's events is not settled.
 func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([]string, error) {
-	fences, err := q.PendingFences(ctx, consumerdb.PendingFencesParams{Lower: l.Lower, Upper: l.Upper})
+	open, err := q.OpenEvents(ctx, consumerdb.OpenEventsParams{Lower: l.Lower, Upper: l.Upper})
 	if err != nil {
-		return nil, fmt.Errorf("count fences: %w", err)
+		return nil, fmt.Errorf("count open events: %w", err)
 	}
 	letters, err := q.WaitingLetters(ctx, consumerdb.WaitingLettersParams{Lower: &l.Lower, Upper: &l.Upper})
 	if err != nil {
 		return nil, fmt.Errorf("count dead letters: %w", err)
 	}
 	var reasons []string
-	if fences > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d fences of its events are PENDING: see `outboxctl fences list`", fences))
+	if open > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`", open))
 	}
 	if letters > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d dead letters of its events are open: redrive or discard them", letters))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -51,79 +50,62 @@ func (r Retry) permanent(err error) bool {
 	return errors.As(err, &marked) || r.Permanent != nil && r.Permanent(err)
 }
 
-// failed counts a failure of the handler, whose transaction is rolled back, and
-// gives the event up when that was the last attempt it may have.
-func (r *Router) failed(ctx context.Context, ev Event, cause error) (Outcome, error) {
-	var handler *HandlerError
-	if !errors.As(cause, &handler) || IsInfrastructure(cause) || ctx.Err() != nil || ev.Source.Topic == "" {
-		return 0, cause
+// failed is the end of a delivery of one event that did not succeed. A failure of
+// the handler, whose transaction is rolled back, is counted, and gives the event
+// up when that was the last attempt it may have.
+func (r *Router) failed(ctx context.Context, it *item, cause error) {
+	handlers := isHandlers(cause)
+	if !handlers && errors.Is(cause, ErrInProgress) {
+		it.delivery = Delivery{Outcome: InProgress}
+		return
 	}
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return 0, errors.Join(cause, err)
+	it.delivery = Delivery{Err: cause}
+	if !handlers || ctx.Err() != nil || it.ev.Source.Topic == "" || it.redrive != nil {
+		return
 	}
-	defer rollback(ctx, tx)
-	attempts, last, err := r.countAttempt(ctx, consumerdb.New(tx), ev, cause)
-	if err == nil && last {
-		var outcome Outcome
-		if outcome, err = r.kill(ctx, tx, ev, attempts, cause); err == nil {
-			return outcome, nil
+	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		attempts, last, err := r.countAttempt(ctx, tx, it, cause)
+		if it.end.err = cause; err != nil || !last {
+			return 1, err
 		}
-	} else if err == nil {
-		err = r.steps.commit(ctx, tx)
+		return 1, r.giveUp(ctx, tx, it, cause, attempts)
+	})
+	if err != nil {
+		it.delivery = Delivery{Err: errors.Join(cause, err)}
 	}
-	return 0, errors.Join(cause, judge(ctx, tx, err))
+}
+
+// giveUp claims an event whose last attempt has failed. One that another delivery
+// has settled meanwhile is left as it is. An event that is open was not settled,
+// whatever its claim says: that was written with its first effect, by an earlier
+// release.
+func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, cause error, attempts int32) (err error) {
+	if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
+		return err
+	}
+	if it.fresh() || it.open && it.claim.Outcome == Duplicate {
+		it.end = givenUp(it, cause, attempts)
+		return nil
+	}
+	it.end, err = r.refuse(it)
+	return err
+}
+
+// givenUp is the ending of an event that has failed for the last time.
+func givenUp(it *item, cause error, attempts int32) ending {
+	e := buried(it, reasonHandler, cause)
+	e.dead, e.letter.attempts = true, attempts
+	return e
 }
 
 // countAttempt counts one failure and reports whether it was the last.
-func (r *Router) countAttempt(ctx context.Context, q *consumerdb.Queries, ev Event, cause error) (attempts int32, last bool, err error) {
-	attempts, err = q.CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: r.processor.claimID(ev), ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: interval(attemptsKept),
+func (r *Router) countAttempt(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool, err error) {
+	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
+		EventID: it.id, ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: interval(attemptsKept),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)
 	}
 	limit := r.processor.retry.MaxAttempts
 	return attempts, limit >= 0 && int(attempts) >= limit || r.processor.retry.permanent(cause), nil
-}
-
-// kill gives an event up: a dead claim and a dead letter, in one transaction. An
-// event that another delivery has settled meanwhile is left as it is.
-func (r *Router) kill(ctx context.Context, tx pgx.Tx, ev Event, attempts int32, cause error) (Outcome, error) {
-	claim, err := r.steps.claim(ctx, tx, ev)
-	if err != nil {
-		return 0, err
-	}
-	if claim.Outcome == Mismatch {
-		return r.mismatch(ctx, tx, ev, claim.Mismatch)
-	}
-	if claim.Outcome == Replay || claim.Outcome == FromFuture {
-		return r.outside(ctx, tx, ev, claim)
-	}
-	if claim.Outcome != Processed {
-		return claim.Outcome, nil
-	}
-	if err := r.markDead(ctx, consumerdb.New(tx), claim.ids); err != nil {
-		return 0, err
-	}
-	l := letter{record: ev.record(), event: ev, reason: reasonHandler, cause: cause, attempts: attempts}
-	if err := r.bury(ctx, tx, l); err != nil {
-		return 0, err
-	}
-	return DeadLettered, nil
-}
-
-// markDead turns the claims of an event, made in this transaction, into those of
-// a dead one.
-func (r *Router) markDead(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID) error {
-	for _, id := range ids {
-		n, err := q.MarkDead(ctx, consumerdb.MarkDeadParams{EventID: id, ConsumerGroup: r.Group()})
-		if err == nil && n != 1 {
-			err = errors.New("the claim is gone")
-		}
-		if err != nil {
-			return fmt.Errorf("mark the claim as dead: %w", err)
-		}
-	}
-	return nil
 }

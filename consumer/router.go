@@ -21,19 +21,34 @@ type TxHandler func(ctx context.Context, tx pgx.Tx, ev Event) error
 // use.
 type Router struct {
 	processor *Processor
-	handlers  map[string]TxHandler
-	funcs     map[string]FuncHandler
-	batches   map[string]*batchHandler
-	ignored   map[string]bool
+	handlers  map[string]*handler
 	err       error // the first wrong registration
 	steps     steps
+}
+
+// handler is what an event type was registered with: one of the three functions,
+// or that it is ignored.
+type handler struct {
+	tx      TxHandler
+	set     SetHandler
+	fn      FuncHandler
+	ignored bool
+	batch   *BatchOptions // not nil: its events share transactions
+}
+
+// single handles one event.
+func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
+	if h.set != nil {
+		return h.set(ctx, tx, []Event{ev})
+	}
+	return h.tx(ctx, tx, ev)
 }
 
 // steps are the parts of one delivery. Tests replace one to show that the
 // checks notice.
 type steps struct {
 	begin  func(ctx context.Context) (pgx.Tx, error)
-	claim  func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error)
+	claim  func(ctx context.Context, tx pgx.Tx, items []*item) error
 	apply  func(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error
 	commit func(ctx context.Context, tx pgx.Tx) error
 }
@@ -42,11 +57,13 @@ type steps struct {
 func NewRouter(p *Processor) *Router {
 	return &Router{
 		processor: p,
-		handlers:  make(map[string]TxHandler),
-		funcs:     make(map[string]FuncHandler),
-		batches:   make(map[string]*batchHandler),
-		ignored:   make(map[string]bool),
-		steps:     steps{begin: p.begin, claim: p.claim, apply: apply, commit: commit},
+		handlers:  make(map[string]*handler),
+		steps: steps{
+			begin:  p.begin,
+			claim:  func(ctx context.Context, tx pgx.Tx, items []*item) error { return p.claims(ctx, on(tx), items) },
+			apply:  p.apply,
+			commit: commit,
+		},
 	}
 }
 
@@ -56,14 +73,12 @@ func (r *Router) Group() string { return r.processor.group }
 // Tx registers the handler of an event type: claim, handler and commit are one
 // transaction. An empty type, a nil handler or a second registration of a type
 // makes every delivery fail with [ErrRegistration]; see [Router.Err].
-func (r *Router) Tx(eventType string, handler TxHandler) {
-	if handler == nil {
+func (r *Router) Tx(eventType string, h TxHandler) {
+	if h == nil {
 		r.fail(eventType, "the handler is nil")
 		return
 	}
-	if r.free(eventType) && r.classed(eventType) {
-		r.handlers[eventType] = handler
-	}
+	r.register(eventType, &handler{tx: h})
 }
 
 // Ignore says that events of this type are not for this group. They are
@@ -72,7 +87,7 @@ func (r *Router) Tx(eventType string, handler TxHandler) {
 // event lost in silence.
 func (r *Router) Ignore(eventType string) {
 	if r.free(eventType) {
-		r.ignored[eventType] = true
+		r.handlers[eventType] = &handler{ignored: true}
 	}
 }
 
@@ -80,25 +95,28 @@ func (r *Router) Ignore(eventType string) {
 // [ErrRegistration].
 func (r *Router) Err() error { return r.err }
 
+// register keeps the handler of a type whose events are claimed, so that it has
+// to have a class.
+func (r *Router) register(eventType string, h *handler) {
+	if !r.free(eventType) {
+		return
+	}
+	if r.processor.windows.index(eventType) < 0 {
+		r.fail(eventType, "no class of Config.Classes matches")
+		return
+	}
+	r.handlers[eventType] = h
+}
+
 func (r *Router) free(eventType string) bool {
 	switch {
 	case eventType == "":
 		r.fail(eventType, "the event type is empty")
-	case r.handlers[eventType] != nil || r.funcs[eventType] != nil || r.batches[eventType] != nil || r.ignored[eventType]:
+	case r.handlers[eventType] != nil:
 		r.fail(eventType, "registered twice")
 	default:
 		return true
 	}
-	return false
-}
-
-// classed reports whether events of the type have a class, which those have to
-// have that are claimed.
-func (r *Router) classed(eventType string) bool {
-	if r.processor.windows.index(eventType) >= 0 {
-		return true
-	}
-	r.fail(eventType, "no class of Config.Classes matches")
 	return false
 }
 
@@ -108,16 +126,13 @@ func (r *Router) fail(eventType, detail string) {
 	}
 }
 
-// route returns the handler of a type that is not ignored.
-func (r *Router) route(eventType string) (TxHandler, error) {
+// route returns the handler of a type.
+func (r *Router) route(eventType string) (*handler, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
 	if h := r.handlers[eventType]; h != nil {
 		return h, nil
-	}
-	if b := r.batches[eventType]; b != nil {
-		return b.single, nil
 	}
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, or say with Router.Ignore that these events are not for this group",
 		ErrNoHandler, eventType, r.Group())

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,20 +23,41 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if _, err := tx.ExecContext(ctx, p.settings); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
-	return p.claimWith(ctx, consumerdb.New(sqlTx{tx}), ev)
+	return p.claimOne(ctx, onSQL(tx), ev)
 }
 
 // CompleteSQL is [Processor.Complete] for database/sql.
 func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, result []byte) error {
-	return p.completeWith(ctx, consumerdb.New(sqlTx{tx}), ev, result)
+	return p.completeOne(ctx, onSQL(tx), ev, result)
+}
+
+func onSQL(tx *sql.Tx) queries {
+	q := consumerdb.New(sqlTx{tx})
+	return queries{q, q}
 }
 
 // sqlTx lets the queries of a claim run in a transaction of database/sql.
 type sqlTx struct{ tx *sql.Tx }
 
+// textArrays writes lists as PostgreSQL does, which every driver can send.
+func textArrays(args []any) []any {
+	for i, arg := range args {
+		if list, ok := arg.([]string); ok {
+			quoted := make([]string, len(list))
+			for k, s := range list {
+				quoted[k] = `"` + arrayEscape.Replace(s) + `"`
+			}
+			args[i] = "{" + strings.Join(quoted, ",") + "}"
+		}
+	}
+	return args
+}
+
+var arrayEscape = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
 // Exec implements consumerdb.DBTX.
 func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (pgconn.CommandTag, error) {
-	res, err := t.tx.ExecContext(ctx, query, args...)
+	res, err := t.tx.ExecContext(ctx, query, textArrays(args)...)
 	if err != nil {
 		return pgconn.CommandTag{}, err
 	}
@@ -45,13 +67,13 @@ func (t sqlTx) Exec(ctx context.Context, query string, args ...any) (pgconn.Comm
 
 // Query implements consumerdb.DBTX.
 func (t sqlTx) Query(ctx context.Context, query string, args ...any) (pgx.Rows, error) {
-	rows, err := t.tx.QueryContext(ctx, query, args...) //nolint:rowserrcheck // the caller closes and asks
+	rows, err := t.tx.QueryContext(ctx, query, textArrays(args)...) //nolint:rowserrcheck // the caller closes and asks
 	return sqlRows{rows: rows}, err
 }
 
 // QueryRow implements consumerdb.DBTX.
 func (t sqlTx) QueryRow(ctx context.Context, query string, args ...any) pgx.Row {
-	return sqlRow{t.tx.QueryRowContext(ctx, query, args...)}
+	return sqlRow{t.tx.QueryRowContext(ctx, query, textArrays(args)...)}
 }
 
 // sqlRow says that there is no row as pgx does.

@@ -2,12 +2,28 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
+
+// rollbackTimeout bounds a rollback after a failure, which must not depend on
+// the delivery's own context. When it passes, the connection is closed.
+const rollbackTimeout = 5 * time.Second
+
+// begin opens a transaction that is bounded as Config says, in one round trip.
+func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := p.db.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN;\n" + p.settings})
+	if err != nil {
+		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
+	}
+	return tx, nil
+}
 
 // handlerTx is the transaction as a handler sees it. Begin gives a savepoint,
 // as always in pgx, which the handler may end as it likes; the transaction
@@ -33,9 +49,10 @@ func (t *handlerTx) Rollback(context.Context) error {
 
 // apply runs the handler and judges what it left behind. Only when apply
 // returns nil may the transaction be committed.
-func apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
+func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &handlerTx{Tx: tx}
-	if err := recovered(func() error { return handler(ctx, guarded, ev) }); err != nil {
+	inside := context.WithValue(ctx, deliveryKey{}, &running{processor: p, inTx: true})
+	if err := recovered(func() error { return handler(inside, guarded, ev) }); err != nil {
 		return &HandlerError{Err: err}
 	}
 	// A handler that ignores its context returns nil after its time was over.
@@ -66,4 +83,45 @@ func recovered(call func() error) (err error) {
 		}
 	}()
 	return call()
+}
+
+// commit commits and tells the three kinds of failure apart: the server said
+// no, the server was not asked, nobody knows.
+func commit(ctx context.Context, tx pgx.Tx) error {
+	err := tx.Commit(ctx)
+	if err == nil {
+		return nil
+	}
+	var pg *pgconn.PgError
+	switch {
+	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pg) && !infrastructureCode(pg.Code):
+		// A deferred constraint, or what a handler hid from apply.
+		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
+	case hasCode(err, "40001"), hasCode(err, "40P01"), pgconn.SafeToRetry(err):
+		return &infrastructureError{fmt.Errorf("commit: %w", err)}
+	}
+	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}
+}
+
+// rollback undoes what was not committed; after a commit it does nothing. Its
+// failure closes the connection, which undoes it too.
+func rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx)
+}
+
+// judge marks an error as one of infrastructure when the delivery's context
+// has ended or the connection is gone, whatever the error itself says. A
+// connection that pgx closed because the handler's own deadline passed is the
+// handler's failure.
+func judge(ctx context.Context, tx pgx.Tx, err error) error {
+	if err == nil || IsInfrastructure(err) {
+		return err
+	}
+	own := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+	if ctx.Err() != nil || tx.Conn().IsClosed() && !own {
+		return &infrastructureError{err}
+	}
+	return err
 }

@@ -26,6 +26,7 @@ type windows struct {
 	classes []Class
 	skew    time.Duration
 	known   atomic.Pointer[floors]
+	days    atomic.Pointer[days]
 }
 
 // floors is what was read of dedup_windows at one moment.
@@ -65,23 +66,11 @@ func (w *windows) forget() {
 	w.known.Store(&f)
 }
 
-// claimQueries is what claiming asks of a transaction.
-type claimQueries interface {
-	ClaimEvent(ctx context.Context, arg consumerdb.ClaimEventParams) (int64, error)
-	FindClaim(ctx context.Context, arg consumerdb.FindClaimParams) (consumerdb.FindClaimRow, error)
-	DeleteClaim(ctx context.Context, arg consumerdb.DeleteClaimParams) error
-	ReviveClaim(ctx context.Context, arg consumerdb.ReviveClaimParams) error
-	CompleteClaim(ctx context.Context, arg consumerdb.CompleteClaimParams) (int64, error)
-	FloorsOfGroup(ctx context.Context, consumerGroup string) ([]consumerdb.FloorsOfGroupRow, error)
-	HighMark(ctx context.Context, arg consumerdb.HighMarkParams) (int64, error)
-	AttachedDays(ctx context.Context) ([]string, error)
-}
-
 // look is what one transaction has read to judge the events that are not
 // obvious. Nothing of it is older than the transaction.
 type look struct {
 	processor *Processor
-	q         claimQueries
+	q         *consumerdb.Queries
 	now       time.Time // when the transaction began, by the database's clock
 	floors    []time.Time
 	attached  []string // nil: not read yet
@@ -200,7 +189,7 @@ func (l *look) below(ctx context.Context, ev *Event, c *Class, v verdict) (plan,
 		slices.SortFunc(ids, compareIDs)
 	}
 	refused := late && c.Late == LateDeadLetter || !late && c.Replay == ReplayDeadLetter
-	if refused && !ev.redriven {
+	if refused && !ev.redriven && !ev.accepted {
 		return plan{outcome: Replay, late: late, known: ids}, err
 	}
 	return plan{outcome: Replay, late: late, again: !late, ids: ids}, err
@@ -216,4 +205,32 @@ func (l *look) arrival(id uuid.UUID, c *Class) []uuid.UUID {
 // event: a repair, or a replay that this group claims under the event's own id.
 func (p *Processor) copied(ev *Event) bool {
 	return ev.RepairID != uuid.Nil || ev.ReplayID != uuid.Nil && p.claimID(*ev) != ev.ReplayID
+}
+
+// days are the partitions that a processor has seen.
+type days struct {
+	attached []string
+	readAt   time.Time
+}
+
+// covered finds out, before an effect is made outside the database, whether the
+// claim can be written after it.
+func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
+	known := p.windows.days.Load()
+	missing := func(id uuid.UUID) bool {
+		return !slices.Contains(known.attached, partition.OfDay(processedTable, outbox.IDTime(id)).Name)
+	}
+	if known == nil || time.Since(known.readAt) > floorsKept || slices.ContainsFunc(it.plan.ids, missing) {
+		attached, err := q.AttachedDays(ctx)
+		if err != nil {
+			return fmt.Errorf("list the partitions of processed_events: %w", err)
+		}
+		known = &days{attached, time.Now()}
+		p.windows.days.Store(known)
+	}
+	if slices.ContainsFunc(it.plan.ids, missing) {
+		p.windows.forget()
+		return noPartition(it)
+	}
+	return nil
 }

@@ -77,6 +77,7 @@ func TestFencesReconcileMade(t *testing.T) {
 		key := newKey(t, "orders")
 		d.fence(key, "charge", "1 hour", "-1 second")
 		d.keeps(key, "OrderPaid")
+		exec(t, d.pool, "UPDATE onceward.fences SET alone = true")
 		made := func(more ...string) []string {
 			return append([]string{"fences", "reconcile", key.String(), "--made", "--result", `{"id":"ch_1"}`, "--reason", "asked Stripe"}, more...)
 		}
@@ -113,6 +114,7 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
 		key := late(t, time.Now().AddDate(0, -1, 0))
 		d.fence(key, "charge", "-1 minute", "1 day")
+		exec(t, d.pool, "UPDATE onceward.fences SET alone = true")
 		args := []string{"fences", "reconcile", key.String(), "--made", "--reason", "r", "--yes"}
 		code, _, stderr := call(t, args...)
 		require.Equal(t, exitUsage, code)
@@ -128,6 +130,7 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 		second := newKey(t, "orders")
 		d.fence(second, "charge", "-1 minute", "1 day")
 		d.claim(second.UUID(), "billing", "p")
+		exec(t, d.pool, "UPDATE onceward.fences SET alone = true WHERE event_id = $1", second.UUID())
 		require.Contains(t, fine(t, "fences", "reconcile", second.String(), "--made", "--type", "T", "--reason", "r", "--yes"), "the group had claimed the event before")
 	})
 }

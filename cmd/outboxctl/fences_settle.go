@@ -167,8 +167,12 @@ type claimOfFence struct {
 }
 
 // claimOf chooses the ids as the group itself would: the event's own, that of
-// its reprocessing replay, or by arrival.
+// its reprocessing replay, or by arrival. None for one effect of several: the
+// handler ends the event.
 func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
+	if !s.fence.Alone {
+		return claim, nil
+	}
 	if claim.eventType = s.fence.event.Type; claim.eventType == "" {
 		claim.eventType = c.String("type")
 	}
@@ -220,7 +224,10 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 		Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	report := &settledReport{Did: "made", Notes: []string{"what the program's Commit would have written with the result is not written: do it by hand where it is needed"}}
-	if row.Claimed == 0 {
+	switch {
+	case !s.fence.Alone:
+		report.Notes = append(report.Notes, "the next delivery, or the recovery job of the group, runs the handler on and ends the event")
+	case row.Claimed == 0:
 		report.Notes = append(report.Notes, fmt.Sprintf("the group had claimed the event before; `outboxctl processed show %s` tells how", s.key))
 	}
 	return report, moved(row.Settled, err)

@@ -27,6 +27,7 @@ type fenceReport struct {
 	Live             bool            `json:"live"`  // an attempt holds the lease
 	Stale            bool            `json:"stale"` // the provider may have forgotten its key
 	Stuck            string          `json:"stuck,omitempty"`
+	Alone            bool            `json:"alone"` // the effect is the event
 	Epoch            int64           `json:"epoch"`
 	Owner            string          `json:"owner"`
 	LeaseUntil       time.Time       `json:"lease_until"`
@@ -40,7 +41,7 @@ type fenceReport struct {
 	event eventOfFence
 }
 
-// eventOfFence is what is needed of the event that a PENDING fence keeps.
+// eventOfFence is what is needed of the event that an effect of it keeps.
 type eventOfFence struct {
 	Key         string    `json:"key"`
 	Type        string    `json:"type"`
@@ -157,7 +158,7 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key outbox.Key, group,
 	out := []fenceReport{}
 	for _, v := range rows {
 		f := fenceReport{
-			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: deref(v.Stuck),
+			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: deref(v.Stuck), Alone: v.Alone,
 			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
 			ProviderKey: consumer.ProviderKey(key, v.ConsumerGroup, v.Name), Fingerprint: hex.EncodeToString(v.RequestFingerprint), Result: v.Result,
 		}

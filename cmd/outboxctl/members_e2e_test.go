@@ -141,9 +141,9 @@ func TestMembersLoseAReleasedLease(t *testing.T) {
 		}}
 		_, err := consumer.Fence(t.Context(), m.processor, ev, m.effect)
 		require.ErrorIs(t, err, consumer.ErrLeaseLost)
-		require.Equal(t, "charge PENDING 2 t t - f", d.fenceNow(ev.Key))
+		require.Equal(t, "charge PENDING 2 t f - f", d.fenceNow(ev.Key))
 		m.handle(ev, consumer.Processed)
-		require.Equal(t, `charge COMPLETE 3 f t "ch_1" t`, d.fenceNow(ev.Key))
+		require.Equal(t, `charge COMPLETE 3 f f "ch_1" t`, d.fenceNow(ev.Key))
 		require.Equal(t, keys[0], keys[1])
 		shown := decode[fencesReport](t, fine(t, "fences", "show", ev.Key.String(), "-o", "json"))
 		require.Equal(t, keys[0], shown.Fences[0].ProviderKey)

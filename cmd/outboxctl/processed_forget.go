@@ -83,7 +83,7 @@ func (r *processedReport) forget(ctx context.Context, db *database, key outbox.K
 		ConsumerGroup: group, Ids: ids, EventID: key.UUID(), Target: key.String(), Reason: reason,
 	})
 	if err == nil && len(forgotten) == 0 {
-		err = errors.New("nothing was forgotten: the claim is gone, or a fence of it has begun, since it was looked at; look again")
+		err = errors.New("nothing was forgotten: since it was looked at the claim is gone or an effect of the event has begun, or its dead letter waits: redrive or discard that first")
 	}
 	return forgotten, err
 }

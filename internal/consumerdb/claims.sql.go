@@ -12,44 +12,12 @@ import (
 	"github.com/google/uuid"
 )
 
-const claimEvent = `-- name: ClaimEvent :execrows
-INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
-VALUES ($1, $2, $3, $4, $5, CAST($6::pg_catalog.text AS pg_catalog."char"), $7)
-ON CONFLICT DO NOTHING
-`
-
-type ClaimEventParams struct {
-	EventID       uuid.UUID
-	ConsumerGroup string
-	EventType     string
-	Namespace     string
-	Fingerprint   []byte
-	Outcome       string
-	Result        []byte
-}
-
-// ClaimEvent inserts the claim of one group on one event, outcome p (processed) or d (dead). 0 rows: the group has claimed it before.
-func (q *Queries) ClaimEvent(ctx context.Context, arg ClaimEventParams) (int64, error) {
-	result, err := q.db.Exec(ctx, claimEvent,
-		arg.EventID,
-		arg.ConsumerGroup,
-		arg.EventType,
-		arg.Namespace,
-		arg.Fingerprint,
-		arg.Outcome,
-		arg.Result,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const claimEvents = `-- name: ClaimEvents :many
+
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, $1, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM (SELECT pg_catalog.unnest($2::pg_catalog.uuid[]) AS event_id, pg_catalog.unnest($3::pg_catalog.text[]) AS event_type,
-  pg_catalog.unnest($4::pg_catalog.text[]) AS namespace, pg_catalog.unnest($5::pg_catalog.bytea[]) AS fingerprint) t
+FROM (SELECT CAST(pg_catalog.unnest($2::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest($3::pg_catalog.text[]) AS event_type,
+  pg_catalog.unnest($4::pg_catalog.text[]) AS namespace, pg_catalog.decode(pg_catalog.unnest($5::pg_catalog.text[]), 'hex') AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
 RETURNING event_id
@@ -57,12 +25,13 @@ RETURNING event_id
 
 type ClaimEventsParams struct {
 	ConsumerGroup string
-	EventIds      []uuid.UUID
+	EventIds      []string
 	EventTypes    []string
 	Namespaces    []string
-	Fingerprints  [][]byte
+	Fingerprints  []string
 }
 
+// Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
 // ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
 // because two that claim in opposite orders deadlock.
 func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uuid.UUID, error) {
@@ -91,21 +60,20 @@ func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uui
 	return items, nil
 }
 
-const completeClaim = `-- name: CompleteClaim :execrows
-UPDATE onceward.processed_events
-SET result = $1
-WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3
+const completeClaims = `-- name: CompleteClaims :execrows
+UPDATE onceward.processed_events SET result = CAST($1::pg_catalog.text AS pg_catalog.jsonb)
+WHERE consumer_group OPERATOR(pg_catalog.=) $2 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($3::pg_catalog.text[] AS pg_catalog.uuid[]))
 `
 
-type CompleteClaimParams struct {
-	Result        []byte
-	EventID       uuid.UUID
+type CompleteClaimsParams struct {
+	Result        string
 	ConsumerGroup string
+	EventIds      []string
 }
 
-// CompleteClaim stores the handler's result in the claim, for duplicates to return again.
-func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (int64, error) {
-	result, err := q.db.Exec(ctx, completeClaim, arg.Result, arg.EventID, arg.ConsumerGroup)
+// CompleteClaims stores the handler's result, JSON, in the claims of an event, for duplicates to return again.
+func (q *Queries) CompleteClaims(ctx context.Context, arg CompleteClaimsParams) (int64, error) {
+	result, err := q.db.Exec(ctx, completeClaims, arg.Result, arg.ConsumerGroup, arg.EventIds)
 	if err != nil {
 		return 0, err
 	}
@@ -113,96 +81,55 @@ func (q *Queries) CompleteClaim(ctx context.Context, arg CompleteClaimParams) (i
 }
 
 const consumerTables = `-- name: ConsumerTables :one
-SELECT pg_catalog.count(*)
-FROM pg_catalog.pg_tables
-WHERE schemaname OPERATOR(pg_catalog.=) 'onceward' AND tablename OPERATOR(pg_catalog.=) ANY('{processed_events,consumer_dead_letters,dedup_horizon}'::pg_catalog.name[])
+SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
+  EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.fences') AND a.attname OPERATOR(pg_catalog.=) 'alone' AND NOT a.attisdropped)::boolean AS current
 `
 
-// ConsumerTables counts the tables that the consumer's side cannot do without: 3 when it is installed, 2 in its first version.
-func (q *Queries) ConsumerTables(ctx context.Context) (int64, error) {
+type ConsumerTablesRow struct {
+	Installed bool
+	Current   bool
+}
+
+// ConsumerTables says whether the consumer's side is installed, and whether as this release needs it.
+func (q *Queries) ConsumerTables(ctx context.Context) (ConsumerTablesRow, error) {
 	row := q.db.QueryRow(ctx, consumerTables)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
-const deleteClaim = `-- name: DeleteClaim :exec
-DELETE FROM onceward.processed_events WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
-`
-
-type DeleteClaimParams struct {
-	EventID       uuid.UUID
-	ConsumerGroup string
-}
-
-// DeleteClaim takes one claim of this transaction back.
-func (q *Queries) DeleteClaim(ctx context.Context, arg DeleteClaimParams) error {
-	_, err := q.db.Exec(ctx, deleteClaim, arg.EventID, arg.ConsumerGroup)
-	return err
+	var i ConsumerTablesRow
+	err := row.Scan(&i.Installed, &i.Current)
+	return i, err
 }
 
 const deleteClaims = `-- name: DeleteClaims :exec
 DELETE FROM onceward.processed_events
-WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY($2::pg_catalog.uuid[])
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($2::pg_catalog.text[] AS pg_catalog.uuid[]))
 `
 
 type DeleteClaimsParams struct {
 	ConsumerGroup string
-	EventIds      []uuid.UUID
+	EventIds      []string
 }
 
-// DeleteClaims takes claims back whose handlers did not run to their end, so that the events can be tried again.
+// DeleteClaims takes claims of this transaction back, so that the events can be tried again.
 func (q *Queries) DeleteClaims(ctx context.Context, arg DeleteClaimsParams) error {
 	_, err := q.db.Exec(ctx, deleteClaims, arg.ConsumerGroup, arg.EventIds)
 	return err
 }
 
-const findClaim = `-- name: FindClaim :one
-SELECT fingerprint, outcome::pg_catalog.text AS outcome, result, processed_at
-FROM onceward.processed_events
-WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
-`
-
-type FindClaimParams struct {
-	EventID       uuid.UUID
-	ConsumerGroup string
-}
-
-type FindClaimRow struct {
-	Fingerprint []byte
-	Outcome     string
-	Result      []byte
-	ProcessedAt time.Time
-}
-
-// FindClaim reads what the group stored about an event it claimed before.
-func (q *Queries) FindClaim(ctx context.Context, arg FindClaimParams) (FindClaimRow, error) {
-	row := q.db.QueryRow(ctx, findClaim, arg.EventID, arg.ConsumerGroup)
-	var i FindClaimRow
-	err := row.Scan(
-		&i.Fingerprint,
-		&i.Outcome,
-		&i.Result,
-		&i.ProcessedAt,
-	)
-	return i, err
-}
-
 const findClaims = `-- name: FindClaims :many
-SELECT event_id, fingerprint, outcome::pg_catalog.text AS outcome, processed_at
+SELECT event_id, fingerprint, outcome::pg_catalog.text AS outcome, result, processed_at
 FROM onceward.processed_events
-WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY($2::pg_catalog.uuid[])
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($2::pg_catalog.text[] AS pg_catalog.uuid[]))
 `
 
 type FindClaimsParams struct {
 	ConsumerGroup string
-	EventIds      []uuid.UUID
+	EventIds      []string
 }
 
 type FindClaimsRow struct {
 	EventID     uuid.UUID
 	Fingerprint []byte
 	Outcome     string
+	Result      []byte
 	ProcessedAt time.Time
 }
 
@@ -220,6 +147,7 @@ func (q *Queries) FindClaims(ctx context.Context, arg FindClaimsParams) ([]FindC
 			&i.EventID,
 			&i.Fingerprint,
 			&i.Outcome,
+			&i.Result,
 			&i.ProcessedAt,
 		); err != nil {
 			return nil, err
@@ -234,19 +162,35 @@ func (q *Queries) FindClaims(ctx context.Context, arg FindClaimsParams) ([]FindC
 
 const markDead = `-- name: MarkDead :execrows
 UPDATE onceward.processed_events SET outcome = 'd'
-WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($2::pg_catalog.text[] AS pg_catalog.uuid[]))
 `
 
 type MarkDeadParams struct {
-	EventID       uuid.UUID
 	ConsumerGroup string
+	EventIds      []string
 }
 
-// MarkDead turns a claim of this transaction into that of a dead event.
+// MarkDead turns the claims of an event into those of a dead one.
 func (q *Queries) MarkDead(ctx context.Context, arg MarkDeadParams) (int64, error) {
-	result, err := q.db.Exec(ctx, markDead, arg.EventID, arg.ConsumerGroup)
+	result, err := q.db.Exec(ctx, markDead, arg.ConsumerGroup, arg.EventIds)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const reviveClaims = `-- name: ReviveClaims :exec
+DELETE FROM onceward.processed_events
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) ANY(CAST($2::pg_catalog.text[] AS pg_catalog.uuid[])) AND outcome OPERATOR(pg_catalog.=) 'd'
+`
+
+type ReviveClaimsParams struct {
+	ConsumerGroup string
+	EventIds      []string
+}
+
+// ReviveClaims takes back the claims of an event that was given up, so that its redrive can claim it.
+func (q *Queries) ReviveClaims(ctx context.Context, arg ReviveClaimsParams) error {
+	_, err := q.db.Exec(ctx, reviveClaims, arg.ConsumerGroup, arg.EventIds)
+	return err
 }

@@ -1,21 +1,40 @@
+-- Effects of an event outside this database, or in transactions of their own: a row each. An event is open while its rows
+-- have no expires_at: from its first effect to the transaction that ends it. The first row keeps the event until then.
+
 -- name: ClaimFence :one
 -- ClaimFence begins an effect outside the database, or takes over an attempt whose lease has run out. No row: it is
 -- complete, another attempt holds its lease, or the request is another one; FindFence says which. stale: the provider
 -- may have forgotten the key by now. The time of the first attempt counts for that, unless an operator has said that
--- it did not happen, which leaves NULL. The event is kept for the recovery job.
-INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, event)
-VALUES (@event_id, @consumer_group, @name, @owner, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(lease)::interval, @request_fingerprint,
-  pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.narg(provider_key_ttl)::interval, @event)
+-- it did not happen, which leaves NULL.
+INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, alone, event)
+SELECT @event_id, @consumer_group, @name, @owner, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(lease)::interval, @request_fingerprint,
+  pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.narg(provider_key_ttl)::interval, @alone::boolean,
+  CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) @event_id AND o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.event IS NOT NULL)
+    THEN CAST(@event::pg_catalog.text AS pg_catalog.jsonb) END
 ON CONFLICT (event_id, consumer_group, name) DO UPDATE
-SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
-  provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = EXCLUDED.event, stuck = NULL
+SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until, alone = EXCLUDED.alone,
+  provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = COALESCE(f.event, EXCLUDED.event), stuck = NULL, expires_at = NULL
 WHERE f.status OPERATOR(pg_catalog.=) 'PENDING' AND f.lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND f.request_fingerprint OPERATOR(pg_catalog.=) EXCLUDED.request_fingerprint
 RETURNING epoch, COALESCE(provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp(), false)::boolean AS stale;
+
+-- name: MakeEffect :execrows
+-- MakeEffect begins an effect whose whole work is one transaction of this database: it is COMPLETE when that commits. 0
+-- rows: it was made before, or the request is another one; FindFence says which.
+INSERT INTO onceward.fences (event_id, consumer_group, name, owner, status, lease_until, request_fingerprint, completed_at, event)
+SELECT @event_id, @consumer_group, @name, @owner, 'COMPLETE', pg_catalog.clock_timestamp(), @request_fingerprint, pg_catalog.clock_timestamp(),
+  CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) @event_id AND o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.event IS NOT NULL)
+    THEN CAST(@event::pg_catalog.text AS pg_catalog.jsonb) END
+ON CONFLICT DO NOTHING;
 
 -- name: FindFence :one
 -- FindFence reads a fence.
 SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
 FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name;
+
+-- name: OpenEffects :many
+-- OpenEffects reads the effects of an event that is open: it was accepted, whatever its time is by now. stuck: it waits for an operator.
+SELECT name, request_fingerprint, created_at, (stuck IS NOT NULL)::boolean AS stuck
+FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND expires_at IS NULL;
 
 -- name: RenewFence :execrows
 -- RenewFence is the heartbeat. 0 rows: the lease was lost. One that has run out may be renewed as long as nobody took it.
@@ -28,30 +47,53 @@ UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp()
 WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name AND epoch OPERATOR(pg_catalog.=) @epoch AND status OPERATOR(pg_catalog.=) 'PENDING';
 
 -- name: CompleteFence :execrows
--- CompleteFence ends the effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
+-- CompleteFence ends an effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
 UPDATE onceward.fences
-SET status = 'COMPLETE', result = @result, completed_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval,
-  event = NULL, stuck = NULL
+SET status = 'COMPLETE', result = CAST(@result::pg_catalog.text AS pg_catalog.jsonb), completed_at = pg_catalog.clock_timestamp(), stuck = NULL
 WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name AND epoch OPERATOR(pg_catalog.=) @epoch AND status OPERATOR(pg_catalog.=) 'PENDING';
 
--- name: TakeOrphanedFence :one
--- TakeOrphanedFence finds the fence that nobody has been at for longest, and keeps it from other recovery jobs for a
--- while. After each attempt the next one waits longer: 1 minute at first, 17 hours at most.
+-- name: ResultOfEffect :exec
+-- ResultOfEffect stores what the effect of this transaction has returned.
+UPDATE onceward.fences SET result = CAST(@result::pg_catalog.text AS pg_catalog.jsonb)
+WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name;
+
+-- name: EndEffects :one
+-- EndEffects ends an open event: its effects may go after a while. One that is PENDING still was not called by the handler
+-- that has finished: an operator has to say what became of it.
+WITH ended AS (
+  UPDATE onceward.fences f
+  SET expires_at = CASE WHEN f.status OPERATOR(pg_catalog.=) 'COMPLETE' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval END,
+    event = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN f.event END,
+    stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN @why::pg_catalog.text END
+  WHERE f.event_id OPERATOR(pg_catalog.=) @event_id AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.expires_at IS NULL
+  RETURNING f.status
+)
+SELECT pg_catalog.count(*) FILTER (WHERE status OPERATOR(pg_catalog.<>) 'COMPLETE') AS left_over FROM ended;
+
+-- name: TakeOpenEvent :one
+-- TakeOpenEvent finds the open event that nobody has been at for longest, and keeps it from other recovery jobs for a while:
+-- after each attempt the next one waits longer, 1 minute at first, 17 hours at most. One whose dead letter waits, or of
+-- which an effect waits for an operator, is left alone. epoch counts the attempts in the row that keeps the event.
 UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp()
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
-  WHERE o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.status OPERATOR(pg_catalog.=) 'PENDING' AND o.stuck IS NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY(@event_types::pg_catalog.text[])
+  WHERE o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.expires_at IS NULL AND o.event IS NOT NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY(@event_types::pg_catalog.text[])
     AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(o.epoch OPERATOR(pg_catalog.-) 1, 10)::integer)))
-  ORDER BY o.lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
+    AND NOT EXISTS (SELECT FROM onceward.fences s WHERE s.event_id OPERATOR(pg_catalog.=) o.event_id AND s.consumer_group OPERATOR(pg_catalog.=) o.consumer_group AND s.expires_at IS NULL
+      AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
+        OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
+      AND l.reason OPERATOR(pg_catalog.=) 'handler' AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+  ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name
 RETURNING f.event_id, f.name, f.epoch, f.event;
 
--- name: MarkFencesStuck :execrows
--- MarkFencesStuck leaves PENDING fences of an event to an operator: the one of that name, or all that no attempt is at;
--- up to an epoch; of stale ones only when asked.
+-- name: MarkEffectsStuck :execrows
+-- MarkEffectsStuck leaves effects of an open event to an operator: those that are PENDING and that no attempt is at, and the
+-- row that keeps the event when @whole; of stale ones only when asked.
 UPDATE onceward.fences SET stuck = @why::pg_catalog.text
-WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND (@name::pg_catalog.text OPERATOR(pg_catalog.=) '' OR name OPERATOR(pg_catalog.=) @name::pg_catalog.text)
-  AND status OPERATOR(pg_catalog.=) 'PENDING' AND lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND epoch OPERATOR(pg_catalog.<=) @epoch
+WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND expires_at IS NULL AND lease_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+  AND (status OPERATOR(pg_catalog.=) 'PENDING' OR @whole::boolean AND event IS NOT NULL)
   AND (NOT @stale::boolean OR provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp());

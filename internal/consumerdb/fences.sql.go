@@ -14,12 +14,15 @@ import (
 )
 
 const claimFence = `-- name: ClaimFence :one
-INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, event)
-VALUES ($1, $2, $3, $4, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $5::interval, $6,
-  pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $7::interval, $8)
+
+INSERT INTO onceward.fences AS f (event_id, consumer_group, name, owner, lease_until, request_fingerprint, provider_key_until, alone, event)
+SELECT $1, $2, $3, $4, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $5::interval, $6,
+  pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $7::interval, $8::boolean,
+  CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) $1 AND o.consumer_group OPERATOR(pg_catalog.=) $2 AND o.event IS NOT NULL)
+    THEN CAST($9::pg_catalog.text AS pg_catalog.jsonb) END
 ON CONFLICT (event_id, consumer_group, name) DO UPDATE
-SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until,
-  provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = EXCLUDED.event, stuck = NULL
+SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_until = EXCLUDED.lease_until, alone = EXCLUDED.alone,
+  provider_key_until = COALESCE(f.provider_key_until, EXCLUDED.provider_key_until), event = COALESCE(f.event, EXCLUDED.event), stuck = NULL, expires_at = NULL
 WHERE f.status OPERATOR(pg_catalog.=) 'PENDING' AND f.lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND f.request_fingerprint OPERATOR(pg_catalog.=) EXCLUDED.request_fingerprint
 RETURNING epoch, COALESCE(provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp(), false)::boolean AS stale
 `
@@ -32,7 +35,8 @@ type ClaimFenceParams struct {
 	Lease              pgtype.Interval
 	RequestFingerprint []byte
 	ProviderKeyTtl     pgtype.Interval
-	Event              []byte
+	Alone              bool
+	Event              string
 }
 
 type ClaimFenceRow struct {
@@ -40,10 +44,12 @@ type ClaimFenceRow struct {
 	Stale bool
 }
 
+// Effects of an event outside this database, or in transactions of their own: a row each. An event is open while its rows
+// have no expires_at: from its first effect to the transaction that ends it. The first row keeps the event until then.
 // ClaimFence begins an effect outside the database, or takes over an attempt whose lease has run out. No row: it is
 // complete, another attempt holds its lease, or the request is another one; FindFence says which. stale: the provider
 // may have forgotten the key by now. The time of the first attempt counts for that, unless an operator has said that
-// it did not happen, which leaves NULL. The event is kept for the recovery job.
+// it did not happen, which leaves NULL.
 func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFenceRow, error) {
 	row := q.db.QueryRow(ctx, claimFence,
 		arg.EventID,
@@ -53,6 +59,7 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 		arg.Lease,
 		arg.RequestFingerprint,
 		arg.ProviderKeyTtl,
+		arg.Alone,
 		arg.Event,
 	)
 	var i ClaimFenceRow
@@ -62,25 +69,22 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 
 const completeFence = `-- name: CompleteFence :execrows
 UPDATE onceward.fences
-SET status = 'COMPLETE', result = $1, completed_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $2::interval,
-  event = NULL, stuck = NULL
-WHERE event_id OPERATOR(pg_catalog.=) $3 AND consumer_group OPERATOR(pg_catalog.=) $4 AND name OPERATOR(pg_catalog.=) $5 AND epoch OPERATOR(pg_catalog.=) $6 AND status OPERATOR(pg_catalog.=) 'PENDING'
+SET status = 'COMPLETE', result = CAST($1::pg_catalog.text AS pg_catalog.jsonb), completed_at = pg_catalog.clock_timestamp(), stuck = NULL
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND name OPERATOR(pg_catalog.=) $4 AND epoch OPERATOR(pg_catalog.=) $5 AND status OPERATOR(pg_catalog.=) 'PENDING'
 `
 
 type CompleteFenceParams struct {
-	Result        []byte
-	Keep          pgtype.Interval
+	Result        string
 	EventID       uuid.UUID
 	ConsumerGroup string
 	Name          string
 	Epoch         int64
 }
 
-// CompleteFence ends the effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
+// CompleteFence ends an effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
 func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (int64, error) {
 	result, err := q.db.Exec(ctx, completeFence,
 		arg.Result,
-		arg.Keep,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
@@ -90,6 +94,39 @@ func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (i
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const endEffects = `-- name: EndEffects :one
+WITH ended AS (
+  UPDATE onceward.fences f
+  SET expires_at = CASE WHEN f.status OPERATOR(pg_catalog.=) 'COMPLETE' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval END,
+    event = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN f.event END,
+    stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN $2::pg_catalog.text END
+  WHERE f.event_id OPERATOR(pg_catalog.=) $3 AND f.consumer_group OPERATOR(pg_catalog.=) $4 AND f.expires_at IS NULL
+  RETURNING f.status
+)
+SELECT pg_catalog.count(*) FILTER (WHERE status OPERATOR(pg_catalog.<>) 'COMPLETE') AS left_over FROM ended
+`
+
+type EndEffectsParams struct {
+	Keep          pgtype.Interval
+	Why           string
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// EndEffects ends an open event: its effects may go after a while. One that is PENDING still was not called by the handler
+// that has finished: an operator has to say what became of it.
+func (q *Queries) EndEffects(ctx context.Context, arg EndEffectsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, endEffects,
+		arg.Keep,
+		arg.Why,
+		arg.EventID,
+		arg.ConsumerGroup,
+	)
+	var left_over int64
+	err := row.Scan(&left_over)
+	return left_over, err
 }
 
 const findFence = `-- name: FindFence :one
@@ -131,37 +168,112 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 	return i, err
 }
 
-const markFencesStuck = `-- name: MarkFencesStuck :execrows
-UPDATE onceward.fences SET stuck = $1::pg_catalog.text
-WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND ($4::pg_catalog.text OPERATOR(pg_catalog.=) '' OR name OPERATOR(pg_catalog.=) $4::pg_catalog.text)
-  AND status OPERATOR(pg_catalog.=) 'PENDING' AND lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND epoch OPERATOR(pg_catalog.<=) $5
-  AND (NOT $6::boolean OR provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())
+const makeEffect = `-- name: MakeEffect :execrows
+INSERT INTO onceward.fences (event_id, consumer_group, name, owner, status, lease_until, request_fingerprint, completed_at, event)
+SELECT $1, $2, $3, $4, 'COMPLETE', pg_catalog.clock_timestamp(), $5, pg_catalog.clock_timestamp(),
+  CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) $1 AND o.consumer_group OPERATOR(pg_catalog.=) $2 AND o.event IS NOT NULL)
+    THEN CAST($6::pg_catalog.text AS pg_catalog.jsonb) END
+ON CONFLICT DO NOTHING
 `
 
-type MarkFencesStuckParams struct {
-	Why           string
-	EventID       uuid.UUID
-	ConsumerGroup string
-	Name          string
-	Epoch         int64
-	Stale         bool
+type MakeEffectParams struct {
+	EventID            uuid.UUID
+	ConsumerGroup      string
+	Name               string
+	Owner              string
+	RequestFingerprint []byte
+	Event              string
 }
 
-// MarkFencesStuck leaves PENDING fences of an event to an operator: the one of that name, or all that no attempt is at;
-// up to an epoch; of stale ones only when asked.
-func (q *Queries) MarkFencesStuck(ctx context.Context, arg MarkFencesStuckParams) (int64, error) {
-	result, err := q.db.Exec(ctx, markFencesStuck,
-		arg.Why,
+// MakeEffect begins an effect whose whole work is one transaction of this database: it is COMPLETE when that commits. 0
+// rows: it was made before, or the request is another one; FindFence says which.
+func (q *Queries) MakeEffect(ctx context.Context, arg MakeEffectParams) (int64, error) {
+	result, err := q.db.Exec(ctx, makeEffect,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
-		arg.Epoch,
+		arg.Owner,
+		arg.RequestFingerprint,
+		arg.Event,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const markEffectsStuck = `-- name: MarkEffectsStuck :execrows
+UPDATE onceward.fences SET stuck = $1::pg_catalog.text
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND expires_at IS NULL AND lease_until OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp()
+  AND (status OPERATOR(pg_catalog.=) 'PENDING' OR $4::boolean AND event IS NOT NULL)
+  AND (NOT $5::boolean OR provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())
+`
+
+type MarkEffectsStuckParams struct {
+	Why           string
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Whole         bool
+	Stale         bool
+}
+
+// MarkEffectsStuck leaves effects of an open event to an operator: those that are PENDING and that no attempt is at, and the
+// row that keeps the event when @whole; of stale ones only when asked.
+func (q *Queries) MarkEffectsStuck(ctx context.Context, arg MarkEffectsStuckParams) (int64, error) {
+	result, err := q.db.Exec(ctx, markEffectsStuck,
+		arg.Why,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Whole,
 		arg.Stale,
 	)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const openEffects = `-- name: OpenEffects :many
+SELECT name, request_fingerprint, created_at, (stuck IS NOT NULL)::boolean AS stuck
+FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND expires_at IS NULL
+`
+
+type OpenEffectsParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+type OpenEffectsRow struct {
+	Name               string
+	RequestFingerprint []byte
+	CreatedAt          time.Time
+	Stuck              bool
+}
+
+// OpenEffects reads the effects of an event that is open: it was accepted, whatever its time is by now. stuck: it waits for an operator.
+func (q *Queries) OpenEffects(ctx context.Context, arg OpenEffectsParams) ([]OpenEffectsRow, error) {
+	rows, err := q.db.Query(ctx, openEffects, arg.EventID, arg.ConsumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []OpenEffectsRow
+	for rows.Next() {
+		var i OpenEffectsRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.RequestFingerprint,
+			&i.CreatedAt,
+			&i.Stuck,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const releaseFence = `-- name: ReleaseFence :execrows
@@ -218,36 +330,65 @@ func (q *Queries) RenewFence(ctx context.Context, arg RenewFenceParams) (int64, 
 	return result.RowsAffected(), nil
 }
 
-const takeOrphanedFence = `-- name: TakeOrphanedFence :one
+const resultOfEffect = `-- name: ResultOfEffect :exec
+UPDATE onceward.fences SET result = CAST($1::pg_catalog.text AS pg_catalog.jsonb)
+WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND name OPERATOR(pg_catalog.=) $4
+`
+
+type ResultOfEffectParams struct {
+	Result        string
+	EventID       uuid.UUID
+	ConsumerGroup string
+	Name          string
+}
+
+// ResultOfEffect stores what the effect of this transaction has returned.
+func (q *Queries) ResultOfEffect(ctx context.Context, arg ResultOfEffectParams) error {
+	_, err := q.db.Exec(ctx, resultOfEffect,
+		arg.Result,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.Name,
+	)
+	return err
+}
+
+const takeOpenEvent = `-- name: TakeOpenEvent :one
 UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp()
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
-  WHERE o.consumer_group OPERATOR(pg_catalog.=) $1 AND o.status OPERATOR(pg_catalog.=) 'PENDING' AND o.stuck IS NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY($2::pg_catalog.text[])
+  WHERE o.consumer_group OPERATOR(pg_catalog.=) $1 AND o.expires_at IS NULL AND o.event IS NOT NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY($2::pg_catalog.text[])
     AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(o.epoch OPERATOR(pg_catalog.-) 1, 10)::integer)))
-  ORDER BY o.lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
+    AND NOT EXISTS (SELECT FROM onceward.fences s WHERE s.event_id OPERATOR(pg_catalog.=) o.event_id AND s.consumer_group OPERATOR(pg_catalog.=) o.consumer_group AND s.expires_at IS NULL
+      AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
+        OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
+      AND l.reason OPERATOR(pg_catalog.=) 'handler' AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+  ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name
 RETURNING f.event_id, f.name, f.epoch, f.event
 `
 
-type TakeOrphanedFenceParams struct {
+type TakeOpenEventParams struct {
 	ConsumerGroup string
 	EventTypes    []string
 }
 
-type TakeOrphanedFenceRow struct {
+type TakeOpenEventRow struct {
 	EventID uuid.UUID
 	Name    string
 	Epoch   int64
 	Event   []byte
 }
 
-// TakeOrphanedFence finds the fence that nobody has been at for longest, and keeps it from other recovery jobs for a
-// while. After each attempt the next one waits longer: 1 minute at first, 17 hours at most.
-func (q *Queries) TakeOrphanedFence(ctx context.Context, arg TakeOrphanedFenceParams) (TakeOrphanedFenceRow, error) {
-	row := q.db.QueryRow(ctx, takeOrphanedFence, arg.ConsumerGroup, arg.EventTypes)
-	var i TakeOrphanedFenceRow
+// TakeOpenEvent finds the open event that nobody has been at for longest, and keeps it from other recovery jobs for a while:
+// after each attempt the next one waits longer, 1 minute at first, 17 hours at most. One whose dead letter waits, or of
+// which an effect waits for an operator, is left alone. epoch counts the attempts in the row that keeps the event.
+func (q *Queries) TakeOpenEvent(ctx context.Context, arg TakeOpenEventParams) (TakeOpenEventRow, error) {
+	row := q.db.QueryRow(ctx, takeOpenEvent, arg.ConsumerGroup, arg.EventTypes)
+	var i TakeOpenEventRow
 	err := row.Scan(
 		&i.EventID,
 		&i.Name,

@@ -3,7 +3,7 @@
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
   event_type, record_key, record_value, record_headers, reason, error, attempts)
 VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
-  @event_type, @record_key, @record_value, @record_headers, @reason, @error, @attempts)
+  @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts)
 ON CONFLICT DO NOTHING;
 
 -- name: IsDeadLetter :one
@@ -11,18 +11,27 @@ ON CONFLICT DO NOTHING;
 -- topic was deleted and created again, so that its offsets started anew.
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND COALESCE(record_headers OPERATOR(pg_catalog.=) @record_headers, record_headers IS NULL AND @record_headers IS NULL))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb))::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
--- name: TakeRequestedLetter :one
--- TakeRequestedLetter locks the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+-- name: NextRequestedLetter :one
+-- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED;
+
+-- name: LockRequestedLetter :one
+-- LockRequestedLetter locks a letter whose redrive was asked for, as it was read. No row: another one has it in hand, or
+-- has decided about it.
+SELECT generation
+FROM onceward.consumer_dead_letters
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation
+FOR UPDATE SKIP LOCKED;
 
 -- name: RedriveLetter :execrows
 -- RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
@@ -37,11 +46,6 @@ UPDATE onceward.consumer_dead_letters
 SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation;
-
--- name: ReviveClaim :exec
--- ReviveClaim takes back the claim of an event that was given up, so that its redrive can claim it.
-DELETE FROM onceward.processed_events
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATOR(pg_catalog.=) @event_id AND outcome OPERATOR(pg_catalog.=) 'd';
 
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.

@@ -17,7 +17,7 @@ const insertDeadLetter = `-- name: InsertDeadLetter :execrows
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
   event_type, record_key, record_value, record_headers, reason, error, attempts)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, $10, $11, $12, $13)
+  $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13)
 ON CONFLICT DO NOTHING
 `
 
@@ -31,7 +31,7 @@ type InsertDeadLetterParams struct {
 	EventType      *string
 	RecordKey      []byte
 	RecordValue    []byte
-	RecordHeaders  []byte
+	RecordHeaders  string
 	Reason         string
 	Error          string
 	Attempts       int32
@@ -63,7 +63,7 @@ func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterPara
 const isDeadLetter = `-- name: IsDeadLetter :one
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND COALESCE(record_headers OPERATOR(pg_catalog.=) $3, record_headers IS NULL AND $3 IS NULL))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb))::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
 `
@@ -71,7 +71,7 @@ WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) 
 type IsDeadLetterParams struct {
 	RecordKey      []byte
 	RecordValue    []byte
-	RecordHeaders  []byte
+	RecordHeaders  string
 	ConsumerGroup  string
 	Topic          string
 	KafkaPartition int32
@@ -202,6 +202,86 @@ func (q *Queries) LockLettersToSend(ctx context.Context, consumerGroup string) (
 	return pg_try_advisory_xact_lock, err
 }
 
+const lockRequestedLetter = `-- name: LockRequestedLetter :one
+SELECT generation
+FROM onceward.consumer_dead_letters
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
+  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $5
+FOR UPDATE SKIP LOCKED
+`
+
+type LockRequestedLetterParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Generation     int32
+}
+
+// LockRequestedLetter locks a letter whose redrive was asked for, as it was read. No row: another one has it in hand, or
+// has decided about it.
+func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLetterParams) (int32, error) {
+	row := q.db.QueryRow(ctx, lockRequestedLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Generation,
+	)
+	var generation int32
+	err := row.Scan(&generation)
+	return generation, err
+}
+
+const nextRequestedLetter = `-- name: NextRequestedLetter :one
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
+FROM onceward.consumer_dead_letters
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested'
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
+ORDER BY topic, kafka_partition, kafka_offset
+LIMIT 1 FOR UPDATE SKIP LOCKED
+`
+
+type NextRequestedLetterParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+}
+
+type NextRequestedLetterRow struct {
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	RecordKey      []byte
+	RecordValue    []byte
+	RecordHeaders  []byte
+	Reason         string
+	Generation     int32
+}
+
+// NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+func (q *Queries) NextRequestedLetter(ctx context.Context, arg NextRequestedLetterParams) (NextRequestedLetterRow, error) {
+	row := q.db.QueryRow(ctx, nextRequestedLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+	)
+	var i NextRequestedLetterRow
+	err := row.Scan(
+		&i.Topic,
+		&i.KafkaPartition,
+		&i.KafkaOffset,
+		&i.RecordKey,
+		&i.RecordValue,
+		&i.RecordHeaders,
+		&i.Reason,
+		&i.Generation,
+	)
+	return i, err
+}
+
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
 SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
@@ -266,69 +346,4 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const reviveClaim = `-- name: ReviveClaim :exec
-DELETE FROM onceward.processed_events
-WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND event_id OPERATOR(pg_catalog.=) $2 AND outcome OPERATOR(pg_catalog.=) 'd'
-`
-
-type ReviveClaimParams struct {
-	ConsumerGroup string
-	EventID       uuid.UUID
-}
-
-// ReviveClaim takes back the claim of an event that was given up, so that its redrive can claim it.
-func (q *Queries) ReviveClaim(ctx context.Context, arg ReviveClaimParams) error {
-	_, err := q.db.Exec(ctx, reviveClaim, arg.ConsumerGroup, arg.EventID)
-	return err
-}
-
-const takeRequestedLetter = `-- name: TakeRequestedLetter :one
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
-FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested'
-  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
-ORDER BY topic, kafka_partition, kafka_offset
-LIMIT 1 FOR UPDATE SKIP LOCKED
-`
-
-type TakeRequestedLetterParams struct {
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-}
-
-type TakeRequestedLetterRow struct {
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  []byte
-	Reason         string
-	Generation     int32
-}
-
-// TakeRequestedLetter locks the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
-func (q *Queries) TakeRequestedLetter(ctx context.Context, arg TakeRequestedLetterParams) (TakeRequestedLetterRow, error) {
-	row := q.db.QueryRow(ctx, takeRequestedLetter,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-	)
-	var i TakeRequestedLetterRow
-	err := row.Scan(
-		&i.Topic,
-		&i.KafkaPartition,
-		&i.KafkaOffset,
-		&i.RecordKey,
-		&i.RecordValue,
-		&i.RecordHeaders,
-		&i.Reason,
-		&i.Generation,
-	)
-	return i, err
 }

@@ -54,7 +54,7 @@ WITH given AS (
 SELECT consumer_group, topic, kafka_partition, kafka_offset FROM asked;
 
 -- name: DiscardGroupLetters :many
--- DiscardGroupLetters gives letters up that wait, and returns those that it found as they are given.
+-- DiscardGroupLetters gives letters up that wait, and the effects of their events with them, and returns those that it found as they are given.
 WITH given AS (
   SELECT pg_catalog.unnest(@consumer_groups::text[]) AS consumer_group, pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::int[]) AS kafka_partition,
     pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset, pg_catalog.unnest(@generations::int[]) AS generation
@@ -68,7 +68,10 @@ WITH given AS (
   SET state = 'discarded', decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = @reason::text,
     expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
-  RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
+  RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
+), ended AS (
+  UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason = 'handler' AND e.expires_at IS NULL
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'dead discard', a.consumer_group, a.topic || '/' || a.kafka_partition || '@' || a.kafka_offset, @reason::text FROM given_up a
@@ -106,21 +109,23 @@ WHERE event_id = ANY(@ids::uuid[]) AND (@consumer_group::text = '' OR consumer_g
 ORDER BY consumer_group, event_id;
 
 -- name: FencesOfEvent :many
--- FencesOfEvent reads the fences of an event. stale: the provider may have forgotten the key.
-SELECT event_id, consumer_group, name, status, epoch, owner, lease_until, request_fingerprint, provider_key_until, result, created_at, completed_at,
-  event, stuck, (status = 'PENDING' AND lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
-  (status = 'PENDING' AND COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
-FROM onceward.fences
-WHERE event_id = @event_id AND (@consumer_group::text = '' OR consumer_group = @consumer_group) AND (@name::text = '' OR name = @name)
-ORDER BY consumer_group, created_at, name;
+-- FencesOfEvent reads the effects of an event, each with the event while one of them keeps it. stale: the provider may have forgotten the key; alone: the
+-- effect is the event.
+SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.request_fingerprint, f.provider_key_until, f.result, f.created_at, f.completed_at,
+  (SELECT o.event FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1) AS event,
+  (f.alone IS TRUE)::boolean AS alone, f.stuck, (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
+FROM onceward.fences f
+WHERE f.event_id = @event_id AND (@consumer_group::text = '' OR f.consumer_group = @consumer_group) AND (@name::text = '' OR f.name = @name)
+ORDER BY f.consumer_group, f.created_at, f.name;
 
 -- name: ForgetClaims :many
 -- ForgetClaims removes the claims of one group on one event, with its failed tries, and returns the ids that it found; none
--- while a fence of the event is PENDING.
+-- while the event is open: an effect of it is under way, or waits for somebody.
 WITH forgotten AS (
   DELETE FROM onceward.processed_events p
   WHERE p.consumer_group = @consumer_group AND p.event_id = ANY(@ids::uuid[])
-    AND NOT EXISTS (SELECT FROM onceward.fences f WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.status = 'PENDING')
+    AND NOT EXISTS (SELECT FROM onceward.fences f WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.expires_at IS NULL)
   RETURNING p.event_id
 ), tries AS (
   DELETE FROM onceward.attempts a
@@ -134,11 +139,11 @@ SELECT event_id FROM forgotten;
 -- name: ListPendingFences :many
 -- ListPendingFences lists PENDING fences, or of these the expired or those that wait for an operator, oldest first. There are few, and an index has them.
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
-  COALESCE(f.event ->> 'key', '')::text AS event_key,
+  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1), '')::text AS event_key,
   (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
   (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
-WHERE f.status = 'PENDING' AND (@consumer_group::text = '' OR f.consumer_group = @consumer_group)
+WHERE f.status = 'PENDING' AND f.expires_at IS NULL AND (@consumer_group::text = '' OR f.consumer_group = @consumer_group)
   AND (NOT @expired::boolean OR f.lease_until < pg_catalog.clock_timestamp())
   AND (NOT @waiting::boolean OR f.provider_key_until < pg_catalog.clock_timestamp() OR f.stuck IS NOT NULL)
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::int;
@@ -155,19 +160,19 @@ WHERE @consumer_group::text = '' OR f.consumer_group = @consumer_group
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::int;
 
 -- name: FenceMade :one
--- FenceMade completes a PENDING fence whose effect was made, and claims its event under the ids; settled is 0 when an attempt holds its lease, or
--- when it is of another epoch by now.
+-- FenceMade completes a PENDING fence whose effect was made. One that was made alone ends its event, which is claimed under the ids; one of several leaves
+-- that to the next attempt of the handler. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
 WITH settled AS (
   UPDATE onceward.fences f
   SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = @result, completed_at = pg_catalog.clock_timestamp(),
-    expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL, stuck = NULL
+    expires_at = CASE WHEN f.alone IS TRUE THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
-  RETURNING f.consumer_group, f.request_fingerprint
+  RETURNING f.consumer_group, f.request_fingerprint, f.alone
 ), claimed AS (
   INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
   SELECT i.id, s.consumer_group, @event_type, @namespace, s.request_fingerprint, 'p', @result
-  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) i ORDER BY i.id
+  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest(@ids::uuid[]) AS id) i WHERE s.alone IS TRUE ORDER BY i.id
   ON CONFLICT DO NOTHING
   RETURNING event_id
 ), kept AS (

@@ -218,7 +218,10 @@ WITH given AS (
   SET state = 'discarded', decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = $6::text,
     expires_at = pg_catalog.clock_timestamp() + $7::interval
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
-  RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
+  RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
+), ended AS (
+  UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + $7::interval, event = NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason = 'handler' AND e.expires_at IS NULL
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'dead discard', a.consumer_group, a.topic || '/' || a.kafka_partition || '@' || a.kafka_offset, $6::text FROM given_up a
@@ -243,7 +246,7 @@ type DiscardGroupLettersRow struct {
 	KafkaOffset    int64
 }
 
-// DiscardGroupLetters gives letters up that wait, and returns those that it found as they are given.
+// DiscardGroupLetters gives letters up that wait, and the effects of their events with them, and returns those that it found as they are given.
 func (q *Queries) DiscardGroupLetters(ctx context.Context, arg DiscardGroupLettersParams) ([]DiscardGroupLettersRow, error) {
 	rows, err := q.db.Query(ctx, discardGroupLetters,
 		arg.ConsumerGroups,
@@ -318,14 +321,14 @@ const fenceMade = `-- name: FenceMade :one
 WITH settled AS (
   UPDATE onceward.fences f
   SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = $1, completed_at = pg_catalog.clock_timestamp(),
-    expires_at = pg_catalog.clock_timestamp() + $2::interval, event = NULL, stuck = NULL
+    expires_at = CASE WHEN f.alone IS TRUE THEN pg_catalog.clock_timestamp() + $2::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
   WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
-  RETURNING f.consumer_group, f.request_fingerprint
+  RETURNING f.consumer_group, f.request_fingerprint, f.alone
 ), claimed AS (
   INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, result)
   SELECT i.id, s.consumer_group, $7, $8, s.request_fingerprint, 'p', $1
-  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest($9::uuid[]) AS id) i ORDER BY i.id
+  FROM settled s CROSS JOIN (SELECT pg_catalog.unnest($9::uuid[]) AS id) i WHERE s.alone IS TRUE ORDER BY i.id
   ON CONFLICT DO NOTHING
   RETURNING event_id
 ), kept AS (
@@ -354,8 +357,8 @@ type FenceMadeRow struct {
 	Claimed int64
 }
 
-// FenceMade completes a PENDING fence whose effect was made, and claims its event under the ids; settled is 0 when an attempt holds its lease, or
-// when it is of another epoch by now.
+// FenceMade completes a PENDING fence whose effect was made. One that was made alone ends its event, which is claimed under the ids; one of several leaves
+// that to the next attempt of the handler. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
 func (q *Queries) FenceMade(ctx context.Context, arg FenceMadeParams) (FenceMadeRow, error) {
 	row := q.db.QueryRow(ctx, fenceMade,
 		arg.Result,
@@ -413,12 +416,13 @@ func (q *Queries) FenceNotMade(ctx context.Context, arg FenceNotMadeParams) (int
 }
 
 const fencesOfEvent = `-- name: FencesOfEvent :many
-SELECT event_id, consumer_group, name, status, epoch, owner, lease_until, request_fingerprint, provider_key_until, result, created_at, completed_at,
-  event, stuck, (status = 'PENDING' AND lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
-  (status = 'PENDING' AND COALESCE(provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
-FROM onceward.fences
-WHERE event_id = $1 AND ($2::text = '' OR consumer_group = $2) AND ($3::text = '' OR name = $3)
-ORDER BY consumer_group, created_at, name
+SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.request_fingerprint, f.provider_key_until, f.result, f.created_at, f.completed_at,
+  (SELECT o.event FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1) AS event,
+  (f.alone IS TRUE)::boolean AS alone, f.stuck, (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
+  (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
+FROM onceward.fences f
+WHERE f.event_id = $1 AND ($2::text = '' OR f.consumer_group = $2) AND ($3::text = '' OR f.name = $3)
+ORDER BY f.consumer_group, f.created_at, f.name
 `
 
 type FencesOfEventParams struct {
@@ -441,12 +445,14 @@ type FencesOfEventRow struct {
 	CreatedAt          time.Time
 	CompletedAt        *time.Time
 	Event              []byte
+	Alone              bool
 	Stuck              *string
 	Live               bool
 	Stale              bool
 }
 
-// FencesOfEvent reads the fences of an event. stale: the provider may have forgotten the key.
+// FencesOfEvent reads the effects of an event, each with the event while one of them keeps it. stale: the provider may have forgotten the key; alone: the
+// effect is the event.
 func (q *Queries) FencesOfEvent(ctx context.Context, arg FencesOfEventParams) ([]FencesOfEventRow, error) {
 	rows, err := q.db.Query(ctx, fencesOfEvent, arg.EventID, arg.ConsumerGroup, arg.Name)
 	if err != nil {
@@ -470,6 +476,7 @@ func (q *Queries) FencesOfEvent(ctx context.Context, arg FencesOfEventParams) ([
 			&i.CreatedAt,
 			&i.CompletedAt,
 			&i.Event,
+			&i.Alone,
 			&i.Stuck,
 			&i.Live,
 			&i.Stale,
@@ -488,7 +495,7 @@ const forgetClaims = `-- name: ForgetClaims :many
 WITH forgotten AS (
   DELETE FROM onceward.processed_events p
   WHERE p.consumer_group = $1 AND p.event_id = ANY($2::uuid[])
-    AND NOT EXISTS (SELECT FROM onceward.fences f WHERE f.event_id = $3 AND f.consumer_group = $1 AND f.status = 'PENDING')
+    AND NOT EXISTS (SELECT FROM onceward.fences f WHERE f.event_id = $3 AND f.consumer_group = $1 AND f.expires_at IS NULL)
   RETURNING p.event_id
 ), tries AS (
   DELETE FROM onceward.attempts a
@@ -509,7 +516,7 @@ type ForgetClaimsParams struct {
 }
 
 // ForgetClaims removes the claims of one group on one event, with its failed tries, and returns the ids that it found; none
-// while a fence of the event is PENDING.
+// while the event is open: an effect of it is under way, or waits for somebody.
 func (q *Queries) ForgetClaims(ctx context.Context, arg ForgetClaimsParams) ([]uuid.UUID, error) {
 	rows, err := q.db.Query(ctx, forgetClaims,
 		arg.ConsumerGroup,
@@ -846,11 +853,11 @@ func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersPara
 
 const listPendingFences = `-- name: ListPendingFences :many
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
-  COALESCE(f.event ->> 'key', '')::text AS event_key,
+  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1), '')::text AS event_key,
   (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
   (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
-WHERE f.status = 'PENDING' AND ($1::text = '' OR f.consumer_group = $1)
+WHERE f.status = 'PENDING' AND f.expires_at IS NULL AND ($1::text = '' OR f.consumer_group = $1)
   AND (NOT $2::boolean OR f.lease_until < pg_catalog.clock_timestamp())
   AND (NOT $3::boolean OR f.provider_key_until < pg_catalog.clock_timestamp() OR f.stuck IS NOT NULL)
 ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT $4::int

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -32,39 +31,41 @@ func install(t *testing.T) (*pgxpool.Pool, *consumerdb.Queries) {
 func TestClaimOnceThenCompleteThenDelete(t *testing.T) {
 	_, q := install(t)
 	id := uuid.Must(uuid.NewV7())
-	claim := consumerdb.ClaimEventParams{
-		EventID: id, ConsumerGroup: "billing", EventType: "OrderPaid", Namespace: "orders", Fingerprint: []byte{1, 2}, Outcome: "p",
+	claim := consumerdb.ClaimEventsParams{
+		ConsumerGroup: "billing", EventIds: []string{id.String()}, EventTypes: []string{"OrderPaid"}, Namespaces: []string{"orders"}, Fingerprints: []string{"0102"},
 	}
-	n, err := q.ClaimEvent(t.Context(), claim)
+	ids, err := q.ClaimEvents(t.Context(), claim)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, n)
-	n, err = q.ClaimEvent(t.Context(), claim)
+	require.Equal(t, []uuid.UUID{id}, ids)
+	ids, err = q.ClaimEvents(t.Context(), claim)
 	require.NoError(t, err)
-	require.Zero(t, n, "a second claim of the group is none")
+	require.Empty(t, ids, "a second claim of the group is none")
 	other := claim
-	other.ConsumerGroup, other.Outcome = "mail", "d"
-	n, err = q.ClaimEvent(t.Context(), other)
+	other.ConsumerGroup = "mail"
+	ids, err = q.ClaimEvents(t.Context(), other)
 	require.NoError(t, err)
-	require.EqualValues(t, 1, n, "another group claims for itself")
+	require.Equal(t, []uuid.UUID{id}, ids, "another group claims for itself")
 
-	stored := consumerdb.FindClaimParams{EventID: id, ConsumerGroup: "billing"}
-	got, err := q.FindClaim(t.Context(), stored)
+	stored := consumerdb.FindClaimsParams{EventIds: []string{id.String()}, ConsumerGroup: "billing"}
+	got, err := q.FindClaims(t.Context(), stored)
 	require.NoError(t, err)
-	require.Equal(t, "p", got.Outcome)
-	require.Equal(t, []byte{1, 2}, got.Fingerprint)
-	require.Nil(t, got.Result)
-	require.WithinDuration(t, time.Now(), got.ProcessedAt, time.Minute)
+	require.Len(t, got, 1)
+	require.Equal(t, "p", got[0].Outcome)
+	require.Equal(t, []byte{1, 2}, got[0].Fingerprint)
+	require.Nil(t, got[0].Result)
+	require.WithinDuration(t, time.Now(), got[0].ProcessedAt, time.Minute)
 
-	n, err = q.CompleteClaim(t.Context(), consumerdb.CompleteClaimParams{EventID: id, ConsumerGroup: "billing", Result: []byte(`{"quote": 1}`)})
+	n, err := q.CompleteClaims(t.Context(), consumerdb.CompleteClaimsParams{EventIds: []string{id.String()}, ConsumerGroup: "billing", Result: `{"quote": 1}`})
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
-	got, err = q.FindClaim(t.Context(), stored)
+	got, err = q.FindClaims(t.Context(), stored)
 	require.NoError(t, err)
-	require.JSONEq(t, `{"quote": 1}`, string(got.Result))
+	require.JSONEq(t, `{"quote": 1}`, string(got[0].Result))
 
-	require.NoError(t, q.DeleteClaims(t.Context(), consumerdb.DeleteClaimsParams{EventIds: []uuid.UUID{id}, ConsumerGroup: "billing"}))
-	_, err = q.FindClaim(t.Context(), stored)
-	require.ErrorIs(t, err, pgx.ErrNoRows)
+	require.NoError(t, q.DeleteClaims(t.Context(), consumerdb.DeleteClaimsParams{EventIds: []string{id.String()}, ConsumerGroup: "billing"}))
+	got, err = q.FindClaims(t.Context(), stored)
+	require.NoError(t, err)
+	require.Empty(t, got)
 }
 
 func TestDeadLetterIsKeptOnce(t *testing.T) {
@@ -72,7 +73,7 @@ func TestDeadLetterIsKeptOnce(t *testing.T) {
 	id, namespace := uuid.Must(uuid.NewV7()), "orders"
 	letter := consumerdb.InsertDeadLetterParams{
 		ConsumerGroup: "billing", Topic: "orders", KafkaPartition: 2, KafkaOffset: 7, EventID: &id, Namespace: &namespace,
-		RecordKey: []byte("A"), RecordHeaders: []byte(`[["a", "Yg=="]]`), Reason: "handler", Error: "no such account", Attempts: 3,
+		RecordKey: []byte("A"), RecordHeaders: `[["a", "Yg=="]]`, Reason: "handler", Error: "no such account", Attempts: 3,
 	}
 	n, err := q.InsertDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
@@ -80,7 +81,7 @@ func TestDeadLetterIsKeptOnce(t *testing.T) {
 	n, err = q.InsertDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	bare := consumerdb.InsertDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, Reason: "malformed", Error: "no key"}
+	bare := consumerdb.InsertDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, RecordHeaders: `[]`, Reason: "malformed", Error: "no key"}
 	n, err = q.InsertDeadLetter(t.Context(), bare)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "a message without a key has nothing else than its offset")

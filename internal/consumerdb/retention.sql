@@ -29,9 +29,9 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND class OPERATOR(p
 INSERT INTO onceward.dedup_horizon AS h (dropped_before) VALUES (@dropped_before)
 ON CONFLICT (one) DO UPDATE SET dropped_before = GREATEST(h.dropped_before, EXCLUDED.dropped_before);
 
--- name: PendingFences :one
--- PendingFences counts effects that are not settled, of events in a range of ids.
-SELECT pg_catalog.count(*) FROM onceward.fences WHERE status OPERATOR(pg_catalog.=) 'PENDING' AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
+-- name: OpenEvents :one
+-- OpenEvents counts events with effects that are not ended, in a range of ids.
+SELECT pg_catalog.count(DISTINCT (event_id, consumer_group)) FROM onceward.fences WHERE expires_at IS NULL AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
 
 -- name: WaitingLetters :one
 -- WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
@@ -47,11 +47,12 @@ WITH expired AS (
 DELETE FROM onceward.attempts a USING expired x WHERE (a.event_id, a.consumer_group) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group);
 
 -- name: DeleteFences :execrows
--- DeleteFences removes finished fences of a group that have expired and whose events lie below all its floors, so that no
--- delivery of them is claimed again without being judged.
+-- DeleteFences removes the effects of ended events of a group that have expired and whose events lie below all its floors,
+-- so that no delivery of them is claimed again without being judged. The effects of an event go together.
 WITH expired AS (
   SELECT f.event_id, f.consumer_group, f.name FROM onceward.fences f
-  WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE' AND f.expires_at OPERATOR(pg_catalog.<=) @at AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.event_id OPERATOR(pg_catalog.<) @below
+  WHERE f.expires_at OPERATOR(pg_catalog.<=) @at AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.event_id OPERATOR(pg_catalog.<) @below
+    AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) f.event_id AND o.consumer_group OPERATOR(pg_catalog.=) f.consumer_group AND o.expires_at IS NULL)
   ORDER BY f.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name);
@@ -71,6 +72,6 @@ WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg
 -- name: OldestExpiries :one
 -- OldestExpiries reads, for each table whose rows expire, when the first of those that are there does; a time far ahead: none.
 SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS attempts,
-  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE'), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
   COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])),
     'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS letters;

@@ -37,7 +37,8 @@ func (q *Queries) DeleteAttempts(ctx context.Context, arg DeleteAttemptsParams) 
 const deleteFences = `-- name: DeleteFences :execrows
 WITH expired AS (
   SELECT f.event_id, f.consumer_group, f.name FROM onceward.fences f
-  WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE' AND f.expires_at OPERATOR(pg_catalog.<=) $1 AND f.consumer_group OPERATOR(pg_catalog.=) $2 AND f.event_id OPERATOR(pg_catalog.<) $3
+  WHERE f.expires_at OPERATOR(pg_catalog.<=) $1 AND f.consumer_group OPERATOR(pg_catalog.=) $2 AND f.event_id OPERATOR(pg_catalog.<) $3
+    AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) f.event_id AND o.consumer_group OPERATOR(pg_catalog.=) f.consumer_group AND o.expires_at IS NULL)
   ORDER BY f.expires_at LIMIT $4::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name)
@@ -50,8 +51,8 @@ type DeleteFencesParams struct {
 	RowLimit      int32
 }
 
-// DeleteFences removes finished fences of a group that have expired and whose events lie below all its floors, so that no
-// delivery of them is claimed again without being judged.
+// DeleteFences removes the effects of ended events of a group that have expired and whose events lie below all its floors,
+// so that no delivery of them is claimed again without being judged. The effects of an event go together.
 func (q *Queries) DeleteFences(ctx context.Context, arg DeleteFencesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteFences,
 		arg.At,
@@ -93,7 +94,7 @@ func (q *Queries) DeleteLetters(ctx context.Context, arg DeleteLettersParams) (i
 
 const oldestExpiries = `-- name: OldestExpiries :one
 SELECT COALESCE((SELECT pg_catalog.min(a.expires_at) FROM onceward.attempts a), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS attempts,
-  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f WHERE f.status OPERATOR(pg_catalog.=) 'COMPLETE'), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
+  COALESCE((SELECT pg_catalog.min(f.expires_at) FROM onceward.fences f), 'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS fences,
   COALESCE((SELECT pg_catalog.min(l.expires_at) FROM onceward.consumer_dead_letters l WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])),
     'epoch'::pg_catalog.timestamptz OPERATOR(pg_catalog.+) interval '200 years')::pg_catalog.timestamptz AS letters
 `
@@ -112,18 +113,18 @@ func (q *Queries) OldestExpiries(ctx context.Context) (OldestExpiriesRow, error)
 	return i, err
 }
 
-const pendingFences = `-- name: PendingFences :one
-SELECT pg_catalog.count(*) FROM onceward.fences WHERE status OPERATOR(pg_catalog.=) 'PENDING' AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
+const openEvents = `-- name: OpenEvents :one
+SELECT pg_catalog.count(DISTINCT (event_id, consumer_group)) FROM onceward.fences WHERE expires_at IS NULL AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
 `
 
-type PendingFencesParams struct {
+type OpenEventsParams struct {
 	Lower uuid.UUID
 	Upper uuid.UUID
 }
 
-// PendingFences counts effects that are not settled, of events in a range of ids.
-func (q *Queries) PendingFences(ctx context.Context, arg PendingFencesParams) (int64, error) {
-	row := q.db.QueryRow(ctx, pendingFences, arg.Lower, arg.Upper)
+// OpenEvents counts events with effects that are not ended, in a range of ids.
+func (q *Queries) OpenEvents(ctx context.Context, arg OpenEventsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, openEvents, arg.Lower, arg.Upper)
 	var count int64
 	err := row.Scan(&count)
 	return count, err

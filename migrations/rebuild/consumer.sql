@@ -8,13 +8,14 @@ ALTER TABLE onceward.processed_events
   ADD CONSTRAINT processed_events_outcome_check CHECK (outcome IN ('p', 'd'));
 CREATE INDEX processed_events_dead ON onceward.processed_events (consumer_group, event_id) WHERE outcome = 'd';
 
-DROP INDEX IF EXISTS onceward.fences_pending, onceward.fences_expires;
+DROP INDEX IF EXISTS onceward.fences_pending, onceward.fences_expires, onceward.fences_open;
 ALTER TABLE onceward.fences
   ALTER COLUMN created_at SET DEFAULT pg_catalog.clock_timestamp(),
   DROP CONSTRAINT IF EXISTS fences_status_check,
   ADD CONSTRAINT fences_status_check CHECK (status IN ('PENDING', 'COMPLETE'));
 CREATE INDEX fences_pending ON onceward.fences (lease_until) WHERE status = 'PENDING';
-CREATE INDEX fences_expires ON onceward.fences (expires_at) WHERE status = 'COMPLETE';
+CREATE INDEX fences_open ON onceward.fences (event_id, consumer_group) WHERE expires_at IS NULL;
+CREATE INDEX fences_expires ON onceward.fences (expires_at) WHERE expires_at IS NOT NULL;
 
 ALTER TABLE onceward.progress
   ALTER COLUMN updated_at SET DEFAULT pg_catalog.clock_timestamp();

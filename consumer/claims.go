@@ -1,0 +1,287 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// claims claims all items, with one statement, and says of each what it has
+// found. The rows of those that are not new are read in a second statement: one
+// that inserts and reads sees, when it had to wait for the other transaction,
+// neither its own row nor the other one.
+//
+// When one of several has no partition, or its claim is held elsewhere, the error
+// is errAlone; of a single one it is ErrNoPartition or ErrInProgress.
+func (p *Processor) claims(ctx context.Context, q queries, items []*item) error {
+	first, err := p.plans(ctx, q, items)
+	if err != nil {
+		return err
+	}
+	if err := p.insert(ctx, q, first); err != nil {
+		return p.claimError(items, err)
+	}
+	stored, err := p.stored(ctx, q, first)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		owner := first[it.id]
+		switch {
+		case owner == it && it.fresh():
+		case owner.fresh() && owner.fingerprint == it.fingerprint:
+			it.claim = Claim{Outcome: Duplicate} // of one in this very transaction
+		case owner.fresh():
+			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint, Given: it.fingerprint}}
+		default:
+			if it.plan = owner.plan; !p.found(it, stored) {
+				return fmt.Errorf("claim %s: %w", it.ev.Key, errClaimGone)
+			}
+		}
+		if it.ev.redriven && it.claim.Outcome == DeadLettered {
+			return p.revive(ctx, q, it)
+		}
+	}
+	return nil
+}
+
+// plans judges the items and returns the first of each id.
+func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uuid.UUID]*item, error) {
+	l := &look{processor: p, q: q.Queries}
+	first := make(map[uuid.UUID]*item, len(items))
+	for _, it := range items {
+		if first[it.id] != nil {
+			continue
+		}
+		var err error
+		if it.plan, err = l.plan(ctx, &it.ev); err != nil {
+			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
+		}
+		first[it.id] = it
+	}
+	return first, nil
+}
+
+// insert claims under the ids of all plans, in their order, in which every
+// transaction claims: two that claim in opposite orders deadlock. An item is
+// fresh when it was claimed under all of its ids, or it leaves no claim.
+func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) error {
+	row := p.claimParams(first)
+	if len(row.EventIds) == 0 {
+		return nil
+	}
+	inserted, err := q.ClaimEvents(ctx, row)
+	if err != nil {
+		return err
+	}
+	var extra []uuid.UUID
+	for _, it := range first {
+		mine := it.plan.ids
+		if len(inserted) < len(row.EventIds) {
+			mine = slices.DeleteFunc(slices.Clone(mine), func(id uuid.UUID) bool { return !slices.Contains(inserted, id) })
+		}
+		switch {
+		case len(mine) > 0 && len(mine) == len(it.plan.ids):
+			it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again, ids: mine}
+		default:
+			extra = append(extra, mine...)
+		}
+	}
+	return p.deleteClaims(ctx, q, extra)
+}
+
+func (p *Processor) deleteClaims(ctx context.Context, q queries, ids []uuid.UUID) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	if err := q.byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)}); err != nil {
+		return fmt.Errorf("take claims back: %w", err)
+	}
+	return nil
+}
+
+// claimParams are the claims of the items in the order of their ids.
+func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEventsParams {
+	type row struct {
+		id uuid.UUID
+		it *item
+	}
+	rows := make([]row, 0, len(first))
+	for _, it := range first {
+		for _, id := range it.plan.ids {
+			rows = append(rows, row{id, it})
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
+	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group}
+	for _, r := range rows {
+		c.EventIds = append(c.EventIds, r.id.String())
+		c.EventTypes = append(c.EventTypes, r.it.ev.Type)
+		c.Namespaces = append(c.Namespaces, r.it.ev.Key.Namespace())
+		c.Fingerprints = append(c.Fingerprints, hex.EncodeToString(r.it.fingerprint[:]))
+	}
+	return c
+}
+
+// stored reads the claims that were there before, by their ids; of an item that
+// may not be claimed those under which it may have been.
+func (p *Processor) stored(ctx context.Context, q queries, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow, error) {
+	var ids []uuid.UUID
+	for _, it := range first {
+		if !it.fresh() {
+			ids = append(append(ids, it.plan.ids...), it.plan.known...)
+		}
+	}
+	stored := make(map[uuid.UUID]consumerdb.FindClaimsRow)
+	if len(ids) == 0 {
+		return stored, nil
+	}
+	rows, err := q.byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)})
+	if err != nil {
+		return nil, fmt.Errorf("read the claims that are there: %w", err)
+	}
+	for _, row := range rows {
+		stored[row.EventID] = row
+	}
+	return stored, nil
+}
+
+// found says what an item is that was not claimed. False: a claim was in the way
+// and is gone; the next try will tell.
+func (p *Processor) found(it *item, stored map[uuid.UUID]consumerdb.FindClaimsRow) bool {
+	for _, id := range slices.Concat(it.plan.ids, it.plan.known) {
+		if row, ok := stored[id]; ok {
+			it.claim = p.compare(it, row)
+			return true
+		}
+	}
+	it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
+	return len(it.plan.ids) == 0
+}
+
+var errClaimGone error = &infrastructureError{errors.New("the claim that was in the way is gone")}
+
+// What processed_events.outcome says: the event was applied, or given up.
+const (
+	outcomeProcessed = "p"
+	outcomeDead      = "d"
+)
+
+// compare says what a claim that is there means for an event.
+func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
+	c := Claim{Outcome: Duplicate, AppliedAt: row.ProcessedAt, Result: row.Result, ids: []uuid.UUID{row.EventID}}
+	switch {
+	case !bytes.Equal(row.Fingerprint, it.fingerprint[:]):
+		c = Claim{Outcome: Mismatch, AppliedAt: row.ProcessedAt, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: row.ProcessedAt}}
+		copy(c.Mismatch.Stored[:], row.Fingerprint)
+	case row.Outcome == outcomeDead:
+		c.Outcome, c.Result = DeadLettered, nil
+	default:
+		p.ages.add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
+	}
+	return c
+}
+
+// revive claims the event of a letter whose claim says dead: that is taken back
+// and made afresh, in one transaction, so that who else wants the event meets one
+// or the other.
+func (p *Processor) revive(ctx context.Context, q queries, it *item) error {
+	ids := texts(slices.Concat(it.plan.ids, it.plan.known))
+	if err := q.byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids}); err != nil {
+		return fmt.Errorf("claim %s: revive the claim of an event that was given up: %w", it.ev.Key, err)
+	}
+	return p.claims(ctx, q, []*item{it})
+}
+
+// claimError says what keeps a claim from being made. The claim's own constraints
+// cannot fail otherwise with these codes.
+func (p *Processor) claimError(items []*item, err error) error {
+	missing := hasCode(err, "23514")
+	if missing {
+		p.windows.forget() // it may be gone because its floor was raised
+	}
+	switch {
+	case (missing || hasCode(err, "55P03")) && len(items) > 1:
+		return errAlone
+	case missing:
+		return noPartition(items[0])
+	case hasCode(err, "55P03"):
+		return ErrInProgress
+	}
+	return fmt.Errorf("claim %d events, the first %s: %w", len(items), items[0].ev.Key, err)
+}
+
+// noPartition names the partition that is missing.
+func noPartition(it *item) error {
+	at := it.id
+	if len(it.plan.ids) > 0 {
+		at = it.plan.ids[0]
+	}
+	return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain --side consumer`", it.ev.Key, ErrNoPartition, outbox.IDTime(at).Format(time.RFC3339))
+}
+
+// claimID is the id under which the group claims the event.
+func (p *Processor) claimID(ev Event) uuid.UUID {
+	if ev.ReplayMode == ReplayReprocess && ev.ReplayGroup == p.group {
+		return ev.ReplayID
+	}
+	return ev.Key.UUID()
+}
+
+func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+
+func texts(ids []uuid.UUID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
+
+// queries are the statements of a delivery. Those that find rows of
+// processed_events by their ids are planned each time: a plan that is kept for
+// any ids locks every partition.
+type queries struct {
+	*consumerdb.Queries
+	byID *consumerdb.Queries
+}
+
+func on(tx pgx.Tx) queries {
+	q := queries{Queries: consumerdb.New(tx)}
+	q.byID = q.Queries
+	if tx.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
+		q.byID = consumerdb.New(planned{tx})
+	}
+	return q
+}
+
+// planned runs statements that the server does not keep prepared.
+type planned struct{ tx pgx.Tx }
+
+func unprepared(args []any) []any { return append([]any{pgx.QueryExecModeCacheDescribe}, args...) }
+
+// Exec implements consumerdb.DBTX.
+func (p planned) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return p.tx.Exec(ctx, sql, unprepared(args)...)
+}
+
+// Query implements consumerdb.DBTX.
+func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return p.tx.Query(ctx, sql, unprepared(args)...)
+}
+
+// QueryRow implements consumerdb.DBTX.
+func (p planned) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return p.tx.QueryRow(ctx, sql, unprepared(args)...)
+}

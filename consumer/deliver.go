@@ -1,0 +1,393 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// maxSavepoints is how many events share a transaction in which each has a
+// savepoint: PostgreSQL keeps 64 subtransactions of a session in shared memory,
+// and becomes slow for everybody beyond.
+const maxSavepoints = 50
+
+// HandleRecord reads the event of a Kafka record, from any client, and handles
+// it. A record that breaks the wire contract is kept as a dead letter with the
+// reason "malformed" and is [DeadLettered]: no later delivery could mend it.
+// Record.Source must be set. Otherwise as [Router.Handle].
+func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) {
+	if rec.Source.Topic == "" {
+		return 0, fmt.Errorf("%w: Record.Source.Topic is empty", ErrEvent)
+	}
+	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	if err != nil {
+		return r.quarantine(ctx, rec, err)
+	}
+	ev.Source = rec.Source
+	return r.Handle(ctx, ev)
+}
+
+// Handle delivers one event: it claims the event, runs the handler of its type
+// and commits, in one transaction; that of [Router.Func] runs before the claim.
+// It blocks until that is done, and waits for another delivery of the same key up
+// to Config.LockTimeout.
+//
+// Acknowledge the message if and only if the error is nil and
+// [Outcome.Acknowledges]. With an error nothing of this delivery is in the
+// database, except after [ErrCommitUnknown] and [ErrTxEnded], where it may be, and
+// the effects of a Func handler that are complete; deliver again, unless
+// [Permanent].
+//
+// A handler that fails again and again makes a dead letter of the event, as
+// Config.Retry says. So does a mismatch, and an event outside the window of its
+// [Class] unless that applies it; these are [DeadLettered]. For an event without
+// Source there is no place for a letter: the outcome is [Mismatch] together with
+// a [*MismatchError], [Replay] or [FromFuture], and the caller decides. A replay
+// in the mode [ReplayReprocess] that is for another group and lies below the
+// floor is a Replay without a letter.
+func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
+	d := r.handle(ctx, ev)
+	if d.Err != nil {
+		return d.Outcome, fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, d.Err)
+	}
+	if d.Outcome == Processed || d.Outcome == Duplicate {
+		r.processor.applied(ctx, &ev)
+	}
+	return d.Outcome, nil
+}
+
+func (r *Router) handle(ctx context.Context, ev Event) Delivery {
+	if err := ev.validate(); err != nil {
+		return Delivery{Err: err}
+	}
+	h, err := r.route(ev.Type)
+	switch {
+	case err != nil:
+		return Delivery{Err: err}
+	case h.ignored:
+		return Delivery{Outcome: Ignored}
+	}
+	it := r.processor.newItem(ev)
+	it.handler = h
+	r.deliver(ctx, []*item{it})
+	return it.delivery
+}
+
+// HandleBatch delivers events, in their order, whose types were registered with
+// [Router.Batch] or [Router.BatchSet], and returns what became of each. They
+// share a transaction: claims, handlers, commit. When a handler fails all is
+// rolled back, and the events are tried again in small transactions with a
+// savepoint around each:
+//
+//   - one that fails has its attempt counted and its claim taken back, and
+//     later events of its aggregate are [ErrHeldBack]; other aggregates go on.
+//     What it has put off to the commit, deferred constraints and triggers, is
+//     checked with it, and once more by the commit;
+//   - one that cannot share a transaction (no partition for its time, a claim
+//     held elsewhere) is delivered alone, as are its neighbours;
+//   - one that has used up its attempts, or is marked by [DeadLetter], becomes a
+//     dead letter in the transaction of its neighbours.
+//
+// A failure of the connection or of the server fails all events that were not
+// committed by then; deliver them again. Of two events with one key in the batch
+// the second is a Duplicate, or a mismatch.
+func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
+	all, good := make([]*item, len(evs)), make([]*item, 0, len(evs))
+	for i := range evs {
+		all[i] = &item{ev: evs[i]}
+		if err := evs[i].validate(); err != nil {
+			all[i].delivery.Err = err
+			continue
+		}
+		h, err := r.route(evs[i].Type)
+		if err == nil && h.batch == nil {
+			err = fmt.Errorf("%w %q of group %q that takes batches; register one with Router.Batch", ErrNoHandler, evs[i].Type, r.Group())
+		}
+		if err != nil {
+			all[i].delivery.Err = err
+			continue
+		}
+		all[i] = r.processor.newItem(evs[i])
+		all[i].handler = h
+		good = append(good, all[i])
+	}
+	r.deliver(ctx, good)
+	deliveries := make([]Delivery, len(evs))
+	for i, it := range all {
+		if deliveries[i] = it.delivery; it.delivery.Err != nil {
+			deliveries[i].Err = fmt.Errorf("handle %s %s: %w", it.ev.Type, it.ev.Key, it.delivery.Err)
+		}
+	}
+	return deliveries
+}
+
+// deliver delivers the items, each as far as it gets, and leaves in each what
+// became of it. Several share transactions; one of a Func handler comes alone.
+func (r *Router) deliver(ctx context.Context, items []*item) {
+	if len(items) == 0 {
+		return
+	}
+	if items[0].handler.fn != nil {
+		r.outside(ctx, items[0])
+		return
+	}
+	err := r.together(ctx, items)
+	switch {
+	case err == nil:
+	case errors.Is(err, errAlone):
+		r.alone(ctx, items)
+	case len(items) == 1:
+		r.failed(ctx, items[0], err)
+	case isHandlers(err):
+		r.isolate(ctx, items)
+	default:
+		fail(items, err)
+	}
+}
+
+// isHandlers reports whether an error is a failure of the handler alone.
+func isHandlers(err error) bool {
+	var handler *HandlerError
+	return errors.As(err, &handler) && !IsInfrastructure(err)
+}
+
+// inTx runs one transaction over the items, and makes their endings count when it
+// was committed. work says how many of them are finished.
+func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+	for _, it := range items {
+		it.reset()
+	}
+	tx, err := r.steps.begin(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer rollback(ctx, tx)
+	defer func() { err = judge(ctx, tx, err) }()
+	if items[0].redrive != nil {
+		if err := r.lock(ctx, tx, items[0].redrive); err != nil {
+			return 0, err
+		}
+	}
+	if finished, err = work(tx); err != nil {
+		return 0, err
+	}
+	if err := r.write(ctx, tx, items[:finished]); err != nil {
+		return 0, err
+	}
+	if err := r.steps.commit(ctx, tx); err != nil {
+		return 0, err
+	}
+	for _, it := range items[:finished] {
+		it.delivery = Delivery{Outcome: it.end.outcome, Err: it.end.err}
+		if it.end.letter != nil {
+			r.announce(ctx, *it.end.letter)
+		}
+	}
+	return finished, nil
+}
+
+// together is the transaction without savepoints: all or nothing.
+func (r *Router) together(ctx context.Context, items []*item) error {
+	_, err := r.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+		if err := r.steps.claim(ctx, tx, items); err != nil {
+			return 0, err
+		}
+		for first := 0; first < len(items); {
+			next := runOf(items, first)
+			if err := r.one(ctx, tx, items[first:next]); err != nil {
+				return 0, err
+			}
+			first = next
+		}
+		return len(items), nil
+	})
+	return err
+}
+
+// runOf returns the end of the run of fresh items that one call handles: more
+// than one only for a set handler.
+func runOf(items []*item, first int) int {
+	next := first + 1
+	for items[first].fresh() && items[first].handler.set != nil && next < len(items) && items[next].fresh() && items[next].handler == items[first].handler {
+		next++
+	}
+	return next
+}
+
+// one applies the items of a run, or refuses the one that is not fresh.
+func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
+	if !run[0].fresh() {
+		run[0].end, err = r.refuse(run[0])
+		return err
+	}
+	handler := run[0].handler.single
+	if run[0].handler.set != nil {
+		evs := make([]Event, len(run))
+		for i, it := range run {
+			evs[i] = it.event()
+		}
+		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return run[0].handler.set(ctx, tx, evs) }
+	}
+	if err := r.steps.apply(ctx, handler, tx, run[0].event()); err != nil {
+		return err
+	}
+	for _, it := range run {
+		it.end = ending{outcome: Processed}
+	}
+	return nil
+}
+
+// isolate delivers the items in small transactions, each as far as it gets.
+func (r *Router) isolate(ctx context.Context, items []*item) {
+	held := make(map[string]bool)
+	rest := slices.Clone(items)
+	for len(rest) > 0 {
+		rest = slices.DeleteFunc(rest, func(it *item) bool {
+			if it.delivery.Err == nil && held[string(it.ev.AggregateID)] {
+				it.delivery.Err = ErrHeldBack
+			}
+			return it.delivery.Err != nil
+		})
+		chunk := rest[:min(len(rest), maxSavepoints)]
+		if len(chunk) == 0 {
+			return
+		}
+		finished, err := r.isolating(ctx, chunk)
+		if errors.Is(err, errAlone) || isHandlers(err) { // the commit has found what no savepoint had
+			r.alone(ctx, chunk)
+			finished, err = len(chunk), nil
+		}
+		if err != nil {
+			fail(rest[finished:], err)
+			return
+		}
+		for _, it := range chunk {
+			held[string(it.ev.AggregateID)] = held[string(it.ev.AggregateID)] || it.delivery.Err != nil || finished == len(chunk) && !it.delivery.Finished()
+		}
+		rest = rest[finished:]
+	}
+}
+
+// isolating is the transaction with a savepoint around each event. It ends
+// before the first event that is to be tried again; what is before that is
+// committed. The claims of that event and of all after it are taken back: a
+// claim left behind would be an event lost.
+func (r *Router) isolating(ctx context.Context, items []*item) (finished int, err error) {
+	return r.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+		if err := r.steps.claim(ctx, tx, items); err != nil {
+			return 0, err
+		}
+		for k, it := range items {
+			again, err := r.try(ctx, tx, it)
+			if err != nil {
+				return 0, err
+			}
+			if again != nil {
+				it.delivery.Err = again
+				return k, r.unclaim(ctx, tx, items[k:])
+			}
+		}
+		return len(items), nil
+	})
+}
+
+// errAlone: the events cannot share a transaction, because one of them spoils it
+// for the others.
+var errAlone = errors.New("the events cannot share a transaction")
+
+// try runs one handler within a savepoint. Again is the handler's failure when
+// the event is to be tried another time.
+func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
+	if !it.fresh() {
+		return nil, r.one(ctx, tx, []*item{it})
+	}
+	savepoint, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("savepoint: %w", err)
+	}
+	cause := r.one(ctx, savepoint, []*item{it})
+	if cause == nil {
+		cause = checkDeferred(ctx, savepoint)
+	}
+	if cause == nil {
+		if err := savepoint.Commit(ctx); err != nil {
+			return nil, fmt.Errorf("release savepoint: %w", err)
+		}
+		return nil, nil
+	}
+	switch cause = judge(ctx, tx, cause); {
+	case errors.Is(cause, ErrTxEnded):
+		return nil, errAlone // the transaction of its neighbours is over too
+	case !isHandlers(cause):
+		return nil, cause
+	}
+	if err := savepoint.Rollback(ctx); err != nil {
+		return nil, fmt.Errorf("roll back to savepoint: %w", err)
+	}
+	if it.ev.Source.Topic == "" {
+		return cause, nil // there is no place for a letter
+	}
+	attempts, last, err := r.countAttempt(ctx, tx, it, cause)
+	if err != nil {
+		return nil, err
+	}
+	if !last {
+		return cause, nil
+	}
+	it.end = givenUp(it, cause, attempts)
+	return nil, nil
+}
+
+// checkDeferred finds out now what the handler has put off to the commit, by a
+// deferred constraint or a constraint trigger. It changes nothing: rolling back
+// makes all of it pending again.
+func checkDeferred(ctx context.Context, tx pgx.Tx) error {
+	probe, err := tx.Begin(ctx)
+	if err != nil {
+		return fmt.Errorf("savepoint: %w", err)
+	}
+	if _, err := probe.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
+		return &HandlerError{Err: fmt.Errorf("at the commit: %w", err)}
+	}
+	if err := probe.Rollback(ctx); err != nil {
+		return fmt.Errorf("roll back to savepoint: %w", err)
+	}
+	return nil
+}
+
+// unclaim takes the claims of this transaction back.
+func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
+	var ids []uuid.UUID
+	for _, it := range items {
+		if it.fresh() {
+			ids = append(ids, it.claim.ids...)
+		}
+	}
+	return r.processor.deleteClaims(ctx, on(tx), ids)
+}
+
+// alone delivers the items one by one, each in a transaction of its own.
+func (r *Router) alone(ctx context.Context, items []*item) {
+	held := make(map[string]bool)
+	for _, it := range items {
+		if held[string(it.ev.AggregateID)] {
+			it.delivery.Err = ErrHeldBack
+			continue
+		}
+		r.deliver(ctx, []*item{it})
+		held[string(it.ev.AggregateID)] = !it.delivery.Finished()
+	}
+}
+
+// fail gives the error to all items that have none and are not finished.
+func fail(items []*item, err error) {
+	for _, it := range items {
+		if it.delivery.Err == nil && it.delivery.Outcome == 0 {
+			it.delivery.Err = err
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// item is one event on its way through a delivery.
+type item struct {
+	ev          Event
+	id          uuid.UUID // of the event, or of its replay
+	fingerprint Fingerprint
+	handler     *handler
+	redrive     *requested // the letter that is handled again; nil for a delivery
+	open        bool       // an effect of it was begun, and nothing has ended it
+	delivery    Delivery   // what became of it
+
+	// Of the transaction under way; they count when that commits.
+	plan  plan
+	claim Claim
+	end   ending
+}
+
+// ending is what a transaction makes of an event, as a value: only
+// [Router.write] writes it.
+type ending struct {
+	outcome Outcome
+	err     error   // goes with the outcome
+	letter  *letter // to write
+	dead    bool    // its claims become those of an event that was given up
+}
+
+func (p *Processor) newItem(ev Event) *item {
+	return &item{ev: ev, id: p.claimID(ev), fingerprint: FingerprintOf(ev)}
+}
+
+func (it *item) reset() { it.plan, it.claim, it.end = plan{}, Claim{}, ending{} }
+
+// fresh reports whether the transaction under way has claimed the event, so that
+// its handler has to run.
+func (it *item) fresh() bool { return it.claim.Outcome == Processed }
+
+// event is the event as its handler gets it.
+func (it *item) event() Event {
+	ev := it.ev
+	ev.Late, ev.Unprotected = it.plan.late, it.plan.again
+	return ev
+}
+
+// refuse is what becomes of an event that is not to be applied, by what its claim
+// has found. An event without Source has no place for a letter, and a replay that
+// is meant for another group needs none: they are left to the caller. That of a
+// redrive stays the letter that it is.
+func (r *Router) refuse(it *item) (ending, error) {
+	if it.redrive != nil && it.claim.Outcome != Duplicate {
+		return ending{}, refusedAgain(it.claim)
+	}
+	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
+	switch forUs := it.ev.ReplayMode != ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
+	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
+		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
+	case it.claim.Outcome == Mismatch:
+		return buried(it, reasonMismatch, it.claim.Mismatch), nil
+	case outside && forUs && it.ev.Source.Topic != "":
+		return buried(it, r.outsideReason(it), r.outsideCause(it)), nil
+	}
+	return ending{outcome: it.claim.Outcome}, nil
+}
+
+// buried is the ending of an event that becomes a dead letter.
+func buried(it *item, why reason, cause error) ending {
+	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause}}
+}
+
+func (r *Router) outsideReason(it *item) reason {
+	switch {
+	case it.claim.Outcome == FromFuture:
+		return reasonFromFuture
+	case it.claim.Late:
+		return reasonLate
+	}
+	return reasonReplay
+}
+
+// outsideCause says of an event outside the window of its class what to do.
+func (r *Router) outsideCause(it *item) error {
+	at := outbox.IDTime(it.id).Format(time.RFC3339)
+	switch {
+	case it.claim.Outcome == FromFuture:
+		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock; look at the producer's clock, and redrive the letter when the time has come",
+			at, r.processor.windows.skew)
+	case it.claim.Late:
+		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
+	}
+	return fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
+}
+
+// write writes what the transaction makes of the items. It is the one place that
+// writes endings.
+func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
+	for _, it := range items {
+		if it.end.dead {
+			if err := r.markDead(ctx, tx, it); err != nil {
+				return err
+			}
+		}
+		if it.end.letter != nil {
+			written, err := r.keep(ctx, tx, *it.end.letter)
+			if err != nil {
+				return err
+			}
+			if !written {
+				it.end.letter = nil // it is there, and was announced
+			}
+		}
+		if it.redrive != nil {
+			if err := r.settle(ctx, tx, it.redrive); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// markDead turns the claims of an event into those of a dead one. Its effects, if
+// it has some, wait with it.
+func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
+	q := on(tx)
+	n, err := q.byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: texts(it.claim.ids)})
+	if err == nil && n != int64(len(it.claim.ids)) {
+		err = errors.New("the claim is gone")
+	}
+	if err == nil && it.handler.fn != nil {
+		_, err = q.MarkEffectsStuck(ctx, consumerdb.MarkEffectsStuckParams{
+			EventID: it.ev.Key.UUID(), ConsumerGroup: r.Group(), Why: "the event was given up; redrive its dead letter, or discard it",
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("mark the claim as dead: %w", err)
+	}
+	return nil
+}
