@@ -45,8 +45,8 @@ type Claim struct {
 //
 // It blocks while another transaction holds the claim, up to
 // Config.LockTimeout, after which the outcome is [InProgress] and the
-// transaction is aborted: roll back and try again later. Both timeouts of
-// [Config] and synchronous_commit = on hold for the rest of the transaction.
+// transaction is aborted: roll back and try again later. Config.SessionTimeout
+// and synchronous_commit = on hold for the rest of the transaction.
 //
 // Any error aborts the transaction. It matches [ErrNoPartition] when no
 // partition covers the key's time; see [IsInfrastructure] for the others. In

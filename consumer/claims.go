@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,7 +30,8 @@ func (p *Processor) claims(ctx context.Context, q queries, items []*item) error 
 	if err != nil {
 		return err
 	}
-	if err := p.insert(ctx, q, first); err != nil {
+	all, err := p.insert(ctx, q, first)
+	if err != nil {
 		return p.claimError(items, err)
 	}
 	stored, err := p.stored(ctx, q, first)
@@ -53,6 +55,9 @@ func (p *Processor) claims(ctx context.Context, q queries, items []*item) error 
 			return p.revive(ctx, q, it)
 		}
 	}
+	if !all && slices.ContainsFunc(items, (*item).fresh) {
+		return q.RestoreLockTimeout(ctx) // ClaimEvents did not, because what was in the way had to be looked at
+	}
 	return nil
 }
 
@@ -75,21 +80,24 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 
 // insert claims under the ids of all plans, in their order, in which every
 // transaction claims: two that claim in opposite orders deadlock. An item is
-// fresh when it was claimed under all of its ids, or it leaves no claim.
-func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) error {
+// fresh when it was claimed under all of its ids, or it leaves no claim. All: so
+// were those of all items.
+func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) (all bool, err error) {
 	row := p.claimParams(first)
 	if len(row.EventIds) == 0 {
-		return nil
+		return false, nil
 	}
-	inserted, err := q.ClaimEvents(ctx, row)
+	claimed, err := q.ClaimEvents(ctx, row)
 	if err != nil {
-		return err
+		return false, err
 	}
+	inserted := strings.FieldsFunc(claimed.EventIds, func(r rune) bool { return r == ',' })
+	all = len(inserted) == len(row.EventIds)
 	var extra []uuid.UUID
 	for _, it := range first {
 		mine := it.plan.ids
-		if len(inserted) < len(row.EventIds) {
-			mine = slices.DeleteFunc(slices.Clone(mine), func(id uuid.UUID) bool { return !slices.Contains(inserted, id) })
+		if !all {
+			mine = slices.DeleteFunc(slices.Clone(mine), func(id uuid.UUID) bool { return !slices.Contains(inserted, id.String()) })
 		}
 		switch {
 		case len(mine) > 0 && len(mine) == len(it.plan.ids):
@@ -98,7 +106,7 @@ func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*
 			extra = append(extra, mine...)
 		}
 	}
-	return p.deleteClaims(ctx, q, extra)
+	return all, p.deleteClaims(ctx, q, extra)
 }
 
 func (p *Processor) deleteClaims(ctx context.Context, q queries, ids []uuid.UUID) error {

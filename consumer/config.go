@@ -26,8 +26,15 @@ const (
 	DefaultSessionTimeout = 45 * time.Second
 )
 
+// DefaultHandlerTimeout is for how long a handler may run: 45 s.
+const DefaultHandlerTimeout = 45 * time.Second
+
 // maxGroup is the longest name of a consumer group in bytes.
 const maxGroup = 255
+
+// sessionSlack keeps the server from ending a session whose handler is about to be
+// ended.
+const sessionSlack = 10 * time.Second
 
 // maxTimeout is the longest timeout that PostgreSQL's settings can hold.
 const maxTimeout = (1<<31 - 1) * time.Millisecond
@@ -41,17 +48,22 @@ type Config struct {
 	// DB is the consumer's database, where the effects are. Required. It stays
 	// the caller's, who closes it after the last use.
 	DB *pgxpool.Pool
-	// LockTimeout becomes lock_timeout of the transaction: how long a claim
-	// waits for another transaction that holds the same key, after which the
-	// delivery is [InProgress]. It bounds the handler's own waits for locks as
-	// well, unless the handler sets its own. 1 ms to about 24 days; default
+	// LockTimeout is how long a claim waits for another transaction that holds the
+	// same key, after which the delivery is [InProgress]. For what the handler
+	// waits for, lock_timeout of the session holds. 1 ms to about 24 days; default
 	// [DefaultLockTimeout].
 	LockTimeout time.Duration
 	// SessionTimeout becomes idle_in_transaction_session_timeout of the
 	// transaction: after it a stopped process loses its connection and its
-	// claim. A handler that pauses longer between two statements fails. 1 ms to
-	// about 24 days; default [DefaultSessionTimeout].
+	// claim. It is raised to HandlerTimeout and ten seconds where it is less. 1 ms
+	// to about 24 days; default [DefaultSessionTimeout].
 	SessionTimeout time.Duration
+	// HandlerTimeout is for how long one call of a handler may run: then its
+	// context ends, and the attempt counts as failed. A handler that does not
+	// return all the same is left behind, see [Processor.StuckHandlers]. For a
+	// batch it holds for each call of a handler. 1 ms to about 24 days; default
+	// [DefaultHandlerTimeout].
+	HandlerTimeout time.Duration
 	// Classes are the deduplication windows of the event types, see [ClassOf]; a
 	// type without class is refused.
 	// Default: one class "*" of [DefaultWindow]. [New] registers them in the
@@ -69,11 +81,13 @@ type Config struct {
 // Processor claims events for one group in one database. Safe for concurrent
 // use. Make one with [New]; there is nothing to close.
 type Processor struct {
-	group    string
-	db       *pgxpool.Pool
-	settings string // SQL that bounds a claiming transaction
-	retry    Retry
-	log      *slog.Logger
+	group          string
+	db             *pgxpool.Pool
+	settings       string // SQL that bounds a claiming transaction
+	handlerTimeout time.Duration
+	stuckHandlers  atomic.Int64
+	retry          Retry
+	log            *slog.Logger
 
 	windows    windows
 	ages       ages
@@ -107,12 +121,13 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	}
 	p := &Processor{
-		group:    cfg.Group,
-		db:       cfg.DB,
-		settings: settings(cfg.LockTimeout, cfg.SessionTimeout),
-		retry:    cfg.Retry,
-		log:      cfg.Logger.With("group", cfg.Group),
-		windows:  windows{classes: classes, skew: cfg.Skew},
+		group:          cfg.Group,
+		db:             cfg.DB,
+		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		handlerTimeout: cfg.HandlerTimeout,
+		retry:          cfg.Retry,
+		log:            cfg.Logger.With("group", cfg.Group),
+		windows:        windows{classes: classes, skew: cfg.Skew},
 	}
 	if err := p.register(ctx); err != nil {
 		return nil, err
@@ -129,6 +144,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SessionTimeout == 0 {
 		c.SessionTimeout = DefaultSessionTimeout
+	}
+	if c.HandlerTimeout == 0 {
+		c.HandlerTimeout = DefaultHandlerTimeout
 	}
 	if c.Skew == 0 {
 		c.Skew = DefaultSkew
@@ -155,7 +173,7 @@ func (c Config) validate() error {
 	for _, f := range []struct {
 		name  string
 		value time.Duration
-	}{{"LockTimeout", c.LockTimeout}, {"SessionTimeout", c.SessionTimeout}} {
+	}{{"LockTimeout", c.LockTimeout}, {"SessionTimeout", c.SessionTimeout}, {"HandlerTimeout", c.HandlerTimeout}} {
 		if f.value < time.Millisecond || f.value > maxTimeout {
 			return fmt.Errorf("config: %s %s: want 1ms to %s", f.name, f.value, maxTimeout)
 		}
@@ -173,7 +191,8 @@ func (c Config) validate() error {
 // once the Kafka offset has moved: synchronous_commit is raised to "on" where
 // the session asks for less, and left where it asks for more.
 func settings(lock, session time.Duration) string {
-	return fmt.Sprintf(`SET LOCAL lock_timeout = %d;
+	return fmt.Sprintf(`SELECT pg_catalog.set_config('onceward.lock_timeout', pg_catalog.current_setting('lock_timeout'), true);
+SET LOCAL lock_timeout = %d;
 SET LOCAL idle_in_transaction_session_timeout = %d;
 SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
 WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])`,

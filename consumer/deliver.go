@@ -84,11 +84,10 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 // savepoint around each:
 //
 //   - one that fails has its attempt counted and its claim taken back, and
-//     later events of its aggregate are [ErrHeldBack]; other aggregates go on.
-//     What it has put off to the commit, deferred constraints and triggers, is
-//     checked with it, and once more by the commit;
+//     later events of its aggregate are [ErrHeldBack]; other aggregates go on;
 //   - one that cannot share a transaction (no partition for its time, a claim
-//     held elsewhere) is delivered alone, as are its neighbours;
+//     held elsewhere, a deferred constraint that fails at the commit) is delivered
+//     alone, as are its neighbours;
 //   - one that has used up its attempts, or is marked by [DeadLetter], becomes a
 //     dead letter in the transaction of its neighbours.
 //
@@ -311,16 +310,13 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	}
 	cause := r.one(ctx, savepoint, []*item{it})
 	if cause == nil {
-		cause = checkDeferred(ctx, savepoint)
-	}
-	if cause == nil {
 		if err := savepoint.Commit(ctx); err != nil {
 			return nil, fmt.Errorf("release savepoint: %w", err)
 		}
 		return nil, nil
 	}
 	switch cause = judge(ctx, tx, cause); {
-	case errors.Is(cause, ErrTxEnded):
+	case errors.Is(cause, ErrTxEnded) || isAbandoned(tx):
 		return nil, errAlone // the transaction of its neighbours is over too
 	case !isHandlers(cause):
 		return nil, cause
@@ -340,23 +336,6 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	}
 	it.end = givenUp(it, cause, attempts)
 	return nil, nil
-}
-
-// checkDeferred finds out now what the handler has put off to the commit, by a
-// deferred constraint or a constraint trigger. It changes nothing: rolling back
-// makes all of it pending again.
-func checkDeferred(ctx context.Context, tx pgx.Tx) error {
-	probe, err := tx.Begin(ctx)
-	if err != nil {
-		return fmt.Errorf("savepoint: %w", err)
-	}
-	if _, err := probe.Exec(ctx, "SET CONSTRAINTS ALL IMMEDIATE"); err != nil {
-		return &HandlerError{Err: fmt.Errorf("at the commit: %w", err)}
-	}
-	if err := probe.Rollback(ctx); err != nil {
-		return fmt.Errorf("roll back to savepoint: %w", err)
-	}
-	return nil
 }
 
 // unclaim takes the claims of this transaction back.

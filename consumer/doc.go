@@ -65,9 +65,9 @@
 //
 // # Failures
 //
-//   - A handler that returns an error, panics, outlives its context, swallows
-//     an SQL error or calls Commit or Rollback: everything is rolled back, the
-//     claim too. The error is a [*HandlerError].
+//   - A handler that returns an error, panics, outlives its context or
+//     Config.HandlerTimeout, swallows an SQL error or calls Commit or Rollback:
+//     everything is rolled back, the claim too. The error is a [*HandlerError].
 //   - PostgreSQL or the connection fails, a deadlock or serialization failure,
 //     a commit of unknown outcome: [IsInfrastructure] is true. Deliver again;
 //     the claim tells whether the effect is there.

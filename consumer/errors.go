@@ -22,6 +22,9 @@ var (
 	// ErrCommitUnknown: the connection was lost while the commit was under way.
 	// Deliver the event again: it is a Duplicate when the commit was done.
 	ErrCommitUnknown = errors.New("outcome of the commit is unknown")
+	// ErrInstallation: a table, a column or a right of the consumer's side is
+	// missing, so that nothing can be claimed or kept.
+	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
 	// ErrLetterTaken: another record's dead letter has this record's place.
 	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )
@@ -38,6 +41,8 @@ var (
 	ErrTxEnded = errors.New("the handler ended the transaction by an SQL statement")
 	// ErrOpenQuery: the handler returned while rows of a query were still open.
 	ErrOpenQuery = errors.New("the handler left a query open; close its rows")
+	// ErrHandlerTimeout: the handler took longer than Config.HandlerTimeout.
+	ErrHandlerTimeout = errors.New("the handler took longer than Config.HandlerTimeout")
 )
 
 // HandlerError is the failure of a handler. Everything it did was rolled back,
@@ -91,38 +96,76 @@ func (e *infrastructureError) Error() string { return e.err.Error() }
 func (e *infrastructureError) Unwrap() error { return e.err }
 
 // IsInfrastructure reports whether a delivery failed for a reason outside the
-// event and its handler: the connection, a deadlock or serialization failure,
-// a lock that was not free in time, a server that is shutting down, starting or
-// read-only after a failover, an ended context. Deliver again, and do not count
-// it as an attempt.
+// event and its handler: the connection, a deadlock or serialization failure, a
+// server that is shutting down, starting or read-only after a failover, an ended
+// context. Deliver again, and do not count it as an attempt.
+//
+// Whose transaction broke decides, then when, then the code: what a handler
+// returns counts as its own failure unless the delivery's transaction is broken
+// for such a reason. An error of its other database, or of an HTTP call, is the
+// handler's.
 func IsInfrastructure(err error) bool {
-	var marked *infrastructureError
-	if errors.As(err, &marked) {
-		return true
+	if marked, infrastructure := mark(err); marked {
+		return infrastructure
 	}
 	code, ok := sqlState(err)
 	return ok && infrastructureCode(code)
 }
 
-// Permanent reports whether no further delivery can succeed before the program
-// is changed: [ErrNoHandler], [ErrNoClass] and [ErrRegistration].
-func Permanent(err error) bool {
-	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration)
+// mark reports whether an error was judged, and how, by the first mark in its
+// tree from outside in.
+func mark(err error) (marked, infrastructure bool) {
+	for err != nil {
+		switch e := err.(type) { //nolint:errorlint // the tree is walked here
+		case *infrastructureError:
+			return true, true
+		case *HandlerError:
+			return true, false
+		case interface{ Unwrap() []error }:
+			for _, inner := range e.Unwrap() {
+				if marked, infrastructure = mark(inner); marked {
+					return marked, infrastructure
+				}
+			}
+			return false, false
+		}
+		err = errors.Unwrap(err)
+	}
+	return false, false
 }
 
-// infrastructureCode judges an SQLSTATE. 57014 is missing on purpose: a
-// statement that runs into its timeout is the handler's own failure.
+// Permanent reports whether no further delivery can succeed before the program or
+// the database's installation is changed: [ErrNoHandler], [ErrNoClass],
+// [ErrRegistration] and [ErrInstallation].
+func Permanent(err error) bool {
+	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) || errors.Is(err, ErrInstallation)
+}
+
+// infrastructureCode judges an SQLSTATE of a statement of ours.
 func infrastructureCode(code string) bool {
 	switch code {
 	case "25006", // read-only: a standby answers, after a failover
 		"25P03",                   // idle in transaction for too long
 		"40001", "40003", "40P01", // serialization, completion unknown, deadlock
+		"55000",                                     // recovery is in progress
 		"55P03",                                     // lock not available
 		"57P01", "57P02", "57P03", "57P04", "57P05": // shutting down, crashed, starting, dropped, idle
 		return true
 	}
 	// Connection exceptions, insufficient resources, errors of the system.
 	return len(code) == 5 && (code[:2] == "08" || code[:2] == "53" || code[:2] == "58")
+}
+
+// handlersCode judges an SQLSTATE that broke the transaction of a handler: one that
+// its own statements cause.
+func handlersCode(code string) bool {
+	return !infrastructureCode(code) || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
+}
+
+// installationCode judges an SQLSTATE of a statement of ours: a missing right,
+// table, column or schema.
+func installationCode(code string) bool {
+	return code == "42501" || code == "42P01" || code == "42703" || code == "3F000"
 }
 
 func hasCode(err error, code string) bool {

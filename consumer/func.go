@@ -147,30 +147,35 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 }
 
 // call runs the handler and judges by its error and by what Fence and Do have
-// noted: an error of theirs counts even when the handler hides it, for to end the
-// event then would lose the effect.
+// left: an error of theirs counts even when the handler hides it, for to end the
+// event then would lose the effect. Only they can fail for infrastructure's reasons;
+// what the handler does beside them is its own.
 func (r *Router) call(ctx context.Context, it *item) error {
 	run := &running{processor: r.processor, event: it.ev}
-	err := recovered(func() error { return it.handler.fn(context.WithValue(ctx, deliveryKey{}, run), it.ev) })
-	nothing := errors.Is(err, ErrNothingToDo)
-	if effects, hidden := run.ended(); hidden != nil && (err == nil || nothing) {
-		err = hidden
-	} else if nothing {
-		err = nil
-	} else if err == nil && effects == 0 {
-		err = ErrNoEffect
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), r.processor.handlerTimeout, ErrHandlerTimeout)
+	defer cancel()
+	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
+	effects, failed := run.ended()
+	if errors.Is(err, ErrNothingToDo) {
+		effects, err = 1, nil
 	}
 	switch {
-	case errors.Is(err, ErrInProgress):
+	case errors.Is(failed, ErrInProgress):
 		return ErrInProgress
-	case err == nil && ctx.Err() != nil:
-		return &infrastructureError{fmt.Errorf("returned after its context had ended: %w", ctx.Err())}
-	case err == nil:
-		return nil
-	case IsInfrastructure(err) || ctx.Err() != nil:
-		return &infrastructureError{err}
+	case ctx.Err() != nil:
+		return &infrastructureError{fmt.Errorf("its context ended: %w", errors.Join(ctx.Err(), err))}
+	case failed != nil && IsInfrastructure(failed):
+		return &infrastructureError{errors.Join(err, failed)}
+	case err != nil:
+		return &HandlerError{Err: timedOut(inside, err)}
+	case failed != nil:
+		return &HandlerError{Err: failed}
+	case effects == 0:
+		return &HandlerError{Err: ErrNoEffect}
+	case inside.Err() != nil:
+		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
 	}
-	return &HandlerError{Err: err}
+	return nil
 }
 
 // endEvent is the transaction that ends the event: its claim, and its effects,

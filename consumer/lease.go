@@ -107,7 +107,7 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 		return err
 	}
 	it.accept(run.event)
-	n, err := q.MakeEffect(ctx, consumerdb.MakeEffectParams{
+	row, err := q.MakeEffect(ctx, consumerdb.MakeEffectParams{
 		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
@@ -115,7 +115,7 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 		return ErrInProgress
 	case err != nil:
 		return fmt.Errorf("begin: %w", err)
-	case n == 0:
+	case row.Made == 0:
 		return p.effectThere(ctx, q, it, name)
 	}
 	return nil
@@ -207,13 +207,13 @@ func (l *lease) release(ctx context.Context) error {
 // neither a floor that has passed it since nor an operator who has given it up
 // changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
-	n, err := on(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
-		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
+	row, err := on(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
+		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch, Alone: l.run == nil,
 	})
 	switch {
 	case err != nil:
 		return fmt.Errorf("complete: %w", err)
-	case n == 0:
+	case row.Done == 0:
 		return ErrLeaseLost
 	case l.run == nil:
 		return l.claimAlone(ctx, tx, result)

@@ -327,7 +327,7 @@ func bounded(e *env) error {
 	if err := deliver(e.t.Context(), r, newEvent(e.t), consumer.Processed); err != nil {
 		return err
 	}
-	if got["lock_timeout"] != "10s" || got["idle_in_transaction_session_timeout"] != "45s" || got["synchronous_commit"] != "on" {
+	if got["lock_timeout"] != "0" || got["idle_in_transaction_session_timeout"] != "55s" || got["synchronous_commit"] != "on" {
 		return fmt.Errorf("settings %v", got)
 	}
 	return nil

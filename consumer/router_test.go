@@ -99,8 +99,10 @@ func TestIsInfrastructure(t *testing.T) {
 		"08006": true, "25006": true, "25P03": true, "40001": true, "40P01": true, "53300": true, "55P03": true, "57P01": true, "57P03": true, "58030": true,
 		"23505": false, "23514": false, "22P02": false, "25P02": false, "42P01": false, "42501": false, "57014": false, "": false,
 	} {
-		err := fmt.Errorf("handle: %w", &consumer.HandlerError{Err: &pgconn.PgError{Code: code}})
+		err := fmt.Errorf("claim: %w", &pgconn.PgError{Code: code})
 		require.Equal(t, want, consumer.IsInfrastructure(err), code)
+		require.False(t, consumer.IsInfrastructure(&consumer.HandlerError{Err: err}), "what a handler returns was judged by then")
+		require.False(t, consumer.IsInfrastructure(errors.Join(errors.New("other"), &consumer.HandlerError{Err: err})))
 	}
 	require.False(t, consumer.IsInfrastructure(nil))
 	require.False(t, consumer.IsInfrastructure(errors.New("broken")))

@@ -177,7 +177,7 @@ func (b *below) atOnce(ev consumer.Event, first, second *consumer.Router) error 
 		if calls.Add(1) == 1 {
 			go func() {
 				defer close(done)
-				result <- deliver(ctx, second, ev, consumer.Duplicate)
+				result <- deliver(context.WithoutCancel(ctx), second, ev, consumer.Duplicate) // this handler returns before
 			}()
 			b.waitBlocked(ctx, done)
 		}

@@ -1,15 +1,26 @@
 -- Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
 
--- name: ClaimEvents :many
--- ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
--- because two that claim in opposite orders deadlock.
+-- name: ClaimEvents :one
+-- ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
+-- inserted in their order, because two that claim in opposite orders deadlock. When all are new, lock_timeout is the
+-- session's again: what the handler waits for is its own matter.
+WITH claimed AS (
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
 FROM (SELECT CAST(pg_catalog.unnest(@event_ids::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest(@event_types::pg_catalog.text[]) AS event_type,
   pg_catalog.unnest(@namespaces::pg_catalog.text[]) AS namespace, pg_catalog.decode(pg_catalog.unnest(@fingerprints::pg_catalog.text[]), 'hex') AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
-RETURNING event_id;
+RETURNING event_id
+)
+SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids,
+  COALESCE(CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN
+    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout
+FROM claimed;
+
+-- name: RestoreLockTimeout :exec
+-- RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.
+SELECT pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true);
 
 -- name: FindClaims :many
 -- FindClaims reads what the group stored about events that it claimed before.

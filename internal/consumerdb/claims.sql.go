@@ -12,52 +12,51 @@ import (
 	"github.com/google/uuid"
 )
 
-const claimEvents = `-- name: ClaimEvents :many
+const claimEvents = `-- name: ClaimEvents :one
 
+WITH claimed AS (
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
-SELECT t.event_id, $1, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM (SELECT CAST(pg_catalog.unnest($2::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest($3::pg_catalog.text[]) AS event_type,
+SELECT t.event_id, $2, t.event_type, t.namespace, t.fingerprint, 'p'
+FROM (SELECT CAST(pg_catalog.unnest($1::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest($3::pg_catalog.text[]) AS event_type,
   pg_catalog.unnest($4::pg_catalog.text[]) AS namespace, pg_catalog.decode(pg_catalog.unnest($5::pg_catalog.text[]), 'hex') AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
 RETURNING event_id
+)
+SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids,
+  COALESCE(CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.text[]) THEN
+    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout
+FROM claimed
 `
 
 type ClaimEventsParams struct {
-	ConsumerGroup string
 	EventIds      []string
+	ConsumerGroup string
 	EventTypes    []string
 	Namespaces    []string
 	Fingerprints  []string
 }
 
+type ClaimEventsRow struct {
+	EventIds    string
+	LockTimeout string
+}
+
 // Lists, JSON and fingerprints travel as text: pgx can give those to a server in each of its exec modes.
-// ClaimEvents claims several events at once and returns those that are new. The ids are inserted in their order,
-// because two that claim in opposite orders deadlock.
-func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) ([]uuid.UUID, error) {
-	rows, err := q.db.Query(ctx, claimEvents,
-		arg.ConsumerGroup,
+// ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
+// inserted in their order, because two that claim in opposite orders deadlock. When all are new, lock_timeout is the
+// session's again: what the handler waits for is its own matter.
+func (q *Queries) ClaimEvents(ctx context.Context, arg ClaimEventsParams) (ClaimEventsRow, error) {
+	row := q.db.QueryRow(ctx, claimEvents,
 		arg.EventIds,
+		arg.ConsumerGroup,
 		arg.EventTypes,
 		arg.Namespaces,
 		arg.Fingerprints,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []uuid.UUID
-	for rows.Next() {
-		var event_id uuid.UUID
-		if err := rows.Scan(&event_id); err != nil {
-			return nil, err
-		}
-		items = append(items, event_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	var i ClaimEventsRow
+	err := row.Scan(&i.EventIds, &i.LockTimeout)
+	return i, err
 }
 
 const completeClaims = `-- name: CompleteClaims :execrows
@@ -177,6 +176,16 @@ func (q *Queries) MarkDead(ctx context.Context, arg MarkDeadParams) (int64, erro
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const restoreLockTimeout = `-- name: RestoreLockTimeout :exec
+SELECT pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true)
+`
+
+// RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.
+func (q *Queries) RestoreLockTimeout(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, restoreLockTimeout)
+	return err
 }
 
 const reviveClaims = `-- name: ReviveClaims :exec

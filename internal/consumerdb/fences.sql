@@ -17,14 +17,18 @@ SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, owner = EXCLUDED.owner, lease_unti
 WHERE f.status OPERATOR(pg_catalog.=) 'PENDING' AND f.lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp() AND f.request_fingerprint OPERATOR(pg_catalog.=) EXCLUDED.request_fingerprint
 RETURNING epoch, COALESCE(provider_key_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp(), false)::boolean AS stale;
 
--- name: MakeEffect :execrows
+-- name: MakeEffect :one
 -- MakeEffect begins an effect whose whole work is one transaction of this database: it is COMPLETE when that commits. 0
 -- rows: it was made before, or the request is another one; FindFence says which.
+WITH made AS (
 INSERT INTO onceward.fences (event_id, consumer_group, name, owner, status, lease_until, request_fingerprint, completed_at, event)
 SELECT @event_id, @consumer_group, @name, @owner, 'COMPLETE', pg_catalog.clock_timestamp(), @request_fingerprint, pg_catalog.clock_timestamp(),
   CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) @event_id AND o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.event IS NOT NULL)
     THEN CAST(@event::pg_catalog.text AS pg_catalog.jsonb) END
-ON CONFLICT DO NOTHING;
+ON CONFLICT DO NOTHING
+RETURNING 1
+)
+SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true), '')::pg_catalog.text AS lock_timeout FROM made;
 
 -- name: FindFence :one
 -- FindFence reads a fence.
@@ -46,11 +50,16 @@ WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_c
 UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp()
 WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name AND epoch OPERATOR(pg_catalog.=) @epoch AND status OPERATOR(pg_catalog.=) 'PENDING';
 
--- name: CompleteFence :execrows
+-- name: CompleteFence :one
 -- CompleteFence ends an effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
+WITH done AS (
 UPDATE onceward.fences
 SET status = 'COMPLETE', result = CAST(@result::pg_catalog.text AS pg_catalog.jsonb), completed_at = pg_catalog.clock_timestamp(), stuck = NULL
-WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name AND epoch OPERATOR(pg_catalog.=) @epoch AND status OPERATOR(pg_catalog.=) 'PENDING';
+WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name AND epoch OPERATOR(pg_catalog.=) @epoch AND status OPERATOR(pg_catalog.=) 'PENDING'
+RETURNING 1
+)
+SELECT pg_catalog.count(*) AS done, COALESCE(CASE WHEN NOT @alone::boolean THEN
+    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout FROM done;
 
 -- name: ResultOfEffect :exec
 -- ResultOfEffect stores what the effect of this transaction has returned.

@@ -67,13 +67,19 @@ func (q *Queries) ClaimFence(ctx context.Context, arg ClaimFenceParams) (ClaimFe
 	return i, err
 }
 
-const completeFence = `-- name: CompleteFence :execrows
+const completeFence = `-- name: CompleteFence :one
+WITH done AS (
 UPDATE onceward.fences
-SET status = 'COMPLETE', result = CAST($1::pg_catalog.text AS pg_catalog.jsonb), completed_at = pg_catalog.clock_timestamp(), stuck = NULL
-WHERE event_id OPERATOR(pg_catalog.=) $2 AND consumer_group OPERATOR(pg_catalog.=) $3 AND name OPERATOR(pg_catalog.=) $4 AND epoch OPERATOR(pg_catalog.=) $5 AND status OPERATOR(pg_catalog.=) 'PENDING'
+SET status = 'COMPLETE', result = CAST($2::pg_catalog.text AS pg_catalog.jsonb), completed_at = pg_catalog.clock_timestamp(), stuck = NULL
+WHERE event_id OPERATOR(pg_catalog.=) $3 AND consumer_group OPERATOR(pg_catalog.=) $4 AND name OPERATOR(pg_catalog.=) $5 AND epoch OPERATOR(pg_catalog.=) $6 AND status OPERATOR(pg_catalog.=) 'PENDING'
+RETURNING 1
+)
+SELECT pg_catalog.count(*) AS done, COALESCE(CASE WHEN NOT $1::boolean THEN
+    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout FROM done
 `
 
 type CompleteFenceParams struct {
+	Alone         bool
 	Result        string
 	EventID       uuid.UUID
 	ConsumerGroup string
@@ -81,19 +87,24 @@ type CompleteFenceParams struct {
 	Epoch         int64
 }
 
+type CompleteFenceRow struct {
+	Done        int64
+	LockTimeout string
+}
+
 // CompleteFence ends an effect. 0 rows: another attempt has taken the lease, and this one must leave nothing behind.
-func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (int64, error) {
-	result, err := q.db.Exec(ctx, completeFence,
+func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (CompleteFenceRow, error) {
+	row := q.db.QueryRow(ctx, completeFence,
+		arg.Alone,
 		arg.Result,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
 		arg.Epoch,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var i CompleteFenceRow
+	err := row.Scan(&i.Done, &i.LockTimeout)
+	return i, err
 }
 
 const endEffects = `-- name: EndEffects :one
@@ -168,12 +179,16 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 	return i, err
 }
 
-const makeEffect = `-- name: MakeEffect :execrows
+const makeEffect = `-- name: MakeEffect :one
+WITH made AS (
 INSERT INTO onceward.fences (event_id, consumer_group, name, owner, status, lease_until, request_fingerprint, completed_at, event)
 SELECT $1, $2, $3, $4, 'COMPLETE', pg_catalog.clock_timestamp(), $5, pg_catalog.clock_timestamp(),
   CASE WHEN NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) $1 AND o.consumer_group OPERATOR(pg_catalog.=) $2 AND o.event IS NOT NULL)
     THEN CAST($6::pg_catalog.text AS pg_catalog.jsonb) END
 ON CONFLICT DO NOTHING
+RETURNING 1
+)
+SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true), '')::pg_catalog.text AS lock_timeout FROM made
 `
 
 type MakeEffectParams struct {
@@ -185,10 +200,15 @@ type MakeEffectParams struct {
 	Event              string
 }
 
+type MakeEffectRow struct {
+	Made        int64
+	LockTimeout string
+}
+
 // MakeEffect begins an effect whose whole work is one transaction of this database: it is COMPLETE when that commits. 0
 // rows: it was made before, or the request is another one; FindFence says which.
-func (q *Queries) MakeEffect(ctx context.Context, arg MakeEffectParams) (int64, error) {
-	result, err := q.db.Exec(ctx, makeEffect,
+func (q *Queries) MakeEffect(ctx context.Context, arg MakeEffectParams) (MakeEffectRow, error) {
+	row := q.db.QueryRow(ctx, makeEffect,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
@@ -196,10 +216,9 @@ func (q *Queries) MakeEffect(ctx context.Context, arg MakeEffectParams) (int64, 
 		arg.RequestFingerprint,
 		arg.Event,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	var i MakeEffectRow
+	err := row.Scan(&i.Made, &i.LockTimeout)
+	return i, err
 }
 
 const markEffectsStuck = `-- name: MarkEffectsStuck :execrows

@@ -36,15 +36,15 @@ func TestClaimOnceThenCompleteThenDelete(t *testing.T) {
 	}
 	ids, err := q.ClaimEvents(t.Context(), claim)
 	require.NoError(t, err)
-	require.Equal(t, []uuid.UUID{id}, ids)
+	require.Equal(t, id.String(), ids.EventIds)
 	ids, err = q.ClaimEvents(t.Context(), claim)
 	require.NoError(t, err)
-	require.Empty(t, ids, "a second claim of the group is none")
+	require.Empty(t, ids.EventIds, "a second claim of the group is none")
 	other := claim
 	other.ConsumerGroup = "mail"
 	ids, err = q.ClaimEvents(t.Context(), other)
 	require.NoError(t, err)
-	require.Equal(t, []uuid.UUID{id}, ids, "another group claims for itself")
+	require.Equal(t, id.String(), ids.EventIds, "another group claims for itself")
 
 	stored := consumerdb.FindClaimsParams{EventIds: []string{id.String()}, ConsumerGroup: "billing"}
 	got, err := q.FindClaims(t.Context(), stored)
