@@ -15,12 +15,12 @@ RETURNING event_id
 )
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids,
   COALESCE(CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN
-    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout
+    pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true) END, '')::pg_catalog.text AS lock_timeout
 FROM claimed;
 
 -- name: RestoreLockTimeout :exec
 -- RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.
-SELECT pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true);
+SELECT pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true);
 
 -- name: FindClaims :many
 -- FindClaims reads what the group stored about events that it claimed before.

@@ -25,7 +25,7 @@ RETURNING event_id
 )
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids,
   COALESCE(CASE WHEN pg_catalog.count(*) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.text[]) THEN
-    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout
+    pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true) END, '')::pg_catalog.text AS lock_timeout
 FROM claimed
 `
 
@@ -179,7 +179,7 @@ func (q *Queries) MarkDead(ctx context.Context, arg MarkDeadParams) (int64, erro
 }
 
 const restoreLockTimeout = `-- name: RestoreLockTimeout :exec
-SELECT pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true)
+SELECT pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true)
 `
 
 // RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.

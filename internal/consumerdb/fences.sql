@@ -28,7 +28,7 @@ SELECT @event_id, @consumer_group, @name, @owner, 'COMPLETE', pg_catalog.clock_t
 ON CONFLICT DO NOTHING
 RETURNING 1
 )
-SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true), '')::pg_catalog.text AS lock_timeout FROM made;
+SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true), '')::pg_catalog.text AS lock_timeout FROM made;
 
 -- name: FindFence :one
 -- FindFence reads a fence.
@@ -59,7 +59,7 @@ WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_c
 RETURNING 1
 )
 SELECT pg_catalog.count(*) AS done, COALESCE(CASE WHEN NOT @alone::boolean THEN
-    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout FROM done;
+    pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true) END, '')::pg_catalog.text AS lock_timeout FROM done;
 
 -- name: ResultOfEffect :exec
 -- ResultOfEffect stores what the effect of this transaction has returned.

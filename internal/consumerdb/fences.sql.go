@@ -75,7 +75,7 @@ WHERE event_id OPERATOR(pg_catalog.=) $3 AND consumer_group OPERATOR(pg_catalog.
 RETURNING 1
 )
 SELECT pg_catalog.count(*) AS done, COALESCE(CASE WHEN NOT $1::boolean THEN
-    pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) END, '')::pg_catalog.text AS lock_timeout FROM done
+    pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true) END, '')::pg_catalog.text AS lock_timeout FROM done
 `
 
 type CompleteFenceParams struct {
@@ -188,7 +188,7 @@ SELECT $1, $2, $3, $4, 'COMPLETE', pg_catalog.clock_timestamp(), $5, pg_catalog.
 ON CONFLICT DO NOTHING
 RETURNING 1
 )
-SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true), '')::pg_catalog.text AS lock_timeout FROM made
+SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true), '')::pg_catalog.text AS lock_timeout FROM made
 `
 
 type MakeEffectParams struct {
