@@ -74,9 +74,14 @@ type Config struct {
 	// [DefaultConcurrency].
 	Concurrency int
 	// MaxHeld and MaxHeldBytes bound the messages of one partition that were
-	// read and wait: behind one of their aggregate that fails, or for their
-	// batch. Beyond, the partition waits. One message larger than MaxHeldBytes
-	// passes alone. Defaults [DefaultMaxHeld], [DefaultMaxHeldBytes].
+	// read and are not finished: those being delivered, and those that wait behind
+	// one of their aggregate that fails, or for their batch. Keys, values and
+	// headers count as bytes. Beyond, the partition waits. One message larger than
+	// MaxHeldBytes passes alone. Of a message that is finished nothing is kept,
+	// so that one aggregate that fails stops the others only when MaxHeld messages
+	// of its own wait. What was finished behind the first that is not is delivered
+	// again after the session, as duplicates. Defaults [DefaultMaxHeld],
+	// [DefaultMaxHeldBytes].
 	MaxHeld, MaxHeldBytes int
 	// HousekeepingInterval is the pause between two runs of what no message asks
 	// for: redriving dead letters (consumer.Router.Redrive), recovering fences

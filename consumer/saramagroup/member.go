@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -281,16 +282,18 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	}
 }
 
-// record copies a message into the consumer's own type.
+// record copies a message into the consumer's own type. The bytes are copied as
+// well: those of sarama lie in the batch that they came with, all of which a
+// message that is held would hold.
 func record(msg *sarama.ConsumerMessage) consumer.Record {
 	rec := consumer.Record{
 		Source: consumer.Source{Topic: msg.Topic, Partition: msg.Partition, Offset: msg.Offset},
-		Key:    msg.Key,
-		Value:  msg.Value,
+		Key:    bytes.Clone(msg.Key),
+		Value:  bytes.Clone(msg.Value),
 	}
 	for _, h := range msg.Headers {
 		if h != nil {
-			rec.Headers = append(rec.Headers, consumer.Header{Name: string(h.Key), Value: h.Value})
+			rec.Headers = append(rec.Headers, consumer.Header{Name: string(h.Key), Value: bytes.Clone(h.Value)})
 		}
 	}
 	return rec

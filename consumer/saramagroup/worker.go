@@ -39,7 +39,7 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	at := place{claim.Topic(), claim.Partition()}
 	w := &worker{
 		member: m, claim: claim, results: make(chan result), first: m.first[at], read: m.first[at],
-		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}),
+		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
 	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
@@ -169,12 +169,14 @@ func (w *worker) settle(session context.Context, res result) {
 			w.report(m.record.Source, d, tries, pause)
 		}
 	}
-	last, latest := w.lanes.passed()
-	if latest.After(w.latest) {
+	w.pass()
+}
+
+// pass moves the mark over what is finished without a gap.
+func (w *worker) pass() {
+	if high, latest, moved := w.lanes.passed(); moved {
 		w.latest = latest
-	}
-	if last != nil {
-		w.widen(last.record.Source.Offset, false)
+		w.widen(high, false)
 	}
 }
 
