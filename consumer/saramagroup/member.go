@@ -32,6 +32,10 @@ type member struct {
 	history    string          // of the database, at Setup
 	first      map[place]int64 // the offset at which each partition begins, from Setup on
 	marks      marks
+	kafka      committed          // offsets, at Setup
+	refused    *atomic.Bool       // of Run: probe has to look
+	stretches  map[place]*stretch // that workers read themselves; see probe
+	ahead      atomic.Int32       // offsets of the session that are ahead of what is finished; see probe
 	commits    sync.WaitGroup
 	deliveries sync.WaitGroup
 	finished   atomic.Int64 // messages of this session
@@ -50,6 +54,9 @@ type offset struct {
 func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.log.Info("joined the group", "generation", s.GenerationID(), "member", s.MemberID(), "partitions", s.Claims())
 	if err := m.begin(s); err != nil {
+		return err
+	}
+	if err := m.probe(s); err != nil {
 		return err
 	}
 	m.tally.generation.Store(s.GenerationID())
@@ -77,6 +84,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return fmt.Errorf("read committed offsets: %w", err)
 	}
+	m.kafka = kafka
 	known, err := m.known(s.Context())
 	if err != nil {
 		return err
@@ -178,6 +186,10 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		return
 	}
 	m.tally.saved.set(time.Now())
+	if m.ahead.Load() > 0 {
+		m.marks.restore(all)
+		return
+	}
 	for _, mark := range all {
 		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.High))
 	}
@@ -193,6 +205,9 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
 		defer cancel()
 		m.commit(ctx, s)
+		// With an answer that it refuses, sarama closes the connection, which may be
+		// that for commits; the second one opens it. Without need it asks nothing.
+		s.Commit()
 	}
 	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
@@ -248,9 +263,11 @@ func (m *member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	session := s.Context()
 	ctx, cancel := drained(session, m.cfg.DrainTimeout)
 	defer cancel()
+	m.resume(s, place{claim.Topic(), claim.Partition()})
 	w := newWorker(m, claim)
 	defer w.leave()
 	w.run(ctx, session)
+	m.tally.left(place{claim.Topic(), claim.Partition()}, w.read)
 	return nil
 }
 
