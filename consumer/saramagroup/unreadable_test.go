@@ -2,13 +2,17 @@ package saramagroup_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kversion"
 
@@ -139,4 +143,33 @@ func TestUnreadableAtTheEnd(t *testing.T) {
 		require.NoError(t, stop())
 		require.Len(t, h.unreadable, 1)
 	})
+}
+
+// What sarama refuses is found through TLS as well, which is checked as always.
+func TestUnreadableByTLS(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	secured := server.Client().Transport.(*http.Transport).TLSClientConfig
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic), kfake.TLS(server.TLS))
+	require.NoError(t, err)
+	defer c.Close()
+	client, err := kgo.NewClient(kgo.SeedBrokers(c.ListenAddrs()...), kgo.DialTLSConfig(secured), kgo.MaxVersions(kversion.V3_6_0()))
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, client.Ping(t.Context()))
+	produceGood(t, client, 0, 1)
+	produceRaw(t, client, gzipBatch(t, 3, 8<<20))
+	produceGood(t, client, 0, 1)
+
+	h, ended := newHandler(nil), make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		ended <- saramagroup.Run(ctx, c.ListenAddrs(), h, saramagroup.Config{Topics: []string{topic}, TLS: &tls.Config{RootCAs: secured.RootCAs}})
+	}()
+	recs, err := h.await(2)
+	require.NoError(t, err)
+	cancel()
+	require.NoError(t, <-ended)
+	require.Equal(t, []int64{0, 4}, offsets(recs, 0))
+	require.Len(t, h.unreadable, 1)
 }
