@@ -19,10 +19,9 @@ type Unreadable struct {
 	Why error
 }
 
-// Error says which range it is, and why nobody could read it. It is the text of
-// the letter.
-func (u Unreadable) Error() string {
-	return fmt.Sprintf("offsets from %d until %d of %s/%d: %v", u.From.Offset, u.Until, u.From.Topic, u.From.Partition, u.Why)
+// text is what the letter says: which range it is, and why nobody could read it.
+func (u Unreadable) text() error {
+	return fmt.Errorf("offsets from %d until %d of %s/%d: %w", u.From.Offset, u.Until, u.From.Topic, u.From.Partition, u.Why)
 }
 
 // KeepUnreadable keeps a range as one dead letter with the reason "unreadable",
@@ -39,7 +38,7 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 		return fmt.Errorf("keep the unreadable range at %s: %w", u.From, err)
 	}
 	defer rollback(ctx, tx)
-	if err := r.bury(ctx, tx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u}); err != nil {
+	if err := r.bury(ctx, tx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text()}); err != nil {
 		return fmt.Errorf("keep the unreadable range at %s: %w", u.From, judge(ctx, tx, err))
 	}
 	return nil

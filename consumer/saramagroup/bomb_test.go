@@ -37,7 +37,8 @@ func bombBatch(t *testing.T, records, zeros int) []byte {
 	var packed bytes.Buffer
 	w, err := zstd.NewWriter(&packed, zstd.WithEncoderLevel(zstd.SpeedBestCompression))
 	require.NoError(t, err)
-	return bombOf(t, 4, w, &packed, records, zeros)
+	writeZeros(t, w, records, zeros)
+	return batchOf(4, records, packed.Bytes())
 }
 
 // gzipBatch is the same by gzip: sarama keeps zstd's decoders, and their
@@ -45,10 +46,12 @@ func bombBatch(t *testing.T, records, zeros int) []byte {
 func gzipBatch(t *testing.T, records, zeros int) []byte {
 	t.Helper()
 	var packed bytes.Buffer
-	return bombOf(t, 1, gzip.NewWriter(&packed), &packed, records, zeros)
+	writeZeros(t, gzip.NewWriter(&packed), records, zeros)
+	return batchOf(1, records, packed.Bytes())
 }
 
-func bombOf(t *testing.T, codec int16, w io.WriteCloser, packed *bytes.Buffer, records, zeros int) []byte {
+// writeZeros writes records of so many zeros each, and closes.
+func writeZeros(t *testing.T, w io.WriteCloser, records, zeros int) {
 	t.Helper()
 	chunk := make([]byte, 1<<20)
 	for i := range records {
@@ -68,9 +71,13 @@ func bombOf(t *testing.T, codec int16, w io.WriteCloser, packed *bytes.Buffer, r
 		require.NoError(t, err)
 	}
 	require.NoError(t, w.Close())
+}
+
+// batchOf is a batch of packed records, as a producer writes it.
+func batchOf(codec int16, records int, packed []byte) []byte {
 	b := kmsg.RecordBatch{
 		PartitionLeaderEpoch: -1, Magic: 2, Attributes: codec, LastOffsetDelta: int32(records - 1), FirstTimestamp: time.Now().UnixMilli(),
-		MaxTimestamp: time.Now().UnixMilli(), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(records), Records: packed.Bytes(),
+		MaxTimestamp: time.Now().UnixMilli(), ProducerID: -1, ProducerEpoch: -1, FirstSequence: -1, NumRecords: int32(records), Records: packed,
 	}
 	raw := b.AppendTo(nil)
 	binary.BigEndian.PutUint32(raw[8:], uint32(len(raw)-12))

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -196,4 +197,13 @@ func TestRewindTo(t *testing.T) {
 		require.Equal(t, c.back, back, name)
 		require.Equal(t, c.to, to, name)
 	}
+}
+
+// A message that is held must not hold the batch that it came with.
+func TestRecordsHaveTheirOwnBytes(t *testing.T) {
+	batch := []byte("keyvalueheader")
+	rec := record(&sarama.ConsumerMessage{Key: batch[:3], Value: batch[3:8], Headers: []*sarama.RecordHeader{{Key: batch[:3], Value: batch[8:]}, nil}})
+	clear(batch)
+	require.Equal(t, consumer.Record{Key: []byte("key"), Value: []byte("value"), Headers: []consumer.Header{{Name: "key", Value: []byte("header")}}}, rec)
+	require.Nil(t, record(&sarama.ConsumerMessage{}).Value)
 }

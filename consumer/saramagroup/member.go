@@ -205,9 +205,7 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
 		defer cancel()
 		m.commit(ctx, s)
-		// With an answer that it refuses, sarama closes the connection, which may be
-		// that for commits; the second one opens it. Without need it asks nothing.
-		s.Commit()
+		m.commitAgain(s)
 	}
 	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())

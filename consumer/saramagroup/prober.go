@@ -107,8 +107,8 @@ func firstBatch(answer []byte) (b batch, ok bool) {
 		id := c.number(8)
 		aborted[id] = c.number(8)
 	}
-	c.skip(4 + 4)                                        // preferred replica, bytes of batches
-	b.first, b.size = c.number(8), int32(c.number(4))+12 //nolint:gosec // it was 32 bits
+	c.skip(4 + 4) // preferred replica, bytes of batches
+	b.first, b.size = c.number(8), int32(c.number(4))+12
 	c.skip(4)
 	magic := c.number(1)
 	c.skip(4)
@@ -140,6 +140,6 @@ func (c *cursor) number(size int) int64 {
 	}
 	var b [8]byte
 	copy(b[8-size:], from[:size])
-	n := int64(binary.BigEndian.Uint64(b[:])) //nolint:gosec // two's complement
+	n := int64(binary.BigEndian.Uint64(b[:]))
 	return n << (64 - 8*size) >> (64 - 8*size)
 }

@@ -29,6 +29,8 @@ const (
 	mostFetched = 1 << 20
 )
 
+var errNoBatch = errors.New("the leader shows no batch there")
+
 // limit guards sarama's variable between calls of Run.
 var limit sync.Mutex //nolint:gochecknoglobals // it guards a global of sarama
 
@@ -140,6 +142,15 @@ func (m *member) resume(s sarama.ConsumerGroupSession, at place) {
 	}
 }
 
+// commitAgain commits once more at a session's end. With an answer that it refuses,
+// sarama closes the connection, which may be that for commits; the second commit
+// opens it. Without need it asks nothing.
+func (m *member) commitAgain(s sarama.ConsumerGroupSession) {
+	if m.ahead.Load() == 0 {
+		s.Commit()
+	}
+}
+
 // letter says what an operator has to know of a batch.
 func (b batch) letter(at place) consumer.Unreadable {
 	return consumer.Unreadable{
@@ -151,41 +162,62 @@ func (b batch) letter(at place) consumer.Unreadable {
 	}
 }
 
-// readStretch reads the part of the partition that sarama's consumer leaves out, and
-// closes the channel behind it, or when ctx ends.
+// readStretch reads the part of the partition that sarama's consumer leaves out,
+// and closes the channel behind it, or when ctx ends.
 func (w *worker) readStretch(ctx context.Context, part *stretch, from int64) <-chan *sarama.ConsumerMessage {
 	messages := make(chan *sarama.ConsumerMessage)
-	at := place{w.claim.Topic(), w.claim.Partition()}
 	w.looks.Go(func() {
 		defer close(messages)
 		pause := backoff{min: w.cfg.RetryMin, max: w.cfg.RetryMax}
-		for from < part.next && ctx.Err() == nil {
-			if b, ok := part.at(from); ok {
-				from = b.last + 1
-				continue
+		for ctx.Err() == nil {
+			var err error
+			if from, err = w.readBatches(ctx, part, from, messages); err == nil {
+				return
 			}
-			block, err := fetch(w.client, at, from, 1)
-			if err != nil {
-				delay := pause.step()
-				w.log.Warn("the messages before an unreadable batch cannot be fetched; they are waited for", "topic", at.topic, "partition", at.partition,
-					"offset", from, "error", err, "retry_in", delay)
-				_ = w.client.RefreshMetadata(at.topic) // the leader may have moved
-				sleep(ctx, delay)
-				continue
-			}
-			pause.reset()
-			found, next := readable(block, at, from)
-			for _, msg := range found {
-				select {
-				case messages <- msg:
-				case <-ctx.Done():
-					return
-				}
-			}
-			from = max(next, from+1) // of a batch that compaction has emptied nothing is seen
+			delay := pause.step()
+			w.log.Warn("the messages before an unreadable batch cannot be fetched; they are waited for",
+				"topic", w.claim.Topic(), "partition", w.claim.Partition(), "offset", from, "error", err, "retry_in", delay)
+			sleep(ctx, delay)
 		}
 	})
 	return messages
+}
+
+// readBatches reads a stretch from an offset on, and returns how far it came. It
+// goes over nothing but batches whose headers it has seen: an answer without any
+// says that the leader is new, and not that there is none.
+func (w *worker) readBatches(ctx context.Context, part *stretch, from int64, messages chan<- *sarama.ConsumerMessage) (next int64, err error) {
+	at := place{w.claim.Topic(), w.claim.Partition()}
+	p, err := newProber(w.cfg, w.client)
+	if err != nil {
+		return from, err
+	}
+	defer p.close()
+	for from < part.next {
+		if b, ok := part.at(from); ok {
+			from = b.last + 1
+			continue
+		}
+		block, err := fetch(p.client, at, from, 1)
+		if err != nil {
+			return from, err
+		}
+		b, seen := firstBatch(p.tap.answer())
+		if !seen {
+			return from, errNoBatch
+		}
+		found, after := readable(block, at, from)
+		for _, msg := range found {
+			select {
+			case messages <- msg:
+				from = msg.Offset + 1
+			case <-ctx.Done():
+				return from, ctx.Err()
+			}
+		}
+		from = max(after, b.last+1)
+	}
+	return from, nil
 }
 
 // at returns the unreadable batch that has the offset.

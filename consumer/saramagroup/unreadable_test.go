@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 	"github.com/twmb/franz-go/pkg/kversion"
 
 	"github.com/onceward/onceward/consumer"
@@ -43,7 +44,9 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 		k.raw(large)
 		k.send(&sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder("c")})
 		release := make(chan struct{})
-		h := newHandler(func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
+		h := newHandler(nil)
+		k.showsNothing(h, 3)
+		h.react = func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
 			select {
 			case <-release:
 			default:
@@ -52,7 +55,7 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 				}
 			}
 			return consumer.Processed, nil
-		})
+		}
 		stop, _ := k.run(h, defect{})
 		var got []int64
 		for !slices.Contains(got, 104) {
@@ -74,13 +77,35 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 		require.Len(t, h.unreadable, 1)
 		require.Equal(t, consumer.Source{Topic: topic, Offset: 101}, h.unreadable[0].From)
 		require.EqualValues(t, 104, h.unreadable[0].Until)
-		require.ErrorContains(t, h.unreadable[0], "unpacks to more than the 16777216 that sarama.MaxDecompressedBatchSize allows")
+		require.ErrorContains(t, h.unreadable[0].Why, "unpacks to more than the 16777216 that sarama.MaxDecompressedBatchSize allows")
 		close(release)
 		recs, err := h.await(1)
 		require.NoError(t, err)
 		require.EqualValues(t, 0, recs[0].Source.Offset)
 		require.NoError(t, stop())
 		require.EqualValues(t, 105, k.offset(0))
+	})
+}
+
+// showsNothing has the brokers answer so many fetches of single batches with none,
+// as a leader does that has just been elected, once a letter was kept.
+func (k *kafka) showsNothing(h *handler, answers int) {
+	k.cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
+		k.cluster.KeepControl()
+		fetch := req.(*kmsg.FetchRequest)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		if len(h.unreadable) == 0 || answers == 0 || len(fetch.Topics) != 1 || fetch.Topics[0].Partitions[0].PartitionMaxBytes != 1 {
+			return nil, nil, false
+		}
+		answers--
+		part := kmsg.NewFetchResponseTopicPartition()
+		part.Partition = fetch.Topics[0].Partitions[0].Partition
+		of := kmsg.NewFetchResponseTopic()
+		of.Topic, of.Partitions = fetch.Topics[0].Topic, append(of.Partitions, part)
+		answer := fetch.ResponseKind().(*kmsg.FetchResponse)
+		answer.Topics = append(answer.Topics, of)
+		return answer, nil, true
 	})
 }
 
