@@ -45,7 +45,7 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 		k.send(&sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder("c")})
 		release := make(chan struct{})
 		h := newHandler(nil)
-		k.showsNothing(h, 3)
+		answers := k.showsNothing(h, 3)
 		h.react = func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
 			select {
 			case <-release:
@@ -63,7 +63,10 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 			require.NoError(t, err)
 			got = append(got, recs[0].Source.Offset)
 		}
+		k.send(&sarama.ProducerMessage{Topic: topic, Partition: 1}) // something to commit
 		<-time.After(5 * time.Second)
+		require.EqualValues(t, 1, k.offset(1))
+		require.Zero(t, *answers)
 		for len(h.finished) > 0 {
 			<-h.finished
 		}
@@ -89,7 +92,7 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 
 // showsNothing has the brokers answer so many fetches of single batches with none,
 // as a leader does that has just been elected, once a letter was kept.
-func (k *kafka) showsNothing(h *handler, answers int) {
+func (k *kafka) showsNothing(h *handler, answers int) (left *int) {
 	k.cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		k.cluster.KeepControl()
 		fetch := req.(*kmsg.FetchRequest)
@@ -107,6 +110,7 @@ func (k *kafka) showsNothing(h *handler, answers int) {
 		answer.Topics = append(answer.Topics, of)
 		return answer, nil, true
 	})
+	return &answers
 }
 
 // keeper refuses letters until they are allowed.
