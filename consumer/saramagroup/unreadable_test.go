@@ -90,15 +90,17 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 	})
 }
 
-// showsNothing has the brokers answer so many fetches of single batches with none,
-// as a leader does that has just been elected, once a letter was kept.
+// showsNothing has the brokers answer so many fetches of single batches at the
+// beginning with none, as a leader does that has just been elected, once a letter
+// was kept.
 func (k *kafka) showsNothing(h *handler, answers int) (left *int) {
 	k.cluster.ControlKey(int16(kmsg.Fetch), func(req kmsg.Request) (kmsg.Response, error, bool) {
 		k.cluster.KeepControl()
 		fetch := req.(*kmsg.FetchRequest)
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if len(h.unreadable) == 0 || answers == 0 || len(fetch.Topics) != 1 || fetch.Topics[0].Partitions[0].PartitionMaxBytes != 1 {
+		if len(h.unreadable) == 0 || answers == 0 || len(fetch.Topics) != 1 || fetch.Topics[0].Partitions[0].PartitionMaxBytes != 1 ||
+			fetch.Topics[0].Partitions[0].FetchOffset > 2 {
 			return nil, nil, false
 		}
 		answers--
