@@ -33,13 +33,6 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 	if u.From.Topic == "" || u.Until <= u.From.Offset || u.Why == nil {
 		return fmt.Errorf("%w: unreadable range of %s until %d: it wants a topic, at least one offset and a cause", ErrEvent, u.From, u.Until)
 	}
-	tx, err := r.steps.begin(ctx)
-	if err != nil {
-		return fmt.Errorf("keep the unreadable range at %s: %w", u.From, err)
-	}
-	defer rollback(ctx, tx)
-	if err := r.bury(ctx, tx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text()}); err != nil {
-		return fmt.Errorf("keep the unreadable range at %s: %w", u.From, judge(ctx, tx, err))
-	}
-	return nil
+	_, err := r.quarantine(ctx, Record{Source: u.From}, reasonUnreadable, u.text())
+	return err
 }
