@@ -105,7 +105,7 @@ func (k *kafka) showsNothing(h *handler, answers int) (left *int) {
 		}
 		answers--
 		part := kmsg.NewFetchResponseTopicPartition()
-		part.Partition = fetch.Topics[0].Partitions[0].Partition
+		part.Partition, part.RecordBatches = fetch.Topics[0].Partitions[0].Partition, []byte{}
 		of := kmsg.NewFetchResponseTopic()
 		of.Topic, of.Partitions = fetch.Topics[0].Topic, append(of.Partitions, part)
 		answer := fetch.ResponseKind().(*kmsg.FetchResponse)
