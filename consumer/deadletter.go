@@ -44,10 +44,10 @@ func errorText(err error) string {
 }
 
 // quarantine keeps a record in which no event can be read.
-func (r *Router) quarantine(ctx context.Context, rec Record, cause error) (Outcome, error) {
+func (r *Router) quarantine(ctx context.Context, rec Record, why reason, cause error) (Outcome, error) {
 	it := new(item)
 	_, err := r.inTx(ctx, []*item{it}, func(pgx.Tx) (int, error) {
-		it.end = ending{outcome: DeadLettered, letter: &letter{record: rec, reason: reasonMalformed, cause: cause}}
+		it.end = ending{outcome: DeadLettered, letter: &letter{record: rec, reason: why, cause: cause}}
 		return 1, nil
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 	}
 	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
 	if err != nil {
-		return r.quarantine(ctx, rec, err)
+		return r.quarantine(ctx, rec, reasonMalformed, err)
 	}
 	ev.Source = rec.Source
 	return r.Handle(ctx, ev)

@@ -109,7 +109,7 @@ func letterFlags() []cli.Flag {
 func groupLetterFlags() []cli.Flag {
 	return []cli.Flag{
 		groupFlag(),
-		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: malformed, mismatch, handler, late, replay or from-future"},
+		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: malformed, mismatch, handler, late, replay, from-future or unreadable"},
 		&cli.StringFlag{Name: "topic", Usage: "only those of `TOPIC`"},
 		&cli.DurationFlag{Name: "older", Usage: "only those kept for longer than `AGE`, e.g. 1h"},
 	}

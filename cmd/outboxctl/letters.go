@@ -21,7 +21,10 @@ const (
 )
 
 // causes are the reasons for which a group keeps a letter.
-var causes = []string{"malformed", "mismatch", "handler", "late", "replay", "from-future"}
+var causes = []string{"malformed", "mismatch", "handler", "late", "replay", "from-future", causeUnreadable}
+
+// causeUnreadable is that of a range of messages that no member could read.
+const causeUnreadable = "unreadable"
 
 // place is where the record of a letter was read.
 type place struct {

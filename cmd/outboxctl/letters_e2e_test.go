@@ -121,6 +121,21 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 	})
 }
 
+// A range that no member could read is discarded, and never handled again.
+func TestUnreadableLettersAreNotRedriven(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		at := d.keep("billing", "orders.order", "unreadable", nil)
+		d.keep("billing", "orders.order", "malformed", nil)
+		said := wrong(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes")
+		require.Contains(t, said, at.String()+" stands for messages that no member could read, and holds nothing to handle")
+		require.Contains(t, said, "nothing was decided")
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "unreadable"), at.String())
+		fine(t, "dead", "discard", at.String(), "--side", "consumer", "--reason", "r", "--yes")
+		require.Equal(t, []string{"0 discarded", "1 open"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))
+	})
+}
+
 func TestGroupLettersAreRedriven(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t

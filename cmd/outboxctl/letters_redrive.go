@@ -19,18 +19,30 @@ const discardedKept = 30 * 24 * time.Hour
 
 // decision is what redrive and discard do to letters.
 type decision struct {
-	verb   string // for questions
+	verb   string                     // for questions
+	unable func(l groupLetter) string // why it cannot be done to a letter; "" when it can
 	states []string
 	write  func(ctx context.Context, q *consumerdb.Queries, letters []groupLetter, reason string) error
 	judge  func(before groupLetter, found bool, is groupLetterNow) groupLetterOutcome
 }
 
 func lettersRedrive(c *cli.Context) error {
-	return decide(c, decision{verb: "handle again", states: []string{letterOpen}, write: requestRedrive, judge: judgeRedrive})
+	return decide(c, decision{verb: "handle again", states: []string{letterOpen}, unable: unreadable, write: requestRedrive, judge: judgeRedrive})
 }
 
+// unreadable says why a range that no member could read is not handled again.
+func unreadable(l groupLetter) string {
+	if l.Cause != causeUnreadable {
+		return ""
+	}
+	return fmt.Sprintf("%s stands for messages that no member could read, and holds nothing to handle: `outboxctl dead show --side consumer %s` says how to have them read; "+
+		"then, or to give them up, discard it; --cause leaves it out", l.Place, l.Place)
+}
+
+func able(groupLetter) string { return "" }
+
 func lettersDiscard(c *cli.Context) error {
-	return decide(c, decision{verb: "give up for good", states: waitingStates, write: discardLetters, judge: judgeDiscard})
+	return decide(c, decision{verb: "give up for good", states: waitingStates, unable: able, write: discardLetters, judge: judgeDiscard})
 }
 
 // decide asks, writes in small transactions, waits where there is something to
@@ -45,7 +57,7 @@ func decide(c *cli.Context, d decision) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := s.find(c, db, d.states)
+	letters, err := s.find(c, db, d)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
@@ -99,14 +111,15 @@ func readDecision(c *cli.Context) (s letterSelection, reason string, err error) 
 // find returns the letters that are meant and wait. It answers itself, with
 // none, where there is nothing to do; a PLACE or KEY without such a letter is
 // wrong.
-func (s letterSelection) find(c *cli.Context, db *database, states []string) ([]groupLetter, error) {
-	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(states, maxListed))
+func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]groupLetter, error) {
+	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(d.states, maxListed))
 	if err != nil {
 		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 	}
 	if len(rows) > maxListed {
 		return nil, fmt.Errorf("more than %d letters: narrow the filters, for example with --from and --to", maxListed)
 	}
+	report := &redriveReport{Action: c.Command.Name, Letters: []groupLetterOutcome{}, Problems: []string{}}
 	found := make(map[string]bool, 2*len(rows))
 	var letters []groupLetter
 	for _, v := range rows {
@@ -116,8 +129,10 @@ func (s letterSelection) find(c *cli.Context, db *database, states []string) ([]
 		}
 		found[l.Key], found[l.Place] = true, true
 		letters = append(letters, l)
+		if why := d.unable(l); why != "" {
+			report.Problems = append(report.Problems, why)
+		}
 	}
-	report := &redriveReport{Action: c.Command.Name, Letters: []groupLetterOutcome{}, Problems: []string{}}
 	for _, text := range s.given() {
 		if !found[text] {
 			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text))

@@ -43,11 +43,12 @@ type Config struct {
 	Version sarama.KafkaVersion
 	// ClientID names this program to the brokers; default [DefaultClientID].
 	ClientID string
-	// TLS encrypts the connections to Kafka; nil is plain text.
+	// TLS encrypts the connections to Kafka. It may be nil with Insecure only.
 	TLS *tls.Config
 	// SASL logs in; nil is no login.
 	SASL *SASL
-	// Insecure allows SASL without TLS, which shows credentials to the network.
+	// Insecure says that plain text is wanted, which shows events, and credentials
+	// of SASL, to the network. Without it TLS is required.
 	Insecure bool
 	// RetryMin and RetryMax bound the pause before a failed delivery, or a
 	// failed join, is tried again. The pause doubles from RetryMin and is
@@ -74,9 +75,14 @@ type Config struct {
 	// [DefaultConcurrency].
 	Concurrency int
 	// MaxHeld and MaxHeldBytes bound the messages of one partition that were
-	// read and wait: behind one of their aggregate that fails, or for their
-	// batch. Beyond, the partition waits. One message larger than MaxHeldBytes
-	// passes alone. Defaults [DefaultMaxHeld], [DefaultMaxHeldBytes].
+	// read and are not finished: those being delivered, and those that wait behind
+	// one of their aggregate that fails, or for their batch. Keys, values and
+	// headers count as bytes. Beyond, the partition waits. One message larger than
+	// MaxHeldBytes passes alone. Of a message that is finished nothing is kept,
+	// so that one aggregate that fails stops the others only when MaxHeld messages
+	// of its own wait. What was finished behind the first that is not is delivered
+	// again after the session, as duplicates. Defaults [DefaultMaxHeld],
+	// [DefaultMaxHeldBytes].
 	MaxHeld, MaxHeldBytes int
 	// HousekeepingInterval is the pause between two runs of what no message asks
 	// for: redriving dead letters (consumer.Router.Redrive), recovering fences
@@ -115,12 +121,39 @@ type hooks struct {
 func (c Config) idleAfter() time.Duration { return cmp.Or(c.hooks.idle, idleAfter) }
 func (c Config) lookEvery() time.Duration { return cmp.Or(c.hooks.idle, lookEvery) }
 
-// SASL is a login with user and password.
+// SASL is a login with user and password, of which one of Password and
+// PasswordFunc is given. It prints without the password.
 type SASL struct {
 	Mechanism Mechanism
 	User      string
 	Password  string
+	// PasswordFunc returns the password of this moment, so that it can be changed
+	// without a restart: it is asked before Kafka is connected to, and with
+	// SCRAM at each connection. A login that is refused is then tried again with what
+	// it returns; without it Run ends. It must return soon, and be safe for
+	// concurrent use. Its errors are logged, and may not hold the password.
+	PasswordFunc func() (string, error)
 }
+
+func (s *SASL) password() (string, error) {
+	if s.PasswordFunc == nil {
+		return s.Password, nil
+	}
+	password, err := s.PasswordFunc()
+	if err == nil && password == "" {
+		err = errors.New("it is empty")
+	}
+	if err != nil {
+		return "", fmt.Errorf("ask SASL.PasswordFunc for the password of user %q: %w; Kafka is not connected to before it answers", s.User, err)
+	}
+	return password, nil
+}
+
+// String returns mechanism and user.
+func (s SASL) String() string { return fmt.Sprintf("%s as %s", s.Mechanism, s.User) }
+
+// GoString is String, for %#v.
+func (s SASL) GoString() string { return s.String() }
 
 // Mechanism is a SASL mechanism.
 type Mechanism string
@@ -201,7 +234,13 @@ func (c Config) validate() error {
 	if c.Concurrency < 0 || c.MaxHeld < c.Concurrency || c.MaxHeldBytes < 0 {
 		return fmt.Errorf("config: Concurrency %d, MaxHeld %d, MaxHeldBytes %d: want more than 0, and MaxHeld no less than Concurrency", c.Concurrency, c.MaxHeld, c.MaxHeldBytes)
 	}
-	return c.SASL.validate(c.TLS != nil || c.Insecure)
+	if err := c.SASL.validate(c.TLS != nil || c.Insecure); err != nil {
+		return err
+	}
+	if c.TLS == nil && !c.Insecure {
+		return errors.New("config: TLS is nil, so that everybody on the way to Kafka could read and change events; set TLS, or Insecure if the network is trusted")
+	}
+	return nil
 }
 
 func (s *SASL) validate(secure bool) error {
@@ -213,8 +252,8 @@ func (s *SASL) validate(secure bool) error {
 	default:
 		return fmt.Errorf("config: SASL.Mechanism %q: want %s, %s or %s", s.Mechanism, Plain, ScramSHA256, ScramSHA512)
 	}
-	if s.User == "" || s.Password == "" {
-		return errors.New("config: SASL.User and SASL.Password are both required")
+	if s.User == "" || (s.Password == "") == (s.PasswordFunc == nil) {
+		return errors.New("config: SASL.User is required, and one of SASL.Password and SASL.PasswordFunc")
 	}
 	if !secure {
 		return errors.New("config: SASL without TLS shows the credentials to the network; set TLS, or Insecure if the network is trusted")

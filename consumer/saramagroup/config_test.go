@@ -17,7 +17,7 @@ import (
 // Each of these differs from sarama's default, which can lose an event or show
 // one that was aborted. A new version of sarama must not change them unseen.
 func TestSaramaConfigIsPinned(t *testing.T) {
-	s, err := saramagroup.Config{Topics: []string{topic}}.SaramaConfig()
+	s, err := saramagroup.Config{Topics: []string{topic}, Insecure: true}.SaramaConfig()
 	require.NoError(t, err)
 	std := sarama.NewConfig()
 	require.NotEqual(t, std.Consumer.Offsets.Initial, s.Consumer.Offsets.Initial)
@@ -45,7 +45,7 @@ func TestSaramaConfigIsPinned(t *testing.T) {
 // A letter that is marked as sent is in all in-sync replicas, once for each time
 // that it was given to the producer.
 func TestMailerConfigIsPinned(t *testing.T) {
-	s, err := saramagroup.MailerConfig(saramagroup.Config{Topics: []string{topic}})
+	s, err := saramagroup.MailerConfig(saramagroup.Config{Topics: []string{topic}, Insecure: true})
 	require.NoError(t, err)
 	require.True(t, s.Producer.Idempotent)
 	require.Equal(t, sarama.WaitForAll, s.Producer.RequiredAcks)
@@ -84,7 +84,11 @@ func TestConfigErrorsNameFieldAndValue(t *testing.T) {
 		"letters to itself": {saramagroup.Config{Topics: ok, DeadLetterTopic: topic}, `DeadLetterTopic "orders" is one of Topics`},
 		"mechanism":         {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "NTLM"}}, `SASL.Mechanism "NTLM"`},
 		"no password":       {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u"}}, "SASL.Password"},
-		"SASL without TLS":  {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u", Password: "p"}}, "SASL without TLS"},
+		"plain text":        {saramagroup.Config{Topics: ok}, "set TLS, or Insecure"},
+		"two passwords": {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{
+			Mechanism: "PLAIN", User: "u", Password: "p", PasswordFunc: func() (string, error) { return "p", nil },
+		}}, "one of SASL.Password and SASL.PasswordFunc"},
+		"SASL without TLS": {saramagroup.Config{Topics: ok, SASL: &saramagroup.SASL{Mechanism: "PLAIN", User: "u", Password: "p"}}, "SASL without TLS"},
 	} {
 		_, err := c.cfg.SaramaConfig()
 		require.ErrorContains(t, err, c.want, name)
@@ -93,7 +97,7 @@ func TestConfigErrorsNameFieldAndValue(t *testing.T) {
 }
 
 func TestRunRefusesAtOnce(t *testing.T) {
-	cfg := saramagroup.Config{Topics: []string{topic}}
+	cfg := saramagroup.Config{Topics: []string{topic}, Insecure: true}
 	require.ErrorContains(t, saramagroup.Run(t.Context(), nil, newHandler(nil), cfg), "no brokers")
 
 	r := consumer.NewRouter(&consumer.Processor{})
@@ -129,7 +133,7 @@ func TestHopeless(t *testing.T) {
 
 // A pause longer than the session throws the member out, again and again.
 func TestShortSessionsShortenPauses(t *testing.T) {
-	s, err := saramagroup.Config{Topics: []string{topic}, SessionTimeout: 2 * time.Second}.SaramaConfig()
+	s, err := saramagroup.Config{Topics: []string{topic}, Insecure: true, SessionTimeout: 2 * time.Second}.SaramaConfig()
 	require.NoError(t, err)
 	require.Equal(t, 200*time.Millisecond, s.Consumer.Group.Rebalance.Retry.Backoff)
 	require.Equal(t, 500*time.Millisecond, s.Consumer.Group.Heartbeat.Interval)

@@ -18,7 +18,7 @@ import (
 // message came with. Values are text. Of a header that is there twice, from an
 // earlier life of the record, the last one counts.
 const (
-	HeaderDeadReason   = "onceward-dead-reason"   // malformed, mismatch, handler, late, replay or from-future
+	HeaderDeadReason   = "onceward-dead-reason"   // malformed, mismatch, handler, late, replay, from-future or unreadable
 	HeaderDeadError    = "onceward-dead-error"    // what happened, at most 4096 bytes of it
 	HeaderDeadGroup    = "onceward-dead-group"    // the consumer group
 	HeaderDeadSource   = "onceward-dead-source"   // where the message was read: topic/partition@offset

@@ -104,7 +104,7 @@ func runMember(t *testing.T, cluster *kafkaserver.Cluster, pool *pgxpool.Pool, m
 	ended := make(chan error, 1)
 	go func() {
 		ended <- saramagroup.Run(ctx, cluster.Addrs(), r, saramagroup.Config{
-			Topics: []string{topic}, DeadLetterTopic: graveyard, HousekeepingInterval: 100 * time.Millisecond,
+			Topics: []string{topic}, Insecure: true, DeadLetterTopic: graveyard, HousekeepingInterval: 100 * time.Millisecond,
 			RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond, Version: sarama.V3_6_0_0,
 		})
 	}()

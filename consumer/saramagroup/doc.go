@@ -44,31 +44,60 @@
 //
 //   - A delivery that fails, or whose claim another process holds, is tried
 //     again with growing, jittered pauses. Its aggregate waits, others go on,
-//     until Config.MaxHeld messages of the partition wait; then that waits.
-//     consumer.Retry says when the event becomes a dead letter.
+//     until Config.MaxHeld messages of the partition wait; then that waits. What
+//     is finished does not count: it leaves nothing in memory but the lower
+//     bound that the first unfinished message is. The offset waits there, and what
+//     is finished behind it comes again, as duplicates, after a crash or a
+//     rebalance. consumer.Retry says when the event becomes a dead letter.
 //   - PostgreSQL is away: the same. Messages stay in Kafka, the membership too.
 //   - Kafka is away, at the start or later: Run joins again until it is back.
 //   - A malformed record becomes a dead letter and the partition goes on.
+//   - A compressed batch unpacks to more than the limit: see below. Its range of
+//     offsets becomes one dead letter, and the partition goes on behind it.
+//   - A batch is damaged (its checksum or format): the partitions of its broker
+//     stand still, and the log names one.
+//   - A login is refused: with SASL.PasswordFunc it is tried again with the
+//     password of that moment; otherwise Run stops and returns the error.
 //   - An event type without handler, an offset that Kafka no longer has, a
-//     refused login or authorization: Run stops and returns the error.
+//     refused authorization: Run stops and returns the error.
 //
 // # Housekeeping
 //
 // Every Config.HousekeepingInterval, with or without a session, Run does what no
 // message asks for: dead letters that `outboxctl dead redrive` has asked for are
 // handled again, effects whose process died are finished, dead letters are copied
-// to Config.DeadLetterTopic. Nothing waits for it, and all members of a group may
-// do it at once.
+// to Config.DeadLetterTopic. Nothing waits for these, none of them for another, and
+// all members of a group may do them at once.
 //
 // # Ownership
 //
 // Run blocks, and has ended all its goroutines and its connections to Kafka
 // when it returns. The router and its pool stay the caller's.
 //
-// # What sarama keeps globally
+// # Compressed batches
 //
-// A compressed batch may inflate without limit unless the program sets
-// sarama.MaxDecompressedBatchSize. It is a variable of the whole process, so
-// this package leaves it to the program's main function. The same holds for
-// sarama.Logger.
+// A few bytes may unpack to gigabytes. sarama's limit of one batch,
+// MaxDecompressedBatchSize, is a variable of the whole process and 0, no limit, at
+// the start; Run sets it to [DefaultMaxUnpacked] when it is 0, and logs that. A
+// program that wants another one sets it before Run; -1 is no limit.
+//
+// sarama refuses an answer with such a batch as a whole, so that nothing of that
+// broker is read. Then the session ends, and the next one reads each partition
+// alone, batch by batch. The range of the batch, which its header says, is
+// kept by Handler.KeepUnreadable as a dead letter with the reason
+// "unreadable", and the partition goes on behind it; what lies before it is
+// delivered, also what lies between two such batches. Of a transaction that was
+// aborted nothing is kept. The letter can be discarded. To have the messages
+// after all, within the window of their class: stop the group, set its offset of
+// the partition back to the letter's, raise the limit, start; then discard the
+// letter. What was applied is a duplicate.
+//
+// The limit of one batch is none of an answer. So little is asked for at once, and
+// nothing is buffered: the bytes of one partition in an answer, 2 KiB with the
+// default limit, unpack to 64 MiB at most, or are a single batch. The bound
+// of a member's memory is that, times the partitions that are assigned to it and
+// answer at once, and about as much again for the garbage collector; besides
+// MaxHeldBytes. A lower limit allows larger answers: 32 KiB with 1 MiB.
+//
+// sarama.Logger is global too, and left to the program.
 package saramagroup

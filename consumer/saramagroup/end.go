@@ -9,13 +9,9 @@ import (
 	"github.com/IBM/sarama"
 )
 
-const (
-	// lookBytes bounds one answer, but for a single larger batch.
-	lookBytes = 1 << 20
-	// lookVersion of the request Fetch is known by every Kafka that is
-	// supported; 4 was the first with an isolation level.
-	lookVersion = 11
-)
+// lookVersion of the request Fetch is known by every Kafka that is supported; 4
+// was the first with an isolation level. firstBatch reads its answers.
+const lookVersion = 11
 
 // findEnd asks the partition's leader whether anything is left, from an offset on,
 // for a reader of committed messages. When nothing is, it returns the end. ok is
@@ -34,7 +30,7 @@ const (
 // is left. Then what comes later with an old time is late, and not lost.
 func findEnd(client sarama.Client, at place, from int64) (end int64, ok bool, err error) {
 	for {
-		block, err := fetch(client, at, from)
+		block, err := fetch(client, at, from, client.Config().Consumer.Fetch.Default)
 		if err != nil {
 			_ = client.RefreshMetadata(at.topic) // the leader may have moved
 			return 0, false, fmt.Errorf("fetch %s/%d from %d: %w", at.topic, at.partition, from, err)
@@ -52,14 +48,15 @@ func findEnd(client sarama.Client, at place, from int64) (end int64, ok bool, er
 	}
 }
 
-// fetch reads what the leader has from an offset on, without waiting.
-func fetch(client sarama.Client, at place, from int64) (*sarama.FetchResponseBlock, error) {
+// fetch reads what the leader has from an offset on, without waiting: batches of
+// so many bytes at most, but for a single larger one.
+func fetch(client sarama.Client, at place, from int64, most int32) (*sarama.FetchResponseBlock, error) {
 	leader, err := client.Leader(at.topic, at.partition)
 	if err != nil {
 		return nil, err
 	}
-	request := &sarama.FetchRequest{Version: lookVersion, MaxBytes: lookBytes, Isolation: sarama.ReadCommitted, SessionEpoch: -1}
-	request.AddBlock(at.topic, at.partition, from, lookBytes, -1)
+	request := &sarama.FetchRequest{Version: lookVersion, MaxBytes: most, Isolation: sarama.ReadCommitted, SessionEpoch: -1}
+	request.AddBlock(at.topic, at.partition, from, most, -1)
 	answer, err := leader.Fetch(request)
 	if err != nil {
 		return nil, err
@@ -78,16 +75,27 @@ func fetch(client sarama.Client, at place, from int64) (*sarama.FetchResponseBlo
 // messages does. It returns the offset after it, or shown when the reader gets
 // to see any of it. It is pure.
 func unread(block *sarama.FetchResponseBlock, from int64) (next int64, shown bool) {
+	if slices.ContainsFunc(block.RecordsSet, func(r *sarama.Records) bool { return r.RecordBatch == nil }) {
+		return from, true // the format from before transactions
+	}
+	next = visible(block, from, func(batch *sarama.RecordBatch) bool {
+		shown = shown || reaches(batch, from)
+		return !shown
+	})
+	return next, shown
+}
+
+// visible calls show for each batch of an answer that a reader of committed
+// messages gets to see, until that is false, and returns the offset behind the
+// last one that was passed.
+func visible(block *sarama.FetchResponseBlock, from int64, show func(*sarama.RecordBatch) bool) (next int64) {
 	aborted := slices.SortedFunc(slices.Values(block.AbortedTransactions), func(a, b *sarama.AbortedTransaction) int {
 		return cmp.Compare(a.FirstOffset, b.FirstOffset)
 	})
 	aborting := make(map[int64]bool) // producers inside an aborted transaction
 	for _, records := range block.RecordsSet {
 		batch := records.RecordBatch
-		if batch == nil { // the format from before transactions
-			return from, true
-		}
-		if batch.PartialTrailingRecord {
+		if batch == nil || batch.PartialTrailingRecord {
 			break
 		}
 		for len(aborted) > 0 && aborted[0].FirstOffset <= batch.LastOffset() {
@@ -100,12 +108,12 @@ func unread(block *sarama.FetchResponseBlock, from int64) (next int64, shown boo
 				delete(aborting, batch.ProducerID)
 			}
 		case batch.IsTransactional && aborting[batch.ProducerID]:
-		case reaches(batch, from):
-			return from, true
+		case !show(batch):
+			return from
 		}
 		from = max(from, batch.LastOffset()+1)
 	}
-	return from, false
+	return from
 }
 
 // reaches reports whether a batch has a message at the offset or after it.

@@ -11,41 +11,44 @@ const (
 	recoverLimit = 100
 )
 
-// keepHouse starts the work that no message asks for, in a goroutine of its own:
-// it needs no session with Kafka. What it returns ends the work and waits; a
-// letter or a fence in hand then is rolled back, or waits for its lease, and is
-// taken again by somebody.
+// chore is work that no message asks for.
+type chore struct {
+	name string
+	do   func(ctx context.Context) (done int, err error)
+}
+
+func (r *runner) chores() []chore {
+	return []chore{
+		{"redrive dead letters", func(ctx context.Context) (int, error) { return r.handler.Redrive(ctx, redriveLimit) }},
+		{"recover fences", func(ctx context.Context) (int, error) { return r.handler.RecoverFences(ctx, recoverLimit) }},
+		{"copy dead letters to their topic", r.sendLetters},
+	}
+}
+
+// keepHouse starts the chores, each in a goroutine of its own, so that one which
+// waits for somebody, such as a slow provider, holds up no other. They need no
+// session with Kafka. What it returns ends them and waits; a letter or a fence in
+// hand then is rolled back, or waits for its lease, and is taken again by somebody.
 func (r *runner) keepHouse(ctx context.Context) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() {
-		for sleep(ctx, r.cfg.HousekeepingInterval) {
-			r.tidy(ctx)
-		}
-	})
+	for _, c := range r.chores() {
+		work.Go(func() {
+			for sleep(ctx, r.cfg.HousekeepingInterval) {
+				r.tidy(ctx, c)
+			}
+		})
+	}
 	return func() {
 		cancel()
 		work.Wait()
 	}
 }
 
-// tidy is one run. A part that fails keeps no other from its turn.
-func (r *runner) tidy(ctx context.Context) {
-	parts := []struct {
-		name string
-		do   func() (int, error)
-	}{
-		{"redrive dead letters", func() (int, error) { return r.handler.Redrive(ctx, redriveLimit) }},
-		{"recover fences", func() (int, error) { return r.handler.RecoverFences(ctx, recoverLimit) }},
-		{"copy dead letters to their topic", func() (int, error) { return r.sendLetters(ctx) }},
-	}
-	for _, part := range parts {
-		done, err := part.do()
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil {
-			r.log.Warn("housekeeping failed; it will be tried again", "part", part.name, "done", done, "error", err, "retry_in", r.cfg.HousekeepingInterval)
-		}
+// tidy does a chore once. The next time is an interval after its end.
+func (r *runner) tidy(ctx context.Context, c chore) {
+	done, err := c.do(ctx)
+	if err != nil && ctx.Err() == nil {
+		r.log.Warn("housekeeping failed; it will be tried again", "part", c.name, "done", done, "error", err, "retry_in", r.cfg.HousekeepingInterval)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -25,6 +26,13 @@ import (
 
 func TestMain(m *testing.M) {
 	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
+	if brokers := os.Getenv("ONCEWARD_BOMB_BROKERS"); brokers != "" {
+		if err := alone(brokers); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -182,7 +190,7 @@ type defect struct {
 // run starts a member of the group. The returned function ends it and returns
 // what Run returned.
 func (k *kafka) run(h saramagroup.Handler, d defect, adjust ...func(*saramagroup.Config)) (stop func() error, ended <-chan error) {
-	cfg := saramagroup.Config{Topics: []string{topic}}.Hooks(func(s *sarama.Config) {
+	cfg := saramagroup.Config{Topics: []string{topic}, Insecure: true}.Hooks(func(s *sarama.Config) {
 		k.dialer(s)
 		if d.config != nil {
 			d.config(s)
@@ -213,6 +221,8 @@ type handler struct {
 	mu       sync.Mutex
 	attempts map[consumer.Source]int
 	batches  []int
+
+	unreadable []consumer.Unreadable
 }
 
 func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error)) *handler {
@@ -233,6 +243,13 @@ func (h *handler) HandleRecords(ctx context.Context, recs []consumer.Record) []c
 		deliveries[i].Outcome, deliveries[i].Err = h.HandleRecord(ctx, rec)
 	}
 	return deliveries
+}
+
+func (h *handler) KeepUnreadable(_ context.Context, u consumer.Unreadable) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.unreadable = append(h.unreadable, u)
+	return nil
 }
 
 func (h *handler) SaveProgress(_ context.Context, history string, marks []consumer.Mark) error {

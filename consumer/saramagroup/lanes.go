@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -12,13 +13,19 @@ import (
 //
 // The invariants: of two messages with one key the earlier one is finished
 // before the later one is taken, or both are taken together, in order; and
-// passed returns a message only when it and every one before it are finished.
-// So a message that fails holds back its own key alone.
+// passed returns an offset only when everything up to it is finished. So a
+// message that fails holds back its own key alone.
+//
+// Only messages that are not finished are kept, and they bound the memory: that
+// the offsets between them are finished follows from their absence.
 type lanes struct {
-	window []*message // in the order of offsets; the first is not finished
+	window []*message // not finished, in the order of offsets
 	keys   map[string]*lane
 	bytes  int
-	pause  backoff // of a lane's first failure; copied
+	pause  backoff   // of a lane's first failure; copied
+	added  int64     // the last offset that was added
+	latest time.Time // event time of all that was added
+	high   int64     // what passed returned last
 }
 
 // message is one record on its way through.
@@ -27,8 +34,8 @@ type message struct {
 	eventTime time.Time
 	batch     *consumer.BatchOptions // nil: delivered alone
 	arrived   time.Time
+	before    time.Time // the latest event time of what was added before it
 	taken     bool
-	finished  bool
 }
 
 // lane is what is known of one key that has messages in the window.
@@ -40,12 +47,19 @@ type lane struct {
 	until   time.Time // no delivery before
 }
 
-func newLanes(pause backoff) *lanes { return &lanes{keys: make(map[string]*lane), pause: pause} }
+// newLanes returns lanes for the messages from an offset on.
+func newLanes(pause backoff, first int64) *lanes {
+	return &lanes{keys: make(map[string]*lane), pause: pause, added: first - 1, high: first - 1}
+}
 
 // add puts the next message of the partition at the end.
 func (l *lanes) add(m *message) {
+	m.before, l.added = l.latest, m.record.Source.Offset
+	if m.eventTime.After(l.latest) {
+		l.latest = m.eventTime
+	}
 	l.window = append(l.window, m)
-	l.bytes += len(m.record.Key) + len(m.record.Value)
+	l.bytes += m.size()
 	k := l.keys[string(m.record.Key)]
 	if k == nil {
 		k = &lane{pause: l.pause}
@@ -54,7 +68,20 @@ func (l *lanes) add(m *message) {
 	k.waiting++
 }
 
-// held returns how many messages, and of how many bytes, are in the window.
+// skip says that nothing is to be delivered before the offset any more, from
+// what was added last on.
+func (l *lanes) skip(to int64) { l.added = max(l.added, to-1) }
+
+// size is what the message counts of [Config.MaxHeldBytes].
+func (m *message) size() int {
+	n := len(m.record.Key) + len(m.record.Value)
+	for _, h := range m.record.Headers {
+		n += len(h.Name) + len(h.Value)
+	}
+	return n
+}
+
+// held returns how many messages, and of how many bytes, are not finished.
 func (l *lanes) held() (messages, bytes int) { return len(l.window), l.bytes }
 
 // take returns the messages to be delivered next: one, or several that share a
@@ -64,9 +91,6 @@ func (l *lanes) take(now time.Time) []*message {
 	var blocked map[string]bool // keys of which an earlier message was passed over
 	room := 1
 	for _, m := range l.window {
-		if m.finished {
-			continue
-		}
 		key := string(m.record.Key)
 		k := l.keys[key]
 		if m.taken || blocked[key] || k.taken > 0 || now.Before(k.until) || len(batch) > 0 && m.batch == nil {
@@ -101,10 +125,14 @@ func (l *lanes) mark(batch []*message) []*message {
 	return batch
 }
 
-// finish records that a message taken is finished.
+// finish takes out a message that was taken and is finished.
 func (l *lanes) finish(m *message) {
 	k := l.keys[string(m.record.Key)]
-	m.taken, m.finished = false, true
+	at, _ := slices.BinarySearchFunc(l.window, m.record.Source.Offset, func(m *message, offset int64) int {
+		return cmp.Compare(m.record.Source.Offset, offset)
+	})
+	l.window = slices.Delete(l.window, at, at+1)
+	l.bytes -= m.size()
 	k.taken--
 	k.waiting--
 	k.tries, k.pause, k.until = 0, l.pause, time.Time{}
@@ -128,21 +156,17 @@ func (l *lanes) retry(m *message, now time.Time, failure bool) (tries int, pause
 	return k.tries, pause
 }
 
-// passed removes the finished messages at the front of the window and returns
-// the last of them, nil when there is none, and the latest event time of them.
-func (l *lanes) passed() (last *message, latest time.Time) {
-	n := 0
-	for n < len(l.window) && l.window[n].finished {
-		m := l.window[n]
-		l.bytes -= len(m.record.Key) + len(m.record.Value)
-		last = m
-		if m.eventTime.After(latest) {
-			latest = m.eventTime
-		}
-		n++
+// passed returns the offset up to which everything is finished, that one
+// included, and the latest event time up to there; moved is false when it is
+// where it was at the last call.
+func (l *lanes) passed() (high int64, latest time.Time, moved bool) {
+	high, latest = l.added, l.latest
+	if len(l.window) > 0 {
+		high, latest = l.window[0].record.Source.Offset-1, l.window[0].before
 	}
-	l.window = slices.Delete(l.window, 0, n)
-	return last, latest
+	moved = high > l.high
+	l.high = max(l.high, high)
+	return high, latest, moved
 }
 
 // next returns when take may have something that it does not have now; zero when
@@ -155,7 +179,7 @@ func (l *lanes) next(now time.Time) time.Time {
 		}
 	}
 	for _, m := range l.window {
-		if m.finished || m.taken {
+		if m.taken {
 			continue
 		}
 		k := l.keys[string(m.record.Key)]

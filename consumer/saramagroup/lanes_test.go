@@ -2,9 +2,11 @@ package saramagroup
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -21,11 +23,12 @@ func queued(offset int64, key string, batch *consumer.BatchOptions, at time.Time
 func TestLanesKeepTheirPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
-		l := newLanes(backoff{min: time.Second, max: 4 * time.Second})
+		l := newLanes(backoff{min: time.Second, max: 4 * time.Second}, 0)
 		n := rapid.IntRange(1, 60).Draw(t, "messages")
 		var taken [][]*message
 		seen := observed{done: make(map[int64]bool), running: make(map[string]int), last: make(map[string]int64)}
 		mark, added := int64(-1), 0
+		var times []time.Time
 		options := &consumer.BatchOptions{Max: rapid.IntRange(1, 5).Draw(t, "max"), Linger: 20 * time.Millisecond}
 		for mark < int64(n-1) {
 			switch move := rapid.IntRange(0, 9).Draw(t, "move"); {
@@ -35,7 +38,10 @@ func TestLanesKeepTheirPromises(t *testing.T) {
 				if rapid.Bool().Draw(t, "batch") {
 					batch = options
 				}
-				l.add(queued(int64(added), key, batch, now))
+				m := queued(int64(added), key, batch, now)
+				m.eventTime = now.Add(time.Duration(rapid.IntRange(-9, 9).Draw(t, "time")) * time.Hour)
+				times = append(times, m.eventTime)
+				l.add(m)
 				added++
 			case move < 6:
 				batch := l.take(now)
@@ -49,8 +55,10 @@ func TestLanesKeepTheirPromises(t *testing.T) {
 				i := rapid.IntRange(0, len(taken)-1).Draw(t, "which")
 				seen.settle(t, l, taken[i], now)
 				taken = append(taken[:i], taken[i+1:]...)
-				if last, _ := l.passed(); last != nil {
-					mark = last.record.Source.Offset
+				if high, latest, moved := l.passed(); moved {
+					if mark = high; !latest.Equal(slices.MaxFunc(times[:mark+1], time.Time.Compare)) {
+						t.Fatalf("stream time is %s at %d, of %v", latest, mark, times)
+					}
 					for o := range mark + 1 {
 						if !seen.done[o] {
 							t.Fatalf("the mark is at %d, %d is not finished", mark, o)
@@ -110,9 +118,27 @@ func (o observed) settle(t *rapid.T, l *lanes, batch []*message, now time.Time) 
 	}
 }
 
+// TestFinishedMessagesAreNotHeld: behind one that fails, nothing is left of any
+// number that are finished, and what waits counts with its headers.
+func TestFinishedMessagesAreNotHeld(t *testing.T) {
+	now := time.Unix(1000, 0)
+	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
+	poison := queued(0, "poison", nil, now)
+	poison.record.Value, poison.record.Headers = make([]byte, 100), []consumer.Header{{Name: "name", Value: make([]byte, 1000)}}
+	l.add(poison)
+	l.retry(l.take(now)[0], now, true)
+	for i := range int64(100_000) {
+		l.add(queued(1+i, fmt.Sprint(i), nil, now))
+		l.finish(l.take(now)[0])
+	}
+	messages, bytes := l.held()
+	require.Equal(t, []int{1, len("poison") + 100 + len("name") + 1000, 1}, []int{messages, bytes, len(l.keys)})
+	require.Less(t, cap(l.window), 10)
+}
+
 func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(backoff{min: time.Second, max: time.Second})
+	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
 	for i, key := range []string{"a", "b", "a", "c"} {
 		l.add(queued(int64(i), key, nil, now))
 	}
@@ -126,19 +152,19 @@ func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 		l.finish(batch[0])
 	}
 	require.Equal(t, []int64{1, 3}, order)
-	last, _ := l.passed()
-	require.Nil(t, last, "nothing passes the message that fails")
+	_, _, moved := l.passed()
+	require.False(t, moved, "nothing passes the message that fails")
 	require.Equal(t, now.Add(pause), l.next(now))
 	now = now.Add(pause)
 	l.finish(l.take(now)[0])
 	l.finish(l.take(now)[0])
-	last, _ = l.passed()
-	require.EqualValues(t, 3, last.record.Source.Offset)
+	high, _, _ := l.passed()
+	require.EqualValues(t, 3, high)
 }
 
 func TestABatchWaitsForItsLinger(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(backoff{min: time.Second, max: time.Second})
+	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
 	options := &consumer.BatchOptions{Max: 3, Linger: 20 * time.Millisecond}
 	l.add(queued(0, "a", options, now))
 	l.add(queued(1, "a", options, now))
@@ -171,4 +197,13 @@ func TestRewindTo(t *testing.T) {
 		require.Equal(t, c.back, back, name)
 		require.Equal(t, c.to, to, name)
 	}
+}
+
+// A message that is held must not hold the batch that it came with.
+func TestRecordsHaveTheirOwnBytes(t *testing.T) {
+	batch := []byte("keyvalueheader")
+	rec := record(&sarama.ConsumerMessage{Key: batch[:3], Value: batch[3:8], Headers: []*sarama.RecordHeader{{Key: batch[:3], Value: batch[8:]}, nil}})
+	clear(batch)
+	require.Equal(t, consumer.Record{Key: []byte("key"), Value: []byte("value"), Headers: []consumer.Header{{Name: "key", Value: []byte("header")}}}, rec)
+	require.Nil(t, record(&sarama.ConsumerMessage{}).Value)
 }

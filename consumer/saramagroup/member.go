@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,10 @@ type member struct {
 	history    string          // of the database, at Setup
 	first      map[place]int64 // the offset at which each partition begins, from Setup on
 	marks      marks
+	kafka      committed          // offsets, at Setup
+	refused    *atomic.Bool       // of Run: probe has to look
+	stretches  map[place]*stretch // that workers read themselves; see probe
+	ahead      atomic.Int32       // offsets of the session that are ahead of what is finished; see probe
 	commits    sync.WaitGroup
 	deliveries sync.WaitGroup
 	finished   atomic.Int64 // messages of this session
@@ -49,6 +54,9 @@ type offset struct {
 func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 	m.log.Info("joined the group", "generation", s.GenerationID(), "member", s.MemberID(), "partitions", s.Claims())
 	if err := m.begin(s); err != nil {
+		return err
+	}
+	if err := m.probe(s); err != nil {
 		return err
 	}
 	m.tally.generation.Store(s.GenerationID())
@@ -76,6 +84,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return fmt.Errorf("read committed offsets: %w", err)
 	}
+	m.kafka = kafka
 	known, err := m.known(s.Context())
 	if err != nil {
 		return err
@@ -177,6 +186,10 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		return
 	}
 	m.tally.saved.set(time.Now())
+	if m.ahead.Load() > 0 {
+		m.marks.restore(all)
+		return
+	}
 	for _, mark := range all {
 		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.High))
 	}
@@ -192,6 +205,7 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
 		defer cancel()
 		m.commit(ctx, s)
+		m.commitAgain(s)
 	}
 	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
@@ -247,9 +261,11 @@ func (m *member) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	session := s.Context()
 	ctx, cancel := drained(session, m.cfg.DrainTimeout)
 	defer cancel()
+	m.resume(s, place{claim.Topic(), claim.Partition()})
 	w := newWorker(m, claim)
 	defer w.leave()
 	w.run(ctx, session)
+	m.tally.left(place{claim.Topic(), claim.Partition()}, w.read)
 	return nil
 }
 
@@ -281,16 +297,18 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	}
 }
 
-// record copies a message into the consumer's own type.
+// record copies a message into the consumer's own type. The bytes are copied as
+// well: those of sarama lie in the batch that they came with, all of which a
+// message that is held would hold.
 func record(msg *sarama.ConsumerMessage) consumer.Record {
 	rec := consumer.Record{
 		Source: consumer.Source{Topic: msg.Topic, Partition: msg.Partition, Offset: msg.Offset},
-		Key:    msg.Key,
-		Value:  msg.Value,
+		Key:    bytes.Clone(msg.Key),
+		Value:  bytes.Clone(msg.Value),
 	}
 	for _, h := range msg.Headers {
 		if h != nil {
-			rec.Headers = append(rec.Headers, consumer.Header{Name: string(h.Key), Value: h.Value})
+			rec.Headers = append(rec.Headers, consumer.Header{Name: string(h.Key), Value: bytes.Clone(h.Value)})
 		}
 	}
 	return rec

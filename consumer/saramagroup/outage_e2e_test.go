@@ -53,7 +53,7 @@ func TestOutageOfPostgreSQLIsRiddenThrough(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- saramagroup.Run(ctx, cluster.ListenAddrs(), r, saramagroup.Config{
-			Topics: []string{topic}, RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond,
+			Topics: []string{topic}, Insecure: true, RetryMin: 10 * time.Millisecond, RetryMax: 100 * time.Millisecond,
 			Logger: slog.New(slog.NewTextHandler(waits, nil)),
 		})
 	}()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -38,6 +39,8 @@ type Handler interface {
 	Redrive(ctx context.Context, limit int) (done int, err error)
 	// RecoverFences drives effects whose process died.
 	RecoverFences(ctx context.Context, limit int) (done int, err error)
+	// KeepUnreadable keeps a range of messages that cannot be read as a dead letter.
+	KeepUnreadable(ctx context.Context, u consumer.Unreadable) error
 	// SendLetters gives dead letters to send that it has not got yet, and
 	// remembers those that send returns.
 	SendLetters(ctx context.Context, send func(ctx context.Context, letters []consumer.Letter) (sent []consumer.Letter, err error)) (total int, err error)
@@ -60,14 +63,14 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 	if err := handler.Err(); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
-	sc, err := cfg.SaramaConfig()
-	if err != nil {
+	if err := cfg.validate(); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
+	boundUnpacking(cfg.Logger)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r := &runner{
-		handler: handler, brokers: brokers, cfg: cfg, sarama: sc,
+		handler: handler, brokers: brokers, cfg: cfg,
 		stop:  func(err error) { stop(fatal{err}) },
 		log:   cfg.Logger.With("group", handler.Group()),
 		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax},
@@ -82,29 +85,51 @@ type runner struct {
 	handler Handler
 	brokers []string
 	cfg     Config
-	sarama  *sarama.Config
 	stop    func(error) // ends run with the error
 	log     *slog.Logger
 	pause   backoff
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
+	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
+	session atomic.Pointer[context.CancelCauseFunc]
 }
 
 // fatal marks the cause of a context that run has ended itself.
 type fatal struct{ error }
 
+// Why a session is ended early, by the context of its own.
+var (
+	errRefused = errors.New("an answer of Kafka was refused")
+	errLogin   = errors.New("the login was refused; it is tried again with the password that is asked for anew")
+)
+
+// run is a member of the group until ctx ends, with one login after another when
+// passwords change.
 func (r *runner) run(ctx context.Context) error {
-	client, group, err := r.connect(ctx)
-	switch {
-	case group != nil:
-	case ctx.Err() != nil:
-		return failure(ctx)
-	default:
-		return err
+	for {
+		client, group, err := r.connect(ctx)
+		switch {
+		case group != nil:
+		case ctx.Err() != nil:
+			return failure(ctx)
+		default:
+			return err
+		}
+		err = r.attend(ctx, client, group)
+		if ctx.Err() != nil || !errors.Is(err, errLogin) {
+			return err
+		}
+		if !r.wait(ctx, "logging in again", err) {
+			return failure(ctx)
+		}
 	}
+}
+
+// attend consumes until the login is refused, and leaves the group.
+func (r *runner) attend(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup) error {
 	var watcher sync.WaitGroup
 	watcher.Go(func() { r.watch(group.Errors()) })
-	err = r.consume(ctx, client, group)
+	err := r.consume(ctx, client, group)
 	if closeErr := group.Close(); closeErr != nil {
 		r.log.Warn("leaving the group failed; Kafka will notice by its session timeout", "error", closeErr)
 	}
@@ -118,16 +143,12 @@ func (r *runner) run(ctx context.Context) error {
 // connection of the group's own answers nothing while it waits for messages.
 func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGroup, error) {
 	for {
-		client, err := sarama.NewClient(r.brokers, r.sarama)
+		client, group, err := r.login()
 		if err == nil {
-			var group sarama.ConsumerGroup
-			if group, err = sarama.NewConsumerGroup(r.brokers, r.handler.Group(), r.sarama); err == nil {
-				r.pause.reset()
-				return client, group, nil
-			}
-			_ = client.Close()
+			r.pause.reset()
+			return client, group, nil
 		}
-		if hopeless(err) {
+		if r.hopeless(err) {
 			return nil, nil, fmt.Errorf("connect to Kafka: %w", err)
 		}
 		if !r.wait(ctx, "Kafka does not answer", err) {
@@ -136,26 +157,73 @@ func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGro
 	}
 }
 
+// login asks for the password, where that is a function, and connects.
+func (r *runner) login() (sarama.Client, sarama.ConsumerGroup, error) {
+	s, err := r.cfg.SaramaConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := sarama.NewClient(r.brokers, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	group, err := sarama.NewConsumerGroup(r.brokers, r.handler.Group(), s)
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	return client, group, nil
+}
+
+// hopeless is hopeless, but for a password that may be another one next time.
+func (r *runner) hopeless(err error) bool { return hopeless(err) && !r.mayLogIn(err) }
+
+func (r *runner) mayLogIn(err error) bool {
+	return r.cfg.SASL != nil && r.cfg.SASL.PasswordFunc != nil && errors.Is(err, sarama.ErrSASLAuthenticationFailed)
+}
+
 // consume runs session after session.
 func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama.ConsumerGroup) error {
 	for {
-		m := &member{handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks}
-		m.over = make(chan struct{})
+		m := &member{
+			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks, refused: &r.refused,
+			over: make(chan struct{}),
+		}
 		started := time.Now()
-		err := group.Consume(ctx, r.cfg.Topics, r.hooked(m))
+		session, end := context.WithCancelCause(ctx)
+		r.session.Store(&end)
+		err := group.Consume(session, r.cfg.Topics, r.hooked(m))
+		cause := context.Cause(session)
+		end(nil)
 		if ctx.Err() != nil {
 			return failure(ctx)
 		}
-		if hopeless(err) {
+		if errors.Is(cause, errLogin) || r.mayLogIn(err) {
+			return errors.Join(errLogin, err)
+		}
+		if r.hopeless(err) {
 			return fmt.Errorf("consume %v as group %q: %w", r.cfg.Topics, r.handler.Group(), err)
 		}
-		if err == nil && (m.finished.Load() > 0 || time.Since(started) >= shortSession) {
+		good := err == nil && cause == nil && (m.finished.Load() > 0 || time.Since(started) >= shortSession)
+		if good || len(m.stretches) > 0 {
 			r.pause.reset()
+		}
+		if good {
 			continue
+		}
+		if err == nil {
+			err = cause
 		}
 		if !r.wait(ctx, "no session with Kafka", err) {
 			return failure(ctx)
 		}
+	}
+}
+
+// endSession ends the session there is, if any, with a last commit.
+func (r *runner) endSession(cause error) {
+	if end := r.session.Load(); end != nil {
+		(*end)(cause)
 	}
 }
 
@@ -184,17 +252,29 @@ func (r *runner) wait(ctx context.Context, what string, err error) bool {
 	return sleep(ctx, delay)
 }
 
-// watch logs what sarama reports from its own goroutines, until the group is
+// watch takes what sarama reports from its own goroutines, until the group is
 // closed. An offset that Kafka no longer has ends Run: to go on anywhere else
-// would skip messages.
+// would skip messages. An answer that was refused ends the session, whose next
+// one looks for the batch to blame; see member.probe.
 func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
-		if errors.Is(err, sarama.ErrOffsetOutOfRange) {
+		var damaged sarama.PacketDecodingError
+		switch {
+		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
 				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay`), then set the group's offset by hand", r.handler.Group(), err))
-			continue
+		case errors.Is(err, sarama.ErrDecompressedBatchTooLarge):
+			r.log.Warn("a batch unpacks to more than the limit, and nothing of its broker can be read; joining again, to find it and to go on behind it", "error", err)
+			r.refused.Store(true)
+			r.endSession(errRefused)
+		case r.mayLogIn(err):
+			r.endSession(errLogin)
+		case errors.As(err, &damaged):
+			r.log.Error("a batch in Kafka is damaged, and the partitions of its broker stand still; "+
+				"read it with kafka-dump-log, have it restored from a replica, or set the group's offset behind it by hand", "error", err)
+		default:
+			r.log.Warn("Kafka reports an error", "error", err)
 		}
-		r.log.Warn("Kafka reports an error", "error", err)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 const rebalanceTimeout = 60 * time.Second
 
 // SaramaConfig returns the configuration with which [Run] consumes, or the
-// first thing that is wrong with c. Five of sarama's defaults can each lose an
+// first thing that is wrong with c. It asks SASL.PasswordFunc for the password.
+// Five of sarama's defaults can each lose an
 // event or show one that was aborted; they are replaced:
 //
 //   - a group without offsets starts at the oldest message, not at the newest;
@@ -19,6 +20,9 @@ const rebalanceTimeout = 60 * time.Second
 //   - offsets are committed by Run, for finished messages only;
 //   - records of aborted transactions are not seen;
 //   - a topic that is missing is not created by being asked for.
+//
+// Messages are asked for in small answers, by sarama.MaxDecompressedBatchSize,
+// and not buffered: see the package comment.
 func (c Config) SaramaConfig() (*sarama.Config, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -33,6 +37,8 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	s.Consumer.IsolationLevel = sarama.ReadCommitted
 	s.Consumer.Return.Errors = true
 	s.Consumer.Group.ResetInvalidOffsets = false
+	s.Consumer.Fetch.Default = fetchBytes()
+	s.ChannelBufferSize = 0 // whole batches would wait in it, unpacked
 	s.Consumer.Group.Session.Timeout = c.SessionTimeout
 	s.Consumer.Group.Heartbeat.Interval = min(3*time.Second, c.SessionTimeout/4)
 	s.Consumer.Group.Rebalance.Timeout = rebalanceTimeout
@@ -46,26 +52,33 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	s.Metadata.AllowAutoTopicCreation = false
 	s.Metadata.Full = false
 	s.Net.DialTimeout = 10 * time.Second
-	c.secure(s)
+	if err := c.secure(s); err != nil {
+		return nil, err
+	}
 	if c.hooks.config != nil {
 		c.hooks.config(s)
 	}
 	return s, s.Validate()
 }
 
-func (c Config) secure(s *sarama.Config) {
+func (c Config) secure(s *sarama.Config) error {
 	if c.TLS != nil {
 		s.Net.TLS.Enable = true
 		s.Net.TLS.Config = c.TLS
 	}
 	if c.SASL == nil {
-		return
+		return nil
+	}
+	password, err := c.SASL.password()
+	if err != nil {
+		return err
 	}
 	s.Net.SASL.Enable = true
 	s.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
 	s.Net.SASL.User = c.SASL.User
-	s.Net.SASL.Password = c.SASL.Password
+	s.Net.SASL.Password = password
 	if c.SASL.Mechanism != Plain {
-		s.Net.SASL.SCRAMClientGeneratorFunc = newScram(c.SASL.Mechanism)
+		s.Net.SASL.SCRAMClientGeneratorFunc = newScram(c.SASL)
 	}
+	return nil
 }

@@ -9,21 +9,26 @@ import (
 
 // scramClient is one login by SCRAM (RFC 5802), as sarama wants it.
 type scramClient struct {
+	login        *SASL
 	hash         scram.HashGeneratorFcn
 	conversation *scram.ClientConversation
 }
 
 // newScram returns the maker of clients for a SCRAM mechanism.
-func newScram(m Mechanism) func() sarama.SCRAMClient {
+func newScram(login *SASL) func() sarama.SCRAMClient {
 	hash := scram.SHA256
-	if m == ScramSHA512 {
+	if login.Mechanism == ScramSHA512 {
 		hash = scram.SHA512
 	}
-	return func() sarama.SCRAMClient { return &scramClient{hash: hash} }
+	return func() sarama.SCRAMClient { return &scramClient{login: login, hash: hash} }
 }
 
-// Begin starts a conversation.
-func (c *scramClient) Begin(user, password, authzID string) error {
+// Begin starts a conversation, with the password as it is now.
+func (c *scramClient) Begin(user, _, authzID string) error {
+	password, err := c.login.password()
+	if err != nil {
+		return err
+	}
 	client, err := c.hash.NewClient(user, password, authzID)
 	if err != nil {
 		return fmt.Errorf("prepare SCRAM login: %w", err)

@@ -49,9 +49,9 @@ type PartitionStats struct {
 	// and when a partition is looked at that is idle. It counts messages of
 	// transactions that are open, aborted ones and markers of transactions.
 	HighWater int64
-	// Held are the messages, and HeldBytes their keys and values, that were read
-	// and are not finished or wait behind one that is not. InFlight are those of
-	// them that are being delivered.
+	// Held are the messages that were read and are not finished, HeldBytes their
+	// keys, values and headers. InFlight are those of them that are being
+	// delivered.
 	Held, HeldBytes, InFlight int64
 	// WaitingSince is when the first message that is not finished was read; zero
 	// when there is none.

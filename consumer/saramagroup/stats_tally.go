@@ -23,6 +23,7 @@ type tally struct {
 
 	mu    sync.Mutex
 	desks map[place]*desk
+	read  map[place]int64 // where workers that are gone have stopped reading
 }
 
 // desk is what one worker shows of its partition. Only the worker writes.
@@ -50,6 +51,23 @@ func (i *instant) get() time.Time {
 		return time.Time{}
 	}
 	return time.Unix(0, n)
+}
+
+// left remembers where a worker has stopped reading.
+func (t *tally) left(at place, read int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.read == nil {
+		t.read = make(map[place]int64)
+	}
+	t.read[at] = read
+}
+
+// reached returns what left has remembered.
+func (t *tally) reached(at place) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.read[at]
 }
 
 // open makes a partition's desk. The function it returns takes it away.

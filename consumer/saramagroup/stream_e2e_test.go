@@ -87,7 +87,7 @@ func (s *stream) run(group string, observe func(saramagroup.Snapshot)) (stop fun
 	ctx, cancel := context.WithCancel(s.t.Context())
 	ended := make(chan error, 1)
 	cfg := saramagroup.Config{
-		Topics: []string{topic}, CommitInterval: 50 * time.Millisecond, Observe: observe,
+		Topics: []string{topic}, Insecure: true, CommitInterval: 50 * time.Millisecond, Observe: observe,
 		Logger: slog.New(slog.NewTextHandler(s.t.Output(), nil)),
 	}.Idle(200 * time.Millisecond)
 	go func() { ended <- saramagroup.Run(ctx, s.cluster.Addrs(), r, cfg) }()

@@ -19,11 +19,12 @@ type worker struct {
 	claim   sarama.ConsumerGroupClaim
 	lanes   *lanes
 	results chan result
-	running int       // deliveries
-	inHand  int       // messages of them
-	first   int64     // the offset at which the session began
-	read    int64     // the offset up to which everything was taken in, itself excluded
-	latest  time.Time // event time up to the mark
+	running int                            // deliveries
+	inHand  int                            // messages of them
+	first   int64                          // the offset at which the session began
+	read    int64                          // the offset up to which everything was taken in, itself excluded
+	latest  time.Time                      // event time up to the mark
+	stretch <-chan *sarama.ConsumerMessage // what comes before the claim's messages; nil: nothing
 	idle    idle
 	desk    *desk
 	leave   func() // takes the desk away
@@ -39,7 +40,7 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	at := place{claim.Topic(), claim.Partition()}
 	w := &worker{
 		member: m, claim: claim, results: make(chan result), first: m.first[at], read: m.first[at],
-		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}),
+		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
 	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
@@ -49,6 +50,11 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 // run works until the session ends or the member is over. ctx outlives the
 // session by the drain's time, for the messages in hand.
 func (w *worker) run(ctx, session context.Context) {
+	if part := w.stretches[place{w.claim.Topic(), w.claim.Partition()}]; part != nil {
+		reading, stop := context.WithCancel(session)
+		defer stop()
+		w.stretch = w.readStretch(reading, part, w.first)
+	}
 	defer func() {
 		for w.running > 0 {
 			w.settle(session, <-w.results)
@@ -72,10 +78,12 @@ func (w *worker) run(ctx, session context.Context) {
 		case <-w.over:
 			return
 		case msg, open := <-input:
-			if !open {
+			if !open && !w.ended(session) {
 				return
 			}
-			w.add(msg)
+			if open {
+				w.add(msg)
+			}
 		case res := <-w.results:
 			w.settle(session, res)
 		case s := <-w.idle.seen:
@@ -89,16 +97,17 @@ func (w *worker) run(ctx, session context.Context) {
 // the window is full, and when lanes that wait may go on.
 func (w *worker) next() (input <-chan *sarama.ConsumerMessage, again time.Time) {
 	for w.room() {
+		input = w.input()
 		select {
-		case msg, open := <-w.claim.Messages():
+		case msg, open := <-input:
 			if !open {
-				return w.claim.Messages(), time.Time{}
+				return input, time.Time{}
 			}
 			w.add(msg)
+			input = nil
 			continue
 		default:
 		}
-		input = w.claim.Messages()
 		break
 	}
 	return input, w.lanes.next(time.Now())
@@ -169,12 +178,14 @@ func (w *worker) settle(session context.Context, res result) {
 			w.report(m.record.Source, d, tries, pause)
 		}
 	}
-	last, latest := w.lanes.passed()
-	if latest.After(w.latest) {
+	w.pass()
+}
+
+// pass moves the mark over what is finished without a gap.
+func (w *worker) pass() {
+	if high, latest, moved := w.lanes.passed(); moved {
 		w.latest = latest
-	}
-	if last != nil {
-		w.widen(last.record.Source.Offset, false)
+		w.widen(high, false)
 	}
 }
 

@@ -16,10 +16,11 @@ FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
 -- name: NextRequestedLetter :one
--- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+-- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
+-- and those of messages that could not be read, which hold nothing to handle.
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
 FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested'
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED;

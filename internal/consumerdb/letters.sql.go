@@ -236,7 +236,7 @@ func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLett
 const nextRequestedLetter = `-- name: NextRequestedLetter :one
 SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
 FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested'
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
 ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED
@@ -260,7 +260,8 @@ type NextRequestedLetterRow struct {
 	Generation     int32
 }
 
-// NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over.
+// NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
+// and those of messages that could not be read, which hold nothing to handle.
 func (q *Queries) NextRequestedLetter(ctx context.Context, arg NextRequestedLetterParams) (NextRequestedLetterRow, error) {
 	row := q.db.QueryRow(ctx, nextRequestedLetter,
 		arg.ConsumerGroup,
