@@ -100,7 +100,8 @@ var ErrNotInstalled = errors.New("the consumer's tables are not installed in thi
 
 // New checks the configuration and that the consumer's tables exist, and
 // registers the group's classes. The error names the field and its value, or is
-// [ErrNotInstalled].
+// [ErrNotInstalled], or [ErrPooler] for a pool that keeps prepared statements
+// behind a pooler that does not.
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
@@ -119,6 +120,9 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		return nil, fmt.Errorf("%w; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	case !found.Current:
 		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
+	}
+	if err := checkPooler(ctx, cfg.DB); err != nil {
+		return nil, err
 	}
 	p := &Processor{
 		group:          cfg.Group,

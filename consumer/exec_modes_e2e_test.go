@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -48,61 +49,111 @@ func TestClaimLocks(t *testing.T) {
 	}
 }
 
-// TestExecModes (B5): what a pooler asks of pgx changes no promise.
+var execModes = []pgx.QueryExecMode{
+	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+}
+
+// in is the till's group with a pool of this mode, by this way.
+func (l *till) in(dsn string, mode pgx.QueryExecMode) error {
+	cfg, err := pgxpool.ParseConfig(dsn)
+	require.NoError(l.t, err)
+	cfg.ConnConfig.DefaultQueryExecMode = mode
+	l.db, err = pgxpool.NewWithConfig(l.t.Context(), cfg)
+	require.NoError(l.t, err)
+	l.t.Cleanup(l.db.Close)
+	if l.processor, err = consumer.New(l.t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1}}); err != nil {
+		return err
+	}
+	l.router = consumer.NewRouter(l.processor)
+	l.router.Func("Paid", l.handle)
+	l.router.Batch("Moved", consumer.BatchOptions{}, effect("billing"))
+	return nil
+}
+
+// TestExecModes (B5): none of pgx's modes changes a promise.
 func TestExecModes(t *testing.T) {
-	for _, mode := range []pgx.QueryExecMode{
-		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-	} {
+	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			l := newTill(t, 1)
-			cfg := l.db.Config().Copy()
-			cfg.ConnConfig.DefaultQueryExecMode = mode
-			pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			l.db = pool
-			l.processor, err = consumer.New(t.Context(), consumer.Config{Group: "billing", DB: pool, Retry: consumer.Retry{MaxAttempts: 1}})
-			require.NoError(t, err)
-			l.router = consumer.NewRouter(l.processor)
-			l.router.Func("Paid", l.handle)
-			l.router.Batch("Moved", consumer.BatchOptions{}, effect("billing"))
-			l.fails["mail"] = errProvider
-			require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
-			delete(l.fails, "mail")
-			exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
-			n, err := l.router.Redrive(t.Context(), 10)
-			require.NoError(t, err)
-			require.Equal(t, 1, n)
-			l.once()
-			exec(t, l.db, "DELETE FROM onceward.processed_events")
-
-			moved := newEvent(t)
-			moved.Type, moved.Source = "Moved", consumer.Source{Topic: "stock", Offset: 1}
-			other := moved
-			other.Key = keyAt(t, time.Now())
-			for _, want := range []consumer.Outcome{consumer.Processed, consumer.Duplicate} {
-				for _, d := range l.router.HandleBatch(t.Context(), []consumer.Event{moved, other}) {
-					require.NoError(t, d.Err)
-					require.Equal(t, want, d.Outcome)
-				}
-			}
-			out, err := l.router.HandleRecord(t.Context(), consumer.Record{Source: consumer.Source{Topic: "stock", Offset: 2}, Value: []byte("odd")})
-			require.NoError(t, err)
-			require.Equal(t, consumer.DeadLettered, out)
-			changed := moved
-			changed.Payload = []byte("changed")
-			changed.Source.Offset = 3
-			require.NoError(t, deliver(t.Context(), l.router, changed, consumer.DeadLettered))
-			require.NoError(t, l.router.SaveProgress(t.Context(), must(l.router.Progress(t.Context())).History, []consumer.Mark{{Topic: "stock", High: 3}}))
-			quote := func(context.Context, pgx.Tx) (string, error) { return "q", nil }
-			alone := newEvent(t)
-			alone.Type = "Quoted"
-			for range 2 {
-				got, err := consumer.Do(t.Context(), l.processor, alone, quote)
-				require.NoError(t, err)
-				require.Equal(t, "q", got.Result)
-			}
+			require.NoError(t, l.in(l.db.Config().ConnString(), mode))
+			l.promises()
 		})
 	}
+}
+
+// TestPoolers (P3): behind PgBouncer in transaction mode the same holds; what
+// cannot hold is refused by name.
+func TestPoolers(t *testing.T) {
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			l := newTill(t, 1)
+			dsn := testdb.PgBouncer(t, l.db)
+			err := l.in(dsn, mode)
+			if mode == pgx.QueryExecModeCacheStatement {
+				require.ErrorIs(t, err, consumer.ErrPooler)
+				require.ErrorContains(t, err, "default_query_exec_mode=cache_describe")
+				return
+			}
+			require.NoError(t, err)
+			l.promises()
+			conn, err := l.db.Acquire(t.Context())
+			require.NoError(t, err)
+			defer conn.Release()
+			_, err = consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+			require.ErrorIs(t, err, consumer.ErrPooler)
+		})
+	}
+}
+
+// promises goes once through everything that a delivery may do.
+func (l *till) promises() {
+	t := l.t
+	l.fails["mail"] = errProvider
+	require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
+	delete(l.fails, "mail")
+	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+	n, err := l.router.Redrive(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	l.once()
+	exec(t, l.db, "DELETE FROM onceward.processed_events")
+
+	l.batches()
+	out, err := l.router.HandleRecord(t.Context(), consumer.Record{Source: consumer.Source{Topic: "stock", Offset: 2}, Value: []byte("odd")})
+	require.NoError(t, err)
+	require.Equal(t, consumer.DeadLettered, out)
+	require.NoError(t, l.router.SaveProgress(t.Context(), must(l.router.Progress(t.Context())).History, []consumer.Mark{{Topic: "stock", High: 3}}))
+	alone := newEvent(t)
+	alone.Type = "Quoted"
+	for range 2 {
+		got, err := consumer.Do(t.Context(), l.processor, alone, func(context.Context, pgx.Tx) (string, error) { return "q", nil })
+		require.NoError(t, err)
+		require.Equal(t, "q", got.Result)
+	}
+	l.event.Key, l.event.Source = keyAt(t, time.Now()), consumer.Source{}
+	l.died(true)
+	l.longAgo()
+	require.NoError(t, l.recover(l.router, 1))
+}
+
+// batches delivers events that share a transaction, twice, and one with a known
+// key and other content.
+func (l *till) batches() {
+	t := l.t
+	moved := newEvent(t)
+	moved.Type, moved.Source = "Moved", consumer.Source{Topic: "stock", Offset: 1}
+	other := moved
+	other.Key = keyAt(t, time.Now())
+	for _, want := range []consumer.Outcome{consumer.Processed, consumer.Duplicate} {
+		for _, d := range l.router.HandleBatch(t.Context(), []consumer.Event{moved, other}) {
+			require.NoError(t, d.Err)
+			require.Equal(t, want, d.Outcome)
+		}
+	}
+	changed := moved
+	changed.Payload = []byte("changed")
+	changed.Source.Offset = 3
+	require.NoError(t, deliver(t.Context(), l.router, changed, consumer.DeadLettered))
 }

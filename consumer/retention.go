@@ -123,6 +123,9 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (Maintain
 	if err != nil {
 		return report, err
 	}
+	if err := direct(ctx, conn); err != nil {
+		return report, fmt.Errorf("maintain partitions: %w", err)
+	}
 	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report}
 	leave, err := m.enter(ctx)
 	if err != nil {

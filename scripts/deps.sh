@@ -2,7 +2,7 @@
 # Brings what `make test` and `make stack` need: `scripts/deps.sh` for all of
 # it, `scripts/deps.sh servers` for the servers only.
 #
-# Checks Go, a C compiler (for -race), Java, Maven and PostgreSQL; fetches the
+# Checks Go, a C compiler (for -race), Java, Maven, PgBouncer and PostgreSQL; fetches the
 # jars of Kafka and newer PostgreSQLs into the cache and the tools of the Makefile into
 # .bin. What is missing from the system is installed with apt-get for root on
 # Debian, and otherwise named. Running it again when all is there takes a second
@@ -51,6 +51,7 @@ check_system() {
     need "Java $want_java or newer, for Kafka; $java is $have" default-jre-headless
   fi
   command -v mvn >/dev/null || need "Maven, which fetches Kafka" maven
+  command -v pgbouncer >/dev/null || [ -x /usr/sbin/pgbouncer ] || need "PgBouncer, for the tests of poolers" pgbouncer
 }
 
 # may_install: root on a system with apt-get.
