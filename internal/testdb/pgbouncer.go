@@ -31,7 +31,7 @@ func PgBouncer(t *testing.T, pool *pgxpool.Pool) string {
 	require.NoError(t, err, "PgBouncer is not installed; run make deps")
 	user, err := process.Unprivileged()
 	require.NoError(t, err)
-	dir, err := os.MkdirTemp("", "pgbouncer") // t.TempDir is closed to the other user
+	dir, err := os.MkdirTemp("", "pgbouncer") //nolint:usetesting // t.TempDir is closed to the other user
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	require.NoError(t, user.Own(dir))
