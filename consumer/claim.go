@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -82,6 +83,9 @@ func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, e
 	if errors.Is(err, ErrInProgress) {
 		return Claim{Outcome: InProgress}, nil
 	}
+	if err == nil {
+		err = p.remember(ctx, q, []*item{it})
+	}
 	return it.claim, err
 }
 
@@ -102,7 +106,7 @@ func (p *Processor) completeOne(ctx context.Context, q queries, ev Event, result
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
 	}
-	return p.complete(ctx, q, ev, result, pl.ids)
+	return p.complete(ctx, q, ev, result, slices.Concat(pl.ids, pl.known))
 }
 
 var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")

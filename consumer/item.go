@@ -127,7 +127,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 	}
-	return nil
+	return r.processor.remember(ctx, on(tx), items)
 }
 
 // markDead turns the claims of an event into those of a dead one. Its effects, if

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -102,14 +103,22 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	if err := q.SaveProgress(ctx, row); err != nil {
 		return err
 	}
+	if err := q.ForgetAhead(ctx, consumerdb.ForgetAheadParams{
+		ConsumerGroup: p.group, Topics: row.Topics, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
+	}); err != nil {
+		return err
+	}
 	return commit(ctx, tx)
 }
 
 // sawTime raises the stream time that this process knows.
-func (p *Processor) sawTime(at time.Time) {
+func (p *Processor) sawTime(at time.Time) { raise(&p.stream, at) }
+
+// raise lifts a time in Unix ms; it never lowers it.
+func raise(to *atomic.Int64, at time.Time) {
 	for {
-		known := p.stream.Load()
-		if at.IsZero() || at.UnixMilli() <= known || p.stream.CompareAndSwap(known, at.UnixMilli()) {
+		known := to.Load()
+		if at.IsZero() || at.UnixMilli() <= known || to.CompareAndSwap(known, at.UnixMilli()) {
 			return
 		}
 	}
@@ -158,6 +167,7 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset}
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
+			p.sawRead(m.FinishedTime)
 		}
 		progress.Marks = append(progress.Marks, m)
 	}

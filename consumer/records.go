@@ -23,6 +23,7 @@ func (r *Router) Peek(rec Record) Peek {
 		return Peek{}
 	}
 	p := Peek{EventTime: r.processor.timeOf(&ev)}
+	r.processor.sawRead(p.EventTime)
 	if h := r.handlers[ev.Type]; h != nil {
 		p.Batch = h.batch
 	}

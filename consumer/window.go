@@ -158,6 +158,9 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if err := l.read(ctx); err != nil {
 		return plan{}, err
 	}
+	if applied, err := l.wasApplied(ctx, ev); err != nil || applied {
+		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, l.arrival(id, c)...)}, err // a claim that is there says more
+	}
 	if c.Keyed == ByArrival {
 		return plan{ids: l.arrival(id, c)}, nil
 	}

@@ -40,6 +40,9 @@ const kafkaTable = "onceward.kafka_topics"
 // laterTables came with version 2 of the consumer's schema.
 var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "onceward.consumer_actions"}
 
+// aheadTable came with version 4 of the consumer's schema.
+const aheadTable = "onceward.ahead"
+
 // tables returns the side's tables of version 1, without the version table.
 func (r Roles) tables() []string {
 	if r.side == Consumer {
@@ -69,7 +72,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows()}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead()}
 	}
 	body = append(
 		body,
@@ -176,6 +179,15 @@ func (r Roles) windows() string {
   GRANT UPDATE (time_window, late, replay, retired_at) ON onceward.dedup_windows TO %[4]s;
   GRANT DELETE ON onceward.progress, onceward.attempts TO %[4]s;`,
 		literal(laterTables[0]), strings.Join(laterTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// ahead are the rights on the consumer's side that came with its version 4.
+func (r Roles) ahead() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
+  GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
+		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }
 
 // enqueueFunctions names the function, in all its forms, by which events are written.

@@ -1,0 +1,69 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/outbox"
+)
+
+// leavesTrace reports whether an event that this transaction claims leaves a row
+// in onceward.ahead: it came from a topic, and a delivery after a crash, which
+// begins at the mark, might not find its claim. That is so of one claimed by
+// arrival, whose buckets go on with the clock; and of one that lies further
+// behind what was read than its window, so that the floor can pass it before the
+// mark has.
+func (p *Processor) leavesTrace(it *item) bool {
+	if it.ev.Source.Topic == "" || len(it.plan.ids) == 0 {
+		return false
+	}
+	if len(it.plan.ids) > 1 || it.plan.ids[0] != it.id {
+		return true
+	}
+	read := p.windows.now()
+	if seen := p.read.Load(); seen != 0 {
+		read = time.UnixMilli(seen)
+	}
+	return outbox.IDTime(it.id).Before(read.Add(-p.windowOf(it.ev.Type)))
+}
+
+// remember writes the traces of items that are claimed in this transaction.
+func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
+	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
+	for _, it := range items {
+		if len(it.claim.ids) == 0 || it.claim.Outcome == Duplicate || !p.leavesTrace(it) {
+			continue
+		}
+		src := it.ev.Source
+		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
+		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
+	}
+	if len(row.Topics) == 0 {
+		return nil
+	}
+	if err := q.RememberAhead(ctx, row); err != nil {
+		return fmt.Errorf("remember offsets ahead of the mark: %w", err)
+	}
+	return nil
+}
+
+// wasApplied asks whether the event at this offset was applied before, beyond the
+// mark.
+func (l *look) wasApplied(ctx context.Context, ev *Event) (bool, error) {
+	if ev.Source.Topic == "" || ev.redriven {
+		return false, nil
+	}
+	ahead, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
+		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset, EventID: l.processor.claimID(*ev),
+	})
+	if err != nil {
+		return false, fmt.Errorf("look for the offset ahead of the mark: %w", err)
+	}
+	return ahead, nil
+}
+
+// sawRead raises the latest event time that this process has read.
+func (p *Processor) sawRead(at time.Time) { raise(&p.read, at) }

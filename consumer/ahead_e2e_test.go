@@ -1,0 +1,120 @@
+//go:build e2e
+
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+// crashed is a group of a class whose process dies before its marks are saved: a
+// new one begins behind what the first has applied.
+type crashed struct {
+	*env
+	class consumer.Class
+	calls int
+}
+
+func (c *crashed) start() *consumer.Router {
+	c.t.Helper()
+	p, err := consumer.New(c.t.Context(), consumer.Config{Group: "billing", DB: c.db, Classes: []consumer.Class{c.class}, Retry: consumer.Retry{MaxAttempts: 1}})
+	require.NoError(c.t, err)
+	r := consumer.NewRouter(p)
+	work := func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+		c.calls++
+		return effect("billing")(ctx, tx, ev)
+	}
+	r.Tx("Paid", work)
+	r.Batch("Moved", consumer.BatchOptions{}, work)
+	r.Func("Called", func(ctx context.Context, ev consumer.Event) error {
+		c.calls++
+		_, err := consumer.Do(ctx, p, ev, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, effect("billing")(ctx, tx, ev) })
+		return err
+	})
+	r.Tx("Poison", func(context.Context, pgx.Tx, consumer.Event) error { return errProvider })
+	return r
+}
+
+func (c *crashed) event(eventType string, at time.Time, offset int64) consumer.Event {
+	ev := newEvent(c.t)
+	ev.Key, ev.Type, ev.Source = keyAt(c.t, at), eventType, consumer.Source{Topic: "orders", Offset: offset}
+	return ev
+}
+
+// outage lets so much time pass that every claim and every floor that a clock or
+// stream time can take away is gone.
+func (c *crashed) outage() {
+	exec(c.t, c.db, "DELETE FROM onceward.processed_events")
+	exec(c.t, c.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '1 second', raised_at = clock_timestamp() - interval '1 hour'")
+}
+
+// TestAppliedBeyondTheMark (A7, W5): what was applied beyond the mark is a
+// duplicate after a crash, however long the group was away and whatever became of
+// its claim.
+func TestAppliedBeyondTheMark(t *testing.T) {
+	old, now := time.Now().AddDate(0, 0, -3), time.Now()
+	for name, c := range map[string]struct {
+		class consumer.Class
+		at    time.Time
+		types []string
+	}{
+		"a late event":             {consumer.Class{Pattern: "*", Window: time.Minute}, now.AddDate(0, 0, -30), []string{"Paid", "Moved", "Called"}},
+		"behind stream time":       {consumer.Class{Pattern: "*", Window: time.Hour}, old, []string{"Paid", "Moved", "Called"}},
+		"by arrival":               {consumer.Class{Pattern: "*", Window: time.Minute, Keyed: consumer.ByArrival}, now, []string{"Paid", "Moved", "Called"}},
+		"a late event that failed": {consumer.Class{Pattern: "*", Window: time.Minute}, now.AddDate(0, 0, -30), []string{"Poison"}},
+	} {
+		for _, eventType := range c.types {
+			t.Run(name+"/"+eventType, func(t *testing.T) {
+				t.Parallel()
+				x := &crashed{env: newEnv(t, nil), class: c.class}
+				r := x.start()
+				exec(t, x.db, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ('billing', 'orders', 0, 0, 9, now())`)
+				if name == "behind stream time" {
+					exec(t, x.db, "UPDATE onceward.dedup_windows SET floor = now() - interval '5 days'") // it is raised later
+					r = x.start()
+				}
+				_, err := r.Progress(t.Context())
+				require.NoError(t, err)
+				ev, want := x.event(eventType, c.at, 10), consumer.Processed
+				if eventType == "Poison" {
+					want = consumer.DeadLettered
+				}
+				require.NoError(t, deliver(t.Context(), r, ev, want))
+				calls := x.calls
+				x.outage()
+				again := x.start()
+				if eventType == "Moved" {
+					got := again.HandleBatch(t.Context(), []consumer.Event{ev})[0]
+					require.NoError(t, got.Err)
+					require.Equal(t, consumer.Duplicate, got.Outcome)
+				} else {
+					require.NoError(t, deliver(t.Context(), again, ev, consumer.Duplicate))
+				}
+				require.Equal(t, calls, x.calls)
+
+				made := x.event("Paid", c.at, 10) // the topic was made anew: another event at the offset
+				out, err := again.Handle(t.Context(), made)
+				require.NoError(t, err)
+				require.Equal(t, consumer.Processed, out)
+
+				progress := must(again.Progress(t.Context()))
+				require.NoError(t, again.SaveProgress(t.Context(), progress.History, []consumer.Mark{{Topic: "orders", High: 10, FinishedTime: now}}))
+				require.Zero(t, count(t, x.db, "SELECT count(*) FROM onceward.ahead"), "the mark says it now")
+			})
+		}
+	}
+}
+
+// What is claimed by its own id above every floor that may come leaves nothing.
+func TestOrdinaryEventsLeaveNoTrace(t *testing.T) {
+	x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Hour}}
+	r := x.start()
+	require.NoError(t, deliver(t.Context(), r, x.event("Paid", time.Now(), 1), consumer.Processed))
+	require.Zero(t, count(t, x.db, "SELECT count(*) FROM onceward.ahead"))
+}
