@@ -28,14 +28,19 @@ type Mark struct {
 	// partition would hold the floors back for ever; what arrives in it later
 	// with an older time is late. Not part of what [Processor.Progress] returns.
 	AtEnd bool
+	// Retired: an operator has taken the mark out of the group's stream time. To
+	// save the mark again, with whatever High, takes it back in. Only part of what
+	// Progress returns.
+	Retired bool
 }
 
 // Progress is what the database knows of the group's way through its topics.
 type Progress struct {
 	Marks []Mark
-	// History identifies the history that the database is on: system identifier
-	// and timeline. It changes with a failover, a restored backup, another
-	// cluster; effects that were committed before may be missing then.
+	// History identifies the history that the database is on: system identifier,
+	// timeline, and when the server was started. It changes with a failover, a
+	// restored backup or snapshot, another cluster; effects that were committed
+	// before may be missing then. A restart changes it too, and costs one look.
 	History string
 }
 
@@ -164,7 +169,7 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
-		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset}
+		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Retired: row.Retired}
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
 			p.sawRead(m.FinishedTime)

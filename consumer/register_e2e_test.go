@@ -38,7 +38,9 @@ func TestFloorsAreReadAgain(t *testing.T) {
 	consumer.AgeFloors(p, 11*time.Second)
 	_, err := r.Handle(t.Context(), b.event(4))
 	require.ErrorContains(t, err, "was retired")
-	require.True(t, consumer.Permanent(err), "its claims are held back no more")
+	require.True(t, consumer.IsInfrastructure(err), "it is tried again")
+	require.NoError(t, deliver(t.Context(), r, b.event(4), consumer.DeadLettered), "with the floor that holds by now")
+	require.Zero(t, count(t, b.db, "SELECT count(*) FROM onceward.dedup_windows WHERE retired_at IS NOT NULL"), "whoever uses a class registers it")
 }
 
 // TestDedupOverTheEdges: keys on both sides of a partition's, a month's and a

@@ -19,6 +19,12 @@ const rollbackTimeout = 5 * time.Second
 
 // begin opens a transaction that is bounded as Config says, in one round trip.
 func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
+	if p.windows.lost.CompareAndSwap(true, false) {
+		if err := p.register(ctx); err != nil {
+			p.windows.lost.Store(true)
+			return nil, &infrastructureError{err}
+		}
+	}
 	conn, err := p.db.Acquire(ctx)
 	if err != nil {
 		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}

@@ -27,6 +27,7 @@ type windows struct {
 	skew    time.Duration
 	known   atomic.Pointer[floors]
 	days    atomic.Pointer[days]
+	lost    atomic.Bool // one of the classes is not registered any more
 }
 
 // floors is what was read of dedup_windows at one moment.
@@ -90,17 +91,24 @@ func (l *look) read(ctx context.Context) error {
 	for i, c := range w.classes {
 		at := slices.IndexFunc(rows, func(r consumerdb.FloorsOfGroupRow) bool { return r.Class == c.Pattern })
 		if at < 0 {
-			return fmt.Errorf("%w: class %q of group %q is not in onceward.dedup_windows any more; restart the program", ErrNoClass, c.Pattern, l.processor.group)
+			return l.unregistered(c.Pattern, "is not in onceward.dedup_windows any more")
 		}
 		if rows[at].RetiredAt != nil {
-			return fmt.Errorf("%w: class %q of group %q was retired, and holds its claims back no more; restart the program, which registers it again",
-				ErrNoClass, c.Pattern, l.processor.group)
+			return l.unregistered(c.Pattern, "was retired, and holds its claims back no more")
 		}
 		of[i], l.now = rows[at].Floor, rows[at].TxTime
 	}
 	l.floors = of
 	w.known.Store(&floors{of: of, clock: time.Until(l.now), readAt: time.Now()})
 	return nil
+}
+
+// unregistered has the next transaction of this process register its classes
+// again: an operator took one for unused.
+func (l *look) unregistered(class, how string) error {
+	l.processor.windows.lost.Store(true)
+	l.processor.log.Warn("a class that this program uses "+how+"; it is registered again", "class", class)
+	return &infrastructureError{fmt.Errorf("class %q of group %q %s; it is registered again", class, l.processor.group, how)}
 }
 
 // isAttached reports whether the partition of an id takes claims.

@@ -177,7 +177,7 @@ func (r Roles) windows() string {
   GRANT UPDATE (status, epoch, lease_until, provider_key_until, result, completed_at, expires_at, event, stuck) ON onceward.fences TO %[4]s;
   GRANT INSERT, DELETE ON onceward.processed_events TO %[4]s;
   GRANT UPDATE (time_window, late, replay, retired_at) ON onceward.dedup_windows TO %[4]s;
-  GRANT DELETE ON onceward.progress, onceward.attempts TO %[4]s;`,
+  GRANT DELETE ON onceward.attempts TO %[4]s;`,
 		literal(laterTables[0]), strings.Join(laterTables, ", "), r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }
 
@@ -186,7 +186,8 @@ func (r Roles) ahead() string {
 	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
   REVOKE ALL ON %[2]s FROM %[3]s;
   GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
-  GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
+  GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;
+  GRANT UPDATE (retired_at) ON onceward.progress TO %[4]s;`,
 		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }
 

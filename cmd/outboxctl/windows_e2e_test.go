@@ -104,8 +104,9 @@ func TestWindowsRetire(t *testing.T) {
 		require.Contains(t, stderr, `group billing has no marks of topic "orders.new"`)
 		require.Empty(t, d.actions())
 
-		require.Contains(t, fine(t, retire("--topic", "orders.old")...), `marks of 2 partitions of topic "orders.old" removed`)
-		require.Equal(t, []string{"orders.order"}, column[string](d, "SELECT topic FROM onceward.progress"))
+		require.Contains(t, fine(t, retire("--topic", "orders.old")...), `marks of 2 partitions of topic "orders.old" retired`)
+		require.Equal(t, []string{"orders.order"}, column[string](d, "SELECT topic FROM onceward.progress WHERE retired_at IS NULL"))
+		require.Len(t, column[string](d, "SELECT topic FROM onceward.progress"), 3, "how far it has got is kept")
 		retired := func() []string {
 			return column[string](d, "SELECT consumer_group || ' ' || class FROM onceward.dedup_windows WHERE retired_at IS NOT NULL ORDER BY 1")
 		}

@@ -26,7 +26,7 @@ func windowsRetire(c *cli.Context) error {
 	}
 	defer db.Close()
 	if change.Topic != nil {
-		err = forgetTopic(c, db, change)
+		err = retireTopic(c, db, change)
 	} else {
 		err = retireClasses(c, db, change)
 	}
@@ -59,8 +59,10 @@ func readRetire(c *cli.Context) (*windowChange, error) {
 
 func retireClasses(c *cli.Context, db *database, change *windowChange) error {
 	q := consumerdb.New(db)
+	var last *time.Time
 	if change.Class == "" {
-		if _, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group}); err != nil {
+		var err error
+		if last, err = rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group}); err != nil {
 			return err
 		}
 	}
@@ -71,15 +73,18 @@ func retireClasses(c *cli.Context, db *database, change *windowChange) error {
 	if err == nil && n == 0 {
 		err = errNoClass
 	}
+	if err == nil && change.Class == "" && last != nil { // who reads nothing any more holds nothing back
+		_, err = q.RetireTopic(c.Context, consumerdb.RetireTopicParams{ConsumerGroup: change.Group, AllTopics: true, SavedUntil: *last, Reason: change.Reason})
+	}
 	if err != nil {
 		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
 	}
 	change.Changed = []string{fmt.Sprintf("%d classes retired", n)}
-	change.Notes = []string{"a start of the program that has them in its configuration registers them again, with floors above what was dropped meanwhile"}
+	change.Notes = []string{"a program that has them in its configuration registers them again, with floors above what was dropped meanwhile"}
 	return nil
 }
 
-func forgetTopic(c *cli.Context, db *database, change *windowChange) error {
+func retireTopic(c *cli.Context, db *database, change *windowChange) error {
 	q := consumerdb.New(db)
 	last, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group, OneTopic: true, Topic: *change.Topic})
 	if err != nil {
@@ -88,14 +93,14 @@ func forgetTopic(c *cli.Context, db *database, change *windowChange) error {
 	if last == nil {
 		return fmt.Errorf("group %s has no marks of topic %q; `outboxctl windows list` shows what holds its stream time back", change.Group, *change.Topic)
 	}
-	if err := confirm(c, fmt.Sprintf("forget how far group %s has got in topic %q; should it read the topic again, events below its floor count as late", change.Group, *change.Topic)); err != nil {
+	if err := confirm(c, fmt.Sprintf("let the stream time of group %s go on without topic %q; how far it has got there is kept, should it read the topic again", change.Group, *change.Topic)); err != nil {
 		return err
 	}
-	n, err := q.ForgetTopic(c.Context, consumerdb.ForgetTopicParams{ConsumerGroup: change.Group, Topic: *change.Topic, SavedUntil: *last, Reason: change.Reason})
+	n, err := q.RetireTopic(c.Context, consumerdb.RetireTopicParams{ConsumerGroup: change.Group, Topic: *change.Topic, SavedUntil: *last, Reason: change.Reason})
 	if err != nil {
 		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
 	}
-	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q removed", n, *change.Topic)}
+	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *change.Topic)}
 	return nil
 }
 

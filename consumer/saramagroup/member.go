@@ -98,7 +98,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 			if m.first[at], err = m.beginAt(s, at, kafka, mark, ok); err != nil {
 				return err
 			}
-			if !ok {
+			if !ok || mark.Retired { // or else stream time would not wait for it
 				news = append(news, consumer.Mark{Topic: topic, Partition: partition, Low: m.first[at], High: m.first[at] - 1})
 			}
 		}

@@ -191,3 +191,31 @@ func TestStreamTimeOnRealServers(t *testing.T) {
 	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(*), count(DISTINCT event) FROM effects").Scan(&all, &distinct))
 	require.Equal(t, []int{8, 7}, []int{all, distinct}, "the last one in both groups")
 }
+
+// TestRetiredTopicIsNotAppliedAgain (A6): a group that reads a topic again that an
+// operator has retired goes on where it was, with every claim of before gone.
+func TestRetiredTopicIsNotAppliedAgain(t *testing.T) {
+	s := newStream(t)
+	last := s.begin(0, 25)
+	s.end(0, kgo.TryCommit)
+	stop := s.run("billing", nil)
+	s.reaches("billing", 0, 25, last)
+	require.Eventually(t, func() bool { return s.committed(0) == 26 }, time.Minute, 20*time.Millisecond)
+	stop()
+	for _, statement := range []string{
+		"UPDATE onceward.progress SET retired_at = now()", // outboxctl windows retire --topic
+		"DELETE FROM onceward.processed_events", "UPDATE onceward.dedup_windows SET floor = now(), raised_at = now() - interval '1 hour'",
+	} {
+		_, err := s.pool.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	stop = s.run("billing", nil)
+	last = s.begin(0, 1)
+	s.end(0, kgo.TryCommit)
+	s.reaches("billing", 0, 27, last)
+	stop()
+	var effects, letters, retired int
+	require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM onceward.consumer_dead_letters),
+		(SELECT count(*) FROM onceward.progress WHERE retired_at IS NOT NULL)`).Scan(&effects, &letters, &retired))
+	require.Equal(t, []int{26, 0, 0}, []int{effects, letters, retired})
+}

@@ -250,17 +250,18 @@ SELECT 'windows retire', r.consumer_group, r.class, @reason FROM retired r;
 -- MarksOfGroup reads the marks of one topic of a group, or of all; seconds_ago: when they were saved last.
 SELECT topic, kafka_partition, high_offset, finished_time, updated_at, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - updated_at)::float8 AS seconds_ago
 FROM onceward.progress
-WHERE consumer_group = @consumer_group AND (NOT @one_topic::boolean OR topic = @topic)
+WHERE consumer_group = @consumer_group AND (NOT @one_topic::boolean OR topic = @topic) AND retired_at IS NULL
 ORDER BY topic, kafka_partition;
 
--- name: ForgetTopic :one
--- ForgetTopic removes the marks of a topic that a group does not read any more, which hold its stream time back.
+-- name: RetireTopic :one
+-- RetireTopic takes the marks of a topic that a group does not read any more out of its stream time, which they hold back. They stay.
 WITH forgotten AS (
-  DELETE FROM onceward.progress p WHERE p.consumer_group = @consumer_group AND p.topic = @topic AND p.updated_at <= @saved_until
+  UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp()
+  WHERE p.consumer_group = @consumer_group AND (@all_topics::boolean OR p.topic = @topic) AND p.updated_at <= @saved_until AND p.retired_at IS NULL
   RETURNING p.kafka_partition
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
-  SELECT 'windows retire --topic', @consumer_group, @topic, @reason WHERE EXISTS (SELECT FROM forgotten)
+  SELECT 'windows retire --topic', @consumer_group, @topic, @reason WHERE NOT @all_topics::boolean AND EXISTS (SELECT FROM forgotten)
 )
 SELECT pg_catalog.count(*) FROM forgotten;
 

@@ -543,37 +543,6 @@ func (q *Queries) ForgetClaims(ctx context.Context, arg ForgetClaimsParams) ([]u
 	return items, nil
 }
 
-const forgetTopic = `-- name: ForgetTopic :one
-WITH forgotten AS (
-  DELETE FROM onceward.progress p WHERE p.consumer_group = $1 AND p.topic = $2 AND p.updated_at <= $3
-  RETURNING p.kafka_partition
-), kept AS (
-  INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
-  SELECT 'windows retire --topic', $1, $2, $4 WHERE EXISTS (SELECT FROM forgotten)
-)
-SELECT pg_catalog.count(*) FROM forgotten
-`
-
-type ForgetTopicParams struct {
-	ConsumerGroup string
-	Topic         string
-	SavedUntil    time.Time
-	Reason        string
-}
-
-// ForgetTopic removes the marks of a topic that a group does not read any more, which hold its stream time back.
-func (q *Queries) ForgetTopic(ctx context.Context, arg ForgetTopicParams) (int64, error) {
-	row := q.db.QueryRow(ctx, forgetTopic,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.SavedUntil,
-		arg.Reason,
-	)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const groupKnown = `-- name: GroupKnown :one
 SELECT (EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) $1::pg_catalog.text)
   OR EXISTS (SELECT FROM onceward.progress p WHERE p.consumer_group OPERATOR(pg_catalog.=) $1)
@@ -981,7 +950,7 @@ func (q *Queries) ListWindows(ctx context.Context, consumerGroup string) ([]List
 const marksOfGroup = `-- name: MarksOfGroup :many
 SELECT topic, kafka_partition, high_offset, finished_time, updated_at, pg_catalog.date_part('epoch', pg_catalog.clock_timestamp() - updated_at)::float8 AS seconds_ago
 FROM onceward.progress
-WHERE consumer_group = $1 AND (NOT $2::boolean OR topic = $3)
+WHERE consumer_group = $1 AND (NOT $2::boolean OR topic = $3) AND retired_at IS NULL
 ORDER BY topic, kafka_partition
 `
 
@@ -1213,6 +1182,40 @@ func (q *Queries) RequestRedrive(ctx context.Context, arg RequestRedriveParams) 
 		return nil, err
 	}
 	return items, nil
+}
+
+const retireTopic = `-- name: RetireTopic :one
+WITH forgotten AS (
+  UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp()
+  WHERE p.consumer_group = $1 AND ($2::boolean OR p.topic = $3) AND p.updated_at <= $4 AND p.retired_at IS NULL
+  RETURNING p.kafka_partition
+), kept AS (
+  INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
+  SELECT 'windows retire --topic', $1, $3, $5 WHERE NOT $2::boolean AND EXISTS (SELECT FROM forgotten)
+)
+SELECT pg_catalog.count(*) FROM forgotten
+`
+
+type RetireTopicParams struct {
+	ConsumerGroup string
+	AllTopics     bool
+	Topic         string
+	SavedUntil    time.Time
+	Reason        string
+}
+
+// RetireTopic takes the marks of a topic that a group does not read any more out of its stream time, which they hold back. They stay.
+func (q *Queries) RetireTopic(ctx context.Context, arg RetireTopicParams) (int64, error) {
+	row := q.db.QueryRow(ctx, retireTopic,
+		arg.ConsumerGroup,
+		arg.AllTopics,
+		arg.Topic,
+		arg.SavedUntil,
+		arg.Reason,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
 }
 
 const retireWindows = `-- name: RetireWindows :execrows

@@ -12,11 +12,13 @@ import (
 
 const history = `-- name: History :one
 SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::pg_catalog.text OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
-  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::pg_catalog.text AS history
+  pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8) OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
+  (EXTRACT(epoch FROM pg_catalog.pg_postmaster_start_time()))::pg_catalog.text)::pg_catalog.text AS history
 `
 
-// History identifies the history that this database is on: its system identifier and its timeline. A failover to a
-// standby, a restored backup and a new cluster each change it.
+// History identifies the history that this database is on: its system identifier, its timeline, and when the server was
+// started. A failover to a standby, a restored backup and a new cluster each change it; so does a data directory that was put
+// back, which keeps the other two, because that takes a start. A start alone changes it too: the marks are read once more.
 func (q *Queries) History(ctx context.Context) (string, error) {
 	row := q.db.QueryRow(ctx, history)
 	var history string
@@ -25,7 +27,7 @@ func (q *Queries) History(ctx context.Context) (string, error) {
 }
 
 const progressOfGroup = `-- name: ProgressOfGroup :many
-SELECT topic, kafka_partition, low_offset, high_offset, finished_time
+SELECT topic, kafka_partition, low_offset, high_offset, finished_time, (retired_at IS NOT NULL)::boolean AS retired
 FROM onceward.progress WHERE consumer_group OPERATOR(pg_catalog.=) $1 ORDER BY topic, kafka_partition
 `
 
@@ -35,6 +37,7 @@ type ProgressOfGroupRow struct {
 	LowOffset      int64
 	HighOffset     int64
 	FinishedTime   *time.Time
+	Retired        bool
 }
 
 // ProgressOfGroup reads the marks of all topic partitions of a group.
@@ -53,6 +56,7 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 			&i.LowOffset,
 			&i.HighOffset,
 			&i.FinishedTime,
+			&i.Retired,
 		); err != nil {
 			return nil, err
 		}
@@ -67,7 +71,7 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 const saveProgress = `-- name: SaveProgress :exec
 INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
 SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
-  CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group OPERATOR(pg_catalog.=) $1) END)
+  CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group OPERATOR(pg_catalog.=) $1 AND g.retired_at IS NULL) END)
 FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS low_offset,
   pg_catalog.unnest($5::bigint[]) AS high_offset, pg_catalog.unnest($6::pg_catalog.timestamptz[]) AS finished_time, pg_catalog.unnest($7::boolean[]) AS at_end) t
 ORDER BY t.topic, t.kafka_partition
@@ -75,7 +79,8 @@ ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
     high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
     finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
-    updated_at    = pg_catalog.clock_timestamp()
+    updated_at    = pg_catalog.clock_timestamp(),
+    retired_at    = NULL
 `
 
 type SaveProgressParams struct {

@@ -11,12 +11,13 @@ FROM onceward.dedup_windows ORDER BY consumer_group, class;
 -- yet, else the one with the earliest time.
 SELECT DISTINCT ON (consumer_group) consumer_group, topic, kafka_partition, finished_time, updated_at
 FROM onceward.progress
+WHERE retired_at IS NULL
 ORDER BY consumer_group, finished_time NULLS FIRST, topic, kafka_partition;
 
 -- name: UnregisteredGroups :many
 -- UnregisteredGroups lists groups that make progress and have no window.
 SELECT DISTINCT p.consumer_group FROM onceward.progress p
-WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
+WHERE p.retired_at IS NULL AND NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
 ORDER BY p.consumer_group;
 
 -- name: RaiseFloor :execrows

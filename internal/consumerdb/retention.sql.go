@@ -164,6 +164,7 @@ func (q *Queries) RaiseHorizon(ctx context.Context, droppedBefore time.Time) err
 const slowestMarks = `-- name: SlowestMarks :many
 SELECT DISTINCT ON (consumer_group) consumer_group, topic, kafka_partition, finished_time, updated_at
 FROM onceward.progress
+WHERE retired_at IS NULL
 ORDER BY consumer_group, finished_time NULLS FIRST, topic, kafka_partition
 `
 
@@ -205,7 +206,7 @@ func (q *Queries) SlowestMarks(ctx context.Context) ([]SlowestMarksRow, error) {
 
 const unregisteredGroups = `-- name: UnregisteredGroups :many
 SELECT DISTINCT p.consumer_group FROM onceward.progress p
-WHERE NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
+WHERE p.retired_at IS NULL AND NOT EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group)
 ORDER BY p.consumer_group
 `
 

@@ -10,5 +10,10 @@ CREATE TABLE onceward.ahead (
   PRIMARY KEY (consumer_group, topic, kafka_partition, kafka_offset)
 );
 
+-- When an operator said that the group does not read the topic any more. The mark stays, and stream time goes on without it:
+-- a mark that was forgotten would have the topic applied again from its beginning, should the group ever read it again.
+ALTER TABLE onceward.progress ADD COLUMN retired_at timestamptz;
+
 -- +goose Down
+ALTER TABLE onceward.progress DROP COLUMN retired_at;
 DROP TABLE onceward.ahead;
