@@ -26,8 +26,9 @@
 // mark. When the database turns out to be behind it, after a failover to a
 // standby that lacked commits or a restored backup, the partition begins again
 // after the database's own mark: effects that were lost are made again, the
-// others are duplicates. The database's history (system identifier, timeline) is
-// compared at every save; while the database is away no offset moves.
+// others are duplicates. The database's history (system identifier, timeline, the
+// start of its server) is compared at every save; while the database is away no
+// offset moves.
 //
 // # Stream time
 //
