@@ -105,11 +105,16 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 // look finds out, without a claim, what the claim of an event would find. An
 // event that is open was accepted, and goes on.
 func (p *Processor) look(ctx context.Context, q queries, it *item) error {
-	open, err := q.OpenEffects(ctx, consumerdb.OpenEffectsParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
+	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
 	if err != nil {
 		return fmt.Errorf("look for effects of the event: %w", err)
 	}
-	for _, e := range open {
+	var ended *time.Time
+	for _, e := range effects {
+		if !e.Open {
+			ended = e.CompletedAt
+			continue
+		}
 		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
 			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
 			copy(it.claim.Mismatch.Stored[:], e.RequestFingerprint)
@@ -127,6 +132,9 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 		return err
 	}
 	switch claimed := len(stored) > 0; {
+	case !claimed && len(it.plan.ids) == 0 && ended != nil:
+		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended} // its effects outlive its claim
+		return nil
 	case !claimed && len(it.plan.ids) == 0:
 		it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
 		return nil

@@ -185,8 +185,8 @@ func (r Roles) windows() string {
 func (r Roles) ahead() string {
 	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
   REVOKE ALL ON %[2]s FROM %[3]s;
-  GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
-  GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;
+  GRANT SELECT, DELETE ON %[2]s TO %[4]s, %[5]s;
+  GRANT INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT UPDATE (retired_at) ON onceward.progress TO %[4]s;`,
 		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
 }

@@ -62,10 +62,10 @@ func TestOutageOfPostgreSQLIsRiddenThrough(t *testing.T) {
 	<-waits.seen
 	require.NoError(t, server.Resume(t.Context()))
 
+	// A started server is another history: the members look at the marks once more before an offset goes on.
 	require.Eventually(t, func() bool {
-		var effects int
-		err := pool.QueryRow(t.Context(), "SELECT count(DISTINCT event) FROM effects").Scan(&effects)
-		return err == nil && effects == events
+		commits := cluster.GroupInfo("billing").Commits[topic]
+		return commits[0].Offset == events/2+1 && commits[1].Offset == events/2
 	}, time.Minute, 20*time.Millisecond)
 	cancel()
 	require.NoError(t, <-ended)
@@ -74,9 +74,6 @@ func TestOutageOfPostgreSQLIsRiddenThrough(t *testing.T) {
 	require.NoError(t, pool.QueryRow(t.Context(), `SELECT (SELECT count(*) FROM effects), (SELECT count(*) FROM onceward.processed_events),
 		(SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'malformed')`).Scan(&all, &claims, &letters))
 	require.Equal(t, []int{events, events, 1}, []int{all, claims, letters})
-	info := cluster.GroupInfo("billing")
-	require.EqualValues(t, events/2+1, info.Commits[topic][0].Offset)
-	require.EqualValues(t, events/2, info.Commits[topic][1].Offset)
 }
 
 func startDatabase(t *testing.T) (*pgserver.Server, *pgxpool.Pool) {

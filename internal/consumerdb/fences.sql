@@ -35,10 +35,10 @@ SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout
 SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
 FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name;
 
--- name: OpenEffects :many
--- OpenEffects reads the effects of an event that is open: it was accepted, whatever its time is by now. stuck: it waits for an operator.
-SELECT name, request_fingerprint, created_at, (stuck IS NOT NULL)::boolean AS stuck
-FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND expires_at IS NULL;
+-- name: EffectsOfEvent :many
+-- EffectsOfEvent reads the effects of an event. open: the event was accepted and has not ended, whatever its time is by now. stuck: it waits for an operator.
+SELECT name, request_fingerprint, created_at, completed_at, (expires_at IS NULL)::boolean AS open, (stuck IS NOT NULL)::boolean AS stuck
+FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group;
 
 -- name: RenewFence :execrows
 -- RenewFence is the heartbeat. 0 rows: the lease was lost. One that has run out may be renewed as long as nobody took it.

@@ -107,6 +107,53 @@ func (q *Queries) CompleteFence(ctx context.Context, arg CompleteFenceParams) (C
 	return i, err
 }
 
+const effectsOfEvent = `-- name: EffectsOfEvent :many
+SELECT name, request_fingerprint, created_at, completed_at, (expires_at IS NULL)::boolean AS open, (stuck IS NOT NULL)::boolean AS stuck
+FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2
+`
+
+type EffectsOfEventParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+type EffectsOfEventRow struct {
+	Name               string
+	RequestFingerprint []byte
+	CreatedAt          time.Time
+	CompletedAt        *time.Time
+	Open               bool
+	Stuck              bool
+}
+
+// EffectsOfEvent reads the effects of an event. open: the event was accepted and has not ended, whatever its time is by now. stuck: it waits for an operator.
+func (q *Queries) EffectsOfEvent(ctx context.Context, arg EffectsOfEventParams) ([]EffectsOfEventRow, error) {
+	rows, err := q.db.Query(ctx, effectsOfEvent, arg.EventID, arg.ConsumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EffectsOfEventRow
+	for rows.Next() {
+		var i EffectsOfEventRow
+		if err := rows.Scan(
+			&i.Name,
+			&i.RequestFingerprint,
+			&i.CreatedAt,
+			&i.CompletedAt,
+			&i.Open,
+			&i.Stuck,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const endEffects = `-- name: EndEffects :one
 WITH ended AS (
   UPDATE onceward.fences f
@@ -250,49 +297,6 @@ func (q *Queries) MarkEffectsStuck(ctx context.Context, arg MarkEffectsStuckPara
 		return 0, err
 	}
 	return result.RowsAffected(), nil
-}
-
-const openEffects = `-- name: OpenEffects :many
-SELECT name, request_fingerprint, created_at, (stuck IS NOT NULL)::boolean AS stuck
-FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND expires_at IS NULL
-`
-
-type OpenEffectsParams struct {
-	EventID       uuid.UUID
-	ConsumerGroup string
-}
-
-type OpenEffectsRow struct {
-	Name               string
-	RequestFingerprint []byte
-	CreatedAt          time.Time
-	Stuck              bool
-}
-
-// OpenEffects reads the effects of an event that is open: it was accepted, whatever its time is by now. stuck: it waits for an operator.
-func (q *Queries) OpenEffects(ctx context.Context, arg OpenEffectsParams) ([]OpenEffectsRow, error) {
-	rows, err := q.db.Query(ctx, openEffects, arg.EventID, arg.ConsumerGroup)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []OpenEffectsRow
-	for rows.Next() {
-		var i OpenEffectsRow
-		if err := rows.Scan(
-			&i.Name,
-			&i.RequestFingerprint,
-			&i.CreatedAt,
-			&i.Stuck,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
 }
 
 const releaseFence = `-- name: ReleaseFence :execrows

@@ -130,6 +130,9 @@ WITH forgotten AS (
 ), tries AS (
   DELETE FROM onceward.attempts a
   WHERE a.consumer_group = @consumer_group AND a.event_id = ANY(@ids::uuid[]) AND EXISTS (SELECT FROM forgotten)
+), offsets AS ( -- beyond the mark: each says that its event was applied
+  DELETE FROM onceward.ahead h
+  WHERE h.consumer_group = @consumer_group AND h.event_id = ANY(@ids::uuid[]) AND EXISTS (SELECT FROM forgotten)
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'processed forget', @consumer_group, @target, @reason WHERE EXISTS (SELECT FROM forgotten)

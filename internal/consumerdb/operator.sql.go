@@ -500,6 +500,9 @@ WITH forgotten AS (
 ), tries AS (
   DELETE FROM onceward.attempts a
   WHERE a.consumer_group = $1 AND a.event_id = ANY($2::uuid[]) AND EXISTS (SELECT FROM forgotten)
+), offsets AS ( -- beyond the mark: each says that its event was applied
+  DELETE FROM onceward.ahead h
+  WHERE h.consumer_group = $1 AND h.event_id = ANY($2::uuid[]) AND EXISTS (SELECT FROM forgotten)
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'processed forget', $1, $4, $5 WHERE EXISTS (SELECT FROM forgotten)
