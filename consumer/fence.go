@@ -137,10 +137,13 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 	attempt, stop := l.keep(ctx)
 	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, stale)
 	stop()
+	if err == nil {
+		err = complete(ctx, l, e.Commit, r.Result)
+	}
 	if err != nil {
 		return r, errors.Join(causeOf(attempt, err), l.release(ctx))
 	}
-	return r, complete(ctx, l, e.Commit, r.Result)
+	return r, nil
 }
 
 func (e *Effect[R]) validate() error {
