@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -74,7 +75,8 @@ type Config struct {
 	Skew time.Duration
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
-	// Logger gets one line for each dead letter. Default: no logging.
+	// Logger gets one line for each dead letter. Default: text to stderr, warnings
+	// and errors only; slog.New(slog.DiscardHandler) is silent.
 	Logger *slog.Logger
 }
 
@@ -160,7 +162,7 @@ func (c Config) withDefaults() Config {
 		c.Retry.MaxAttempts = DefaultMaxAttempts
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	return c
 }

@@ -20,6 +20,7 @@ const (
 	reasonLate       reason = "late"
 	reasonReplay     reason = "replay"
 	reasonFromFuture reason = "from-future"
+	reasonNoHandler  reason = "no-handler"
 )
 
 // letter is a message that could not be applied, and why. The event is the
@@ -43,17 +44,17 @@ func errorText(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// quarantine keeps a record in which no event can be read.
-func (r *Router) quarantine(ctx context.Context, rec Record, why reason, cause error) (Outcome, error) {
+// quarantine keeps a record that no handler can take.
+func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 	it := new(item)
 	_, err := r.inTx(ctx, []*item{it}, func(pgx.Tx) (int, error) {
-		it.end = ending{outcome: DeadLettered, letter: &letter{record: rec, reason: why, cause: cause}}
+		it.end = ending{outcome: DeadLettered, letter: &l}
 		return 1, nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("keep record %s: %w", rec.Source, err)
+		return Delivery{Err: fmt.Errorf("keep record %s: %w", l.record.Source, err)}
 	}
-	return it.delivery.Outcome, nil
+	return it.delivery
 }
 
 // keep writes the letter. One that is there already, from an earlier delivery,

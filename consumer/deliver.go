@@ -25,7 +25,8 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 	}
 	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
 	if err != nil {
-		return r.quarantine(ctx, rec, reasonMalformed, err)
+		d := r.quarantine(ctx, letter{record: rec, reason: reasonMalformed, cause: err})
+		return d.Outcome, d.Err
 	}
 	ev.Source = rec.Source
 	return r.Handle(ctx, ev)
@@ -66,6 +67,8 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 	}
 	h, err := r.route(ev.Type)
 	switch {
+	case errors.Is(err, ErrNoHandler) && r.unknown == UnknownDeadLetter && ev.Source.Topic != "":
+		return r.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: err})
 	case err != nil:
 		return Delivery{Err: err}
 	case h.ignored:

@@ -76,8 +76,9 @@
 //     a dead letter with the reason "malformed".
 //   - An event outside its window that its class does not apply: a dead letter
 //     with the reason "late", "replay" or "from-future".
-//   - An event type without a handler or a class: [ErrNoHandler], [ErrNoClass];
-//     see [Permanent].
+//   - An event type without a handler: [ErrNoHandler], or a dead letter with the
+//     reason "no-handler", see [Router.Unknown]. Without a class: [ErrNoClass].
+//     See [Permanent].
 //
 // # Ownership
 //

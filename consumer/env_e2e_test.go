@@ -5,6 +5,7 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -32,7 +33,7 @@ func newEnv(t *testing.T, defect consumer.Defect) *env {
 // router returns a router of the group whose handler of "Paid" is h.
 func (e *env) router(group string, h consumer.TxHandler) *consumer.Router {
 	e.t.Helper()
-	p, err := consumer.New(e.t.Context(), consumer.Config{Group: group, DB: e.db, LockTimeout: 10 * time.Second})
+	p, err := consumer.New(e.t.Context(), consumer.Config{Group: group, DB: e.db, LockTimeout: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(e.t.Output(), nil))})
 	require.NoError(e.t, err)
 	r := consumer.NewRouter(p).With(e.defect)
 	r.Tx("Paid", h)

@@ -24,7 +24,7 @@ func (r *Router) Peek(rec Record) Peek {
 	}
 	p := Peek{EventTime: r.processor.timeOf(&ev)}
 	r.processor.sawRead(p.EventTime)
-	if h := r.handlers[ev.Type]; h != nil {
+	if h := r.find(ev.Type); h != nil {
 		p.Batch = h.batch
 	}
 	return p

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,13 +32,18 @@ func (r *Router) RecoverFences(ctx context.Context, limit int) (done int, err er
 	if r.err != nil {
 		return 0, r.err
 	}
-	var types []string
-	for eventType, h := range r.handlers {
-		if h.fn != nil {
-			types = append(types, eventType)
-		}
+	types, err := consumerdb.New(r.processor.db).OpenEventTypes(ctx, r.Group())
+	if err != nil {
+		return 0, &infrastructureError{fmt.Errorf("recover fences: %w", err)}
 	}
+	types = slices.DeleteFunc(types, func(eventType string) bool {
+		h := r.find(eventType)
+		return h == nil || h.fn == nil
+	})
 	for range limit {
+		if len(types) == 0 {
+			break
+		}
 		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx, consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -19,12 +20,30 @@ type TxHandler func(ctx context.Context, tx pgx.Tx, ev Event) error
 // Router chooses the handler of each event by its type. Register all handlers
 // first; [Router.Handle] and [Router.HandleRecord] are then safe for concurrent
 // use.
+//
+// Where an event type is wanted, the beginning of event types followed by "*" is
+// a pattern for all of them, as in [Class]: of the registrations that match a type
+// the most special one counts, see [ClassOf], whatever their order.
 type Router struct {
 	processor *Processor
 	handlers  map[string]*handler
+	patterns  []Class // the keys of handlers that are patterns
+	unknown   UnknownPolicy
 	err       error // the first wrong registration
 	steps     steps
 }
+
+// UnknownPolicy is a choice for events of a type that was not registered.
+type UnknownPolicy string
+
+// Policies for unknown event types.
+const (
+	// UnknownStop fails the delivery with [ErrNoHandler], which stops the group.
+	UnknownStop UnknownPolicy = "stop"
+	// UnknownDeadLetter keeps the event as a dead letter with the reason
+	// "no-handler": a redrive applies it when the program has a handler.
+	UnknownDeadLetter UnknownPolicy = "dead-letter"
+)
 
 // handler is what an event type was registered with: one of the three functions,
 // or that it is ignored.
@@ -70,9 +89,10 @@ func NewRouter(p *Processor) *Router {
 // Group returns the name of the consumer group.
 func (r *Router) Group() string { return r.processor.group }
 
-// Tx registers the handler of an event type: claim, handler and commit are one
-// transaction. An empty type, a nil handler or a second registration of a type
-// makes every delivery fail with [ErrRegistration]; see [Router.Err].
+// Tx registers the handler of an event type, or of a pattern: claim, handler and
+// commit are one transaction. An empty type, a pattern with more than its end open,
+// a nil handler or a second registration makes every delivery fail with
+// [ErrRegistration]; see [Router.Err].
 func (r *Router) Tx(eventType string, h TxHandler) {
 	if h == nil {
 		r.fail(eventType, "the handler is nil")
@@ -81,14 +101,26 @@ func (r *Router) Tx(eventType string, h TxHandler) {
 	r.register(eventType, &handler{tx: h})
 }
 
-// Ignore says that events of this type are not for this group. They are
-// acknowledged without a claim. A type that is neither handled nor ignored
-// stops the group with [ErrNoHandler], because a forgotten type would be an
-// event lost in silence.
+// Ignore says that events of this type, or of this pattern, are not for this
+// group. They are acknowledged without a claim. Ignore("*") ignores whatever is
+// not registered otherwise.
 func (r *Router) Ignore(eventType string) {
 	if r.free(eventType) {
-		r.handlers[eventType] = &handler{ignored: true}
+		r.put(eventType, &handler{ignored: true})
 	}
+}
+
+// Unknown says what becomes of an event whose type is neither handled nor
+// ignored. Default [UnknownStop], because a forgotten type would be an event lost
+// in silence; with [UnknownDeadLetter] a producer may begin to publish a type
+// before this group knows it. An event from no topic has no place for a letter,
+// and fails in any case.
+func (r *Router) Unknown(policy UnknownPolicy) {
+	if policy != UnknownStop && policy != UnknownDeadLetter {
+		r.fail("", fmt.Sprintf("Unknown(%q): want %s or %s", policy, UnknownStop, UnknownDeadLetter))
+		return
+	}
+	r.unknown = policy
 }
 
 // Err returns the first wrong registration, or nil. It matches
@@ -105,13 +137,22 @@ func (r *Router) register(eventType string, h *handler) {
 		r.fail(eventType, "no class of Config.Classes matches")
 		return
 	}
+	r.put(eventType, h)
+}
+
+func (r *Router) put(eventType string, h *handler) {
 	r.handlers[eventType] = h
+	if strings.HasSuffix(eventType, "*") {
+		r.patterns = append(r.patterns, Class{Pattern: eventType})
+	}
 }
 
 func (r *Router) free(eventType string) bool {
 	switch {
 	case eventType == "":
 		r.fail(eventType, "the event type is empty")
+	case strings.Contains(strings.TrimSuffix(eventType, "*"), "*"):
+		r.fail(eventType, "want an event type, or the beginning of one followed by *")
 	case r.handlers[eventType] != nil:
 		r.fail(eventType, "registered twice")
 	default:
@@ -126,14 +167,25 @@ func (r *Router) fail(eventType, detail string) {
 	}
 }
 
+// find returns the handler of a type, nil for none.
+func (r *Router) find(eventType string) *handler {
+	if h := r.handlers[eventType]; h != nil {
+		return h
+	}
+	if i := ClassOf(r.patterns, eventType); i >= 0 {
+		return r.handlers[r.patterns[i].Pattern]
+	}
+	return nil
+}
+
 // route returns the handler of a type.
 func (r *Router) route(eventType string) (*handler, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
-	if h := r.handlers[eventType]; h != nil {
+	if h := r.find(eventType); h != nil {
 		return h, nil
 	}
-	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, or say with Router.Ignore that these events are not for this group",
+	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",
 		ErrNoHandler, eventType, r.Group())
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/consumer"
 )
@@ -27,6 +28,9 @@ func TestWrongRegistrations(t *testing.T) {
 		"nil handler":         {func(r *consumer.Router) { r.Tx("A", nil) }, `"A": the handler is nil`},
 		"twice":               {func(r *consumer.Router) { r.Tx("A", nothing); r.Tx("A", nothing) }, `"A": registered twice`},
 		"handled and ignored": {func(r *consumer.Router) { r.Tx("A", nothing); r.Ignore("A") }, `"A": registered twice`},
+		"pattern twice":       {func(r *consumer.Router) { r.Ignore("A*"); r.Func("A*", nil); r.Ignore("A*") }, `"A*": the handler is nil`},
+		"open in the middle":  {func(r *consumer.Router) { r.Ignore("A*B") }, `"A*B": want an event type, or the beginning of one followed by *`},
+		"unknown policy":      {func(r *consumer.Router) { r.Unknown("drop") }, `Unknown("drop"): want stop or dead-letter`},
 		"the first counts":    {func(r *consumer.Router) { r.Ignore(""); r.Tx("A", nil) }, `"": the event type is empty`},
 	}
 	for name, c := range cases {
@@ -41,6 +45,38 @@ func TestWrongRegistrations(t *testing.T) {
 			require.True(t, consumer.Permanent(err))
 		})
 	}
+}
+
+// Of the registrations that match a type the most special one counts, whatever
+// their order, and whether it handles or ignores.
+func TestIgnorePatterns(t *testing.T) {
+	register := []func(r *consumer.Router){
+		func(r *consumer.Router) { r.Ignore("*") },
+		func(r *consumer.Router) { r.Tx("Order*", nothing) },
+		func(r *consumer.Router) { r.Ignore("OrderTest*") },
+		func(r *consumer.Router) { r.Batch("OrderTested", consumer.BatchOptions{}, nothing) },
+		func(r *consumer.Router) { r.Func("Charge*", func(context.Context, consumer.Event) error { return nil }) },
+		func(r *consumer.Router) { r.Ignore("Charge") },
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		r := consumer.NewRouter(consumer.Disconnected())
+		for _, i := range rapid.Permutation([]int{0, 1, 2, 3, 4, 5}).Draw(t, "order") {
+			register[i](r)
+		}
+		require.NoError(t, r.Err())
+		for eventType, want := range map[string]string{
+			"Shipped": "ignored", "Order": "tx", "OrderPaid": "tx", "OrderTest": "ignored", "OrderTest2": "ignored", "OrderTested": "batch",
+			"Charge": "ignored", "ChargeAsked": "func", "order": "ignored",
+		} {
+			require.Equal(t, want, r.Route(eventType), eventType)
+		}
+	})
+	r := consumer.NewRouter(consumer.Disconnected())
+	r.Ignore("Order*")
+	require.Contains(t, r.Route("Shipped"), "no handler")
+	got, err := r.Handle(t.Context(), consumer.Event{Key: mustKey(t, someKey), Type: "OrderPaid"}) // has no database
+	require.NoError(t, err)
+	require.Equal(t, consumer.Ignored, got)
 }
 
 func TestHandleRefusesBeforeTheDatabase(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -99,8 +100,8 @@ type Config struct {
 	// Topics, to which it may not belong. A failure is logged and tried again; it
 	// holds nothing up. Default: none.
 	DeadLetterTopic string
-	// Logger gets the member's life and each failed delivery. Default: no
-	// logging.
+	// Logger gets the member's life and each failed delivery. Default: text to
+	// stderr, warnings and errors only; slog.New(slog.DiscardHandler) is silent.
 	Logger *slog.Logger
 	// Observe is given a [Snapshot] every CommitInterval, and a last one before
 	// Run returns; package consumerprom makes metrics of them. Its calls never
@@ -196,7 +197,7 @@ func (c Config) withDefaults() Config {
 		}
 	}
 	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
+		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	}
 	return c
 }

@@ -79,6 +79,11 @@ WITH ended AS (
 )
 SELECT pg_catalog.count(*) FILTER (WHERE status OPERATOR(pg_catalog.<>) 'COMPLETE') AS left_over FROM ended;
 
+-- name: OpenEventTypes :many
+-- OpenEventTypes lists the types of the group's open events.
+SELECT DISTINCT (event OPERATOR(pg_catalog.->>) 'type')::pg_catalog.text AS event_type
+FROM onceward.fences WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND expires_at IS NULL AND event IS NOT NULL;
+
 -- name: TakeOpenEvent :one
 -- TakeOpenEvent finds the open event that nobody has been at for longest, and keeps it from other recovery jobs for a while:
 -- after each attempt the next one waits longer, 1 minute at first, 17 hours at most. One whose dead letter waits, or of

@@ -299,6 +299,32 @@ func (q *Queries) MarkEffectsStuck(ctx context.Context, arg MarkEffectsStuckPara
 	return result.RowsAffected(), nil
 }
 
+const openEventTypes = `-- name: OpenEventTypes :many
+SELECT DISTINCT (event OPERATOR(pg_catalog.->>) 'type')::pg_catalog.text AS event_type
+FROM onceward.fences WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND expires_at IS NULL AND event IS NOT NULL
+`
+
+// OpenEventTypes lists the types of the group's open events.
+func (q *Queries) OpenEventTypes(ctx context.Context, consumerGroup string) ([]string, error) {
+	rows, err := q.db.Query(ctx, openEventTypes, consumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var event_type string
+		if err := rows.Scan(&event_type); err != nil {
+			return nil, err
+		}
+		items = append(items, event_type)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const releaseFence = `-- name: ReleaseFence :execrows
 UPDATE onceward.fences SET lease_until = pg_catalog.clock_timestamp()
 WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3 AND epoch OPERATOR(pg_catalog.=) $4 AND status OPERATOR(pg_catalog.=) 'PENDING'
