@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -74,6 +75,10 @@ type Config struct {
 	Skew time.Duration
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
+	// Readers make the events of records that no relay of ours has written, in this
+	// order; the first counts that takes a record for its own. [CloudEvents] and
+	// [DebeziumOutbox] have one. Default: such records are malformed.
+	Readers []RecordReader
 	// Logger gets one line for each dead letter. Default: no logging.
 	Logger *slog.Logger
 }
@@ -87,6 +92,7 @@ type Processor struct {
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
 	retry          Retry
+	readers        []RecordReader
 	log            *slog.Logger
 
 	windows    windows
@@ -131,6 +137,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
+		readers:        slices.Clone(cfg.Readers),
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
 	}

@@ -23,11 +23,10 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 	if rec.Source.Topic == "" {
 		return 0, fmt.Errorf("%w: Record.Source.Topic is empty", ErrEvent)
 	}
-	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	ev, err := r.processor.parse(rec)
 	if err != nil {
 		return r.quarantine(ctx, rec, reasonMalformed, err)
 	}
-	ev.Source = rec.Source
 	return r.Handle(ctx, ev)
 }
 
