@@ -79,6 +79,10 @@ type Config struct {
 	// order; the first counts that takes a record for its own. [CloudEvents] and
 	// [DebeziumOutbox] have one. Default: such records are malformed.
 	Readers []RecordReader
+	// Handled is told of each call of a handler, also of one that failed: for how
+	// long it ran; of a set, once. It must return at once and be safe for concurrent
+	// use; consumerprom.Collector has one. May be nil.
+	Handled func(group, eventType string, took time.Duration)
 	// Logger gets one line for each dead letter. Default: no logging.
 	Logger *slog.Logger
 }
@@ -93,6 +97,7 @@ type Processor struct {
 	stuckHandlers  atomic.Int64
 	retry          Retry
 	readers        []RecordReader
+	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
 
 	windows    windows
@@ -138,6 +143,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
 		readers:        slices.Clone(cfg.Readers),
+		handled:        cfg.Handled,
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -230,7 +231,10 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 		}
 		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return run[0].handler.set(ctx, tx, evs) }
 	}
-	if err := r.steps.apply(ctx, handler, tx, run[0].event()); err != nil {
+	began := time.Now()
+	err = r.steps.apply(ctx, handler, tx, run[0].event())
+	r.processor.tell(run[0].ev.Type, began)
+	if err != nil {
 		return err
 	}
 	for _, it := range run {
