@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,6 +76,14 @@ type Config struct {
 	Skew time.Duration
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
+	// Readers make the events of records that no relay of ours has written, in this
+	// order; the first counts that takes a record for its own. [CloudEvents] and
+	// [DebeziumOutbox] have one. Default: such records are malformed.
+	Readers []RecordReader
+	// Handled is told of each call of a handler, also of one that failed: for how
+	// long it ran; of a set, once. It must return at once and be safe for concurrent
+	// use; consumerprom.Collector has one. May be nil.
+	Handled func(group, eventType string, took time.Duration)
 	// Logger gets one line for each dead letter. Default: text to stderr, warnings
 	// and errors only; slog.New(slog.DiscardHandler) is silent.
 	Logger *slog.Logger
@@ -89,6 +98,8 @@ type Processor struct {
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
 	retry          Retry
+	readers        []RecordReader
+	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
 
 	windows    windows
@@ -133,6 +144,8 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
+		readers:        slices.Clone(cfg.Readers),
+		handled:        cfg.Handled,
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
 	}

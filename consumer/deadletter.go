@@ -36,6 +36,9 @@ type letter struct {
 
 // record is the Kafka record that the event came from.
 func (e *Event) record() Record {
+	if e.raw != nil {
+		return Record{Source: e.Source, Key: e.raw.Key, Value: e.raw.Value, Headers: e.RecordHeaders}
+	}
 	return Record{Source: e.Source, Key: e.AggregateID, Value: e.Payload, Headers: e.RecordHeaders}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -23,12 +24,11 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 	if rec.Source.Topic == "" {
 		return 0, fmt.Errorf("%w: Record.Source.Topic is empty", ErrEvent)
 	}
-	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	ev, err := r.processor.parse(rec)
 	if err != nil {
 		d := r.quarantine(ctx, letter{record: rec, reason: reasonMalformed, cause: err})
 		return d.Outcome, d.Err
 	}
-	ev.Source = rec.Source
 	return r.Handle(ctx, ev)
 }
 
@@ -234,7 +234,10 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 		}
 		handler = func(ctx context.Context, tx pgx.Tx, _ Event) error { return run[0].handler.set(ctx, tx, evs) }
 	}
-	if err := r.steps.apply(ctx, handler, tx, run[0].event()); err != nil {
+	began := time.Now()
+	err = r.steps.apply(ctx, handler, tx, run[0].event())
+	r.processor.tell(run[0].ev.Type, began)
+	if err != nil {
 		return err
 	}
 	for _, it := range run {

@@ -11,7 +11,7 @@ import (
 )
 
 // Event is one delivery of an event. [EventFromRecord] makes one from a Kafka
-// record; a receiver of anything else fills in Key, Type and what it knows.
+// record, a [RecordReader] from one of another producer; a receiver of anything else fills in Key, Type and what it knows.
 // Handlers must not write to its slices and maps.
 type Event struct {
 	// Key identifies the event for ever, through every copy. Required.
@@ -57,8 +57,9 @@ type Event struct {
 	// made before.
 	Unprotected bool
 
-	redriven bool // applied by an operator's word, whatever the policy
-	accepted bool // judged before: no floor that has passed it since changes that
+	raw      *Record // of a RecordReader: the record, which the event may not show
+	redriven bool    // applied by an operator's word, whatever the policy
+	accepted bool    // judged before: no floor that has passed it since changes that
 }
 
 // ReplayMode says what a replayed event is for.
@@ -101,13 +102,16 @@ var ErrMalformed = errors.New("malformed record")
 // MalformedError says which header of a record breaks the wire contract, and
 // how. No retry mends it.
 type MalformedError struct {
-	Header string // the header's name
+	Header string // the header's name; empty when a RecordReader named none
 	Detail string // what was found and what is wanted
 	Err    error  // the cause, e.g. an *outbox.KeyError; may be nil
 }
 
 // Error implements error.
 func (e *MalformedError) Error() string {
+	if e.Header == "" {
+		return "malformed record: " + e.Detail
+	}
 	return fmt.Sprintf("malformed record: header %s: %s", e.Header, e.Detail)
 }
 
@@ -116,6 +120,11 @@ func (e *MalformedError) Is(target error) bool { return target == ErrMalformed }
 
 // Unwrap returns the cause, if there is one.
 func (e *MalformedError) Unwrap() error { return e.Err }
+
+func isMalformed(err error) bool {
+	var malformed *MalformedError
+	return errors.As(err, &malformed)
+}
 
 // ErrEvent: an [Event] built by hand lacks a field or holds text that
 // PostgreSQL cannot store.

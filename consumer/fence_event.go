@@ -14,23 +14,29 @@ import (
 // storedEvent is an event in onceward.fences, from which the recovery job makes
 // it again. Type is read by its query.
 type storedEvent struct {
-	Key           string       `json:"key"`
-	Type          string       `json:"type"`
-	AggregateType raw          `json:"aggregate_type,omitempty"`
-	AggregateID   []byte       `json:"aggregate_id"`
-	Payload       []byte       `json:"payload"`
-	ContentType   raw          `json:"content_type,omitempty"`
-	OccurredAt    time.Time    `json:"occurred_at,omitzero"`
-	Traceparent   raw          `json:"traceparent,omitempty"`
-	Position      raw          `json:"position,omitempty"`
-	ReplayID      uuid.UUID    `json:"replay_id,omitzero"`
-	ReplayMode    raw          `json:"replay_mode,omitempty"`
-	ReplayGroup   raw          `json:"replay_group,omitempty"`
-	RepairID      uuid.UUID    `json:"repair_id,omitzero"`
-	Source        storedSource `json:"source,omitzero"`
+	Key           string        `json:"key"`
+	Type          string        `json:"type"`
+	AggregateType raw           `json:"aggregate_type,omitempty"`
+	AggregateID   []byte        `json:"aggregate_id"`
+	Payload       []byte        `json:"payload"`
+	ContentType   raw           `json:"content_type,omitempty"`
+	OccurredAt    time.Time     `json:"occurred_at,omitzero"`
+	Traceparent   raw           `json:"traceparent,omitempty"`
+	Position      raw           `json:"position,omitempty"`
+	ReplayID      uuid.UUID     `json:"replay_id,omitzero"`
+	ReplayMode    raw           `json:"replay_mode,omitempty"`
+	ReplayGroup   raw           `json:"replay_group,omitempty"`
+	RepairID      uuid.UUID     `json:"repair_id,omitzero"`
+	Source        storedSource  `json:"source,omitzero"`
+	Record        *storedRecord `json:"record,omitempty"` // of a RecordReader
 	// Of encodeHeaders.
 	Headers       json.RawMessage `json:"headers,omitempty"`
 	RecordHeaders json.RawMessage `json:"record_headers,omitempty"`
+}
+
+type storedRecord struct {
+	Key   []byte `json:"key"`
+	Value []byte `json:"value"`
 }
 
 type storedSource struct {
@@ -63,6 +69,9 @@ func encodeEvent(ev Event) (stored []byte, err error) {
 		ContentType: raw(ev.ContentType), OccurredAt: ev.OccurredAt, Traceparent: raw(ev.Traceparent), Position: raw(ev.Position),
 		ReplayID: ev.ReplayID, ReplayMode: raw(ev.ReplayMode), ReplayGroup: raw(ev.ReplayGroup), RepairID: ev.RepairID,
 		Source: storedSource(ev.Source),
+	}
+	if ev.raw != nil {
+		s.Record = &storedRecord{ev.raw.Key, ev.raw.Value}
 	}
 	var own []Header
 	for name, value := range ev.Headers {
@@ -97,6 +106,9 @@ func decodeEvent(stored []byte) (Event, error) {
 		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent), Position: string(s.Position),
 		ReplayID: s.ReplayID, ReplayMode: ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup), RepairID: s.RepairID,
 		Source: Source(s.Source),
+	}
+	if s.Record != nil {
+		ev.raw = &Record{Key: s.Record.Key, Value: s.Record.Value}
 	}
 	own, err := decodeHeaders(s.Headers)
 	if err != nil {

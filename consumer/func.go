@@ -162,7 +162,9 @@ func (r *Router) call(ctx context.Context, it *item) error {
 	run := &running{processor: r.processor, event: it.ev}
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), r.processor.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
+	began := time.Now()
 	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
+	r.processor.tell(it.ev.Type, began)
 	effects, failed := run.ended()
 	if errors.Is(err, ErrNothingToDo) {
 		effects, err = 1, nil

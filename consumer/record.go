@@ -21,7 +21,8 @@ import (
 // outside the contract go into Event.Headers whatever they hold. The error is
 // a [*MalformedError]. Source is left for the caller to fill in.
 //
-// What Debezium itself writes is not read: its id carries no namespace.
+// What others write, Debezium too, is read by Config.Readers: its id carries no
+// namespace.
 func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
 	r := reader{headers: headers}
 	ev := Event{AggregateID: key, Payload: value, RecordHeaders: headers}

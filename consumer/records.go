@@ -18,7 +18,7 @@ type Peek struct {
 
 // Peek looks at a record. It asks nobody.
 func (r *Router) Peek(rec Record) Peek {
-	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	ev, err := r.processor.parse(rec)
 	if err != nil {
 		return Peek{}
 	}
@@ -37,8 +37,7 @@ func (r *Router) HandleRecords(ctx context.Context, recs []Record) []Delivery {
 	evs := make([]Event, len(recs))
 	for i, rec := range recs {
 		// One that cannot be read is refused by HandleBatch for want of a key.
-		evs[i], _ = EventFromRecord(rec.Key, rec.Value, rec.Headers)
-		evs[i].Source = rec.Source
+		evs[i], _ = r.processor.parse(rec)
 	}
 	return r.HandleBatch(ctx, evs)
 }

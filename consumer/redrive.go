@@ -100,7 +100,7 @@ func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requ
 // redrive delivers the event of a letter; its transactions lock the letter, and
 // settle it. An error that is none of infrastructure says why it stays a letter.
 func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
-	ev, err := l.event()
+	ev, err := l.event(r.processor)
 	if err != nil {
 		return 0, err
 	}
@@ -133,7 +133,7 @@ func (r *Router) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
 }
 
 // event reads the letter's record again, as the program reads records now.
-func (l *requested) event() (Event, error) {
+func (l *requested) event(p *Processor) (Event, error) {
 	if reason(l.Reason) == reasonMismatch {
 		return Event{}, errors.New("this event carries the key of another one that was applied, so that it can never be; publish it under a new key, then discard the letter")
 	}
@@ -141,11 +141,11 @@ func (l *requested) event() (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev, err := EventFromRecord(l.RecordKey, l.RecordValue, headers)
+	ev, err := p.parse(Record{Source: l.source(), Key: l.RecordKey, Value: l.RecordValue, Headers: headers})
 	if err != nil {
 		return Event{}, err
 	}
-	ev.Source, ev.redriven = l.source(), true
+	ev.redriven = true
 	return ev, nil
 }
 

@@ -198,6 +198,13 @@ func (p *Processor) bounded(ctx context.Context, tx pgx.Tx, call func() error) e
 	return fmt.Errorf("%w: it does not return %s after its context has ended, and is left behind; look for a call without ctx", context.Cause(ctx), handlerGrace)
 }
 
+// tell says how long a handler took.
+func (p *Processor) tell(eventType string, began time.Time) {
+	if p.handled != nil {
+		p.handled(p.group, eventType, time.Since(began))
+	}
+}
+
 // StuckHandlers counts the handlers of this process that did not return after
 // their time was over, and are still running.
 func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }

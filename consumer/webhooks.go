@@ -1,14 +1,59 @@
 package consumer
 
 import (
+	"bytes"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/onceward/onceward/outbox"
 )
 
+// What a webhook's event has as Payload counts for its fingerprint: a copy with
+// another one is a mismatch. So Payload may hold what the event says, and never
+// what the delivery says of itself, its time, its number or its signature. Where
+// that cannot be told, leave it empty; the handler of [Do] has the body anyway.
+
+// StripeEvent makes the event of Stripe's JSON, of a webhook or of the list of
+// events. Verify the signature first. Its key is that of [StripeWebhooks], Payload is
+// `data.object` without white space, AggregateID and AggregateType are its `id` and
+// `object`.
+//
+// The rest of the body stays outside: `pending_webhooks` counts deliveries and
+// changes from copy to copy. Endpoints of two API versions render one object in two
+// ways: have one version, or set Payload to nil.
+func StripeEvent(namespace string, body []byte) (Event, error) {
+	var e struct {
+		ID      string
+		Type    string
+		Created int64
+		Data    struct{ Object json.RawMessage }
+	}
+	var object struct{ ID, Object string }
+	var payload bytes.Buffer
+	err := json.Unmarshal(body, &e)
+	if err == nil {
+		err = json.Compact(&payload, e.Data.Object)
+	}
+	if err == nil {
+		err = json.Unmarshal(e.Data.Object, &object)
+	}
+	if err != nil {
+		return Event{}, fmt.Errorf("%w: no event of Stripe: %w", ErrEvent, err)
+	}
+	ev := Event{
+		Type: e.Type, AggregateType: object.Object, AggregateID: []byte(object.ID),
+		Payload: payload.Bytes(), ContentType: "application/json", OccurredAt: time.Unix(e.Created, 0).UTC(),
+	}
+	if ev.Key, err = outbox.ExternalKey(namespace, e.ID, ev.OccurredAt); err != nil {
+		return Event{}, fmt.Errorf("%w: event %q of Stripe: %w", ErrEvent, e.ID, err)
+	}
+	return ev, ev.validate()
+}
+
 // StripeWebhooks is the class of Stripe's events, whose type matches pattern.
 // Their key is outbox.ExternalKey(namespace, id, created): the id `evt_…` and the
-// field `created` of the event. Stripe tries a delivery again for up to 3 days
+// field `created` of the event; [StripeEvent] makes it. Stripe tries a delivery again for up to 3 days
 // (docs.stripe.com, "Automatic retries"); the window is 4 days. Whoever lists and
 // processes undelivered events by hand, up to 30 days old, wants 31 days.
 func StripeWebhooks(pattern string) Class {
@@ -16,7 +61,8 @@ func StripeWebhooks(pattern string) Class {
 }
 
 // ShopifyWebhooks is the class of Shopify's webhooks. Their key is [TimelessKey]
-// of the header X-Shopify-Webhook-Id. Shopify tries a delivery again 8 times
+// of the header X-Shopify-Webhook-Id, their type X-Shopify-Topic, their Payload the
+// body. Shopify tries a delivery again 8 times
 // within 4 hours (shopify.dev, changelog of 2024-09-10), 48 hours before that
 // date; the window is 3 days.
 func ShopifyWebhooks(pattern string) Class {
@@ -24,7 +70,8 @@ func ShopifyWebhooks(pattern string) Class {
 }
 
 // GitHubWebhooks is the class of GitHub's webhooks. Their key is [TimelessKey] of
-// the header X-GitHub-Delivery, which a redelivery keeps. Deliveries of the last 3
+// the header X-GitHub-Delivery, which a redelivery keeps with the body, their
+// type X-GitHub-Event, their Payload the body. Deliveries of the last 3
 // days can be redelivered (docs.github.com, "Redelivering webhooks"), of the last
 // 7 on GitHub Enterprise Server; the window is 8 days.
 func GitHubWebhooks(pattern string) Class {

@@ -17,10 +17,18 @@ type Collector struct {
 	groups     map[string]saramagroup.Snapshot
 	maintained time.Time // when the report was given; zero: never
 	report     consumer.MaintainReport
+	database   *database                  // nil: not asked
+	types      map[string]map[string]bool // event types that have a histogram, by group
+
+	handlers *prometheus.HistogramVec
 }
 
 // New returns a collector that has been told nothing.
-func New() *Collector { return &Collector{groups: make(map[string]saramagroup.Snapshot)} }
+func New() *Collector {
+	return &Collector{
+		groups: make(map[string]saramagroup.Snapshot), types: make(map[string]map[string]bool), handlers: newHandlers(),
+	}
+}
 
 // Observe is for saramagroup.Config.Observe. It keeps the Snapshot and returns at
 // once.
@@ -46,19 +54,32 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range retentionDescs {
 		ch <- d
 	}
+	for _, d := range databaseDescs {
+		ch <- d
+	}
+	c.handlers.Describe(ch)
 }
 
 // Collect implements [prometheus.Collector].
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.handlers.Collect(ch)
+	if database, reported := c.collect(ch); database != nil {
+		database.collect(ch, reported) // outside the lock, for which observers do not wait long
+	}
+}
+
+func (c *Collector) collect(ch chan<- prometheus.Metric) (_ *database, reported bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for _, s := range c.groups {
 		collectGroup(ch, s, now)
 	}
-	if !c.maintained.IsZero() {
-		collectRetention(ch, c.report, c.maintained)
+	if reported = !c.maintained.IsZero(); reported {
+		gauge(ch, maintained, unix(c.maintained))
+		collectRetention(ch, c.report)
 	}
+	return c.database, reported
 }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {

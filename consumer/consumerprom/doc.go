@@ -10,19 +10,25 @@
 //	report, err := consumer.Maintain(ctx, conn, consumer.MaintainConfig{})
 //	c.Maintained(report)
 //
+// Backlog and retention are shown from the database, whoever maintains it, and the
+// time that handlers take from the consumer's Config:
+//
+//	c.FromDatabase(pool)
+//	in, err := consumer.New(ctx, consumer.Config{Handled: c.Handled, …})
+//
 // # What it shows
 //
 // The names begin with onceward_consumer_. Those of a group have the label
 // group; those of a partition, topic and partition as well. They are what the
 // last Snapshot said: up to saramagroup.Config.CommitInterval old. Lag counts
 // offsets, and so the markers of transactions, until the partition was read to
-// its end. Metrics of retention are there once Maintained was called, and are of
-// the database, whichever group: let one program of those that share a database
-// show them.
+// its end. What FromDatabase and Maintained show is of the database, whichever
+// group: let one program of those that share a database show it. docs/metrics.md
+// has them all.
 //
 // # Ownership
 //
-// It starts nothing, asks nobody, and keeps one Snapshot for each group and one
-// report. Two members of one group in one process need a Collector each, under
+// It starts nothing, asks nobody but the database that it was given, at a scrape,
+// and keeps one Snapshot for each group and one report. Two members of one group in one process need a Collector each, under
 // registerers that tell them apart: prometheus.WrapRegistererWith.
 package consumerprom

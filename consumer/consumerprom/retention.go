@@ -1,14 +1,12 @@
 package consumerprom
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/onceward/onceward/consumer"
 )
 
-// What the last run of consumer.Maintain left.
+// What the last run of consumer.Maintain left, or would find.
 var (
 	maintained = desc("maintained_timestamp_seconds", "When the last maintenance ended, in Unix seconds.")
 	leaves     = desc("partitions", "Partitions of processed_events by state.", "state")
@@ -30,8 +28,7 @@ var retentionDescs = []*prometheus.Desc{
 // states are shown always, so that a state that nothing is in any more is 0.
 var states = []consumer.LeafState{consumer.LeafOpen, consumer.LeafWaiting, consumer.LeafClosed, consumer.LeafDetaching, consumer.LeafDropped}
 
-func collectRetention(ch chan<- prometheus.Metric, r consumer.MaintainReport, at time.Time) {
-	gauge(ch, maintained, unix(at))
+func collectRetention(ch chan<- prometheus.Metric, r consumer.MaintainReport) {
 	count, bad := make(map[consumer.LeafState]int), 0
 	for _, l := range r.Leaves {
 		count[l.State]++
@@ -54,12 +51,8 @@ func collectRetention(ch chan<- prometheus.Metric, r consumer.MaintainReport, at
 		if f.Retired {
 			continue
 		}
-		still := 0.0
-		if f.Wrong {
-			still = 1
-		}
 		gauge(ch, floor, unix(f.After), f.Group, f.Class)
 		gauge(ch, behind, f.Behind.Seconds(), f.Group, f.Class)
-		gauge(ch, stuck, still, f.Group, f.Class)
+		gauge(ch, stuck, one(f.Wrong), f.Group, f.Class)
 	}
 }
