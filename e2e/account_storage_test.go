@@ -53,20 +53,26 @@ func (a *accounting) restoreStorage(s step) bool {
 	}
 	a.dropStandby()
 	a.abandon(s, a.saved.past, func() {
-		ctx, data := a.t.Context(), a.server.DataDir()
+		ctx := a.t.Context()
 		require.NoError(a.t, a.server.Halt(ctx, pgserver.Immediate))
-		conf := filepath.Join(a.t.TempDir(), "conf") // of this server: its port
-		copied(a.t, filepath.Join(data, "onceward.conf"), conf)
-		require.NoError(a.t, os.RemoveAll(data))
-		copied(a.t, a.saved.dir, data)
-		require.NoError(a.t, os.RemoveAll(filepath.Join(data, "postmaster.pid")))
-		require.NoError(a.t, os.RemoveAll(filepath.Join(data, "onceward.conf")))
-		copied(a.t, conf, filepath.Join(data, "onceward.conf"))
+		putBack(a.t, a.server, a.saved.dir)
 		require.NoError(a.t, a.server.Resume(ctx))
 		a.pool.Reset()
 		a.forgetStandby()
 	})
 	return true
+}
+
+// putBack replaces the data of a server that is down by a copy of before.
+func putBack(t *testing.T, server *pgserver.Server, from string) {
+	t.Helper()
+	data, conf := server.DataDir(), filepath.Join(t.TempDir(), "conf") // of this server: its port
+	copied(t, filepath.Join(data, "onceward.conf"), conf)
+	require.NoError(t, os.RemoveAll(data))
+	copied(t, from, data)
+	require.NoError(t, os.RemoveAll(filepath.Join(data, "postmaster.pid")))
+	require.NoError(t, os.RemoveAll(filepath.Join(data, "onceward.conf")))
+	copied(t, conf, filepath.Join(data, "onceward.conf"))
 }
 
 // frozen does something while no process of the server runs: what is in its files then

@@ -43,12 +43,17 @@ type task struct {
 	Fail     int           // percent of the attempts that fail, or kill their connection
 	Crash    string        // the point at which the process kills itself, once
 	Window   time.Duration // of the one class; 0 is the default
+	Version  int           // of the program in TestConsumerMoves: 1 or 2; 0 elsewhere
+	Defect   string        // that is built in, see brokenConsumer
 }
 
-// body is the payload of the events. Dead ones can never be applied.
+// body is the payload of the events. Dead ones can never be applied; those with
+// another trouble can, at last.
 type body struct {
-	N    int  `json:"n"`
-	Dead bool `json:"dead,omitempty"`
+	N       int    `json:"n"`
+	Dead    bool   `json:"dead,omitempty"`
+	Trouble string `json:"trouble,omitempty"` // of the first attempts: slow, deaf or deadly
+	Refused bool   `json:"refused,omitempty"` // by a deferred constraint, unless it was mended
 }
 
 // runConsumer is the main function of a consumer process.
@@ -92,37 +97,74 @@ func (c *consumerProgram) run(ctx context.Context) error {
 	defer c.provider.Close()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	for c.processor == nil {
-		c.processor, err = consumer.New(ctx, consumer.Config{
-			Group: c.Group, DB: c.pool, LockTimeout: 2 * time.Second, SessionTimeout: 3 * time.Second, Retry: consumer.Retry{MaxAttempts: -1},
-			Classes: c.classes(),
-		})
-		if err != nil && ctx.Err() != nil {
+		c.processor, err = consumer.New(ctx, c.config())
+		if err != nil && wait(ctx, 50*time.Millisecond) != nil {
 			return nil
 		}
 	}
 	r := consumer.NewRouter(c.processor)
-	r.Tx("Tx", c.apply)
-	r.Batch("Batch", consumer.BatchOptions{Max: 50}, c.apply)
-	r.BatchSet("Set", consumer.BatchOptions{Max: 30}, func(ctx context.Context, tx pgx.Tx, evs []consumer.Event) error {
+	c.register(r)
+	return saramagroup.Run(ctx, c.Brokers, c.handler(r), saramagroup.Config{
+		Topics: []string{c.Topic}, Insecure: true, Logger: log, Concurrency: 4, SessionTimeout: 2 * time.Second,
+		RetryMin: 5 * time.Millisecond, RetryMax: 200 * time.Millisecond, CommitInterval: 100 * time.Millisecond, HousekeepingInterval: 200 * time.Millisecond,
+	})
+}
+
+func (c *consumerProgram) config() consumer.Config {
+	conf := consumer.Config{
+		Group: c.Group, DB: c.pool, LockTimeout: 2 * time.Second, SessionTimeout: 3 * time.Second, Retry: consumer.Retry{MaxAttempts: -1},
+		Classes: c.classes(),
+	}
+	if c.Version > 0 {
+		conf.HandlerTimeout, conf.Retry.MaxAttempts = 2*time.Second, 15
+	}
+	return conf
+}
+
+// register gives each type its handler. The second version of the program in
+// TestConsumerMoves handles some of them in another way, and one type more.
+func (c *consumerProgram) register(r *consumer.Router) {
+	batch, set := consumer.BatchOptions{Max: 50}, consumer.BatchOptions{Max: 30}
+	all := func(ctx context.Context, tx pgx.Tx, evs []consumer.Event) error {
 		for _, ev := range evs {
 			if err := c.apply(ctx, tx, ev); err != nil {
 				return err
 			}
 		}
 		return nil
-	})
+	}
+	r.Tx("Tx", c.apply)
 	r.Func("Call", c.call)
-	return saramagroup.Run(ctx, c.Brokers, &tapped{Router: r, program: c}, saramagroup.Config{
-		Topics: []string{c.Topic}, Insecure: true, Logger: log, Concurrency: 4, SessionTimeout: 2 * time.Second,
-		RetryMin: 5 * time.Millisecond, RetryMax: 200 * time.Millisecond, CommitInterval: 100 * time.Millisecond, HousekeepingInterval: 200 * time.Millisecond,
-	})
+	if c.Version > 0 {
+		r.Func("Two", c.two)
+	}
+	if c.Version < 2 {
+		r.Batch("Batch", batch, c.apply)
+		r.BatchSet("Set", set, all)
+		return
+	}
+	r.BatchSet("Batch", batch, all)
+	r.Batch("Set", set, c.apply)
+	r.Tx("New", c.apply)
 }
 
-func (c *consumerProgram) classes() []consumer.Class {
+func (c *consumerProgram) classes() (classes []consumer.Class) {
 	if c.Window == 0 {
 		return nil
 	}
-	return []consumer.Class{{Pattern: "*", Window: c.Window}}
+	if c.Version == 2 {
+		classes = append(classes, consumer.Class{Pattern: "Tx", Window: c.Window})
+	}
+	return append(classes, consumer.Class{Pattern: "*", Window: c.Window})
+}
+
+// handler is the router as the group sees it.
+func (c *consumerProgram) handler(r *consumer.Router) saramagroup.Handler {
+	t := &tapped{Router: r, program: c}
+	if broken := brokenConsumers[c.Defect]; broken != nil {
+		return broken(t)
+	}
+	return t
 }
 
 // crash kills the process at the named point, as kill -9 does.
@@ -148,6 +190,9 @@ func (c *consumerProgram) apply(ctx context.Context, tx pgx.Tx, ev consumer.Even
 		return err
 	}
 	if err := c.possible(ctx, tx, ev); err != nil {
+		return err
+	}
+	if err := c.trouble(ctx, tx, ev); err != nil {
 		return err
 	}
 	c.crash("after handler")

@@ -1,0 +1,306 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/process"
+)
+
+// bag holds the moves: each returns whether it fitted.
+func (m *mover) bag() map[string]func() bool {
+	all := map[string]func() bool{
+		// faults of processes and networks
+		"member killed": m.memberKilled, "member paused": m.memberPaused, "member restarted": m.memberRestarted,
+		"connections terminated": m.connectionsTerminated, "postgres crashed": m.postgresCrashed, "zombie": m.zombie,
+		// an operator's commands
+		"letters redriven": m.lettersRedriven, "letter discarded": m.letterDiscarded, "claim forgotten": m.claimForgotten,
+		"window set": m.windowSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited,
+		// changes of the environment
+		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
+		// users' mistakes
+		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "unknown type": m.unknownType,
+		"malformed record": m.malformedRecord, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess,
+	}
+	if m.replicated != nil {
+		all["promoted"] = m.promoted
+	} else {
+		all["snapshot taken"], all["snapshot restored"] = m.snapshotTaken, m.snapshotRestored
+	}
+	return all
+}
+
+func (m *mover) member() *consumerProcess { return m.members[m.rng.IntN(len(m.members))] }
+
+func (m *mover) memberKilled() bool {
+	c := m.member()
+	if c.process == nil {
+		return false
+	}
+	c.kill()
+	m.kills++
+	return true // the watch starts it
+}
+
+// stopMember ends a member as a deploy does; one that has ended by itself is gone.
+func (m *mover) stopMember(c *consumerProcess) {
+	if c.process == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.process.Stop(ctx, syscall.SIGTERM); err != nil {
+		m.found = append(m.found, fmt.Sprintf("a member does not stop: %v", err))
+		c.process.Kill()
+	}
+	c.process = nil
+}
+
+func (m *mover) memberRestarted() bool {
+	m.stopMember(m.member())
+	return true
+}
+
+// deployed changes a member's version: its classes and handlers.
+func (m *mover) deployed() bool {
+	c := m.member()
+	m.stopMember(c)
+	c.task.Version = 3 - c.task.Version
+	return true
+}
+
+// memberPaused stops a member for so long that the group and the database miss it,
+// sometimes.
+func (m *mover) memberPaused() bool {
+	c := m.member()
+	if c.process == nil || c.process.Signal(syscall.SIGSTOP) != nil {
+		return false
+	}
+	p := c.process
+	m.due = append(m.due, later{time.Now().Add(time.Duration(500+m.rng.IntN(5000)) * time.Millisecond), func() { _ = p.Signal(syscall.SIGCONT) }})
+	return true
+}
+
+func (m *mover) connectionsTerminated() bool {
+	m.terminated += scalar[int](m.w, `SELECT count(pg_terminate_backend(pid)) FROM
+		(SELECT pid FROM pg_stat_activity WHERE usename = $1 AND datname = current_database() ORDER BY random() LIMIT 4) s`, billingLogin)
+	return true
+}
+
+func (m *mover) postgresCrashed() bool {
+	require.NoError(m.t, m.w.server.Halt(m.t.Context(), pgserver.Immediate))
+	m.pass(time.Duration(m.rng.IntN(1500)) * time.Millisecond)
+	require.NoError(m.t, m.w.server.Resume(m.t.Context()))
+	m.reset()
+	return true
+}
+
+// reset forgets connections to a server that is another by now.
+func (m *mover) reset() {
+	m.w.pool.Reset()
+	m.w.app.Reset()
+	eventually(m.t, "the database answers", 30*time.Second, func() bool { return m.w.pool.Ping(m.t.Context()) == nil })
+}
+
+// zombie reads the whole topic for itself for a while, in the name of the group.
+func (m *mover) zombie() bool {
+	m.zombies++
+	of := m.task(fmt.Sprintf("%s-zombie-%d", m.group, m.zombies), 5, "")
+	of.Version, of.Defect = 2, m.defect
+	c := newConsumerProcess(m.t, of)
+	c.start()
+	m.due = append(m.due, later{time.Now().Add(time.Duration(1000+m.rng.IntN(3000)) * time.Millisecond), c.kill})
+	return true
+}
+
+// command gives a command to outboxctl, and says whether it was carried out.
+func (m *mover) command(login string, args ...string) bool {
+	out, err := process.Run(m.t.Context(), process.Spec{
+		Path: outboxctlBinary(m.t), Args: append(args, "--yes", "--reason", "moves"), Env: []string{"ONCEWARD_POSTGRES_DSN=" + m.w.dsn(login), "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	if err != nil {
+		m.note(time.Since(m.began), fmt.Sprintf("outboxctl %v: %v: %.300s", args, err, out))
+	}
+	return err == nil
+}
+
+// lettersRedriven mends half of what could not be applied, and redrives all of it.
+func (m *mover) lettersRedriven() bool {
+	m.w.execute(`INSERT INTO mended SELECT namespace || ':' || event_id FROM onceward.consumer_dead_letters
+		WHERE state = 'open' AND reason = 'handler' AND hashtext(event_id::text) % 2 = 0 ON CONFLICT DO NOTHING`)
+	return m.command(operatorLogin, "dead", "redrive", "--group", m.group, "--cause", []string{"handler", "from-future"}[m.rng.IntN(2)], "--wait", "0")
+}
+
+func (m *mover) letterDiscarded() bool {
+	var place string
+	err := m.w.pool.QueryRow(m.t.Context(), `SELECT topic || '/' || kafka_partition || '@' || kafka_offset FROM onceward.consumer_dead_letters
+		WHERE state = 'open' ORDER BY random() LIMIT 1`).Scan(&place)
+	return err == nil && m.command(operatorLogin, "dead", "discard", "--side", "consumer", place)
+}
+
+// claimForgotten has the group apply an event once more.
+func (m *mover) claimForgotten() bool {
+	e := m.applied()
+	if e == nil || !m.command(operatorLogin, "processed", "forget", e.Key.String(), "--group", m.group) {
+		return false
+	}
+	m.sendAll(m.message(e.Event))
+	return true
+}
+
+func (m *mover) windowSet() bool {
+	return m.command(operatorLogin, "windows", "set", m.group, "*", "--window", []string{"1d", "30h", "2d"}[m.rng.IntN(3)])
+}
+
+// classRetired takes a class for unused, which members of the second version use.
+func (m *mover) classRetired() bool {
+	return m.command(operatorLogin, "windows", "retire", m.group, "--class", "Tx")
+}
+
+// partitionsMaintained does two rounds. The minute for which a floor has to stand
+// before a partition goes is taken out of the table.
+func (m *mover) partitionsMaintained() bool {
+	for range 2 { // it exits with 3 while a partition waits for its second round
+		m.w.execute(`UPDATE onceward.dedup_windows SET raised_at = raised_at - interval '2 minutes'`)
+		m.command(consumerMaintainerLogin, "partitions", "maintain", "--side", "consumer")
+	}
+	return true
+}
+
+func (m *mover) audited() bool {
+	out, err := process.Run(m.t.Context(), process.Spec{
+		Path: outboxctlBinary(m.t), Args: []string{"audit", "--group", m.group}, Env: []string{"ONCEWARD_POSTGRES_DSN=" + m.w.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
+	})
+	if err != nil {
+		m.found = append(m.found, "outboxctl audit: "+err.Error()+": "+out)
+	}
+	return true
+}
+
+// rest stops all members, so that the group is empty.
+func (m *mover) rest() {
+	m.doDue(time.Now().Add(time.Hour)) // zombies, and those that are paused
+	for _, c := range m.members {
+		m.stopMember(c)
+	}
+}
+
+// groupDeleted has the group begin at the beginning, as Kafka does with one that
+// was away too long.
+func (m *mover) groupDeleted() bool {
+	m.rest()
+	m.rewind()
+	return true
+}
+
+// offsetsReset puts the offsets back by hand, by some records.
+func (m *mover) offsetsReset() bool {
+	m.rest()
+	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
+	require.NoError(m.t, err)
+	defer client.Close()
+	offsets, err := sarama.NewOffsetManagerFromClient(m.group, client)
+	require.NoError(m.t, err)
+	for p := range m.w.partitions {
+		partition, err := offsets.ManagePartition(m.w.topic(), p)
+		require.NoError(m.t, err)
+		at, _ := partition.NextOffset()
+		partition.ResetOffset(max(0, at-m.rng.Int64N(200)), "")
+		require.NoError(m.t, partition.Close())
+	}
+	require.NoError(m.t, offsets.Close())
+	return true
+}
+
+// troubled publishes events whose first attempts end badly.
+func (m *mover) troubled(trouble string) func() bool {
+	return func() bool {
+		types := []string{"Tx", "Batch", "Set", "Two"}
+		for range 1 + m.rng.IntN(3) {
+			e := &toldEvent{body: body{N: m.events, Trouble: trouble}}
+			m.sendAll(m.message(m.plain(e, types[m.rng.IntN(len(types))], time.Now()).Event))
+		}
+		return true
+	}
+}
+
+// unknownType publishes events of a type that the first version does not know.
+func (m *mover) unknownType() bool {
+	m.sendAll(m.message(m.plain(&toldEvent{body: body{N: m.events}}, "New", time.Now()).Event))
+	return true
+}
+
+func (m *mover) malformedRecord() bool {
+	m.malformed++
+	m.sendAll(&sarama.ProducerMessage{Topic: m.w.topic(), Partition: int32(m.rng.IntN(int(m.w.partitions))), Value: sarama.StringEncoder("not an event")})
+	return true
+}
+
+// keyUsedTwice publishes another event with a key that was applied.
+func (m *mover) keyUsedTwice() bool {
+	e := m.applied()
+	if e == nil {
+		return false
+	}
+	e.changed = true
+	other := e.Event
+	other.Payload = []byte(`{"n": -1}`)
+	m.sendAll(m.message(other))
+	return true
+}
+
+func (m *mover) reprocess() bool {
+	e := m.applied()
+	if e == nil {
+		return false
+	}
+	e.again++
+	m.sendAll(m.reprocessed(e))
+	return true
+}
+
+func (m *mover) snapshotTaken() bool {
+	dir := filepath.Join(m.t.TempDir(), "data")
+	frozen(m.t, m.w.server, func() { copied(m.t, m.w.server.DataDir(), dir) })
+	if m.snapshot != "" {
+		require.NoError(m.t, os.RemoveAll(m.snapshot))
+	}
+	m.snapshot = dir
+	return true
+}
+
+func (m *mover) snapshotRestored() bool {
+	if m.snapshot == "" {
+		return false
+	}
+	require.NoError(m.t, m.w.server.Halt(m.t.Context(), pgserver.Immediate))
+	putBack(m.t, m.w.server, m.snapshot)
+	require.NoError(m.t, m.w.server.Resume(m.t.Context()))
+	m.reset()
+	m.deadlocks = m.deadlocked()
+	return true
+}
+
+// promoted makes a standby the primary that lacks the last commits.
+func (m *mover) promoted() bool {
+	m.awaitStandby(m.w)
+	m.hold()
+	m.publish(200)
+	m.pass(time.Duration(m.rng.IntN(2000)) * time.Millisecond)
+	require.NoError(m.t, m.primary.Halt(m.t.Context(), pgserver.Immediate))
+	m.promote(m.w)
+	m.operator = m.w.as(operatorLogin)
+	m.replicated = nil
+	m.deadlocks = m.deadlocked()
+	return true
+}

@@ -1,0 +1,97 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+// Names of effects.
+const (
+	theEffect = "effect" // of an event that has one
+	booked    = "book"   // the first of the type Two, in the database
+	mailed    = "mail"   // the second, outside
+)
+
+// Troubles of the first attempts at an event.
+const (
+	slowly = "slow"   // the handler waits for what does not come, until its context ends
+	deaf   = "deaf"   // it does not listen to its context either
+	deadly = "deadly" // it takes its process with it, twice
+)
+
+// trouble makes the first attempts at an event end badly.
+func (c *consumerProgram) trouble(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+	var b body
+	if err := json.Unmarshal(ev.Payload, &b); err != nil {
+		return err
+	}
+	if b.Refused && tx != nil {
+		if _, err := tx.Exec(ctx, `INSERT INTO refused VALUES ($1)`, ev.Key.String()); err != nil {
+			return err
+		}
+	}
+	if b.Trouble == "" {
+		return nil
+	}
+	// The provider's database remembers it when the process, or the other database, does not.
+	var n int
+	err := c.provider.QueryRow(ctx, `INSERT INTO tries AS t VALUES ($1, 1) ON CONFLICT (key) DO UPDATE SET n = t.n + 1 RETURNING n`, ev.Key.String()).Scan(&n)
+	switch {
+	case err != nil:
+		return err
+	case b.Trouble == deadly && n <= 2:
+		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		select {}
+	case b.Trouble == slowly && n == 1:
+		<-ctx.Done()
+		return ctx.Err()
+	case b.Trouble == deaf && n == 1:
+		<-time.After(4 * time.Second)
+	}
+	return nil
+}
+
+// two makes two effects of one event, with a step between them that may fail for good.
+func (c *consumerProgram) two(ctx context.Context, ev consumer.Event) error {
+	_, err := consumer.DoNamed(ctx, c.processor, ev, booked, func(ctx context.Context, tx pgx.Tx) (string, error) {
+		return booked, c.effect(ctx, tx, ev, booked)
+	})
+	if err == nil {
+		err = c.trouble(ctx, nil, ev)
+	}
+	if err == nil {
+		err = c.possible(ctx, c.pool, ev)
+	}
+	if err != nil {
+		return err
+	}
+	if c.chance(c.Fail) {
+		return errUnlucky
+	}
+	_, err = consumer.Fence(ctx, c.processor, ev, consumer.Effect[string]{
+		Name: mailed, Lease: 2 * time.Second,
+		Do: func(ctx context.Context, call consumer.Call) (string, error) {
+			_, err := c.provider.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, call.Key)
+			if err == nil && c.chance(c.Fail) {
+				return "", errUnlucky // the answer is lost
+			}
+			return call.Key, err
+		},
+		Commit: func(ctx context.Context, tx pgx.Tx, _ string) error { return c.effect(ctx, tx, ev, mailed) },
+	})
+	return err
+}
+
+func (c *consumerProgram) effect(ctx context.Context, tx pgx.Tx, ev consumer.Event, name string) error {
+	_, err := tx.Exec(ctx, `INSERT INTO effects (key, pid, late, name) VALUES ($1, $2, $3, $4)`, ev.Key.String(), os.Getpid(), ev.Late, name)
+	return err
+}

@@ -1,0 +1,255 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+)
+
+// TestConsumerMoves: four members of a group, of two versions of the program, work
+// while everything happens at random that faults of processes and networks, an
+// operator's commands, changes of the environment and users' mistakes can do. At
+// quiet moments every event has each of its effects once, and once more for each
+// time that an operator ordered it; or one letter that says why it has not.
+//
+// SEED draws the moves and, in the short form, whether the database has a standby
+// that is promoted or snapshots that are restored; FOR is their length.
+func TestConsumerMoves(t *testing.T) {
+	seed := seedOf(t)
+	for i, standby := range []bool{seed%2 == 0, seed%2 != 0} {
+		if i == 1 && !full() {
+			break
+		}
+		name := map[bool]string{true: "standby", false: "snapshots"}[standby]
+		t.Run(name, func(t *testing.T) {
+			m := newMover(t, versions[seed/2%2], seed, standby, "")
+			m.run(lengthOf(t, 55*time.Second, 5*time.Minute))
+			t.Log(m.report())
+			if len(m.found) > 0 {
+				t.Log("moves:\n" + strings.Join(m.diary, "\n"))
+			}
+			require.Empty(t, m.found)
+			require.GreaterOrEqual(t, len(m.counts), map[bool]int{true: len(m.bag()) - 1, false: 8}[full()], "kinds of moves")
+		})
+	}
+}
+
+// mover makes moves against a crowd, and knows of each event what has to come of it.
+type mover struct {
+	*crowd
+	*replicated // nil: there is no standby, or it leads by now
+	t           *testing.T
+	seed        uint64
+	defect      string
+	members     []*consumerProcess
+	zombies     int
+	producer    sarama.SyncProducer
+	told        map[string]*toldEvent
+	order       []*toldEvent // the same, in the order of their publication
+	malformed   int
+	snapshot    string // a copy of the data folder
+	due         []later
+	deck        []string
+	counts      map[string]int // moves, by kind
+	diary       []string
+	began       time.Time
+	quiet       int
+	found       []string
+}
+
+// later is what has to be done at a time.
+type later struct {
+	at time.Time
+	do func()
+}
+
+// movesWindow is that of every class: old events lie below their floors.
+const movesWindow = day
+
+func newMover(t *testing.T, version string, seed uint64, standby bool, defect string) *mover {
+	m := &mover{t: t, seed: seed, defect: defect, told: map[string]*toldEvent{}, counts: map[string]int{}}
+	outside := newWorld(t, version)
+	if standby {
+		m.replicated = newReplicated(t, version)
+		m.crowd = newCrowdIn(newWorldOn(t, m.primary), outside, seed)
+		m.dsn = m.eitherDSN(m.w, billingLogin)
+	} else {
+		m.crowd = newCrowdIn(ownWorld(t, version, nil), outside, seed)
+	}
+	m.window = movesWindow
+	m.w.execute(`ALTER TABLE effects ADD COLUMN name text NOT NULL DEFAULT 'effect';
+		CREATE TABLE refused (key text NOT NULL);
+		CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN
+			IF NOT EXISTS (SELECT FROM mended WHERE key = NEW.key) THEN RAISE check_violation USING MESSAGE = 'refused at the end'; END IF; RETURN NULL; END $$;
+		CREATE CONSTRAINT TRIGGER refuse AFTER INSERT ON refused DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION refuse();
+		GRANT ALL ON refused TO PUBLIC`)
+	_, err := outside.as(billingLogin).Exec(t.Context(), `CREATE TABLE tries (key text PRIMARY KEY, n int NOT NULL)`)
+	require.NoError(t, err)
+	m.since(time.Now().Add(-4 * day))
+	m.producer, err = sarama.NewSyncProducer(m.w.brokers, kafkaConfig())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.producer.Close() })
+	for i := range 4 {
+		of := m.task(m.group, 5, "")
+		of.Version, of.Defect = 1+i/2, defect
+		m.members = append(m.members, newConsumerProcess(t, of))
+	}
+	return m
+}
+
+// Times of a run.
+const (
+	movesStorm  = 7 * time.Second // between two quiet moments
+	movesGap    = 600 * time.Millisecond
+	fewestMoves = 5 // quiet moments
+	movesLimit  = time.Minute
+)
+
+// run moves and looks, until the time is over or something is wrong.
+func (m *mover) run(length time.Duration) {
+	m.begin()
+	for end := time.Now().Add(length); (time.Now().Before(end) || m.quiet < fewestMoves) && len(m.found) == 0; {
+		began := time.Now()
+		m.storm()
+		stormed := time.Since(began)
+		m.settle()
+		m.t.Logf("quiet moment %d: %s of moves, %s until all was quiet and right", m.quiet, stormed.Round(time.Second), (time.Since(began) - stormed).Round(100*time.Millisecond))
+	}
+	for _, c := range m.members {
+		m.stopMember(c)
+	}
+	if len(m.found) == 0 {
+		m.found = m.check()
+	}
+}
+
+func (m *mover) begin() {
+	for _, c := range m.members {
+		c.start()
+	}
+	m.publish(200)
+	eventually(m.t, "events are applied", time.Minute, func() bool { return scalar[int](m.w, `SELECT count(*) FROM effects`) > 50 })
+	m.began = time.Now()
+}
+
+// storm makes random moves, and publishes between them.
+func (m *mover) storm() {
+	bag := m.bag()
+	for end := time.Now().Add(movesStorm); time.Now().Before(end) && len(m.found) == 0; {
+		m.publish(20 + m.rng.IntN(150))
+		m.pass(time.Duration(m.rng.Int64N(int64(movesGap))))
+		kind := m.deal(bag)
+		at := time.Since(m.began)
+		if bag[kind]() {
+			m.counts[kind]++
+			m.note(at, kind)
+		}
+	}
+}
+
+// deal draws a kind of moves; none comes again before all others have.
+func (m *mover) deal(bag map[string]func() bool) (kind string) {
+	if len(m.deck) == 0 {
+		m.deck = slices.Sorted(maps.Keys(bag))
+		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+	}
+	kind, m.deck = m.deck[0], m.deck[1:]
+	if bag[kind] == nil { // what it needs is gone
+		return m.deal(bag)
+	}
+	return kind
+}
+
+func (m *mover) note(at time.Duration, what string) {
+	m.diary = append(m.diary, fmt.Sprintf("%8s %s", at.Round(10*time.Millisecond), what))
+}
+
+// pass lets time go by, in which what is due is done and members that have ended
+// are started again.
+func (m *mover) pass(d time.Duration) {
+	for end := time.Now().Add(d); ; {
+		m.doDue(time.Now())
+		m.watch()
+		if time.Now().After(end) {
+			return
+		}
+		require.NoError(m.t, wait(m.t.Context(), 50*time.Millisecond))
+	}
+}
+
+func (m *mover) doDue(now time.Time) {
+	m.due = slices.DeleteFunc(m.due, func(l later) bool {
+		if l.at.After(now) {
+			return false
+		}
+		l.do()
+		return true
+	})
+}
+
+// settle ends all faults, waits until all is finished, and looks: what is missing
+// may come still for a while, what is too much will not go.
+func (m *mover) settle() {
+	m.doDue(time.Now().Add(time.Hour))
+	for deadline := time.Now().Add(movesLimit); ; {
+		m.watch()
+		if m.lag() == 0 && m.undecided() == 0 {
+			if m.found = m.check(); len(m.found) == 0 {
+				m.quiet++
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			m.found = append(m.found, fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", movesLimit, m.lag(), m.undecided(), m.quiet+1, m.seed))
+			return
+		}
+		require.NoError(m.t, wait(m.t.Context(), 200*time.Millisecond))
+	}
+}
+
+// undecided counts letters that are being redriven, and effects under way whose
+// event has no letter.
+func (m *mover) undecided() int {
+	return scalar[int](m.w, `SELECT (SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'requested') + (SELECT count(*) FROM onceward.fences f
+		WHERE expires_at IS NULL AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = f.event_id AND l.state = 'open'))`)
+}
+
+// watch starts members again that have ended, as an orchestrator does. One of the
+// first version that was given an event type it does not know is deployed anew.
+func (m *mover) watch() {
+	for _, c := range m.members {
+		if c.process != nil {
+			select {
+			case <-c.process.Done():
+			default:
+				continue
+			}
+			if c.task.Version == 1 && c.says("no handler for the event type") {
+				c.task.Version = 2
+			}
+			m.counts["member ended"]++
+		}
+		c.task.Seed = m.rng.Uint64()
+		c.start()
+	}
+}
+
+// report is the evidence: what happened how often.
+func (m *mover) report() string {
+	var kinds []string
+	total := 0
+	for _, kind := range slices.Sorted(maps.Keys(m.counts)) {
+		kinds = append(kinds, fmt.Sprintf("%s %d", kind, m.counts[kind]))
+		total += m.counts[kind]
+	}
+	return fmt.Sprintf("seed %d, PostgreSQL %d: %d events, %d effects, letters %v; %d quiet moments; %d moves of %d kinds: %s; violations: %d",
+		m.seed, m.w.server.Version(), len(m.told), scalar[int](m.w, `SELECT count(*) FROM effects`), m.letters(), m.quiet, total, len(m.counts), strings.Join(kinds, ", "), len(m.found))
+}
