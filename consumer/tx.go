@@ -227,14 +227,21 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	return failed
 }
 
-// recovered turns a panic of what users write into an error with its stack.
+// recovered turns a panic of what users write into an error with its stack. That
+// includes an error that cannot be read, such as a nil pointer of an error's type:
+// it would take the process down later, and the next one with it.
 func recovered(call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return call()
+	if err = call(); err != nil {
+		_ = err.Error()
+		_, _ = mark(err)
+		_ = errors.Is(err, errAlone)
+	}
+	return err
 }
 
 // commit commits and tells the three kinds of failure apart: the server said

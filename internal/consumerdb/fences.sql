@@ -32,7 +32,7 @@ SELECT pg_catalog.count(*) AS made, COALESCE(pg_catalog.set_config('lock_timeout
 
 -- name: FindFence :one
 -- FindFence reads a fence.
-SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
+SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at, (lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())::boolean AS expired
 FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND name OPERATOR(pg_catalog.=) @name;
 
 -- name: EffectsOfEvent :many

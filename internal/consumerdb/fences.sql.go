@@ -188,7 +188,7 @@ func (q *Queries) EndEffects(ctx context.Context, arg EndEffectsParams) (int64, 
 }
 
 const findFence = `-- name: FindFence :one
-SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
+SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at, (lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())::boolean AS expired
 FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3
 `
 
@@ -207,6 +207,7 @@ type FindFenceRow struct {
 	Result             []byte
 	CreatedAt          time.Time
 	CompletedAt        *time.Time
+	Expired            bool
 }
 
 // FindFence reads a fence.
@@ -222,6 +223,7 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 		&i.Result,
 		&i.CreatedAt,
 		&i.CompletedAt,
+		&i.Expired,
 	)
 	return i, err
 }
