@@ -72,8 +72,9 @@
 //     a commit of unknown outcome: [IsInfrastructure] is true. Deliver again;
 //     the claim tells whether the effect is there.
 //   - Same key, other content: a dead letter with both fingerprints.
-//   - A record that breaks the wire contract: [Router.HandleRecord] keeps it as
-//     a dead letter with the reason "malformed".
+//   - A record that breaks the wire contract, and that none of Config.Readers takes
+//     for its own: [Router.HandleRecord] keeps it as a dead letter with the reason
+//     "malformed".
 //   - An event outside its window that its class does not apply: a dead letter
 //     with the reason "late", "replay" or "from-future".
 //   - An event type without a handler: [ErrNoHandler], or a dead letter with the

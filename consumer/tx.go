@@ -245,8 +245,10 @@ func recovered(call func() error) (err error) {
 }
 
 // commit commits and tells the three kinds of failure apart: the server said
-// no, the server was not asked, nobody knows.
+// no, the server was not asked, nobody knows. pgconn.SafeToRetry does not tell: pgx
+// 5.12 says so of a connection that ended while the answer was waited for.
 func commit(ctx context.Context, tx pgx.Tx) error {
+	asked := ctx.Err() == nil && !tx.Conn().IsClosed()
 	err := tx.Commit(ctx)
 	if err == nil {
 		return nil
@@ -257,7 +259,7 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 		// A deferred constraint, what a handler hid from apply, or a pause of it that
 		// was longer than the session may be idle.
 		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
-	case hasCode(err, "40001"), hasCode(err, "40P01"), pgconn.SafeToRetry(err):
+	case hasCode(err, "40001"), hasCode(err, "40P01"), !asked:
 		return &infrastructureError{fmt.Errorf("commit: %w", err)}
 	}
 	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}
