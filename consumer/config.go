@@ -90,6 +90,8 @@ type Processor struct {
 	stuckHandlers  atomic.Int64
 	retry          Retry
 	log            *slog.Logger
+	parkedLetters  int // bounds of what is parked, less in tests
+	parkedKeys     int
 
 	windows    windows
 	ages       ages
@@ -135,6 +137,8 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		retry:          cfg.Retry,
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
+		parkedLetters:  maxParkedLetters,
+		parkedKeys:     maxParkedKeys,
 	}
 	if err := p.register(ctx); err != nil {
 		return nil, err
@@ -160,6 +164,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Retry.MaxAttempts == 0 {
 		c.Retry.MaxAttempts = DefaultMaxAttempts
+	}
+	if c.Retry.OnLetter == "" {
+		c.Retry.OnLetter = LetterGoOn
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -187,6 +194,9 @@ func (c Config) validate() error {
 	}
 	if c.Skew < 0 || c.Skew > 24*time.Hour {
 		return fmt.Errorf("config: Skew %s: want 0 to 24h", c.Skew)
+	}
+	if c.Retry.OnLetter != LetterGoOn && c.Retry.OnLetter != LetterPark {
+		return fmt.Errorf("config: Retry.OnLetter %q: want %s or %s", c.Retry.OnLetter, LetterGoOn, LetterPark)
 	}
 	return nil
 }

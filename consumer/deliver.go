@@ -203,6 +203,9 @@ func (r *Router) together(ctx context.Context, items []*item) error {
 			if err := r.one(ctx, tx, items[first:next]); err != nil {
 				return 0, err
 			}
+			if err := r.holdBackBehind(ctx, tx, items[first], items[next:]); err != nil {
+				return 0, err
+			}
 			first = next
 		}
 		return len(items), nil
@@ -291,6 +294,9 @@ func (r *Router) isolating(ctx context.Context, items []*item) (finished int, er
 			if again != nil {
 				it.delivery.Err = again
 				return k, r.unclaim(ctx, tx, items[k:])
+			}
+			if err := r.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
+				return 0, err
 			}
 		}
 		return len(items), nil

@@ -80,6 +80,8 @@
 //     reason "no-handler", see [Router.Unknown]. Without a class: [ErrNoClass].
 //     See [Permanent].
 //
+// After a dead letter the aggregate goes on without it, or waits: see [LetterPark].
+//
 // # Ownership
 //
 // The caller owns the pool and closes it. The package starts no goroutine and

@@ -1,5 +1,11 @@
 package consumer
 
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+)
+
 // What letters and fences keep, for tests outside the package.
 var (
 	DecodeHeaders = decodeHeaders
@@ -25,3 +31,19 @@ func (r *Router) Route(eventType string) string {
 
 // Processor is the router's.
 func (r *Router) Processor() *Processor { return r.processor }
+
+// Bounds lowers what may be parked.
+func (r *Router) Bounds(letters, keys int) {
+	r.processor.parkedLetters, r.processor.parkedKeys = letters, keys
+}
+
+// BreakAfter lets the router's transactions fail from the nth commit on.
+func (r *Router) BreakAfter(n int, err error) {
+	commit := r.steps.commit
+	r.steps.commit = func(ctx context.Context, tx pgx.Tx) error {
+		if n--; n < 0 {
+			return &infrastructureError{err}
+		}
+		return commit(ctx, tx)
+	}
+}

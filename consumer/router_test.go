@@ -55,7 +55,9 @@ func TestIgnorePatterns(t *testing.T) {
 		func(r *consumer.Router) { r.Tx("Order*", nothing) },
 		func(r *consumer.Router) { r.Ignore("OrderTest*") },
 		func(r *consumer.Router) { r.Batch("OrderTested", consumer.BatchOptions{}, nothing) },
-		func(r *consumer.Router) { r.Func("Charge*", func(context.Context, consumer.Event) error { return nil }) },
+		func(r *consumer.Router) {
+			r.Func("Charge*", func(context.Context, consumer.Event) error { return nil })
+		},
 		func(r *consumer.Router) { r.Ignore("Charge") },
 	}
 	rapid.Check(t, func(t *rapid.T) {
