@@ -48,6 +48,12 @@ SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) s
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
+-- name: WasGivenUp :one
+-- WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.=) 'handler'
+    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up;
+
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' OPERATOR(pg_catalog.||) @consumer_group::pg_catalog.text, 0::bigint));

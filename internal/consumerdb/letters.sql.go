@@ -643,3 +643,22 @@ func (q *Queries) UnparkKey(ctx context.Context, arg UnparkKeyParams) error {
 	_, err := q.db.Exec(ctx, unparkKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
 	return err
 }
+
+const wasGivenUp = `-- name: WasGivenUp :one
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) 'handler'
+    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up
+`
+
+type WasGivenUpParams struct {
+	EventID       *uuid.UUID
+	ConsumerGroup string
+}
+
+// WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
+func (q *Queries) WasGivenUp(ctx context.Context, arg WasGivenUpParams) (bool, error) {
+	row := q.db.QueryRow(ctx, wasGivenUp, arg.EventID, arg.ConsumerGroup)
+	var given_up bool
+	err := row.Scan(&given_up)
+	return given_up, err
+}
