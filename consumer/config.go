@@ -92,6 +92,8 @@ type Processor struct {
 	log            *slog.Logger
 	parkedLetters  int // bounds of what is parked, less in tests
 	parkedKeys     int
+	brake          brake
+	clock          func() time.Time // of this process
 
 	windows    windows
 	ages       ages
@@ -139,6 +141,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		windows:        windows{classes: classes, skew: cfg.Skew},
 		parkedLetters:  maxParkedLetters,
 		parkedKeys:     maxParkedKeys,
+		clock:          time.Now,
 	}
 	if err := p.register(ctx); err != nil {
 		return nil, err

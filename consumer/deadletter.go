@@ -91,6 +91,9 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter) (written bool, e
 
 // announce says so in the log, once the letter is committed.
 func (r *Router) announce(ctx context.Context, l letter) {
+	if l.reason == reasonFromFuture {
+		r.processor.brake.letter()
+	}
 	if l.reason == reasonParked {
 		r.processor.log.DebugContext(ctx, "message parked", "source", l.record.Source.String())
 		return

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -47,3 +48,31 @@ func (r *Router) BreakAfter(n int, err error) {
 		return commit(ctx, tx)
 	}
 }
+
+// SetClock puts the process's clock ahead, as a database whose clock is behind
+// sees it.
+func (r *Router) SetClock(ahead time.Duration) {
+	r.processor.clock = func() time.Time { return time.Now().Add(ahead) }
+}
+
+// FutureLetters is futureLetters.
+const FutureLetters = futureLetters
+
+// Clocks is clocks, for the tests of the brake.
+type Clocks struct {
+	Event, Database, Process, Skew time.Duration
+}
+
+// Refusal is clocks.refusal, of times relative to one instant.
+func (c Clocks) Refusal(full bool) error {
+	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	return clocks{at.Add(c.Event), at.Add(c.Database), at.Add(c.Process), c.Skew}.refusal(full)
+}
+
+// Brake is brake.
+type Brake struct{ b brake }
+
+// Full, Letter and Applied are those of brake.
+func (b *Brake) Full() bool { return b.b.full() }
+func (b *Brake) Letter()    { b.b.letter() }
+func (b *Brake) Applied()   { b.b.applied() }

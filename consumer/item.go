@@ -77,6 +77,8 @@ func (r *Router) refuse(it *item) (ending, error) {
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return buried(it, reasonMismatch, it.claim.Mismatch), nil
+	case outside && forUs && it.ev.Source.Topic != "" && it.claim.Outcome == FromFuture:
+		return buried(it, reasonFromFuture, r.outsideCause(it)), r.processor.fromFuture(it)
 	case outside && forUs && it.ev.Source.Topic != "":
 		return buried(it, r.outsideReason(it), r.outsideCause(it)), nil
 	}
@@ -89,10 +91,7 @@ func buried(it *item, why reason, cause error) ending {
 }
 
 func (r *Router) outsideReason(it *item) reason {
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return reasonFromFuture
-	case it.claim.Late:
+	if it.claim.Late {
 		return reasonLate
 	}
 	return reasonReplay
@@ -103,7 +102,7 @@ func (r *Router) outsideCause(it *item) error {
 	at := outbox.IDTime(it.id).Format(time.RFC3339)
 	switch {
 	case it.claim.Outcome == FromFuture:
-		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock; look at the producer's clock, and redrive the letter when the time has come",
+		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
 			at, r.processor.windows.skew)
 	case it.claim.Late:
 		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
