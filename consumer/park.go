@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -125,7 +126,7 @@ func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later 
 		return nil
 	}
 	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && string(next.ev.AggregateID) == string(it.ev.AggregateID)
+		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.AggregateID, it.ev.AggregateID)
 	}
 	return r.holdBack(ctx, tx, later)
 }
