@@ -202,9 +202,9 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	for i := range rows {
 		row := &rows[i]
-		ids := a.otherIDs(row)
+		ids := append(a.otherIDs(row), *row.EventID)
 		ok := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
-		if !ok && len(ids) > 0 {
+		if !ok {
 			if ok, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
 				return err
 			}

@@ -101,6 +101,10 @@ type Processor struct {
 	readers        []RecordReader
 	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
+	parkedLetters  int // bounds of what is parked, less in tests
+	parkedKeys     int
+	brake          brake
+	clock          func() time.Time // of this process
 
 	windows    windows
 	ages       ages
@@ -148,6 +152,9 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		handled:        cfg.Handled,
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
+		parkedLetters:  maxParkedLetters,
+		parkedKeys:     maxParkedKeys,
+		clock:          time.Now,
 	}
 	if err := p.register(ctx); err != nil {
 		return nil, err
@@ -173,6 +180,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Retry.MaxAttempts == 0 {
 		c.Retry.MaxAttempts = DefaultMaxAttempts
+	}
+	if c.Retry.OnLetter == "" {
+		c.Retry.OnLetter = LetterGoOn
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -200,6 +210,9 @@ func (c Config) validate() error {
 	}
 	if c.Skew < 0 || c.Skew > 24*time.Hour {
 		return fmt.Errorf("config: Skew %s: want 0 to 24h", c.Skew)
+	}
+	if c.Retry.OnLetter != LetterGoOn && c.Retry.OnLetter != LetterPark {
+		return fmt.Errorf("config: Retry.OnLetter %q: want %s or %s", c.Retry.OnLetter, LetterGoOn, LetterPark)
 	}
 	return nil
 }

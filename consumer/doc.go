@@ -76,10 +76,13 @@
 //     for its own: [Router.HandleRecord] keeps it as a dead letter with the reason
 //     "malformed".
 //   - An event outside its window that its class does not apply: a dead letter
-//     with the reason "late", "replay" or "from-future".
+//     with the reason "late", "replay" or "from-future"; [ErrClock] while clocks
+//     differ so that most events seem to come from the future.
 //   - An event type without a handler: [ErrNoHandler], or a dead letter with the
 //     reason "no-handler", see [Router.Unknown]. Without a class: [ErrNoClass].
 //     See [Permanent].
+//
+// After a dead letter the aggregate goes on without it, or waits: see [LetterPark].
 //
 // # Ownership
 //

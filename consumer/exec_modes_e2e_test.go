@@ -61,7 +61,7 @@ func (l *till) in(dsn string, mode pgx.QueryExecMode) error {
 	l.db, err = pgxpool.NewWithConfig(l.t.Context(), cfg)
 	require.NoError(l.t, err)
 	l.t.Cleanup(l.db.Close)
-	if l.processor, err = consumer.New(l.t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1}}); err != nil {
+	if l.processor, err = consumer.New(l.t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark}}); err != nil {
 		return err
 	}
 	l.router = consumer.NewRouter(l.processor)
@@ -156,4 +156,15 @@ func (l *till) batches() {
 	changed.Payload = []byte("changed")
 	changed.Source.Offset = 3
 	require.NoError(t, deliver(t.Context(), l.router, changed, consumer.DeadLettered))
+
+	behind := moved
+	behind.Key, behind.Source.Offset = keyAt(t, time.Now()), 4
+	behind.RecordHeaders = []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(behind.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte("Moved")}}
+	require.NoError(t, deliver(t.Context(), l.router, behind, consumer.DeadLettered))
+	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded' WHERE state = 'open'")
+	n, err := l.router.Redrive(t.Context(), 10)
+	require.NoError(t, err)
+	require.Equal(t, 1, n)
+	require.NoError(t, deliver(t.Context(), l.router, behind, consumer.Duplicate))
+	require.Zero(t, count(t, l.db, "SELECT count(*) FROM onceward.parked"))
 }

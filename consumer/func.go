@@ -94,8 +94,15 @@ func (r *Router) outside(ctx context.Context, it *item) {
 // be applied.
 func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
+			return 0, err
+		}
 		if err := r.processor.look(ctx, on(tx), it); err != nil {
 			return 0, err
+		}
+		if it.parked && it.fresh() && !it.begun {
+			it.ev.accepted = false
+			it.heldBack()
 		}
 		if settled = !it.fresh(); !settled {
 			return 0, nil
@@ -126,7 +133,7 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 			return nil
 		}
 		it.open = it.open || !e.Stuck
-		it.ev.accepted = true
+		it.ev.accepted, it.begun = true, true
 	}
 	first, err := p.plans(ctx, q, []*item{it})
 	if err != nil {

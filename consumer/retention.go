@@ -109,8 +109,8 @@ type MaintainReport struct {
 // which its topic partitions are finished, minus the window, down to the start of
 // a UTC day. One call raises it by two days at most. It is never raised by the
 // clock alone, so that an idle group, or one that works off a backlog, keeps what
-// it needs. A partition stays while an event in it has a PENDING fence or a dead
-// letter that is not settled.
+// it needs. A partition stays while an event in it is open: effects of it that
+// nothing has ended. Dead letters do not keep it.
 //
 // The connection belongs to the owner of the tables or a member of it, and is the
 // caller's alone meanwhile; a pooler in transaction mode will not do. One session

@@ -70,12 +70,9 @@ func TestRetentionGates(t *testing.T) {
 
 		k.fence(inside, "PENDING", time.Second)
 		k.letter(inside, 1, "handler", "open")
-		k.became(consumer.LeafWaiting, "1 of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`; 1 dead letters of its events are open")
-		k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
-		k.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested'")
-		k.became(consumer.LeafWaiting, "1 dead letters of its events are open")
+		k.became(consumer.LeafWaiting, "1 of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`")
 		require.True(k.t, k.exists(k.leaf))
-		k.exec("UPDATE onceward.consumer_dead_letters SET state = 'discarded'")
+		k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 		k.fence(idAt(k.today), "PENDING", time.Second)
 		k.letter(idAt(k.today), 2, "handler", "open")
 		k.became(consumer.LeafClosed, "would be dropped", dry)
@@ -87,7 +84,7 @@ func TestRetentionGates(t *testing.T) {
 func TestRetentionDropsAroundALeafThatStays(t *testing.T) {
 	k := newKept(t, "15")
 	second := k.day(-9)
-	k.letter(idAt(k.today.AddDate(0, 0, -9)), 1, "handler", "open")
+	k.fence(idAt(k.today.AddDate(0, 0, -9)), "PENDING", 0)
 	report := k.maintain()
 	require.Equal(t, consumer.LeafWaiting, find(report, second).State)
 	require.Equal(t, consumer.LeafDropped, find(report, k.leaf).State)
@@ -96,7 +93,7 @@ func TestRetentionDropsAroundALeafThatStays(t *testing.T) {
 	report = k.maintain()
 	require.Len(t, report.Made, 8)
 	require.NotContains(t, report.Made, k.leaf, "the hole below the horizon is not filled, however long a window is")
-	k.exec("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
+	k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 	require.Equal(t, consumer.LeafDropped, find(k.maintain(), second).State)
 }
 

@@ -33,6 +33,9 @@ type Retry struct {
 	// addition to those marked by [DeadLetter]. May be nil. It must be safe for
 	// concurrent use.
 	Permanent func(err error) bool
+	// OnLetter says what becomes of the events behind one that became a dead
+	// letter, whatever for. Default [LetterGoOn].
+	OnLetter LetterPolicy
 }
 
 // DeadLetter marks an error of a handler: no further attempt can help, and the

@@ -139,7 +139,7 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 	}
 	targets := []string{key.String()}
 	s := letterSelection{selection: selection{keys: []eventName{{namespace: key.Namespace(), id: key.UUID()}}}, group: group}
-	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
+	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
 	for _, v := range letters {
 		if l := newGroupLetter(v); l.Key == r.Key {
 			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)

@@ -34,11 +34,6 @@ ON CONFLICT (one) DO UPDATE SET dropped_before = GREATEST(h.dropped_before, EXCL
 -- OpenEvents counts events with effects that are not ended, in a range of ids.
 SELECT pg_catalog.count(DISTINCT (event_id, consumer_group)) FROM onceward.fences WHERE expires_at IS NULL AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
 
--- name: WaitingLetters :one
--- WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
-SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
-
 -- name: DeleteAttempts :execrows
 -- DeleteAttempts removes counters of failed tries that have expired. A row that a delivery has locked is left for later.
 WITH expired AS (

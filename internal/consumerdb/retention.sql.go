@@ -231,24 +231,6 @@ func (q *Queries) UnregisteredGroups(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const waitingLetters = `-- name: WaitingLetters :one
-SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
-`
-
-type WaitingLettersParams struct {
-	Lower *uuid.UUID
-	Upper *uuid.UUID
-}
-
-// WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
-func (q *Queries) WaitingLetters(ctx context.Context, arg WaitingLettersParams) (int64, error) {
-	row := q.db.QueryRow(ctx, waitingLetters, arg.Lower, arg.Upper)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const windows = `-- name: Windows :many
 
 SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
