@@ -72,7 +72,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead()}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.buckets()}
 	}
 	body = append(
 		body,
@@ -189,6 +189,13 @@ func (r Roles) ahead() string {
   GRANT INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT UPDATE (retired_at) ON onceward.progress TO %[4]s;`,
 		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// buckets is the right on what version 6 of the consumer's schema brings.
+func (r Roles) buckets() string {
+	return do("", fmt.Sprintf(`  IF EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass('onceward.dedup_windows') AND attname = 'bucket') THEN
+    GRANT UPDATE (bucket, old_bucket, old_until) ON onceward.dedup_windows TO %s;
+  END IF;`, r.quoted(RoleOperator)))
 }
 
 // enqueueFunctions names the function, in all its forms, by which events are written.

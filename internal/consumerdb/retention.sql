@@ -2,7 +2,9 @@
 
 -- name: Windows :many
 -- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
   (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class;
 

@@ -251,7 +251,9 @@ func (q *Queries) WaitingLetters(ctx context.Context, arg WaitingLettersParams) 
 
 const windows = `-- name: Windows :many
 
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
   (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class
 `
@@ -264,6 +266,9 @@ type WindowsRow struct {
 	Keyed         string
 	RetiredAt     *time.Time
 	RaisedAt      time.Time
+	OldUntil      *time.Time
+	BucketUs      int64
+	OldBucketUs   int64
 	SettledUs     int64
 }
 
@@ -286,6 +291,9 @@ func (q *Queries) Windows(ctx context.Context) ([]WindowsRow, error) {
 			&i.Keyed,
 			&i.RetiredAt,
 			&i.RaisedAt,
+			&i.OldUntil,
+			&i.BucketUs,
+			&i.OldBucketUs,
 			&i.SettledUs,
 		); err != nil {
 			return nil, err
