@@ -267,6 +267,32 @@ func TestClassOfAnotherKeying(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestQuietHTTPGroup (C13): what a group once received from no topic does not hold
+// its floors for ever, as long as it reads topics.
+func TestQuietHTTPGroup(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, nil)
+	_, _, err := e.group("billing", consumer.Class{Pattern: "*", Window: 2 * aDay})
+	require.NoError(t, err)
+	exec(t, e.db, "UPDATE onceward.dedup_windows SET floor = floor - interval '2 days'")
+	mark := `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time, updated_at) VALUES ('billing', $1, 0, 0, 0, $2, $3)`
+	quiet := time.Now().Add(-4 * aDay)
+	exec(t, e.db, mark, "", quiet, time.Now().Add(-2*aDay+time.Hour))
+	exec(t, e.db, mark, windowTopic, time.Now(), time.Now())
+	floor := func() (days int) {
+		t.Helper()
+		e.maintain()
+		return count(t, e.db, "SELECT EXTRACT(epoch FROM date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - floor)::int / 86400 FROM onceward.dedup_windows")
+	}
+	held := floor()
+	require.GreaterOrEqual(t, held, 4, "its senders may repeat what is within the window")
+	exec(t, e.db, "UPDATE onceward.progress SET updated_at = now() - interval '49 hours' WHERE topic = ''")
+	exec(t, e.db, "UPDATE onceward.progress SET retired_at = now() WHERE topic <> ''")
+	require.Equal(t, held, floor(), "a group without topics keeps what it needs")
+	exec(t, e.db, "UPDATE onceward.progress SET retired_at = NULL")
+	require.Equal(t, 2, floor())
+}
+
 // TestLongTransactionJudgesByTheClock (C9): not by the time at which it began,
 // which does not move what the process knows of the database's clock either.
 func TestLongTransactionJudgesByTheClock(t *testing.T) {
