@@ -291,6 +291,12 @@ func TestQuietHTTPGroup(t *testing.T) {
 	require.Equal(t, held, floor(), "a group without topics keeps what it needs")
 	exec(t, e.db, "UPDATE onceward.progress SET retired_at = NULL")
 	require.Equal(t, 2, floor())
+
+	exec(t, e.db, "UPDATE onceward.dedup_windows SET time_window = '15 minutes'")
+	for ago, want := range map[string]string{"23 hours": "", "25 hours": windowTopic} {
+		exec(t, e.db, "UPDATE onceward.progress SET updated_at = now() - $1::interval WHERE topic = ''", ago)
+		require.Equal(t, want, must(consumerdb.New(e.db).SlowestMarks(t.Context()))[0].Topic, "for a day at least")
+	}
 }
 
 // TestLongTransactionJudgesByTheClock (C9): not by the time at which it began,
@@ -311,4 +317,16 @@ func TestLongTransactionJudgesByTheClock(t *testing.T) {
 		return p.Complete(t.Context(), tx, ev, []byte("1"))
 	}))
 	require.WithinDuration(t, time.Now(), consumer.DatabaseNow(p), time.Second)
+}
+
+// TestPartitionsWaitForTheClock (W7): the ids of arrivals lie ahead of every floor,
+// so that a partition stays until the clock has passed it too.
+func TestPartitionsWaitForTheClock(t *testing.T) {
+	k := newKept(t, "15")
+	k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, 3)) // a clock was ahead, and is back
+	report := k.maintain()
+	require.False(t, k.exists(k.leaf))
+	today := find(report, partition.OfDay("processed_events", k.today).Name)
+	require.Equal(t, consumer.LeafOpen, today.State)
+	require.Equal(t, k.today, report.Horizon.UTC())
 }
