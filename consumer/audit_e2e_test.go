@@ -161,7 +161,7 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 		}
 		k.claim(id, "stock", "p", time.Now())
 		require.Equal(k.t, []string{
-			"key  23 " + k.leaf,
+			"key  73 " + k.leaf,
 			"twice billing 1 event " + id.String(),
 		}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events")

@@ -70,7 +70,10 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 			continue
 		}
 		var err error
-		if it.plan, err = l.plan(ctx, &it.ev); err != nil {
+		if it.plan, err = l.plan(ctx, &it.ev); err == nil {
+			err = l.inTime(it)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
 		if err := p.givenUp(ctx, q, it); err != nil {

@@ -60,11 +60,13 @@ func TestLateIsClaimedUnderItsOwnIDToo(t *testing.T) {
 	own := ev.Key.UUID()
 	for _, attached := range []bool{true, false} {
 		p, _ := scriptedProcessor(t, nil)
-		l := &look{processor: p, q: consumerdb.New(p.db), now: now, floors: []time.Time{now.AddDate(0, 0, -7)}, attached: []string{}}
+		l := &look{processor: p, q: consumerdb.New(p.db), now: now, began: now, attached: []string{}, classes: []registered{{
+			floor: now.AddDate(0, 0, -7), late: LateProcess, replay: ReplayDeadLetter, buckets: Buckets{Length: 7 * 24 * time.Hour},
+		}}}
 		if attached {
 			l.attached = append(l.attached, partition.OfDay(processedTable, ev.Key.Time()).Name)
 		}
-		pl, err := l.below(t.Context(), &ev, &p.windows.classes[0], verdictLate)
+		pl, err := l.below(t.Context(), &ev, 0, verdictLate)
 		require.NoError(t, err)
 		require.True(t, pl.late)
 		require.Equal(t, attached, slices.Contains(pl.ids, own))
@@ -357,12 +359,7 @@ func TestFloorOfANewClass(t *testing.T) {
 		"dropped within a window": {time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC), time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)},
 		"there is no partition":   {time.Time{}, time.Date(2026, 11, 17, 0, 0, 0, 0, time.UTC)},
 	} {
-		said := answer{columns: []uint32{pgtype.TimestamptzOID, pgtype.TextOID}, rows: [][]string{{"2026-11-17 00:00:00+00", string(ByEventTime)}}}
-		p, s := scriptedProcessor(t, map[string]answer{"RegisterWindow": said})
-		_, err := p.registerClass(t.Context(), consumerdb.New(p.db), p.windows.classes[0], now, c.oldest)
-		require.NoError(t, err)
-		_, values, _ := strings.Cut(s.statement("RegisterWindow"), "VALUES")
-		values, _, _ = strings.Cut(values, ")\n")
-		require.Contains(t, values, c.want.Format("2006-01-02 15:04:05"), name)
+		p, _ := scriptedProcessor(t, nil)
+		require.Equal(t, c.want, p.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
 	}
 }

@@ -53,7 +53,7 @@ func TestRetentionDetachInterrupted(t *testing.T) {
 		k.became(consumer.LeafDetaching, "waits for transactions that are older than the detach (pid ")
 		k.became(consumer.LeafDetaching, "decided; the next run goes on with it", dry)
 		second := k.day(-9)
-		report := k.maintain(ahead(15))
+		report := k.maintain(ahead(65))
 		require.Len(k.t, report.Made, 1, "partitions are made while a detach is pending")
 		require.Contains(k.t, find(report, second).Why, "nothing needs it; waits for the detach of "+k.leaf)
 		k.claim(idAt(k.today), "billing", "p", time.Now())

@@ -89,8 +89,8 @@ func TestArrivalIDs(t *testing.T) {
 			require.Equal(t, uuid.Version(8), x.Version())
 			require.Equal(t, uuid.RFC4122, x.Variant())
 		}
-		require.False(t, outbox.IDTime(a[0]).After(first))
-		require.Less(t, first.Sub(outbox.IDTime(a[0])), window)
+		require.True(t, outbox.IDTime(a[0]).After(first), "ahead, where partitions are made beforehand")
+		require.LessOrEqual(t, outbox.IDTime(a[0]).Sub(first), window)
 		require.Equal(t, window, outbox.IDTime(a[1]).Sub(outbox.IDTime(a[0])))
 	})
 }
@@ -108,6 +108,7 @@ func TestClassesAreChecked(t *testing.T) {
 		`Late "never" of "a"`:           {{Pattern: "a", Window: time.Hour, Late: "never"}},
 		`Replay "never" of "a"`:         {{Pattern: "a", Window: time.Hour, Replay: "never"}},
 		`Keyed "never" of "a"`:          {{Pattern: "a", Window: time.Hour, Keyed: "never"}},
+		`at most 744h0m0s of a class`:   {{Pattern: "a", Window: 31*24*time.Hour + time.Millisecond, Keyed: consumer.ByArrival}},
 		`Classes[1]: Pattern "a" is th`: {{Pattern: "a", Window: time.Hour}, {Pattern: "a", Window: time.Minute}},
 	} {
 		_, err := consumer.New(t.Context(), consumer.Config{Group: "g", DB: pool, Classes: c})

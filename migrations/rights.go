@@ -75,7 +75,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.parked()}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.buckets(), r.parked()}
 	}
 	body = append(
 		body,
@@ -202,6 +202,13 @@ func (r Roles) parked() string {
   GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
   GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
 		literal(parkedTable), parkedTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// buckets is the right on what version 6 of the consumer's schema brings.
+func (r Roles) buckets() string {
+	return do("", fmt.Sprintf(`  IF EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass('onceward.dedup_windows') AND attname = 'bucket') THEN
+    GRANT UPDATE (bucket, old_bucket, old_until) ON onceward.dedup_windows TO %s;
+  END IF;`, r.quoted(RoleOperator)))
 }
 
 // enqueueFunctions names the function, in all its forms, by which events are written.

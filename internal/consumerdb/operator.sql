@@ -96,7 +96,8 @@ ORDER BY consumer_group, processed_at, event_id;
 
 -- name: ListWindows :many
 -- ListWindows lists the classes of one group or of all.
-SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
+SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at, old_until,
+  COALESCE(pg_catalog.date_part('epoch', bucket) * 1000, 0)::bigint AS bucket_ms, COALESCE(pg_catalog.date_part('epoch', old_bucket) * 1000, 0)::bigint AS old_bucket_ms
 FROM onceward.dedup_windows
 WHERE (@consumer_group::text = '' OR consumer_group = @consumer_group)
 ORDER BY consumer_group, class;
@@ -217,8 +218,8 @@ SELECT EXISTS (SELECT FROM onceward.progress p WHERE p.consumer_group = @consume
 -- name: AdoptWindow :one
 -- AdoptWindow makes a class of a group with a floor, or lowers the floor of the one that is there, which a group that has claimed nothing may do.
 WITH adopted AS (
-  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
-  VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
+  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
+  VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed, @bucket)
   ON CONFLICT (consumer_group, class) DO UPDATE
   SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
   RETURNING floor
@@ -229,11 +230,16 @@ WITH adopted AS (
 SELECT floor FROM adopted;
 
 -- name: SetWindow :execrows
--- SetWindow changes window and policies of a class; NULL leaves one as it is. 0 rows: there is no such class in use.
+-- SetWindow changes window, buckets and policies of a class; NULL leaves one as it is. The buckets of before go on to be claimed
+-- for as long as a copy may come that meets only them; they are not changed again meanwhile. 0 rows: there is no such class.
 WITH changed AS (
   UPDATE onceward.dedup_windows w
-  SET time_window = COALESCE(sqlc.narg(new_window)::interval, w.time_window), late = COALESCE(sqlc.narg(new_late)::text, w.late), replay = COALESCE(sqlc.narg(new_replay)::text, w.replay)
+  SET time_window = COALESCE(sqlc.narg(new_window)::interval, w.time_window), late = COALESCE(sqlc.narg(new_late)::text, w.late), replay = COALESCE(sqlc.narg(new_replay)::text, w.replay),
+    bucket = CASE WHEN w.bucket IS NULL THEN NULL ELSE COALESCE(sqlc.narg(new_bucket)::interval, w.bucket) END,
+    old_bucket = CASE WHEN sqlc.narg(new_bucket)::interval <> w.bucket THEN w.bucket ELSE w.old_bucket END,
+    old_until = CASE WHEN sqlc.narg(new_bucket)::interval <> w.bucket THEN pg_catalog.clock_timestamp() + w.bucket * 2 + interval '1 day' ELSE w.old_until END
   WHERE w.consumer_group = @consumer_group AND w.class = @class AND w.retired_at IS NULL
+    AND NOT COALESCE(sqlc.narg(new_bucket)::interval <> w.bucket AND w.old_until > pg_catalog.clock_timestamp(), false)
   RETURNING w.consumer_group, w.class
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
