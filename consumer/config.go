@@ -91,6 +91,7 @@ type Processor struct {
 
 	windows    windows
 	ages       ages
+	knownMarks knownMarks
 	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
 	read       atomic.Int64 // the latest event time that this process has read of topics, Unix ms; 0: unknown
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms

@@ -130,13 +130,13 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	if src.Topic == "" {
 		return unknown, nil
 	}
-	high, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, KafkaPartition: src.Partition})
+	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return notSeen, nil
 	case err != nil:
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > high:
+	case src.Offset > mark.HighOffset:
 		return notSeen, nil
 	}
 	return finished, nil

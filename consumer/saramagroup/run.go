@@ -33,6 +33,8 @@ type Handler interface {
 	// SaveProgress makes marks durable behind the effects that they stand for,
 	// unless the database is on another history by now: consumer.ErrHistory.
 	SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error
+	// BeginProgress is SaveProgress with the marks of a session's beginning.
+	BeginProgress(ctx context.Context, history string, marks []consumer.Mark) error
 	// Progress reads them, and which history the database is on.
 	Progress(ctx context.Context) (consumer.Progress, error)
 	// Redrive handles dead letters again that an operator has asked for.
@@ -91,6 +93,7 @@ type runner struct {
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
 	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
+	member  atomic.Pointer[member]
 	session atomic.Pointer[context.CancelCauseFunc]
 }
 
@@ -192,6 +195,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)
 		r.session.Store(&end)
+		r.member.Store(m)
 		err := group.Consume(session, r.cfg.Topics, r.hooked(m))
 		cause := context.Cause(session)
 		end(nil)
@@ -260,6 +264,8 @@ func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
 		var damaged sarama.PacketDecodingError
 		switch {
+		case errors.Is(err, sarama.ErrOffsetOutOfRange) && r.member.Load().madeAnew():
+			r.member.Load().end()
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
 				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay`), then set the group's offset by hand", r.handler.Group(), err))

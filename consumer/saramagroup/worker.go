@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer"
 )
@@ -21,6 +22,7 @@ type worker struct {
 	results chan result
 	running int                            // deliveries
 	inHand  int                            // messages of them
+	life    uuid.UUID                      // the topic id of the mark
 	first   int64                          // the offset at which the session began
 	read    int64                          // the offset up to which everything was taken in, itself excluded
 	latest  time.Time                      // event time up to the mark
@@ -39,7 +41,7 @@ type result struct {
 func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	at := place{claim.Topic(), claim.Partition()}
 	w := &worker{
-		member: m, claim: claim, results: make(chan result), first: m.first[at], read: m.first[at],
+		member: m, claim: claim, results: make(chan result), life: m.lives[at], first: m.first[at], read: m.first[at],
 		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
@@ -120,6 +122,7 @@ func (w *worker) room() bool {
 
 func (w *worker) add(msg *sarama.ConsumerMessage) {
 	m := &message{record: record(msg), arrived: time.Now()}
+	m.record.Source.TopicID = w.topicID(msg.Topic)
 	peek := w.handler.Peek(m.record)
 	m.batch, m.eventTime = peek.Batch, peek.EventTime
 	w.lanes.add(m)
@@ -191,7 +194,7 @@ func (w *worker) pass() {
 
 func (w *worker) widen(high int64, atEnd bool) {
 	w.marks.widen(consumer.Mark{
-		Topic: w.claim.Topic(), Partition: w.claim.Partition(), Low: w.first, High: high, FinishedTime: w.latest, AtEnd: atEnd,
+		Topic: w.claim.Topic(), Partition: w.claim.Partition(), TopicID: w.life, Low: w.first, High: high, FinishedTime: w.latest, AtEnd: atEnd,
 	})
 }
 
