@@ -80,3 +80,55 @@ func TestMarksOfTopics(t *testing.T) {
 	begin(made, 2)
 	require.Equal(t, []consumer.Mark{{Topic: "orders", TopicID: made, High: 2}, {Topic: "orders", TopicID: old, High: 5_000_001, Retired: true}}, marks())
 }
+
+// TestOffsetResetIsDuplicates (C4): records at offsets that the marks prove finished
+// make no letters when the group's offset is set back, however old they are; without
+// that proof they do.
+func TestOffsetResetIsDuplicates(t *testing.T) {
+	t.Parallel()
+	b := newBelow(t, nil, consumer.Class{}, 30)
+	topic := uuid.New()
+	exec(t, b.db, "UPDATE onceward.progress SET high_offset = 2999, topic_id = $1", topic)
+	at := func(id uuid.UUID, offset int64) consumer.Event {
+		ev := b.event(offset)
+		ev.Source.TopicID = id
+		return ev
+	}
+	for offset := range int64(2990) {
+		ev := at(topic, offset)
+		require.NoError(t, b.deliver(ev, consumer.Duplicate))
+	}
+	var batch []consumer.Event
+	for offset := int64(2990); offset < 3000; offset++ {
+		ev := at(topic, offset)
+		ev.Type = "Moved"
+		batch = append(batch, ev)
+	}
+	for _, d := range b.router.HandleBatch(t.Context(), batch) {
+		require.NoError(t, d.Err)
+		require.Equal(t, consumer.Duplicate, d.Outcome)
+	}
+	require.NoError(t, b.left(0, ""))
+
+	require.NoError(t, b.deliver(at(uuid.Nil, 1), consumer.DeadLettered), "of what topic it is nobody knows")
+	require.NoError(t, b.deliver(at(uuid.New(), 2), consumer.Processed), "the topic was made anew: it was never seen")
+	require.NoError(t, b.deliver(at(topic, 3000), consumer.Processed))
+	repair := at(topic, 5)
+	repair.RepairID = uuid.New()
+	require.NoError(t, b.deliver(repair, consumer.DeadLettered))
+	require.NoError(t, b.left(2, "replay 1, replay 5"))
+	exec(t, b.db, "UPDATE onceward.progress SET topic_id = '00000000-0000-0000-0000-000000000000'")
+	require.NoError(t, b.deliver(at(topic, 6), consumer.DeadLettered), "the mark is of an unknown one")
+}
+
+// A class that applies replays by its policy goes on doing so.
+func TestOffsetResetWithReplays(t *testing.T) {
+	t.Parallel()
+	b := newBelow(t, nil, consumer.Class{Replay: consumer.ReplayProcess}, 30)
+	topic := uuid.New()
+	exec(t, b.db, "UPDATE onceward.progress SET topic_id = $1", topic)
+	ev := b.event(1)
+	ev.Source.TopicID = topic
+	require.NoError(t, b.deliver(ev, consumer.Processed))
+	require.True(t, b.seen[0].Unprotected)
+}

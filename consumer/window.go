@@ -138,6 +138,8 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
 	case src.Offset > mark.HighOffset:
 		return notSeen, nil
+	case src.TopicID != uuid.Nil && src.TopicID == mark.TopicID:
+		return proven, nil
 	}
 	return finished, nil
 }
@@ -201,6 +203,9 @@ func (l *look) below(ctx context.Context, ev *Event, c *Class, v verdict) (plan,
 	}
 	refused := late && c.Late == LateDeadLetter || !late && c.Replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
+		if v == verdictSeen {
+			return plan{outcome: Duplicate, known: ids}, err
+		}
 		return plan{outcome: Replay, late: late, known: ids}, err
 	}
 	return plan{outcome: Replay, late: late, again: !late, ids: ids}, err
