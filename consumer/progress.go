@@ -35,6 +35,13 @@ type Mark struct {
 	// partition would hold the floors back for ever; what arrives in it later
 	// with an older time is late. Not part of what [Processor.Progress] returns.
 	AtEnd bool
+	// Read is the offset up to which messages were read, itself excluded; 0 when it
+	// is not known.
+	Read int64
+	// Crashed: another session has had the partition and did not end. Something
+	// between High and a little after Read may be what has killed its process. Only
+	// part of what Progress returns.
+	Crashed bool
 	// Retired: an operator has taken the mark out of the group's stream time, or the
 	// group has begun with another topic of the name. To save the mark again, with
 	// whatever High, takes it back in, unless there is that other topic. Only part of
@@ -69,31 +76,37 @@ var ErrHistory = errors.New("the database is on another history (failover, resto
 // Processor has last read or saved it: higher it may be, by another member.
 // Without marks only the history is found out.
 func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
-	return p.save(ctx, history, marks, func(*consumerdb.Queries, consumerdb.SaveProgressParams) error { return nil })
+	return p.save(ctx, history, marks, false)
 }
 
-// BeginProgress saves the marks with which a session begins. A mark whose topic id
-// was not known before gets it. One of another topic of the same name and partition
-// is retired: it stays, and stream time goes on without it. Otherwise as
-// SaveProgress.
+// BeginProgress saves the marks with which a session begins, and that it has
+// begun, until EndProgress. A mark whose topic id was not known before gets it. One
+// of another topic of the same name and partition is retired: it stays, and
+// stream time goes on without it. Otherwise as SaveProgress.
 func (p *Processor) BeginProgress(ctx context.Context, history string, marks []Mark) error {
-	return p.save(ctx, history, marks, func(q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
-		adopt := consumerdb.AdoptProgressParams{ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
-		if err := q.AdoptProgress(ctx, adopt); err != nil {
-			return err
-		}
-		return q.RetireOtherTopics(ctx, consumerdb.RetireOtherTopicsParams(adopt))
-	})
+	return p.save(ctx, history, marks, true)
 }
 
-// save writes marks, after what begin has written.
-func (p *Processor) save(ctx context.Context, history string, marks []Mark, begin func(*consumerdb.Queries, consumerdb.SaveProgressParams) error) error {
-	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
-	})
+// EndProgress says that a session that had these partitions has ended, and did not
+// crash. Where it is not said, the next session finds Mark.Crashed.
+func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
 	row := p.rowsOf(marks)
+	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
+		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, ConsumerGroup: p.group, OpenBy: p.incarnation,
+	})
+	if err != nil {
+		return fmt.Errorf("end the session's progress: %w", err)
+	}
+	return nil
+}
+
+func (p *Processor) save(ctx context.Context, history string, marks []Mark, begins bool) error {
+	row := p.rowsOf(marks)
+	if begins {
+		row.OpenBy = p.incarnation
+	}
 	counted := p.ages.take()
-	if err := p.saveProgress(ctx, history, row, counted, begin); err != nil {
+	if err := p.saveProgress(ctx, history, row, counted); err != nil {
 		p.ages.merge(counted)
 		return fmt.Errorf("save progress: %w", err)
 	}
@@ -102,6 +115,15 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 		p.knownMarks.raise(m)
 	}
 	return nil
+}
+
+// beginWith makes the marks of a session those that count for their partitions.
+func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
+	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
+	if err := q.AdoptProgress(ctx, adopt); err != nil {
+		return err
+	}
+	return q.RetireOtherTopics(ctx, consumerdb.RetireOtherTopicsParams(adopt))
 }
 
 // errMarkGone is what a save finds that demands too much.
@@ -156,6 +178,9 @@ func (k *knownMarks) least(m Mark) int64 {
 const anyMark = -2
 
 func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
+	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 	row := consumerdb.SaveProgressParams{ConsumerGroup: p.group}
 	for _, m := range marks {
 		if m.FinishedTime.IsZero() {
@@ -163,6 +188,7 @@ func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 		}
 		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition), append(row.TopicIds, m.TopicID.String())
 		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.knownMarks.least(m))
+		row.ReadOffsets = append(row.ReadOffsets, m.Read)
 		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
 	}
 	return row
@@ -177,7 +203,7 @@ func sameHistory(ctx context.Context, q *consumerdb.Queries, history string) err
 	return err
 }
 
-func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount, begin func(*consumerdb.Queries, consumerdb.SaveProgressParams) error) (err error) {
+func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
 		return sameHistory(ctx, consumerdb.New(p.db), history)
 	}
@@ -194,8 +220,10 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	if err := p.saveAges(ctx, q, counted); err != nil {
 		return err
 	}
-	if err := begin(q, row); err != nil {
-		return err
+	if row.OpenBy != "" {
+		if err := beginWith(ctx, q, row); err != nil {
+			return err
+		}
 	}
 	if n, err := q.SaveProgress(ctx, row); err != nil || n != int64(len(row.Topics)) {
 		return cmp.Or(err, errMarkGone)
@@ -258,7 +286,8 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
-		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Retired: row.Retired}
+		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
+		m.Crashed = row.OpenBy != "" && row.OpenBy != p.incarnation
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
 			p.sawRead(m.FinishedTime)
@@ -277,6 +306,11 @@ func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark)
 // BeginProgress is [Processor.BeginProgress].
 func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
 	return r.processor.BeginProgress(ctx, history, marks)
+}
+
+// EndProgress is [Processor.EndProgress].
+func (r *Router) EndProgress(ctx context.Context, marks []Mark) error {
+	return r.processor.EndProgress(ctx, marks)
 }
 
 // Progress is [Processor.Progress].

@@ -27,8 +27,15 @@ import (
 
 func TestMain(m *testing.M) {
 	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
-	if brokers := os.Getenv("ONCEWARD_BOMB_BROKERS"); brokers != "" {
-		if err := alone(brokers); err != nil {
+	for variable, run := range map[string]func(brokers string) error{
+		"ONCEWARD_BOMB_BROKERS":   alone,
+		"ONCEWARD_KILLED_BROKERS": func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
+	} {
+		brokers := os.Getenv(variable)
+		if brokers == "" {
+			continue
+		}
+		if err := run(brokers); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -250,6 +257,8 @@ type handler struct {
 	attempts map[consumer.Source]int
 	batches  []int
 
+	cautiously []consumer.Source
+
 	unreadable []consumer.Unreadable
 }
 
@@ -288,12 +297,25 @@ func (h *handler) BeginProgress(_ context.Context, history string, marks []consu
 	return h.db.begin(history, marks)
 }
 
+func (h *handler) EndProgress(_ context.Context, marks []consumer.Mark) error {
+	h.db.set(func(d *database) { d.closed += len(marks) })
+	return nil
+}
+
+func (h *handler) HandleCautiously(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {
+	h.mu.Lock()
+	h.cautiously = append(h.cautiously, rec.Source)
+	h.mu.Unlock()
+	return h.HandleRecord(ctx, rec)
+}
+
 func (h *handler) Progress(context.Context) (consumer.Progress, error) { return h.db.progress() }
 
 // database is the part of one that the members of a group share.
 type database struct {
 	mu      sync.Mutex
 	marks   map[int32]consumer.Mark
+	closed  int             // partitions of sessions that have ended
 	earlier []consumer.Mark // of other topics of the name
 	ends    map[int32]int   // how often each partition was said to be read to its end
 	history string
@@ -312,11 +334,14 @@ func (d *database) set(change func(*database)) {
 	change(d)
 }
 
-// mark returns a partition's mark, and how often it was read to its end.
+// mark returns a partition's mark, whatever was read, and how often it was read to its
+// end.
 func (d *database) mark(partition int32) (m consumer.Mark, ends int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.marks[partition], d.ends[partition]
+	m = d.marks[partition]
+	m.Read = 0
+	return m, d.ends[partition]
 }
 
 func (d *database) save(history string, marks []consumer.Mark) error {

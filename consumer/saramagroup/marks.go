@@ -13,8 +13,9 @@ import (
 // marks are how far the workers of a session have got since the last commit of
 // offsets. Safe for concurrent use.
 type marks struct {
-	mu sync.Mutex
-	of map[place]consumer.Mark
+	mu   sync.Mutex
+	of   map[place]consumer.Mark
+	read map[place]int64 // Mark.Read as it was saved last
 }
 
 // place is a topic partition.
@@ -32,15 +33,22 @@ func (m *marks) widen(mark consumer.Mark) {
 	m.of[place{mark.Topic, mark.Partition}] = mark
 }
 
-// reopen takes back that a partition was read to its end, if that is not saved
-// yet: something has come.
-func (m *marks) reopen(at place) {
+// reach says up to where a partition was read that was widened to mark last: that is
+// saved too while nothing is finished. It takes back that the partition was read to
+// its end, if that is not saved yet: something has come.
+func (m *marks) reach(mark consumer.Mark) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if mark, ok := m.of[at]; ok {
-		mark.AtEnd = false
-		m.of[at] = mark
+	if m.of == nil {
+		m.of = make(map[place]consumer.Mark)
 	}
+	at := place{mark.Topic, mark.Partition}
+	read := mark.Read
+	if pending, ok := m.of[at]; ok {
+		mark = pending
+	}
+	mark.Read, mark.AtEnd = read, false
+	m.of[at] = mark
 }
 
 // take returns what was widened since the last call.
@@ -53,6 +61,25 @@ func (m *marks) take() []consumer.Mark {
 	}
 	clear(m.of)
 	return all
+}
+
+// saved remembers of marks that the database has up to where partitions were read.
+func (m *marks) saved(all []consumer.Mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.read == nil {
+		m.read = make(map[place]int64)
+	}
+	for _, mark := range all {
+		m.read[place{mark.Topic, mark.Partition}] = mark.Read
+	}
+}
+
+// savedRead returns up to where the database knows that a partition was read.
+func (m *marks) savedRead(at place) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.read[at]
 }
 
 // restore puts back what could not be saved, unless it was widened meanwhile. An

@@ -34,6 +34,9 @@ type member struct {
 	ids        atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
 	lives      map[place]uuid.UUID                  // the topic id of each partition's mark, from Setup on
 	first      map[place]int64                      // the offset at which each partition begins, from Setup on
+	cautious   map[place]int64                      // where a partition that was found open goes on as usual
+	suspect    chan struct{}                        // holds one message that is delivered cautiously
+	begun      []consumer.Mark                      // of all partitions, from Setup on
 	marks      marks
 	kafka      committed          // offsets, at Setup
 	refused    *atomic.Bool       // of Run: probe has to look
@@ -96,7 +99,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return err
 	}
-	m.first, m.lives = make(map[place]int64), make(map[place]uuid.UUID)
+	m.first, m.lives, m.cautious = make(map[place]int64), make(map[place]uuid.UUID), make(map[place]int64)
 	var marks []consumer.Mark
 	for topic, partitions := range s.Claims() {
 		for _, partition := range partitions {
@@ -112,13 +115,29 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 				mark.TopicID = id
 			}
 			m.lives[at] = mark.TopicID
+			mark.Read = m.afterCrash(at, mark)
 			marks = append(marks, mark)
 		}
 	}
 	if len(marks) == 0 {
 		return nil
 	}
+	m.begun = marks
 	return m.insist(s.Context(), "save progress", func(ctx context.Context) error { return m.handler.BeginProgress(ctx, m.history, marks) })
+}
+
+// afterCrash returns up to where a partition was read. When the session that has read
+// it did not end, one of the messages up to there, or of those that it read before it
+// could say so, may have killed its process: they are delivered one at a time.
+func (m *member) afterCrash(at place, mark consumer.Mark) (read int64) {
+	read = m.first[at]
+	if mark.Crashed {
+		read = max(read, mark.Read)
+		m.cautious[at] = read + int64(m.cfg.MaxHeld)
+		m.log.Warn("the last session of a partition did not end: its process died, or it could not say so. What it may have had in hand is delivered one message at a time",
+			"topic", at.topic, "partition", at.partition, "from", m.first[at], "until", m.cautious[at])
+	}
+	return read
 }
 
 // beginAt returns the first offset that will be read of a partition.
@@ -234,11 +253,15 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		return
 	}
 	m.tally.saved.set(time.Now())
+	m.marks.saved(all)
 	if m.ahead.Load() > 0 {
 		m.marks.restore(all)
 		return
 	}
 	for _, mark := range all {
+		if !mark.AtEnd && mark.High < m.first[place{mark.Topic, mark.Partition}] {
+			continue // nothing is finished
+		}
 		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.TopicID, mark.High))
 	}
 	s.Commit()
@@ -255,9 +278,23 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		m.commit(ctx, s)
 		m.commitAgain(s)
 	}
+	m.part(s)
 	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
 	return nil
+}
+
+// part says that the session has ended, and did not crash. When that cannot be said,
+// the next one is cautious without need.
+func (m *member) part(s sarama.ConsumerGroupSession) {
+	if len(m.begun) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
+	defer cancel()
+	if err := m.handler.EndProgress(ctx, m.begun); err != nil {
+		m.log.Warn("the end of the session could not be written down; the next member takes it for a crash, and is slow at first", "error", err)
+	}
 }
 
 // end ends the session early; sarama ends it when a worker returns.

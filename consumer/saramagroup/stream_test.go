@@ -30,8 +30,8 @@ func TestEveryPartitionHasAMark(t *testing.T) {
 		stop, _ := k.run(h, defect{})
 		<-time.After(20 * time.Second)
 		require.Equal(t, map[int32]consumer.Mark{
-			0: {Topic: topic, Partition: 0, TopicID: k.topicID(), Low: 3, High: 2},
-			1: {Topic: topic, Partition: 1, TopicID: k.topicID(), Low: 0, High: -1},
+			0: {Topic: topic, Partition: 0, TopicID: k.topicID(), Low: 3, High: 2, Read: 5},
+			1: {Topic: topic, Partition: 1, TopicID: k.topicID(), Low: 0, High: -1, Read: 5},
 		}, h.db.marks)
 		require.NoError(t, stop())
 		require.Equal(t, [2]int64{-1, -1}, k.committed())

@@ -19,11 +19,12 @@ const idsVersion = 10
 
 // topicIDs asks Kafka for the ids of topics, of which sarama tells its own users
 // nothing. One that is missing is not known: the broker is older than 2.8, or
-// something between does not pass it on.
-func topicIDs(client sarama.Client, topics []string) (map[string]uuid.UUID, error) {
-	broker := client.LeastLoadedBroker()
-	if broker == nil {
-		return nil, fmt.Errorf("ask for the ids of topics: %w", sarama.ErrOutOfBrokers)
+// something between does not pass it on. It asks the group's coordinator, without
+// which nothing is committed either.
+func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
+	broker, err := m.client.Coordinator(m.handler.Group())
+	if err != nil {
+		return nil, fmt.Errorf("find the group's coordinator: %w", err)
 	}
 	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
 	switch {
@@ -31,6 +32,7 @@ func topicIDs(client sarama.Client, topics []string) (map[string]uuid.UUID, erro
 		return nil, nil
 	case err != nil:
 		_ = broker.Close() // or else the next question meets the same connection
+		_ = m.client.RefreshCoordinator(m.handler.Group())
 		return nil, fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
 	}
 	ids := make(map[string]uuid.UUID)
@@ -51,7 +53,7 @@ func (m *member) identify(claims map[string][]int32) error {
 	if len(topics) == 0 { // a request for none is one for all
 		return nil
 	}
-	ids, err := topicIDs(m.client, topics)
+	ids, err := m.topicIDs(topics)
 	m.ids.Store(&ids)
 	return err
 }
@@ -75,7 +77,7 @@ func (m *member) madeAnew() bool {
 	for topic := range *before {
 		topics = append(topics, topic)
 	}
-	now, err := topicIDs(m.client, topics)
+	now, err := m.topicIDs(topics)
 	if err != nil {
 		m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
 		return false

@@ -10,7 +10,17 @@ ALTER TABLE onceward.ahead ADD COLUMN topic_id uuid NOT NULL DEFAULT '00000000-0
 ALTER TABLE onceward.ahead DROP CONSTRAINT ahead_pkey;
 ALTER TABLE onceward.ahead ADD CONSTRAINT ahead_pkey PRIMARY KEY (consumer_group, topic, kafka_partition, kafka_offset, topic_id);
 
+-- The session that has a partition, until its clean end; a session that finds another one's was preceded by a crash. And the
+-- offset up to which messages were read, where the crash may lie.
+ALTER TABLE onceward.progress ADD COLUMN open_by text;
+ALTER TABLE onceward.progress ADD COLUMN read_offset bigint NOT NULL DEFAULT 0;
+-- How often, after a crash, the handling of the event was begun and did not come back.
+ALTER TABLE onceward.attempts ADD COLUMN starts integer NOT NULL DEFAULT 0;
+
 -- +goose Down
+ALTER TABLE onceward.attempts DROP COLUMN starts;
+ALTER TABLE onceward.progress DROP COLUMN read_offset, DROP COLUMN open_by;
+
 DELETE FROM onceward.ahead a WHERE EXISTS (SELECT FROM onceward.ahead o WHERE (o.consumer_group, o.topic, o.kafka_partition, o.kafka_offset)
   = (a.consumer_group, a.topic, a.kafka_partition, a.kafka_offset) AND o.topic_id > a.topic_id);
 ALTER TABLE onceward.ahead DROP CONSTRAINT ahead_pkey;
