@@ -221,7 +221,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 			}
 		}
 		if !ok {
-			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{row.Topic, row.KafkaPartition, row.KafkaOffset}, row.EventID))
+			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, row.EventID))
 		}
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+

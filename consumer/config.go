@@ -8,10 +8,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -95,6 +97,7 @@ type Processor struct {
 	group          string
 	db             *pgxpool.Pool
 	settings       string // SQL that bounds a claiming transaction
+	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
 	retry          Retry
@@ -108,6 +111,8 @@ type Processor struct {
 
 	windows    windows
 	ages       ages
+	knownMarks knownMarks
+	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
 	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
 	read       atomic.Int64 // the latest event time that this process has read of topics, Unix ms; 0: unknown
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
@@ -146,6 +151,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		group:          cfg.Group,
 		db:             cfg.DB,
 		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		incarnation:    uuid.NewString(),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
 		readers:        slices.Clone(cfg.Readers),

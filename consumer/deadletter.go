@@ -18,6 +18,7 @@ const (
 	reasonMalformed  reason = "malformed"
 	reasonMismatch   reason = "mismatch"
 	reasonHandler    reason = "handler"
+	reasonCrash      reason = "crash"
 	reasonLate       reason = "late"
 	reasonReplay     reason = "replay"
 	reasonFromFuture reason = "from-future"

@@ -164,6 +164,7 @@ func (l *till) promises() {
 	require.NoError(t, err)
 	require.Equal(t, consumer.DeadLettered, out)
 	require.NoError(t, l.router.SaveProgress(t.Context(), must(l.router.Progress(t.Context())).History, []consumer.Mark{{Topic: "stock", High: 3}}))
+	require.NoError(t, l.router.BeginProgress(t.Context(), must(l.router.Progress(t.Context())).History, []consumer.Mark{{Topic: "stock", TopicID: uuid.New(), High: 3}}))
 	alone := newEvent(t)
 	alone.Type = "Quoted"
 	for range 2 {

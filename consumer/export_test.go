@@ -265,14 +265,14 @@ type Question struct {
 	Time, Floor, Now time.Time
 	Skew             time.Duration
 	Copied           bool
-	Seen             string // "", "not seen", "finished"
+	Seen             string // "", "not seen", "finished", "proven"
 }
 
 // Judge is question.judge.
 func (q Question) Judge() string {
-	e := map[string]evidence{"not seen": notSeen, "finished": finished}[q.Seen]
+	e := map[string]evidence{"not seen": notSeen, "finished": finished, "proven": proven}[q.Seen]
 	v := question{time: q.Time, floor: q.Floor, now: q.Now, skew: q.Skew, copied: q.Copied, evidence: e}.judge()
-	return [...]string{"claim", "late", "replay", "future"}[v]
+	return [...]string{"claim", "late", "replay", "seen", "future"}[v]
 }
 
 // EncodeHeaders is encodeHeaders.

@@ -151,14 +151,16 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	if src.Topic == "" {
 		return unknown, nil
 	}
-	high, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, KafkaPartition: src.Partition})
+	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return notSeen, nil
 	case err != nil:
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > high:
+	case src.Offset > mark.HighOffset:
 		return notSeen, nil
+	case src.TopicID != uuid.Nil && src.TopicID == mark.TopicID:
+		return proven, nil
 	}
 	return finished, nil
 }
@@ -228,6 +230,9 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 	}
 	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
+		if v == verdictSeen {
+			return plan{outcome: Duplicate, known: ids}, err
+		}
 		return plan{outcome: Replay, late: late, known: ids}, err
 	}
 	return plan{outcome: Replay, late: late, again: !late, ids: ids}, err

@@ -22,7 +22,7 @@ const (
 )
 
 // causes are the reasons for which a group keeps a letter.
-var causes = []string{"malformed", "mismatch", "handler", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
+var causes = []string{"malformed", "mismatch", "handler", "crash", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
 
 // causeUnreadable is that of a range of messages that no member could read.
 const causeUnreadable = "unreadable"

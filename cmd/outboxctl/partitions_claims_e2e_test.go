@@ -42,7 +42,7 @@ func newClaims(t *testing.T) (pool *pgxpool.Pool, leaf string, as func(role stri
 func finished(t *testing.T, pool *pgxpool.Pool, upTo time.Time) {
 	t.Helper()
 	exec(t, pool, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ('billing', 'orders', 0, 0, 1, $1)
-		ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE SET finished_time = excluded.finished_time`, upTo)
+		ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE SET finished_time = excluded.finished_time`, upTo)
 }
 
 func TestClaimsAreMaintained(t *testing.T) {

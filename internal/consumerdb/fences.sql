@@ -98,7 +98,7 @@ FROM (
       AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
         OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
-      AND l.reason OPERATOR(pg_catalog.=) ANY('{handler,parked}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name

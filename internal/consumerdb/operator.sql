@@ -71,7 +71,7 @@ WITH given AS (
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL
-  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason IN ('handler', 'parked') AND e.expires_at IS NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'dead discard', a.consumer_group, a.topic || '/' || a.kafka_partition || '@' || a.kafka_offset, @reason::text FROM given_up a

@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -110,22 +111,36 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 }
 
 const highMark = `-- name: HighMark :one
-SELECT high_offset FROM onceward.progress
+SELECT high_offset, topic_id FROM onceward.progress
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
+  AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
+ORDER BY topic_id OPERATOR(pg_catalog.=) $4 DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1
 `
 
 type HighMarkParams struct {
 	ConsumerGroup  string
 	Topic          string
 	KafkaPartition int32
+	TopicID        uuid.UUID
 }
 
-// HighMark reads the last offset of a topic partition that the group has finished.
-func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (int64, error) {
-	row := q.db.QueryRow(ctx, highMark, arg.ConsumerGroup, arg.Topic, arg.KafkaPartition)
-	var high_offset int64
-	err := row.Scan(&high_offset)
-	return high_offset, err
+type HighMarkRow struct {
+	HighOffset int64
+	TopicID    uuid.UUID
+}
+
+// HighMark reads the last offset of a topic partition that the group has finished, and of which topic id that is said: of the
+// one that is asked for, or else of an unknown one; without an id, of the topic that is read now, or was read last. Zero is no id.
+func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (HighMarkRow, error) {
+	row := q.db.QueryRow(ctx, highMark,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.TopicID,
+	)
+	var i HighMarkRow
+	err := row.Scan(&i.HighOffset, &i.TopicID)
+	return i, err
 }
 
 const horizon = `-- name: Horizon :one
