@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -117,4 +118,43 @@ func TestOrdinaryEventsLeaveNoTrace(t *testing.T) {
 	r := x.start()
 	require.NoError(t, deliver(t.Context(), r, x.event("Paid", time.Now(), 1), consumer.Processed))
 	require.Zero(t, count(t, x.db, "SELECT count(*) FROM onceward.ahead"))
+}
+
+// What is claimed by arrival is a duplicate at an offset that the group's mark proves
+// finished, when its claim is long gone.
+func TestArrivalBelowTheMark(t *testing.T) {
+	c := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute, Keyed: consumer.ByArrival}}
+	topic := uuid.New()
+	ev := c.event("Paid", time.Now(), 5)
+	ev.Source.TopicID = topic
+	r := c.start()
+	known, err := r.Progress(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 5}}))
+	c.outage()
+	r = c.start()
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Duplicate))
+	require.Equal(t, 1, c.effects())
+	ev.Source.TopicID = uuid.New() // the topic was made anew
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+}
+
+// A partition that was read to its end counts the time of others: what comes in it
+// later with an older time leaves a trace, because the floor may pass it before the
+// mark does.
+func TestTraceBehindAnEnd(t *testing.T) {
+	c := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Hour}}
+	r := c.start()
+	exec(t, c.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '10 days'") // the group was away
+	known, err := r.Progress(t.Context())
+	require.NoError(t, err)
+	now := time.Now()
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "live", High: 9, FinishedTime: now}}))
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", High: 9, FinishedTime: now.AddDate(0, 0, -9), AtEnd: true}}))
+	ev := c.event("Paid", now.AddDate(0, 0, -5), 11)
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+	c.outage()
+	require.NoError(t, deliver(t.Context(), c.start(), ev, consumer.Duplicate))
+	require.Equal(t, 1, c.effects())
 }

@@ -33,18 +33,20 @@ func eventAt(t *testing.T, at time.Time) Event {
 
 // The last offset that was finished is finished, the one behind it was not seen.
 func TestEvidence(t *testing.T) {
-	p, _ := scriptedProcessor(t, map[string]answer{"HighMark": number("7")})
-	fresh, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: []uint32{pgtype.Int8OID}}})
+	columns, id := []uint32{pgtype.Int8OID, pgtype.UUIDOID}, uuid.New()
+	p, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: columns, rows: [][]string{{"7", id.String()}}}})
+	fresh, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: columns}})
 	for name, c := range map[string]struct {
 		of   *Processor
 		src  Source
 		want evidence
 	}{
-		"before the mark": {p, Source{Topic: "orders", Offset: 6}, finished},
-		"at the mark":     {p, Source{Topic: "orders", Offset: 7}, finished},
-		"behind the mark": {p, Source{Topic: "orders", Offset: 8}, notSeen},
-		"no mark":         {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
-		"no topic":        {p, Source{Offset: 6}, unknown},
+		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, finished},
+		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, proven},
+		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
+		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
+		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
+		"no topic":         {p, Source{Offset: 6}, unknown},
 	} {
 		got, err := (&look{processor: c.of, q: consumerdb.New(c.of.db)}).evidenceOf(t.Context(), c.src)
 		require.NoError(t, err, name)

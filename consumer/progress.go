@@ -105,6 +105,9 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 	if begins {
 		row.OpenBy = p.incarnation
 	}
+	if slices.ContainsFunc(marks, func(m Mark) bool { return m.AtEnd }) {
+		p.sawRead(p.windows.now()) // the time of another member's events, at most, which the mark counts from now on
+	}
 	counted := p.ages.take()
 	if err := p.saveProgress(ctx, history, row, counted); err != nil {
 		p.ages.merge(counted)

@@ -196,8 +196,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, ids...)}, err // a claim that is there says more
 	}
 	if c.Keyed == ByArrival {
-		ids, err := l.arrival(ctx, id, class)
-		return plan{ids: ids}, err
+		return l.byArrival(ctx, ev, class)
 	}
 	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
 	var err error
@@ -211,6 +210,20 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	return l.below(ctx, ev, class, v)
+}
+
+// byArrival plans an event whose claim goes with the clock. At an offset that the
+// group's mark proves finished it is a duplicate, however long ago that was.
+func (l *look) byArrival(ctx context.Context, ev *Event, class int) (plan, error) {
+	ids, err := l.arrival(ctx, l.processor.claimID(*ev), class)
+	if err != nil || ev.redriven || ev.accepted || l.processor.copied(ev) {
+		return plan{ids: ids}, err
+	}
+	seen, err := l.evidenceOf(ctx, ev.Source)
+	if seen == proven {
+		return plan{outcome: Duplicate, known: ids}, err
+	}
+	return plan{ids: ids}, err
 }
 
 // below plans what is not to be claimed simply under its id.
