@@ -152,7 +152,9 @@ func TestTraceBehindAnEnd(t *testing.T) {
 	now := time.Now()
 	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "live", High: 9, FinishedTime: now}}))
 	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", High: 9, FinishedTime: now.AddDate(0, 0, -9), AtEnd: true}}))
-	ev := c.event("Paid", now.AddDate(0, 0, -5), 11)
+	ev := at(c.event("Paid", now.AddDate(0, 0, -5), 11), 11)
+	rec := consumer.Record{Source: ev.Source, Key: ev.AggregateID, Value: ev.Payload, Headers: ev.RecordHeaders}
+	require.Equal(t, ev.Key.Time().UTC(), r.Peek(rec).EventTime.UTC()) // as a member does that reads it
 	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
 	c.outage()
 	require.NoError(t, deliver(t.Context(), c.start(), ev, consumer.Duplicate))
