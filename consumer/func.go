@@ -100,7 +100,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		if err := r.processor.look(ctx, on(tx), it); err != nil {
 			return 0, err
 		}
-		if it.parked && it.fresh() && !it.begun {
+		if (it.parked || it.discarded) && it.fresh() && !it.begun {
 			it.ev.accepted = false
 			it.heldBack()
 		}

@@ -25,11 +25,12 @@ type item struct {
 	delivery    Delivery   // what became of it
 
 	// Of the transaction under way; they count when that commits.
-	plan   plan
-	claim  Claim
-	end    ending
-	parked bool // its key is: a letter of it waits
-	behind bool // it is not applied, because its key is parked
+	plan      plan
+	claim     Claim
+	end       ending
+	parked    bool // its key is: a letter of it waits
+	behind    bool // it is not applied, because its key is parked
+	discarded bool // the letter at its place was
 }
 
 // ending is what a transaction makes of an event, as a value: only
@@ -46,7 +47,7 @@ func (p *Processor) newItem(ev Event) *item {
 }
 
 func (it *item) reset() {
-	it.plan, it.claim, it.end, it.parked, it.behind = plan{}, Claim{}, ending{}, false, false
+	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded = plan{}, Claim{}, ending{}, false, false, false
 }
 
 // fresh reports whether the transaction under way has claimed the event, so that

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -44,9 +45,6 @@ var ErrParkedFull = errors.New("no more letters can be parked; redrive or discar
 // SHARE, a release FOR UPDATE, so that while one handles a letter of the key no
 // event of it is applied or parked, and both see what the other has committed.
 
-// keyOf is what a record parks: its topic and the hash of its key.
-type keyOf struct{ topic, hash string }
-
 func hashOf(recordKey []byte) string {
 	sum := sha256.Sum256(recordKey)
 	return hex.EncodeToString(sum[:])
@@ -64,12 +62,18 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 		return nil
 	}
 	given := consumerdb.ParkedAmongParams{ConsumerGroup: r.Group()}
+	var asked []*item
 	for _, it := range items {
 		if it.ordered() {
-			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes, hashOf(it.ev.AggregateID))
+			src := it.ev.Source
+			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
+			given.Topics, given.KeyHashes = append(given.Topics, src.Topic), append(given.KeyHashes, hashOf(it.ev.AggregateID))
+			given.KafkaPartitions = append(given.KafkaPartitions, strconv.Itoa(int(src.Partition)))
+			given.KafkaOffsets = append(given.KafkaOffsets, strconv.FormatInt(src.Offset, 10))
+			asked = append(asked, it)
 		}
 	}
-	if len(given.Topics) == 0 {
+	if len(asked) == 0 {
 		return nil
 	}
 	rows, err := consumerdb.New(tx).ParkedAmong(ctx, given)
@@ -81,12 +85,9 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 	case err != nil:
 		return fmt.Errorf("look for parked keys: %w", err)
 	}
-	parked := make(map[keyOf]bool, len(rows))
 	for _, row := range rows {
-		parked[keyOf{row.Topic, row.KeyHash}] = true
-	}
-	for _, it := range items {
-		it.parked = len(parked) > 0 && it.ordered() && parked[keyOf{it.ev.Source.Topic, hashOf(it.ev.AggregateID)}]
+		it := asked[row.N]
+		it.parked, it.discarded = it.parked || row.Parked, it.discarded || !row.Parked
 	}
 	return nil
 }
@@ -102,12 +103,13 @@ func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
 	return r.holdBack(ctx, tx, items)
 }
 
-// holdBack takes back the claims of parked items: they are not applied. What was
-// applied before is a duplicate all the same.
+// holdBack takes back the claims of parked items, and of those that were discarded
+// while they were parked: they are not applied. What was applied before is a
+// duplicate all the same.
 func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
 	var ids []uuid.UUID
 	for _, it := range items {
-		if it.parked && it.fresh() {
+		if (it.parked || it.discarded) && it.fresh() {
 			ids = append(ids, it.claim.ids...)
 			it.heldBack()
 		}
@@ -115,7 +117,7 @@ func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
 	return r.processor.deleteClaims(ctx, on(tx), ids)
 }
 
-func (it *item) heldBack() { it.claim, it.behind = Claim{Outcome: DeadLettered}, true }
+func (it *item) heldBack() { it.claim, it.behind = Claim{Outcome: DeadLettered}, it.parked }
 
 var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
 

@@ -213,6 +213,8 @@ func parkDiscarded(q *queue, kind string) {
 	q.decide(6, "discarded")
 	q.redrive(0)
 	require.Zero(q.t, q.parkedKeys(), "no letter of the key waits")
+	q.deliver(q.recs[5], consumer.DeadLettered) // after a crash: it was discarded, and left no claim
+	q.deliver(q.recs[4], consumer.DeadLettered)
 	q.deliver(q.next(kind, "A"), consumer.Processed)
 	q.applied(3, 2, 4, 7)
 }

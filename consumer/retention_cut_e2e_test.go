@@ -348,6 +348,7 @@ func TestRetentionAndAnAdoptedGroup(t *testing.T) {
 	dead := idAt(k.today.AddDate(0, 0, -10))
 	k.claim(dead, "billing", "d", k.today.AddDate(0, 0, -10))
 	k.letter(dead, 1, "handler", "open")
+	k.fence(dead, "PENDING", 0)
 	k.day(-9)
 	k.maintain() // drops the days -9 and -8, and keeps the day -10
 	require.Equal(t, "1", k.text("SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'onceward.processed_events'::regclass AND inhrelid::regclass::text < 'onceward.'||$1",
@@ -366,6 +367,7 @@ func TestRetentionAndAnAdoptedGroup(t *testing.T) {
 	k.became(consumer.LeafOpen, `class "*" of group fresh needs it; its floor is `+k.date(-20))
 	k.progress("fresh", 0, k.today)
 	k.exec("UPDATE onceward.consumer_dead_letters SET state = 'discarded'")
+	k.exec("UPDATE onceward.fences SET status = 'COMPLETE', expires_at = now()")
 	for n := -18; n < -7; n += 2 {
 		k.maintain()
 		require.Equal(t, k.date(n), k.floor("fresh"))

@@ -136,6 +136,26 @@ func TestUnreadableLettersAreNotRedriven(t *testing.T) {
 	})
 }
 
+// What is parked behind a letter is listed when it is asked for, follows that one,
+// and can be given up.
+func TestParkedLettersFollow(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		first, behind := d.keep("billing", "orders.order", "handler", nil), d.keep("billing", "orders.order", "parked", nil)
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'parked' WHERE reason = 'parked'")
+		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer"), behind.String())
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--state", "parked"), behind.String())
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "all"), behind.String())
+		require.Regexp(t, `state +parked`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
+		require.Contains(t, wrong(t, "dead", "redrive", behind.String(), "--reason", "r", "--yes"), "One that is parked follows the open letter before it")
+		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
+		require.Equal(t, []string{"0 requested", "1 parked"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))
+		fine(t, "dead", "discard", behind.String(), "--side", "consumer", "--reason", "r", "--yes")
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--state", "discarded"), behind.String())
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), first.String())
+	})
+}
+
 func TestGroupLettersAreRedriven(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t

@@ -135,7 +135,7 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 	}
 	for _, text := range s.given() {
 		if !found[text] {
-			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text))
+			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it. One that is parked follows the open letter before it", text, text))
 		}
 	}
 	if len(report.Problems) == 0 && len(letters) > 0 {

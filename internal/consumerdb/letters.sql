@@ -77,13 +77,23 @@ FROM given g
 WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;
 
 -- name: ParkedAmong :many
--- ParkedAmong reads which of several record keys are parked, and keeps them so for as long as this transaction takes.
-SELECT p.topic, pg_catalog.encode(p.key_hash, 'hex')::pg_catalog.text AS key_hash
-FROM onceward.parked p JOIN (SELECT DISTINCT g.topic, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g) given
-  ON p.topic OPERATOR(pg_catalog.=) given.topic AND p.key_hash OPERATOR(pg_catalog.=) given.key_hash
-WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group
-ORDER BY p.topic, p.key_hash FOR SHARE OF p;
+-- ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and which
+-- were parked and discarded, and have left no claim.
+WITH given AS (
+  SELECT CAST(g.n AS integer) AS n, g.topic, CAST(g.kafka_partition AS integer) AS kafka_partition, CAST(g.kafka_offset AS bigint) AS kafka_offset, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest(@numbers::pg_catalog.text[]) AS n, pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::pg_catalog.text[]) AS kafka_partition,
+    pg_catalog.unnest(@kafka_offsets::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g
+), locked AS (
+  SELECT p.topic, p.key_hash FROM onceward.parked p
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
+  ORDER BY p.topic, p.key_hash FOR SHARE OF p
+)
+SELECT g.n::integer AS n, true::boolean AS parked
+FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
+UNION ALL
+SELECT g.n::integer, false::boolean
+FROM given g JOIN onceward.consumer_dead_letters d ON d.topic OPERATOR(pg_catalog.=) g.topic AND d.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND d.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+WHERE d.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND d.state OPERATOR(pg_catalog.=) 'discarded';
 
 -- name: ParkKey :one
 -- ParkKey parks a record key, and counts those of the group that were parked before.

@@ -484,28 +484,48 @@ func (q *Queries) ParkKey(ctx context.Context, arg ParkKeyParams) (ParkKeyRow, e
 }
 
 const parkedAmong = `-- name: ParkedAmong :many
-SELECT p.topic, pg_catalog.encode(p.key_hash, 'hex')::pg_catalog.text AS key_hash
-FROM onceward.parked p JOIN (SELECT DISTINCT g.topic, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS key_hash) g) given
-  ON p.topic OPERATOR(pg_catalog.=) given.topic AND p.key_hash OPERATOR(pg_catalog.=) given.key_hash
-WHERE p.consumer_group OPERATOR(pg_catalog.=) $3
-ORDER BY p.topic, p.key_hash FOR SHARE OF p
+WITH given AS (
+  SELECT CAST(g.n AS integer) AS n, g.topic, CAST(g.kafka_partition AS integer) AS kafka_partition, CAST(g.kafka_offset AS bigint) AS kafka_offset, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
+    pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS key_hash) g
+), locked AS (
+  SELECT p.topic, p.key_hash FROM onceward.parked p
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
+  ORDER BY p.topic, p.key_hash FOR SHARE OF p
+)
+SELECT g.n::integer AS n, true::boolean AS parked
+FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
+UNION ALL
+SELECT g.n::integer, false::boolean
+FROM given g JOIN onceward.consumer_dead_letters d ON d.topic OPERATOR(pg_catalog.=) g.topic AND d.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND d.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+WHERE d.consumer_group OPERATOR(pg_catalog.=) $6 AND d.state OPERATOR(pg_catalog.=) 'discarded'
 `
 
 type ParkedAmongParams struct {
-	Topics        []string
-	KeyHashes     []string
-	ConsumerGroup string
+	Numbers         []string
+	Topics          []string
+	KafkaPartitions []string
+	KafkaOffsets    []string
+	KeyHashes       []string
+	ConsumerGroup   string
 }
 
 type ParkedAmongRow struct {
-	Topic   string
-	KeyHash string
+	N      int32
+	Parked bool
 }
 
-// ParkedAmong reads which of several record keys are parked, and keeps them so for as long as this transaction takes.
+// ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and which
+// were parked and discarded, and have left no claim.
 func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]ParkedAmongRow, error) {
-	rows, err := q.db.Query(ctx, parkedAmong, arg.Topics, arg.KeyHashes, arg.ConsumerGroup)
+	rows, err := q.db.Query(ctx, parkedAmong,
+		arg.Numbers,
+		arg.Topics,
+		arg.KafkaPartitions,
+		arg.KafkaOffsets,
+		arg.KeyHashes,
+		arg.ConsumerGroup,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -513,7 +533,7 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 	var items []ParkedAmongRow
 	for rows.Next() {
 		var i ParkedAmongRow
-		if err := rows.Scan(&i.Topic, &i.KeyHash); err != nil {
+		if err := rows.Scan(&i.N, &i.Parked); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
