@@ -89,7 +89,7 @@ func TestMigrateUpStatusDown(t *testing.T) {
 	require.Equal(t, []publicationReport{{Name: "onceward_orders", Faults: []string{}}}, st.Publications)
 
 	up := decode[migrateReport](t, fine(t, "migrate", "up", "--side", "consumer", "-o", "json"))
-	require.Len(t, up.Partitions, 22)
+	require.Len(t, up.Partitions, 72)
 	require.Contains(t, fine(t, "migrate", "down", "--side", "outbox", "--dry-run"), "DROP TABLE onceward.dead_letters")
 	require.Contains(t, fine(t, "migrate", "down", "--side", "outbox", "--yes"), "kept schema onceward: not empty")
 	require.Contains(t, fine(t, "migrate", "down", "--side", "consumer", "--yes"), "dropped schema onceward")
