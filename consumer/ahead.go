@@ -39,6 +39,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		}
 		src := it.ev.Source
 		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
+		row.TopicIds = append(row.TopicIds, src.TopicID.String())
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
 	}
 	if len(row.Topics) == 0 {

@@ -81,7 +81,7 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []claimRow, found *byGroup) error {
 	type suspect struct {
 		claimRow
-		arrival uuid.UUID // under which it was claimed too, if it was by the rules
+		arrival []uuid.UUID // under some of which it was claimed too, if it was by the rules
 	}
 	arrivals := make(map[string][]uuid.UUID) // by group
 	var wrong []suspect
@@ -90,9 +90,9 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 		if w == nil || !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor) || a.byArrival(row.Group, row.ID) {
 			continue
 		}
-		arrival := ArrivalIDs(row.ID, windowOf(*w), row.At)[0]
+		arrival := arrivalsAt(*w, row.ID, row.At)
 		wrong = append(wrong, suspect{row, arrival})
-		arrivals[row.Group] = append(arrivals[row.Group], arrival)
+		arrivals[row.Group] = append(arrivals[row.Group], arrival...)
 	}
 	claimed := make(map[uuid.UUID]bool)
 	for group, ids := range arrivals {
@@ -105,7 +105,7 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 		}
 	}
 	for _, row := range wrong {
-		if !claimed[row.arrival] {
+		if !slices.ContainsFunc(row.arrival, func(id uuid.UUID) bool { return claimed[id] }) {
 			found.add(row.Group, fmt.Sprintf("event %s of type %s, claimed %s", row.ID, row.Type, rfc(row.At)))
 		}
 	}
@@ -130,15 +130,26 @@ func (a *audit) classOf(group, eventType string) *consumerdb.WindowsRow {
 	return nil
 }
 
+// arrivalsAt returns the ids under which a class may have claimed an event that
+// arrived at an instant, in its buckets and in those before them.
+func arrivalsAt(w consumerdb.WindowsRow, id uuid.UUID, at time.Time) (ids []uuid.UUID) {
+	for _, length := range bucketsOf(w).Lengths() {
+		ids = append(ids, bucketIDs(id, length, at, 0, 1, 2)...)
+	}
+	return ids
+}
+
 // byArrival reports whether an id is one that [ArrivalIDs] can have made for a
-// class of the group: version 8, at the start of a bucket. A derived key whose time
+// class of the group: version 8, at the edge of a bucket. A derived key whose time
 // is such a start looks the same, and is not suspected either.
 func (a *audit) byArrival(group string, id uuid.UUID) bool {
 	if id.Version() != 8 {
 		return false
 	}
 	return slices.ContainsFunc(a.windows, func(w consumerdb.WindowsRow) bool {
-		return w.ConsumerGroup == group && outbox.IDTime(id).UnixMilli()%windowOf(w).Milliseconds() == 0
+		return w.ConsumerGroup == group && slices.ContainsFunc(bucketsOf(w).Lengths(), func(length time.Duration) bool {
+			return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
+		})
 	})
 }
 
@@ -202,15 +213,15 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	for i := range rows {
 		row := &rows[i]
-		ids := a.otherIDs(row)
+		ids := append(a.otherIDs(row), *row.EventID)
 		ok := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
-		if !ok && len(ids) > 0 {
+		if !ok {
 			if ok, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
 				return err
 			}
 		}
 		if !ok {
-			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{row.Topic, row.KafkaPartition, row.KafkaOffset}, row.EventID))
+			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, row.EventID))
 		}
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
@@ -232,7 +243,7 @@ func (a *audit) otherIDs(row *consumerdb.OpenWithoutClaimRow) []uuid.UUID {
 	}
 	for _, w := range a.windows {
 		if w.ConsumerGroup == row.ConsumerGroup {
-			ids = append(ids, ArrivalIDs(id, windowOf(w), row.CreatedAt)[0], ArrivalIDs(*row.EventID, windowOf(w), row.CreatedAt)[0])
+			ids = slices.Concat(ids, arrivalsAt(w, id, row.CreatedAt), arrivalsAt(w, *row.EventID, row.CreatedAt))
 		}
 	}
 	return ids

@@ -161,7 +161,7 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 		}
 		k.claim(id, "stock", "p", time.Now())
 		require.Equal(k.t, []string{
-			"key  23 " + k.leaf,
+			"key  73 " + k.leaf,
 			"twice billing 1 event " + id.String(),
 		}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events")
@@ -189,6 +189,8 @@ func TestAuditOfDeadEvents(t *testing.T) {
 		k.exec("UPDATE onceward.consumer_dead_letters SET record_headers = jsonb_build_array(jsonb_build_array('replay-id', $1::text)) WHERE kafka_offset = 4",
 			base64.StdEncoding.EncodeToString([]byte(replay.String())))
 		k.letter(idAt(k.today), 5, "late", "open") // was never claimed
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -20))
+		k.letter(idAt(k.today.AddDate(0, 0, -40)), 8, "handler", "open") // its claim went with its day
 		require.Empty(k.t, k.audit())
 
 		lost, redriven, applied := idAt(k.today), idAt(k.today), idAt(k.today)

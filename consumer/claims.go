@@ -70,12 +70,35 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 			continue
 		}
 		var err error
-		if it.plan, err = l.plan(ctx, &it.ev); err != nil {
+		if it.plan, err = l.plan(ctx, &it.ev); err == nil {
+			err = l.inTime(it)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
+		}
+		if err := p.givenUp(ctx, q, it); err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
 		first[it.id] = it
 	}
 	return first, nil
+}
+
+// givenUp looks, of an event below the floor, whose claim may be gone with its day,
+// for the letter that says the same: whoever applies such an event is the redrive
+// of that letter, once, and nobody after it was discarded.
+func (p *Processor) givenUp(ctx context.Context, q queries, it *item) error {
+	if it.plan.outcome != Replay || it.ev.redriven || it.id != it.ev.Key.UUID() {
+		return nil
+	}
+	dead, err := q.WasGivenUp(ctx, consumerdb.WasGivenUpParams{EventID: &it.id, ConsumerGroup: p.group})
+	if err != nil {
+		return fmt.Errorf("look for a letter of the event: %w", err)
+	}
+	if dead {
+		it.plan = plan{outcome: DeadLettered, known: slices.Concat(it.plan.ids, it.plan.known)}
+	}
+	return nil
 }
 
 // insert claims under the ids of all plans, in their order, in which every

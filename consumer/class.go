@@ -29,9 +29,11 @@ type Class struct {
 	// [ClassOf]. Required, once.
 	Pattern string
 	// Window is for how long, at least, a claim is remembered: in event time,
-	// behind the group's stream time. 1 minute to 10 years, in whole
-	// milliseconds. Required. Do not change it of a class that is keyed by
-	// arrival while copies may be under way: they may miss one another.
+	// behind the group's stream time, or of a class that is keyed by arrival, from
+	// the arrival. 1 minute to 10 years, by arrival to 31 days, in whole
+	// milliseconds. Required. What is registered in the database counts: a longer
+	// window of a class by event time is taken over, anything else changes by
+	// `outboxctl windows set`.
 	Window time.Duration
 	// Late says what becomes of an event that the group sees for the first time
 	// at its offset, with an event time below the floor. Default [LateProcess].
@@ -55,7 +57,7 @@ type LatePolicy string
 // Policies for late events.
 const (
 	// LateProcess applies the event, with Event.Late set, claimed by arrival:
-	// a copy within one window is a Duplicate.
+	// a copy within one window, or 7 days when that is less, is a Duplicate.
 	LateProcess LatePolicy = "process"
 	// LateDeadLetter keeps the event as a dead letter with the reason "late".
 	LateDeadLetter LatePolicy = "dead-letter"
@@ -107,6 +109,8 @@ func (c Class) validate(at int) error {
 		return fmt.Errorf("config: Classes[%d]: Pattern %q: want an event type, or the beginning of one followed by *", at, c.Pattern)
 	case c.Window < minWindow || c.Window > maxWindow || c.Window%time.Millisecond != 0:
 		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want %s to %s in whole milliseconds", at, c.Window, c.Pattern, minWindow, maxWindow)
+	case c.Keyed == ByArrival && c.Window > maxArrivalBucket:
+		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want at most %s of a class that is keyed by arrival, whose claims lie up to two windows ahead", at, c.Window, c.Pattern, maxArrivalBucket)
 	case c.Bucket < 0 || c.Bucket > c.Window:
 		return fmt.Errorf("config: Classes[%d]: Window %s of %q is shorter than its Bucket %s: a copy could fall below the floor within its window", at, c.Window, c.Pattern, c.Bucket)
 	case c.Late != LateProcess && c.Late != LateDeadLetter:

@@ -8,10 +8,12 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -95,15 +97,22 @@ type Processor struct {
 	group          string
 	db             *pgxpool.Pool
 	settings       string // SQL that bounds a claiming transaction
+	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
 	retry          Retry
 	readers        []RecordReader
 	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
+	parkedLetters  int // bounds of what is parked, less in tests
+	parkedKeys     int
+	brake          brake
+	clock          func() time.Time // of this process
 
 	windows    windows
 	ages       ages
+	knownMarks knownMarks
+	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
 	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
 	read       atomic.Int64 // the latest event time that this process has read of topics, Unix ms; 0: unknown
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
@@ -142,12 +151,16 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		group:          cfg.Group,
 		db:             cfg.DB,
 		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		incarnation:    uuid.NewString(),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
 		readers:        slices.Clone(cfg.Readers),
 		handled:        cfg.Handled,
 		log:            cfg.Logger.With("group", cfg.Group),
 		windows:        windows{classes: classes, skew: cfg.Skew},
+		parkedLetters:  maxParkedLetters,
+		parkedKeys:     maxParkedKeys,
+		clock:          time.Now,
 	}
 	if err := p.register(ctx); err != nil {
 		return nil, err
@@ -173,6 +186,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Retry.MaxAttempts == 0 {
 		c.Retry.MaxAttempts = DefaultMaxAttempts
+	}
+	if c.Retry.OnLetter == "" {
+		c.Retry.OnLetter = LetterGoOn
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -200,6 +216,9 @@ func (c Config) validate() error {
 	}
 	if c.Skew < 0 || c.Skew > 24*time.Hour {
 		return fmt.Errorf("config: Skew %s: want 0 to 24h", c.Skew)
+	}
+	if c.Retry.OnLetter != LetterGoOn && c.Retry.OnLetter != LetterPark {
+		return fmt.Errorf("config: Retry.OnLetter %q: want %s or %s", c.Retry.OnLetter, LetterGoOn, LetterPark)
 	}
 	return nil
 }

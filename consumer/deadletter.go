@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -17,10 +18,18 @@ const (
 	reasonMalformed  reason = "malformed"
 	reasonMismatch   reason = "mismatch"
 	reasonHandler    reason = "handler"
+	reasonCrash      reason = "crash"
 	reasonLate       reason = "late"
 	reasonReplay     reason = "replay"
 	reasonFromFuture reason = "from-future"
 	reasonNoHandler  reason = "no-handler"
+	reasonParked     reason = "parked"
+)
+
+// What consumer_dead_letters.state says of a letter that is not settled.
+const (
+	stateOpen   = "open"
+	stateParked = "parked"
 )
 
 // letter is a message that could not be applied, and why. The event is the
@@ -32,6 +41,7 @@ type letter struct {
 	cause  error
 	// attempts of the handler; 0 when it was not called
 	attempts int32
+	parked   bool // it waits for another letter of its key
 }
 
 // record is the Kafka record that the event came from.
@@ -49,11 +59,16 @@ func errorText(err error) string {
 
 // quarantine keeps a record that no handler can take.
 func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
-	it := new(item)
-	_, err := r.inTx(ctx, []*item{it}, func(pgx.Tx) (int, error) {
+	it := &item{ev: Event{Source: l.record.Source, AggregateID: l.record.Key}}
+	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		err := r.lookForParked(ctx, tx, []*item{it})
+		l.parked = it.parked
 		it.end = ending{outcome: DeadLettered, letter: &l}
-		return 1, nil
+		return 1, err
 	})
+	if errors.Is(err, ErrInProgress) {
+		return Delivery{Outcome: InProgress}
+	}
 	if err != nil {
 		return Delivery{Err: fmt.Errorf("keep record %s: %w", l.record.Source, err)}
 	}
@@ -80,6 +95,13 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter) (written bool, e
 
 // announce says so in the log, once the letter is committed.
 func (r *Router) announce(ctx context.Context, l letter) {
+	if l.reason == reasonFromFuture {
+		r.processor.brake.letter()
+	}
+	if l.reason == reasonParked {
+		r.processor.log.DebugContext(ctx, "message parked", "source", l.record.Source.String())
+		return
+	}
 	r.processor.log.WarnContext(ctx, "message dead-lettered", "source", l.record.Source.String(),
 		"reason", string(l.reason), "error", l.cause.Error())
 }
@@ -123,6 +145,10 @@ func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
 		Reason:         string(l.reason),
 		Error:          errorText(l.cause),
 		Attempts:       l.attempts,
+		State:          stateOpen,
+	}
+	if l.parked {
+		row.State = stateParked
 	}
 	if !l.event.Key.IsZero() {
 		id, namespace, eventType := l.event.Key.UUID(), l.event.Key.Namespace(), l.event.Type

@@ -89,8 +89,8 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 //   - one that fails has its attempt counted and its claim taken back, and
 //     later events of its aggregate are [ErrHeldBack]; other aggregates go on;
 //   - one that cannot share a transaction (no partition for its time, a claim
-//     held elsewhere, a deferred constraint that fails at the commit) is delivered
-//     alone, as are its neighbours;
+//     held elsewhere, [ErrClock], a deferred constraint that fails at the commit) is
+//     delivered alone, as are its neighbours;
 //   - one that has used up its attempts, or is marked by [DeadLetter], becomes a
 //     dead letter in the transaction of its neighbours.
 //
@@ -140,7 +140,7 @@ func (r *Router) deliver(ctx context.Context, items []*item) {
 	err := r.together(ctx, items)
 	switch {
 	case err == nil:
-	case errors.Is(err, errAlone):
+	case errors.Is(err, errAlone), errors.Is(err, ErrClock) && len(items) > 1:
 		r.alone(ctx, items)
 	case len(items) == 1:
 		r.failed(ctx, items[0], err)
@@ -185,8 +185,11 @@ func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (
 	}
 	for _, it := range items[:finished] {
 		it.delivery = Delivery{Outcome: it.end.outcome, Err: it.end.err}
-		if it.end.letter != nil {
-			r.announce(ctx, *it.end.letter)
+		switch l := it.end.letter; {
+		case l != nil:
+			r.announce(ctx, *l)
+		case it.end.outcome == Processed:
+			r.processor.brake.applied()
 		}
 	}
 	return finished, nil
@@ -201,6 +204,9 @@ func (r *Router) together(ctx context.Context, items []*item) error {
 		for first := 0; first < len(items); {
 			next := runOf(items, first)
 			if err := r.one(ctx, tx, items[first:next]); err != nil {
+				return 0, err
+			}
+			if err := r.holdBackBehind(ctx, tx, items[first], items[next:]); err != nil {
 				return 0, err
 			}
 			first = next
@@ -262,7 +268,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if errors.Is(err, errAlone) || isHandlers(err) { // the commit has found what no savepoint had
+		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || isHandlers(err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
@@ -294,6 +300,9 @@ func (r *Router) isolating(ctx context.Context, items []*item) (finished int, er
 			if again != nil {
 				it.delivery.Err = again
 				return k, r.unclaim(ctx, tx, items[k:])
+			}
+			if err := r.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
+				return 0, err
 			}
 		}
 		return len(items), nil

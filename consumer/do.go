@@ -94,7 +94,7 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string, fn
 	run, err := p.within(ctx, ev, name)
 	var receipt Receipt[R]
 	if err == nil {
-		e := effect[R]{processor: p, item: p.newItem(ev), run: run, name: name, fn: fn}
+		e := effect[R]{processor: p, item: p.effectOf(ev, run), run: run, name: name, fn: fn}
 		receipt, err = e.do(ctx)
 		err = run.finish(name, err)
 	}

@@ -24,7 +24,8 @@
 // alone, so that all copies of an event meet in one. Each class of event types has
 // a floor in onceward.dedup_windows, persisted and only ever raised, in stream
 // time: the event times that the group has finished, never the clock alone. A
-// partition goes only when the floors of all groups have passed it ([Maintain]).
+// partition goes only when the floors of all groups and the clock have passed it
+// ([Maintain]). The row counts, not what a program's configuration says.
 // So at or above the floor every claim that there ever was is there. Below it
 // the group's marks tell an event that it sees for the first time (late) from one
 // that it may have applied (a replay); see [Class] for what becomes of either,
@@ -72,13 +73,17 @@
 //     a commit of unknown outcome: [IsInfrastructure] is true. Deliver again;
 //     the claim tells whether the effect is there.
 //   - Same key, other content: a dead letter with both fingerprints.
-//   - A record that breaks the wire contract: [Router.HandleRecord] keeps it as
-//     a dead letter with the reason "malformed".
+//   - A record that breaks the wire contract, and that none of Config.Readers takes
+//     for its own: [Router.HandleRecord] keeps it as a dead letter with the reason
+//     "malformed".
 //   - An event outside its window that its class does not apply: a dead letter
-//     with the reason "late", "replay" or "from-future".
+//     with the reason "late", "replay" or "from-future"; [ErrClock] while clocks
+//     differ so that most events seem to come from the future.
 //   - An event type without a handler: [ErrNoHandler], or a dead letter with the
 //     reason "no-handler", see [Router.Unknown]. Without a class: [ErrNoClass].
 //     See [Permanent].
+//
+// After a dead letter the aggregate goes on without it, or waits: see [LetterPark].
 //
 // # Ownership
 //

@@ -159,7 +159,7 @@ func infrastructureCode(code string) bool {
 // handlersCode judges an SQLSTATE that broke the transaction of a handler: one that
 // its own statements cause.
 func handlersCode(code string) bool {
-	return !infrastructureCode(code) || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
+	return !infrastructureCode(code) || code == "53400" || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
 }
 
 // installationCode judges an SQLSTATE of a statement of ours: a missing right,

@@ -76,6 +76,10 @@ type Source struct {
 	Topic     string
 	Partition int32
 	Offset    int64
+	// TopicID is Kafka's id of the topic, which has another one when it was made
+	// anew; zero when it is not known. Package saramagroup fills it in. What the
+	// marks say of an offset is proof for a record of the same id only.
+	TopicID uuid.UUID
 }
 
 // String returns topic/partition@offset.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // Defect is a mistake that a test builds into a router's steps, to show that
@@ -204,7 +206,7 @@ func (r *Router) With(d Defect) *Router {
 func Disconnected() *Processor {
 	p := new(Processor)
 	p.windows.classes, _ = classesOf(nil)
-	p.windows.known.Store(&floors{of: make([]time.Time, 1)})
+	p.windows.known.Store(&floors{of: make([]registered, 1)})
 	return p
 }
 
@@ -213,7 +215,7 @@ func NoFloor(r *Router) {
 	inner := r.single(r.steps.claim)
 	r.steps.claim = perItem(func(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
 		w := &r.processor.windows
-		w.known.Store(&floors{of: make([]time.Time, len(w.classes)), readAt: time.Now()})
+		w.known.Store(&floors{of: make([]registered, len(w.classes)), readAt: time.Now()})
 		return inner(ctx, tx, ev)
 	})
 }
@@ -263,15 +265,43 @@ type Question struct {
 	Time, Floor, Now time.Time
 	Skew             time.Duration
 	Copied           bool
-	Seen             string // "", "not seen", "finished"
+	Seen             string // "", "not seen", "finished", "proven"
 }
 
 // Judge is question.judge.
 func (q Question) Judge() string {
-	e := map[string]evidence{"not seen": notSeen, "finished": finished}[q.Seen]
+	e := map[string]evidence{"not seen": notSeen, "finished": finished, "proven": proven}[q.Seen]
 	v := question{time: q.Time, floor: q.Floor, now: q.Now, skew: q.Skew, copied: q.Copied, evidence: e}.judge()
-	return [...]string{"claim", "late", "replay", "future"}[v]
+	return [...]string{"claim", "late", "replay", "seen", "future"}[v]
 }
 
 // EncodeHeaders is encodeHeaders.
 var EncodeHeaders = encodeHeaders
+
+// DatabaseNow is the database's clock, as far as the process knows.
+func DatabaseNow(p *Processor) time.Time { return p.windows.now() }
+
+// StatementsByID are those that find claims by their ids.
+func StatementsByID(p *Processor) map[string]func(ctx context.Context, tx pgx.Tx, ids []string) error {
+	type run = func(ctx context.Context, tx pgx.Tx, ids []string) error
+	return map[string]run{
+		"find": func(ctx context.Context, tx pgx.Tx, ids []string) error {
+			_, err := on(tx).byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			return err
+		},
+		"delete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
+			return on(tx).byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+		},
+		"revive": func(ctx context.Context, tx pgx.Tx, ids []string) error {
+			return on(tx).byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+		},
+		"mark dead": func(ctx context.Context, tx pgx.Tx, ids []string) error {
+			_, err := on(tx).byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: p.group, EventIds: ids})
+			return err
+		},
+		"complete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
+			_, err := on(tx).byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: "1", ConsumerGroup: p.group, EventIds: ids})
+			return err
+		},
+	}
+}

@@ -135,6 +135,7 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 		return r, errors.Join(notApplied(c), decodeResult(c.Result, &r.Result))
 	}
 	attempt, stop := l.keep(ctx)
+	defer stop() // also when Do ends its goroutine
 	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, stale)
 	stop()
 	if err == nil {
@@ -175,6 +176,9 @@ func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, er
 		result, err = e.Do(ctx, c)
 		return err
 	})
+	if marked, _ := mark(err); !marked && IsInfrastructure(err) {
+		err = &HandlerError{Err: err} // of the provider's database, or of whatever it called
+	}
 	return result, err
 }
 

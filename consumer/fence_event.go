@@ -40,9 +40,10 @@ type storedRecord struct {
 }
 
 type storedSource struct {
-	Topic     string `json:"topic"`
-	Partition int32  `json:"partition"`
-	Offset    int64  `json:"offset"`
+	Topic     string    `json:"topic"`
+	Partition int32     `json:"partition"`
+	Offset    int64     `json:"offset"`
+	TopicID   uuid.UUID `json:"topic_id,omitzero"`
 }
 
 // raw is a string that JSON or jsonb may not be able to hold: it is written in

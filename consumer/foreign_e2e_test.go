@@ -96,6 +96,21 @@ func TestForeignEventsOnce(t *testing.T) {
 	require.Zero(t, s.letters())
 }
 
+// A row that Debezium has published, and a relay of ours publishes again after the
+// move, is one event, where its id is a UUIDv7 and its bytes are the same.
+func TestOneRowByDebeziumAndByOurRelay(t *testing.T) {
+	s := &strangers{env: newEnv(t, nil), handler: effect("billing")}
+	r := s.router()
+	ev := newEvent(t)
+	key := ev.Key.UUID().String()
+	byDebezium := consumer.Record{Source: consumer.Source{Topic: "orders", Offset: 1}, Key: []byte("o-1"), Value: []byte("{}"), Headers: headers("id", key, "eventType", "Paid")}
+	byUs := consumer.Record{Source: consumer.Source{Topic: "orders", Offset: 2}, Key: []byte("o-1"), Value: []byte("{}"),
+		Headers: headers("id", key, "eventType", "Paid", "idempotency-key", "bank:"+key)}
+	require.Equal(t, consumer.Processed, s.deliver(r, byDebezium))
+	require.Equal(t, consumer.Duplicate, s.deliver(r, byUs))
+	require.NoError(t, s.expect(1, 1))
+}
+
 // A dead letter of a foreign event holds its record, and a redrive reads that as the
 // program does by then.
 func TestForeignLetterIsRedriven(t *testing.T) {

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,12 +58,16 @@ func (r *Router) Func(eventType string, h FuncHandler) {
 // registered with [Router.Func]. It is for receivers that know no topic and make
 // several effects of an event; one effect alone needs only [Fence] or [Do]. What
 // was not applied, because it was given up or lies outside its window, is
-// [ErrNotApplied].
+// [ErrNotApplied]; while another delivery is at it, the error is [ErrInProgress].
 func Handle(ctx context.Context, p *Processor, ev Event, fn FuncHandler) (Outcome, error) {
 	r := NewRouter(p)
 	r.Func(ev.Type, fn)
 	outcome, err := r.Handle(ctx, ev)
-	if err == nil && ev.Source.Topic == "" {
+	switch {
+	case err != nil || ev.Source.Topic != "":
+	case outcome == InProgress:
+		err = ErrInProgress
+	default:
 		err = notApplied(Claim{Outcome: outcome})
 	}
 	return outcome, err
@@ -90,8 +95,15 @@ func (r *Router) outside(ctx context.Context, it *item) {
 // be applied.
 func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
+			return 0, err
+		}
 		if err := r.processor.look(ctx, on(tx), it); err != nil {
 			return 0, err
+		}
+		if it.parked && it.fresh() && !it.begun {
+			it.ev.accepted = false
+			it.heldBack()
 		}
 		if settled = !it.fresh(); !settled {
 			return 0, nil
@@ -106,9 +118,9 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 // look finds out, without a claim, what the claim of an event would find. An
 // event that is open was accepted, and goes on.
 func (p *Processor) look(ctx context.Context, q queries, it *item) error {
-	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
+	effects, err := p.effects(ctx, q, it)
 	if err != nil {
-		return fmt.Errorf("look for effects of the event: %w", err)
+		return err
 	}
 	var ended *time.Time
 	for _, e := range effects {
@@ -122,7 +134,7 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 			return nil
 		}
 		it.open = it.open || !e.Stuck
-		it.ev.accepted = true
+		it.ev.accepted, it.begun = true, true
 	}
 	first, err := p.plans(ctx, q, []*item{it})
 	if err != nil {
@@ -155,6 +167,21 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 	return nil
 }
 
+func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
+	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
+	if err != nil {
+		return nil, fmt.Errorf("look for effects of the event: %w", err)
+	}
+	return effects, nil
+}
+
+// isOpen reports whether an effect of the event was begun, and nothing has ended
+// it.
+func (p *Processor) isOpen(ctx context.Context, q queries, it *item) (bool, error) {
+	effects, err := p.effects(ctx, q, it)
+	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
+}
+
 // call runs the handler and judges by its error and by what Fence and Do have
 // left: an error of theirs counts even when the handler hides it, for to end the
 // event then would lose the effect. Only they can fail for infrastructure's reasons;
@@ -175,6 +202,8 @@ func (r *Router) call(ctx context.Context, it *item) error {
 		return ErrInProgress
 	case ctx.Err() != nil:
 		return &infrastructureError{fmt.Errorf("its context ended: %w", errors.Join(ctx.Err(), err))}
+	case failed != nil && errors.Is(context.Cause(inside), ErrHandlerTimeout): // whatever it broke in the effect
+		return &HandlerError{Err: timedOut(inside, cmp.Or(err, failed))}
 	case failed != nil && IsInfrastructure(failed):
 		return &infrastructureError{errors.Join(err, failed)}
 	case err != nil:

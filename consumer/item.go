@@ -20,13 +20,16 @@ type item struct {
 	fingerprint Fingerprint
 	handler     *handler
 	redrive     *requested // the letter that is handled again; nil for a delivery
-	open        bool       // an effect of it was begun, and nothing has ended it
+	begun       bool       // it has effects that are not ended
+	open        bool       // so it has, and none waits for an operator
 	delivery    Delivery   // what became of it
 
 	// Of the transaction under way; they count when that commits.
-	plan  plan
-	claim Claim
-	end   ending
+	plan   plan
+	claim  Claim
+	end    ending
+	parked bool // its key is: a letter of it waits
+	behind bool // it is not applied, because its key is parked
 }
 
 // ending is what a transaction makes of an event, as a value: only
@@ -42,7 +45,9 @@ func (p *Processor) newItem(ev Event) *item {
 	return &item{ev: ev, id: p.claimID(ev), fingerprint: FingerprintOf(ev)}
 }
 
-func (it *item) reset() { it.plan, it.claim, it.end = plan{}, Claim{}, ending{} }
+func (it *item) reset() {
+	it.plan, it.claim, it.end, it.parked, it.behind = plan{}, Claim{}, ending{}, false, false
+}
 
 // fresh reports whether the transaction under way has claimed the event, so that
 // its handler has to run.
@@ -63,12 +68,17 @@ func (r *Router) refuse(it *item) (ending, error) {
 	if it.redrive != nil && it.claim.Outcome != Duplicate {
 		return ending{}, refusedAgain(it.claim)
 	}
+	if it.behind {
+		return buried(it, reasonParked, errBehind), nil
+	}
 	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
 	switch forUs := it.ev.ReplayMode != ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return buried(it, reasonMismatch, it.claim.Mismatch), nil
+	case outside && forUs && it.ev.Source.Topic != "" && it.claim.Outcome == FromFuture:
+		return buried(it, reasonFromFuture, r.outsideCause(it)), r.processor.fromFuture(it)
 	case outside && forUs && it.ev.Source.Topic != "":
 		return buried(it, r.outsideReason(it), r.outsideCause(it)), nil
 	}
@@ -77,14 +87,11 @@ func (r *Router) refuse(it *item) (ending, error) {
 
 // buried is the ending of an event that becomes a dead letter.
 func buried(it *item, why reason, cause error) ending {
-	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause}}
+	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
 }
 
 func (r *Router) outsideReason(it *item) reason {
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return reasonFromFuture
-	case it.claim.Late:
+	if it.claim.Late {
 		return reasonLate
 	}
 	return reasonReplay
@@ -95,7 +102,7 @@ func (r *Router) outsideCause(it *item) error {
 	at := outbox.IDTime(it.id).Format(time.RFC3339)
 	switch {
 	case it.claim.Outcome == FromFuture:
-		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock; look at the producer's clock, and redrive the letter when the time has come",
+		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
 			at, r.processor.windows.skew)
 	case it.claim.Late:
 		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
@@ -114,11 +121,15 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 		}
 		if it.end.letter != nil {
 			written, err := r.keep(ctx, tx, *it.end.letter)
-			if err != nil {
+			switch {
+			case err != nil:
 				return err
-			}
-			if !written {
+			case !written:
 				it.end.letter = nil // it is there, and was announced
+			default:
+				if err := r.park(ctx, tx, it.end.letter); err != nil {
+					return err
+				}
 			}
 		}
 		if it.redrive != nil {

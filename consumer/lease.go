@@ -29,7 +29,16 @@ type lease struct {
 }
 
 func newLease(p *Processor, ev Event, run *running, name string, length time.Duration) *lease {
-	return &lease{processor: p, item: p.newItem(ev), run: run, name: name, length: length}
+	return &lease{processor: p, item: p.effectOf(ev, run), run: run, name: name, length: length}
+}
+
+// effectOf is the item of an effect. Within a delivery that is about its event,
+// whatever the handler made of its copy.
+func (p *Processor) effectOf(ev Event, run *running) *item {
+	if run != nil {
+		ev = run.event
+	}
+	return p.newItem(ev)
 }
 
 // take begins the fence or takes it over, in a transaction of its own, which is
@@ -61,7 +70,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		if err := p.effectThere(ctx, q, it, l.name); err != nil || l.run != nil {
+		if err := p.effectThere(ctx, q, it, l.name, false); err != nil || l.run != nil {
 			return false, err
 		}
 		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
@@ -116,14 +125,15 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 	case err != nil:
 		return fmt.Errorf("begin: %w", err)
 	case row.Made == 0:
-		return p.effectThere(ctx, q, it, name)
+		return p.effectThere(ctx, q, it, name, true)
 	}
 	return nil
 }
 
 // effectThere says why an effect could not be begun: it is complete, or another
-// attempt has it, or the request is another one.
-func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name string) error {
+// attempt has it, or the request is another one. A transaction takes nothing over:
+// a lease that has run out says that Fence had begun the effect, by this name.
+func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name string, inTx bool) error {
 	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -134,6 +144,8 @@ func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name s
 		mismatch := &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: row.CreatedAt}
 		copy(mismatch.Stored[:], row.RequestFingerprint)
 		return mismatch
+	case row.CompletedAt == nil && row.Expired && inTx:
+		return &HandlerError{Err: fmt.Errorf("a Fence of the name %q was begun, and nobody knows whether its effect was made; say so with `outboxctl fences reconcile`, or give Do another name", name)}
 	case row.CompletedAt == nil:
 		return fmt.Errorf("%w: %s holds the lease until %s", ErrInProgress, row.Owner, row.LeaseUntil.UTC().Format(time.RFC3339))
 	}

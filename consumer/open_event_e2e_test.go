@@ -18,11 +18,11 @@ import (
 )
 
 // discard is what an operator does about the letter at an offset.
-func (l *till) discard(offset int64) {
+func (l *till) discard(ctx context.Context, offset int64) {
 	l.t.Helper()
 	var generation int32
-	require.NoError(l.t, l.db.QueryRow(l.t.Context(), "SELECT generation FROM onceward.consumer_dead_letters WHERE kafka_offset = $1", offset).Scan(&generation))
-	rows, err := consumerdb.New(l.db).DiscardGroupLetters(l.t.Context(), consumerdb.DiscardGroupLettersParams{
+	require.NoError(l.t, l.db.QueryRow(ctx, "SELECT generation FROM onceward.consumer_dead_letters WHERE kafka_offset = $1", offset).Scan(&generation))
+	rows, err := consumerdb.New(l.db).DiscardGroupLetters(ctx, consumerdb.DiscardGroupLettersParams{
 		ConsumerGroups: []string{"billing"}, Topics: []string{"orders"}, KafkaPartitions: []int32{0}, KafkaOffsets: []int64{offset}, Generations: []int32{generation},
 		Reason: "test", Keep: pgtype.Interval{Days: 30, Valid: true},
 	})
@@ -82,7 +82,7 @@ func TestALateLetterKeepsItsOpenEvent(t *testing.T) {
 	require.Empty(t, l.mail.calls)
 	require.NotZero(t, l.open())
 
-	l.discard(7)
+	l.discard(t.Context(), 7)
 	require.Zero(t, l.open(), "what an operator gives up is open no more")
 	require.NoError(t, l.recover(l.router, 0))
 	require.Empty(t, l.mail.calls)
@@ -111,7 +111,7 @@ func TestAReprocessLeavesTheEffectsOfALetter(t *testing.T) {
 		require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
 		if fails {
 			l.reprocess(consumer.DeadLettered)
-			l.discard(100)
+			l.discard(t.Context(), 100)
 			delete(l.fails, "mail")
 		} else {
 			delete(l.fails, "mail")
@@ -137,7 +137,7 @@ func TestALetterKeepsEffectsThatHaveEnded(t *testing.T) {
 	l.reprocess(consumer.DeadLettered)
 	l.retire()
 	require.Equal(t, 3, count(t, l.db, "SELECT count(*) FROM onceward.fences"))
-	l.discard(100)
+	l.discard(t.Context(), 100)
 	l.retire()
 	require.Zero(t, count(t, l.db, "SELECT count(*) FROM onceward.fences"))
 }
@@ -161,8 +161,8 @@ func TestADiscardDuringARedriveEndsTheEvent(t *testing.T) {
 	l.fails["charge"] = consumer.DeadLetter(errProvider)
 	require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
 	delete(l.fails, "charge")
-	l.provider.after = func(context.Context, consumer.Call) error {
-		l.discard(7)
+	l.provider.after = func(ctx context.Context, _ consumer.Call) error {
+		l.discard(ctx, 7)
 		return nil
 	}
 	l.redrive(7)

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -17,6 +20,10 @@ import (
 type Mark struct {
 	Topic     string
 	Partition int32
+	// TopicID is Kafka's id of the topic that the mark is about, zero when it is
+	// not known. A topic that was made anew, or is on another cluster, has another
+	// id, and its offsets say nothing of those of before: there is a mark for each.
+	TopicID uuid.UUID
 	// Low is the first offset that the group ever read, High the last before
 	// which, itself included, everything is finished.
 	Low, High int64
@@ -28,14 +35,24 @@ type Mark struct {
 	// partition would hold the floors back for ever; what arrives in it later
 	// with an older time is late. Not part of what [Processor.Progress] returns.
 	AtEnd bool
-	// Retired: an operator has taken the mark out of the group's stream time. To
-	// save the mark again, with whatever High, takes it back in. Only part of what
-	// Progress returns.
+	// Read is the offset up to which messages were read, itself excluded; 0 when it
+	// is not known.
+	Read int64
+	// Crashed: another session has had the partition and did not end. Something
+	// between High and a little after Read may be what has killed its process. Only
+	// part of what Progress returns.
+	Crashed bool
+	// Retired: an operator has taken the mark out of the group's stream time, or the
+	// group has begun with another topic of the name. To save the mark again, with
+	// whatever High, takes it back in, unless there is that other topic. Only part of
+	// what Progress returns.
 	Retired bool
 }
 
 // Progress is what the database knows of the group's way through its topics.
 type Progress struct {
+	// Marks of several topics of one name stand side by side, the one that is read
+	// now, or was read last, first.
 	Marks []Mark
 	// History identifies the history that the database is on: system identifier,
 	// timeline, and when the server was started. It changes with a failover, a
@@ -44,7 +61,8 @@ type Progress struct {
 	History string
 }
 
-// ErrHistory: the database is on another history than it was; see [Progress].
+// ErrHistory: the database is on another history than it was, see [Progress], or a
+// mark is gone from it or lower than it was.
 var ErrHistory = errors.New("the database is on another history (failover, restore or another cluster)")
 
 // SaveProgress writes marks, durably, after the effects that they stand for. The
@@ -54,19 +72,38 @@ var ErrHistory = errors.New("the database is on another history (failover, resto
 //
 // History is what [Processor.Progress] said when the work began. On another one
 // nothing is written and the error is [ErrHistory], because the marks may stand
-// for effects that are lost. Without marks only that is found out.
+// for effects that are lost. So it is when a mark is gone, or lower than this
+// Processor has last read or saved it: higher it may be, by another member.
+// Without marks only the history is found out.
 func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Mark) error {
-	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
-		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	return p.save(ctx, history, marks, false)
+}
+
+// BeginProgress saves the marks with which a session begins, and that it has
+// begun, until EndProgress. A mark whose topic id was not known before gets it. One
+// of another topic of the same name and partition is retired: it stays, and
+// stream time goes on without it. Otherwise as SaveProgress.
+func (p *Processor) BeginProgress(ctx context.Context, history string, marks []Mark) error {
+	return p.save(ctx, history, marks, true)
+}
+
+// EndProgress says that a session that had these partitions has ended, and did not
+// crash. Where it is not said, the next session finds Mark.Crashed.
+func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
+	row := p.rowsOf(marks)
+	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
+		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, ConsumerGroup: p.group, OpenBy: p.incarnation,
 	})
-	row := consumerdb.SaveProgressParams{ConsumerGroup: p.group}
-	for _, m := range marks {
-		if m.FinishedTime.IsZero() {
-			m.FinishedTime = time.Unix(0, 0)
-		}
-		row.Topics, row.KafkaPartitions = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition)
-		row.LowOffsets, row.HighOffsets = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High)
-		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
+	if err != nil {
+		return fmt.Errorf("end the session's progress: %w", err)
+	}
+	return nil
+}
+
+func (p *Processor) save(ctx context.Context, history string, marks []Mark, begins bool) error {
+	row := p.rowsOf(marks)
+	if begins {
+		row.OpenBy = p.incarnation
 	}
 	counted := p.ages.take()
 	if err := p.saveProgress(ctx, history, row, counted); err != nil {
@@ -75,8 +112,86 @@ func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Ma
 	}
 	for _, m := range marks {
 		p.sawTime(m.FinishedTime)
+		p.knownMarks.raise(m)
 	}
 	return nil
+}
+
+// beginWith makes the marks of a session those that count for their partitions.
+func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
+	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
+	if err := q.AdoptProgress(ctx, adopt); err != nil {
+		return err
+	}
+	return q.RetireOtherTopics(ctx, consumerdb.RetireOtherTopicsParams(adopt))
+}
+
+// errMarkGone is what a save finds that demands too much.
+var errMarkGone = fmt.Errorf("%w: a mark in onceward.progress is gone, or lower than it was", ErrHistory)
+
+// knownMarks are the marks that were last read or saved, which a save demands at
+// least. Safe for concurrent use.
+type knownMarks struct {
+	mu sync.Mutex
+	of map[life]int64
+}
+
+// life is a partition of a topic, in one of that topic's lives.
+type life struct {
+	topic     string
+	id        uuid.UUID
+	partition int32
+}
+
+func (m Mark) life() life { return life{m.Topic, m.TopicID, m.Partition} }
+
+// set is for what was read: what is not among it is not there.
+func (k *knownMarks) set(marks []Mark) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.of = make(map[life]int64, len(marks))
+	for _, m := range marks {
+		k.of[m.life()] = m.High
+	}
+}
+
+// raise is for what was saved.
+func (k *knownMarks) raise(m Mark) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if high, ok := k.of[m.life()]; k.of != nil && (!ok || high < m.High) {
+		k.of[m.life()] = m.High
+	}
+}
+
+// least returns what a mark must at least be.
+func (k *knownMarks) least(m Mark) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if high, ok := k.of[m.life()]; ok {
+		return high
+	}
+	return anyMark
+}
+
+// anyMark as what a mark must at least be: it need not be there.
+const anyMark = -2
+
+func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
+	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
+		return cmp.Or(cmp.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	row := consumerdb.SaveProgressParams{ConsumerGroup: p.group}
+	for _, m := range marks {
+		if m.FinishedTime.IsZero() {
+			m.FinishedTime = time.Unix(0, 0)
+		}
+		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition), append(row.TopicIds, m.TopicID.String())
+		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.knownMarks.least(m))
+		row.ReadOffsets = append(row.ReadOffsets, m.Read)
+		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
+	}
+	return row
 }
 
 // sameHistory is [ErrHistory] when the database is on another one.
@@ -105,11 +220,16 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	if err := p.saveAges(ctx, q, counted); err != nil {
 		return err
 	}
-	if err := q.SaveProgress(ctx, row); err != nil {
-		return err
+	if row.OpenBy != "" {
+		if err := beginWith(ctx, q, row); err != nil {
+			return err
+		}
+	}
+	if n, err := q.SaveProgress(ctx, row); err != nil || n != int64(len(row.Topics)) {
+		return cmp.Or(err, errMarkGone)
 	}
 	if err := q.ForgetAhead(ctx, consumerdb.ForgetAheadParams{
-		ConsumerGroup: p.group, Topics: row.Topics, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
+		ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
 	}); err != nil {
 		return err
 	}
@@ -144,11 +264,8 @@ func (p *Processor) applied(ctx context.Context, ev *Event) {
 	if now-last < aloneEvery.Milliseconds() || !p.savedAlone.CompareAndSwap(last, now) {
 		return
 	}
-	row := consumerdb.SaveProgressParams{
-		ConsumerGroup: p.group, Topics: []string{""}, KafkaPartitions: []int32{0}, LowOffsets: []int64{0}, HighOffsets: []int64{0},
-		FinishedTimes: []time.Time{time.UnixMilli(p.stream.Load())}, AtEnds: []bool{false},
-	}
-	if err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
+	row := p.rowsOf([]Mark{{FinishedTime: time.UnixMilli(p.stream.Load())}})
+	if _, err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
 		p.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
 	}
 }
@@ -169,19 +286,31 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
-		m := Mark{Topic: row.Topic, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Retired: row.Retired}
+		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
+		m.Crashed = row.OpenBy != "" && row.OpenBy != p.incarnation
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
 			p.sawRead(m.FinishedTime)
 		}
 		progress.Marks = append(progress.Marks, m)
 	}
+	p.knownMarks.set(progress.Marks)
 	return progress, nil
 }
 
 // SaveProgress is [Processor.SaveProgress].
 func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark) error {
 	return r.processor.SaveProgress(ctx, history, marks)
+}
+
+// BeginProgress is [Processor.BeginProgress].
+func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
+	return r.processor.BeginProgress(ctx, history, marks)
+}
+
+// EndProgress is [Processor.EndProgress].
+func (r *Router) EndProgress(ctx context.Context, marks []Mark) error {
+	return r.processor.EndProgress(ctx, marks)
 }
 
 // Progress is [Processor.Progress].

@@ -31,6 +31,7 @@ const lettersKept = 30 * 24 * time.Hour
 // at once perhaps, and the letter is decided with the end of the event: what
 // [Fence] and [Do] have completed before answers with its first result.
 //
+// What was parked behind a letter is handled with it, in order, see [LetterPark].
 // One failure of the handler opens the letter again. Failures of infrastructure
 // leave it as it is, for the next call; so does a claim that is held elsewhere.
 // The first such failure is returned after all letters have been tried.
@@ -53,10 +54,15 @@ func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
 		}
 		after = taken.source()
 	}
-	return done, err
+	released, releaseErr := r.release(ctx, limit-done)
+	if err == nil {
+		err = releaseErr
+	}
+	return done + released, err
 }
 
-// requested is a letter whose redrive was asked for.
+// requested is a letter that is handled again: an operator has asked for it, or it
+// was parked and has its turn.
 type requested consumerdb.NextRequestedLetterRow
 
 func (l *requested) source() Source {
@@ -82,19 +88,27 @@ func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requ
 		return decision{err: &infrastructureError{fmt.Errorf("take a letter: %w", err)}}, nil
 	}
 	l := (*requested)(&row)
+	return r.decide(ctx, l), l
+}
+
+// decide handles a letter again, and says what became of it.
+func (r *Router) decide(ctx context.Context, l *requested) decision {
+	if l.State == stateParked && reason(l.Reason) != reasonParked {
+		return r.stopRelease(ctx, l)
+	}
 	outcome, err := r.redrive(ctx, l)
 	switch {
 	case errors.Is(err, errDecided):
-		return decision{}, l
+		return decision{}
 	case IsInfrastructure(err):
-		return decision{err: fmt.Errorf("letter %s: %w", l.source(), err)}, l
+		return decision{err: fmt.Errorf("letter %s: %w", l.source(), err)}
 	case err != nil:
-		return r.reopen(ctx, l, err), l
+		return r.reopen(ctx, l, err)
 	case outcome == InProgress:
-		return decision{}, l
+		return decision{}
 	}
 	r.processor.log.InfoContext(ctx, "dead letter redriven", "source", l.source().String(), "outcome", outcome.String())
-	return decision{decided: true}, l
+	return decision{decided: true}
 }
 
 // redrive delivers the event of a letter; its transactions lock the letter, and
@@ -120,8 +134,11 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 // lock keeps a letter from being decided about for as long as the transaction
 // takes.
 func (r *Router) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
+	if err := r.inTurn(ctx, tx, l); err != nil {
+		return err
+	}
 	_, err := consumerdb.New(tx).LockRequestedLetter(ctx, consumerdb.LockRequestedLetterParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errDecided
@@ -165,15 +182,17 @@ func refusedAgain(c Claim) error {
 func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
 		Keep: interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
-		Generation: l.Generation,
+		Was: l.State, Generation: l.Generation,
 	})
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("settle the letter: %w", err)
-	}
-	if n == 0 {
+	case n == 0:
 		return errDecided
+	case !l.queued():
+		return nil
 	}
-	return nil
+	return r.unpark(ctx, tx, l.Topic, l.RecordKey)
 }
 
 // errDecided: an operator, or another member that has the same event of a
@@ -206,7 +225,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	defer rollback(ctx, tx)
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
 		Error: errorText(cause), Tried: tried, ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
-		Generation: l.Generation,
+		Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {
 		return false, judge(ctx, tx, err)

@@ -3,10 +3,13 @@
 package consumer_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
@@ -80,4 +83,72 @@ func TestRedriveFromTheFuture(t *testing.T) {
 	require.Equal(t, "open", d.letter(rec).State)
 	require.Contains(t, d.letter(rec).Error, "has still not come")
 	require.NoError(t, d.expect(0, 0))
+}
+
+// TestOpenLetterDoesNotPinADay (C5): the day goes, and with it the claim that says
+// dead; the letter says it as well. Nobody but its redrive applies the event, once.
+func TestOpenLetterDoesNotPinADay(t *testing.T) {
+	for name, state := range map[string]string{"redriven": "requested", "discarded": "discarded"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBelow(t, nil, consumer.Class{}, 2)
+			d := &desk{env: b.env, offset: 100}
+			fails := true
+			member := func() *consumer.Router {
+				r := consumer.NewRouter(b.processor())
+				r.Tx("Paid", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
+					if fails {
+						return consumer.DeadLetter(errBroken)
+					}
+					return effect("billing")(ctx, tx, ev)
+				})
+				return r
+			}
+			exec(t, d.db, "UPDATE onceward.dedup_windows SET floor = floor - interval '7 days'")
+			d.router = member()
+			ev := newEvent(t)
+			ev.Key = keyAt(t, time.Now().AddDate(0, 0, -2))
+			rec := d.record(ev)
+			d.deliver(rec, consumer.DeadLettered)
+			require.Equal(t, 1, d.claims())
+			fails = false
+
+			exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
+			conn, err := d.db.Acquire(t.Context())
+			require.NoError(t, err)
+			report, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+			conn.Release()
+			require.NoError(t, err)
+			require.Zero(t, d.claims(), report.Leaves)
+			found, err := consumer.Audit(t.Context(), d.db, consumer.AuditConfig{})
+			require.NoError(t, err)
+			require.Empty(t, found.Findings)
+
+			d.router = member()
+			d.deliver(rec, consumer.Duplicate) // its offset is known, beyond the mark
+			copied := rec
+			copied.Source.Offset = 200 // an offset that the group has not seen: late, but for the letter
+			d.deliver(copied, consumer.DeadLettered)
+			require.NoError(t, d.expect(0, 0))
+			require.Equal(t, 1, d.letters())
+
+			exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET state = $1, generation = generation + 1", state)
+			want := 0
+			if state == "requested" {
+				want = 1
+			}
+			var members sync.WaitGroup
+			for range 4 {
+				r := member()
+				members.Go(func() { _, _ = r.Redrive(t.Context(), 10) })
+			}
+			members.Wait()
+			require.Equal(t, want, d.effects())
+			_, err = d.router.HandleRecord(t.Context(), rec)
+			require.NoError(t, err)
+			_, err = d.router.HandleRecord(t.Context(), copied)
+			require.NoError(t, err)
+			require.Equal(t, want, d.effects())
+		})
+	}
 }

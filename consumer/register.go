@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -23,6 +24,13 @@ func (p *Processor) register(ctx context.Context) error {
 		if err := q.LockWindows(ctx); err != nil {
 			return err
 		}
+		rows, err := q.ClassesOfGroup(ctx, p.group)
+		if err == nil {
+			err = sameKeying(p.group, rows, p.windows.classes)
+		}
+		if err != nil {
+			return err
+		}
 		now, err := q.DatabaseTime(ctx)
 		if err != nil {
 			return err
@@ -31,16 +39,13 @@ func (p *Processor) register(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		known := &floors{clock: time.Until(now), readAt: time.Now()}
 		for _, c := range p.windows.classes {
-			floor, err := p.registerClass(ctx, q, c, now, oldest)
-			if err != nil {
+			row := p.registration(c, rows, now, oldest)
+			if err := q.RegisterWindow(ctx, row); err != nil {
 				return fmt.Errorf("class %q: %w", c.Pattern, err)
 			}
-			known.of = append(known.of, floor)
 		}
-		p.windows.known.Store(known)
-		return p.warnOfOthers(ctx, q)
+		return p.takeOver(ctx, q)
 	})
 	if err != nil {
 		return fmt.Errorf("register the windows of group %q: %w", p.group, err)
@@ -48,25 +53,100 @@ func (p *Processor) register(ctx context.Context) error {
 	return nil
 }
 
-// registerClass returns the floor. That of a new class is the start of the day
-// one window ago, but no day whose claims may be gone.
-func (p *Processor) registerClass(ctx context.Context, q *consumerdb.Queries, c Class, now, oldest time.Time) (time.Time, error) {
-	floor := partition.Day(now.Add(-c.Window))
-	if oldest.After(floor) {
-		floor = oldest
+// registration is the row of a class. The floor of a new class is the start of the
+// day one window ago, but no day whose claims may be gone; by arrival, today. The
+// window of one that is there only grows, and by arrival not even that: its
+// buckets would not grow with it.
+func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, now, oldest time.Time) consumerdb.RegisterWindowParams {
+	floor, window := now.Add(-c.Window), c.Window
+	if c.Keyed == ByArrival {
+		floor = now
 	}
-	row, err := q.RegisterWindow(ctx, consumerdb.RegisterWindowParams{
-		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: interval(c.Window), Floor: floor,
-		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Oldest: oldest,
-	})
+	if i := slices.IndexFunc(rows, func(r consumerdb.ClassesOfGroupRow) bool { return r.Class == c.Pattern }); i >= 0 {
+		if stored := micros(rows[i].WindowUs); c.Keyed == ByArrival || stored > window {
+			window = stored
+		}
+	}
+	return consumerdb.RegisterWindowParams{
+		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: interval(window), Floor: latest(partition.Day(floor), oldest),
+		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(BucketOf(c.Keyed, window)), Oldest: oldest,
+	}
+}
+
+// takeOver takes over what is registered now, and says where that is not what
+// the configuration says, and which classes an earlier configuration had: those
+// hold partitions until somebody retires them.
+func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
+	rows, err := q.ClassesOfGroup(ctx, p.group)
 	if err != nil {
-		return time.Time{}, err
+		return err
 	}
-	if row.Keyed != string(c.Keyed) {
-		return time.Time{}, fmt.Errorf("it is keyed by %s in the database and by %s in the configuration; a claim of the one does not meet one of the other: "+
-			"keep it, or give the class another pattern", row.Keyed, c.Keyed)
+	known := &floors{of: make([]registered, len(p.windows.classes)), readAt: time.Now()}
+	for i := range rows {
+		row := &rows[i]
+		known.clock = time.Until(row.Clock)
+		at := slices.IndexFunc(p.windows.classes, func(c Class) bool { return c.Pattern == row.Class })
+		if at < 0 {
+			if row.RetiredAt == nil {
+				p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
+					"when no program uses it, run `outboxctl windows retire`", "class", row.Class, "floor", row.Floor)
+			}
+			continue
+		}
+		known.of[at] = registeredOf(row)
+		if flags := p.windows.classes[at].differs(known.of[at]); flags != "" {
+			p.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
+				"run the command to change it, or change the configuration", "class", row.Class, "window", known.of[at].window.String(),
+				"late", row.Late, "replay", row.Replay, "bucket", known.of[at].buckets.Length.String(),
+				"command", fmt.Sprintf("outboxctl windows set '%s' '%s'%s", p.group, row.Class, flags))
+		}
 	}
-	return row.Floor, nil
+	p.windows.known.Store(known)
+	return nil
+}
+
+// differs returns the flags of `outboxctl windows set` that make what is
+// registered what the class says; empty: it is. It is pure.
+func (c Class) differs(r registered) (flags string) {
+	if c.Window != r.window || !r.buckets.Changing(time.Now()) && r.buckets.Length != BucketOf(c.Keyed, c.Window) {
+		flags += " --window " + c.Window.String()
+	}
+	if c.Late != r.late {
+		flags += " --late " + string(c.Late)
+	}
+	if c.Replay != r.replay {
+		flags += " --replay " + string(c.Replay)
+	}
+	return flags
+}
+
+// sameKeying refuses classes by which an event type would be claimed otherwise
+// than by those that are registered: a claim of the one kind does not meet one of
+// the other. It is pure.
+func sameKeying(group string, rows []consumerdb.ClassesOfGroupRow, classes []Class) error {
+	var stored []Class
+	for _, r := range rows {
+		if r.RetiredAt == nil || slices.ContainsFunc(classes, func(c Class) bool { return c.Pattern == r.Class }) {
+			stored = append(stored, Class{Pattern: r.Class, Keyed: Keying(r.Keyed)})
+		}
+	}
+	for _, c := range slices.Concat(classes, stored) {
+		eventType := c.Pattern
+		if prefix, ok := strings.CutSuffix(eventType, "*"); ok {
+			eventType = prefix + "\x00" // in no pattern: what no more special class takes
+		}
+		was, is := ClassOf(stored, eventType), ClassOf(classes, eventType)
+		if was < 0 || is < 0 || stored[was].Keyed == classes[is].Keyed {
+			continue
+		}
+		err := fmt.Errorf("events of type %q are keyed by %s in the database and by %s in the configuration (by the classes %q and %q); a claim of the one does not meet one of the other: "+
+			"keep what they are keyed by, or let another group handle them", c.Pattern, stored[was].Keyed, classes[is].Keyed, stored[was].Pattern, classes[is].Pattern)
+		if !slices.ContainsFunc(classes, func(c Class) bool { return c.Pattern == stored[was].Pattern }) {
+			err = fmt.Errorf("%w; when no copy of those of class %q can come any more: `outboxctl windows retire '%s' --class '%s'`", err, stored[was].Pattern, group, stored[was].Pattern)
+		}
+		return err
+	}
+	return nil
 }
 
 // oldestClaims returns the event time from which on no claim was ever dropped;
@@ -84,21 +164,4 @@ func oldestClaims(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (time.T
 	}
 	horizon, err := readHorizon(ctx, q)
 	return latest(oldest, horizon), err
-}
-
-// warnOfOthers names classes that an earlier configuration had: they hold
-// partitions until somebody retires them.
-func (p *Processor) warnOfOthers(ctx context.Context, q *consumerdb.Queries) error {
-	rows, err := q.FloorsOfGroup(ctx, p.group)
-	if err != nil {
-		return err
-	}
-	for _, row := range rows {
-		known := slices.ContainsFunc(p.windows.classes, func(c Class) bool { return c.Pattern == row.Class })
-		if !known && row.RetiredAt == nil {
-			p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
-				"when no program uses it, run `outboxctl windows retire`", "class", row.Class, "floor", row.Floor)
-		}
-	}
-	return nil
 }

@@ -92,7 +92,7 @@ func TestRegistration(t *testing.T) {
 	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.dedup_windows WHERE time_window = interval '2400 hours'"))
 
 	other := c
-	other.Keyed = consumer.ByArrival
+	other.Keyed, other.Window = consumer.ByArrival, 31*24*time.Hour
 	require.ErrorContains(t, register(other), "keyed by event-time in the database and by arrival in the configuration")
 
 	exec(t, e.db, "DELETE FROM onceward.dedup_windows")

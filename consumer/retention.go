@@ -27,7 +27,7 @@ var ErrMaintained = errors.New("another session is maintaining the partitions of
 
 // Defaults of [MaintainConfig].
 const (
-	DefaultPartitionsAhead     = 14
+	DefaultPartitionsAhead     = 64
 	DefaultMaintainLockTimeout = 3 * time.Second
 )
 
@@ -42,9 +42,10 @@ const floorSettles = time.Minute
 // MaintainConfig says how [Maintain] works. What is kept is not in it: that is
 // each class's window. The zero value is the default.
 type MaintainConfig struct {
-	// Ahead is how many days after today have a partition, or two more than the
-	// longest window has when that is more: claims by arrival lie up to one window
-	// ahead. Days are UTC days of the database's clock. Default 14, at least 1.
+	// Ahead is how many days after today have a partition, or 64 when that is more:
+	// claims by arrival lie up to two buckets of 31 days ahead, and a class that is
+	// registered claims at once. Days are UTC days of the database's clock. Default
+	// 64, at least 1.
 	Ahead int
 	// LockTimeout bounds each wait for a lock, after which the step is left for
 	// the next run. Default 3 s; more than deadlock_timeout (1 s), so that an
@@ -109,8 +110,9 @@ type MaintainReport struct {
 // which its topic partitions are finished, minus the window, down to the start of
 // a UTC day. One call raises it by two days at most. It is never raised by the
 // clock alone, so that an idle group, or one that works off a backlog, keeps what
-// it needs. A partition stays while an event in it has a PENDING fence or a dead
-// letter that is not settled.
+// it needs; only that of a class by arrival is, whose claims lie ahead. A partition
+// goes when every floor and the clock have passed its end. It stays while an event
+// in it is open: effects of it that nothing has ended. Dead letters do not keep it.
 //
 // The connection belongs to the owner of the tables or a member of it, and is the
 // caller's alone meanwhile; a pooler in transaction mode will not do. One session
@@ -201,7 +203,7 @@ func (m *maintenance) premake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	days := premadeDays(m.now, m.longest(), m.cfg.Ahead)
+	days := premadeDays(m.now, m.longest(), max(m.cfg.Ahead, m.ahead()))
 	if first := horizon.Add(24*time.Hour - time.Nanosecond); first.After(days.First) {
 		days.First = first
 	}
@@ -218,25 +220,50 @@ func (m *maintenance) premake(ctx context.Context) error {
 
 // premadeDays is pure.
 func premadeDays(now time.Time, longest time.Duration, ahead int) partition.Span {
-	const day = 24 * time.Hour
-	return partition.Span{
-		First: now.Add(-longest),
-		Last:  now.AddDate(0, 0, max(ahead, int((longest+day-1)/day)+2)),
-	}
+	return partition.Span{First: now.Add(-longest), Last: now.AddDate(0, 0, max(ahead, DefaultPartitionsAhead))}
 }
 
-// longest is the longest window of the classes that are in use.
+// longest is for how long the classes that are in use need claims, at most.
 func (m *maintenance) longest() time.Duration {
 	longest := time.Duration(0)
 	for _, w := range m.windows {
 		if w.RetiredAt == nil {
-			longest = max(longest, windowOf(w))
+			longest = max(longest, behindClock(w, m.now))
 		}
 	}
 	if longest == 0 {
 		return DefaultWindow
 	}
 	return longest
+}
+
+// ahead is how many days ahead the old buckets of classes need, which may have
+// been longer than buckets are now.
+func (m *maintenance) ahead() (days int) {
+	for _, w := range m.windows {
+		if b := bucketsOf(w); w.RetiredAt == nil && b.Changing(m.now) {
+			days = max(days, int(b.Old/(24*time.Hour))+2)
+		}
+	}
+	return days
+}
+
+// behindClock is for how long before now a class needs claims: its window or, when
+// it claims by arrival, nothing, because its ids lie ahead; but for those of the
+// releases that claimed under the starts of buckets. It is pure.
+func behindClock(w consumerdb.WindowsRow, now time.Time) time.Duration {
+	b := bucketsOf(w)
+	switch {
+	case w.Keyed != string(ByArrival):
+		return windowOf(w)
+	case b.Changing(now):
+		return b.Old
+	}
+	return 0
+}
+
+func bucketsOf(w consumerdb.WindowsRow) Buckets {
+	return BucketsOf(Keying(w.Keyed), windowOf(w), micros(w.BucketUs), micros(w.OldBucketUs), w.OldUntil)
 }
 
 func windowOf(w consumerdb.WindowsRow) time.Duration {

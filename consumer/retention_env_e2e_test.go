@@ -113,7 +113,7 @@ func (k *kept) window(group, class string, window time.Duration, n int) {
 func (k *kept) progress(group string, part int, finished any) {
 	k.t.Helper()
 	k.exec(`INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ($1, 'orders', $2, 0, 9, $3)
-		ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE SET finished_time = excluded.finished_time`, group, part, finished)
+		ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE SET finished_time = excluded.finished_time`, group, part, finished)
 }
 
 // idAt makes an id with the event time.

@@ -109,6 +109,8 @@ func (m *maintenance) floorReports(ctx context.Context, q *consumerdb.Queries) (
 	return out, nil
 }
 
+const oneRun = "one run raises it by two days at most"
+
 // floorReport is pure.
 func floorReport(w consumerdb.WindowsRow, slowest *consumerdb.SlowestMarksRow, now time.Time) FloorReport {
 	r := FloorReport{
@@ -122,18 +124,24 @@ func floorReport(w consumerdb.WindowsRow, slowest *consumerdb.SlowestMarksRow, n
 	if slowest != nil {
 		stream = slowest.FinishedTime
 	}
-	r.After = raised(w.Floor, r.Window, stream, now)
-	r.Behind = max(0, partition.Day(now.Add(-r.Window)).Sub(r.After))
+	behind := behindClock(w, now)
+	if w.Keyed == string(ByArrival) {
+		stream = &now
+	}
+	r.After = raised(w.Floor, behind, stream, now)
+	r.Behind = max(0, partition.Day(now.Add(-behind)).Sub(r.After))
 	switch {
 	case r.Behind == 0:
+	case stream == &now:
+		r.Why = oneRun
 	case slowest == nil:
 		r.Why = "the group has saved no progress yet"
 	case stream == nil:
 		r.Why = fmt.Sprintf("the group has finished nothing of %s, which it saved last %s", place(slowest), rfc(slowest.UpdatedAt))
-	case raised(w.Floor, r.Window, &now, now).After(r.After):
+	case raised(w.Floor, behind, &now, now).After(r.After):
 		r.Why = fmt.Sprintf("the group has finished %s up to events of %s only, and saved it last %s", place(slowest), rfc(*stream), rfc(slowest.UpdatedAt))
 	default:
-		r.Why = "one run raises it by two days at most"
+		r.Why = oneRun
 	}
 	return r
 }

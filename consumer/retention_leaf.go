@@ -141,6 +141,10 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 
 // mayGo returns a report that says why not, or nil.
 func (m *maintenance) mayGo(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) (*LeafReport, error) {
+	if l.To().After(m.now) {
+		r := reportOf(l, LeafOpen, "") // whatever the floors say
+		return &r, nil
+	}
 	if why := neededBy(m.windows, l.To(), m.cfg.settle); why != "" {
 		if l.To().After(partition.Day(m.now.Add(-m.longest()))) {
 			why = "" // no floor is expected to have passed it
@@ -199,29 +203,23 @@ func neededBy(windows []consumerdb.WindowsRow, end time.Time, settle time.Durati
 	return ""
 }
 
-// unsettled says what of a leaf's events is not settled.
+// unsettled says what of a leaf's events is not settled. Letters are none of it: a
+// letter says itself that its event was given up, see [Processor.givenUp].
 func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([]string, error) {
 	open, err := q.OpenEvents(ctx, consumerdb.OpenEventsParams{Lower: l.Lower, Upper: l.Upper})
 	if err != nil {
 		return nil, fmt.Errorf("count open events: %w", err)
 	}
-	letters, err := q.WaitingLetters(ctx, consumerdb.WaitingLettersParams{Lower: &l.Lower, Upper: &l.Upper})
-	if err != nil {
-		return nil, fmt.Errorf("count dead letters: %w", err)
-	}
 	var reasons []string
 	if open > 0 {
 		reasons = append(reasons, fmt.Sprintf("%d of its events are open, with effects that nothing has ended: see `outboxctl fences list --all`", open))
 	}
-	if letters > 0 {
-		reasons = append(reasons, fmt.Sprintf("%d dead letters of its events are open: redrive or discard them", letters))
-	}
 	return reasons, nil
 }
 
-// remove detaches and drops a leaf that nothing needs. Fences and letters are
-// asked once more before the drop: until the detach, somebody may have claimed by
-// a floor that was read before it was raised.
+// remove detaches and drops a leaf that nothing needs. Fences are asked once more
+// before the drop: until the detach, somebody may have claimed by a floor that was
+// read before it was raised.
 func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
 	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {

@@ -80,7 +80,7 @@ func (m *model) step() {
 func (m *model) finish(group string) {
 	m.t.Helper()
 	m.exec(`INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ($1, 'orders', $2, 0, 9, $3)
-		ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE SET finished_time = GREATEST(p.finished_time, excluded.finished_time)`,
+		ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE SET finished_time = GREATEST(p.finished_time, excluded.finished_time)`,
 		group, m.r.IntN(2), m.clock.Add(-time.Duration(m.r.IntN(72))*time.Hour))
 }
 

@@ -152,20 +152,47 @@ func TestALeafIsNeededByEachClass(t *testing.T) {
 
 func TestPremadeDays(t *testing.T) {
 	now := midnight.Add(13 * time.Hour)
-	week := premadeDays(now, 7*24*time.Hour, 14)
-	require.Equal(t, partition.Span{First: now.AddDate(0, 0, -7), Last: now.AddDate(0, 0, 14)}, week)
-	long := premadeDays(now, 30*24*time.Hour+time.Millisecond, 14)
-	require.Equal(t, now.AddDate(0, 0, 33), long.Last)
-	// Both ids of a claim by arrival lie in it.
+	require.Equal(t, partition.Span{First: now.AddDate(0, 0, -7), Last: now.AddDate(0, 0, 64)}, premadeDays(now, 7*24*time.Hour, 14), "whatever was asked for")
+	require.Equal(t, now.AddDate(0, 0, 70), premadeDays(now, 7*24*time.Hour, 70).Last)
+	// Both ids of a claim by arrival lie in it, ahead of its arrival: also those of a
+	// class that is registered until the next run, which may come a day late.
 	rapid.Check(t, func(t *rapid.T) {
-		window := time.Duration(rapid.Int64Range(minWindow.Milliseconds(), (90*24*time.Hour).Milliseconds()).Draw(t, "window")) * time.Millisecond
+		window := time.Duration(rapid.Int64Range(minWindow.Milliseconds(), maxWindow.Milliseconds()).Draw(t, "window")) * time.Millisecond
 		at := midnight.Add(time.Duration(rapid.Int64Range(0, int64(400*24*time.Hour)).Draw(t, "at")))
-		span := premadeDays(at, window, 1)
-		for _, id := range ArrivalIDs(uuid.New(), window, at) {
-			require.False(t, outbox.IDTime(id).Before(partition.Day(span.First)))
-			require.True(t, outbox.IDTime(id).Before(partition.Day(span.Last).AddDate(0, 0, 1)))
+		span := premadeDays(at, DefaultWindow, 1)
+		for _, keyed := range []Keying{ByArrival, ByEventTime} {
+			for _, id := range ArrivalIDs(uuid.New(), BucketOf(keyed, window), at.AddDate(0, 0, 1)) {
+				require.True(t, outbox.IDTime(id).After(at))
+				require.True(t, outbox.IDTime(id).Before(partition.Day(span.Last).AddDate(0, 0, 1)))
+			}
 		}
 	})
+}
+
+// TestArrivalClassesHoldByTheClock: and by nothing else, but for claims under the
+// starts of buckets, of releases before.
+func TestArrivalClassesHoldByTheClock(t *testing.T) {
+	now, day := midnight.AddDate(0, 0, 20).Add(time.Hour), partition.Day(midnight.AddDate(0, 0, 20))
+	w := consumerdb.WindowsRow{
+		ConsumerGroup: "hooks", Class: "*", Keyed: string(ByArrival), Floor: day.AddDate(0, 0, -1),
+		WindowUs: (8 * 24 * time.Hour).Microseconds(), BucketUs: (8 * 24 * time.Hour).Microseconds(),
+	}
+	r := floorReport(w, nil, now)
+	require.Equal(t, day, r.After, "no group needs to run for it")
+	require.Zero(t, r.Behind)
+	require.Empty(t, r.Why)
+
+	until := now.Add(time.Minute)
+	w.Floor, w.OldBucketUs, w.OldUntil = day.AddDate(0, 0, -10), w.BucketUs, &until
+	require.Equal(t, day.AddDate(0, 0, -8), floorReport(w, nil, now).After, "they need the bucket that is under way")
+	until = now
+	r = floorReport(w, nil, now)
+	require.Equal(t, day.AddDate(0, 0, -8), r.After)
+	require.Equal(t, "one run raises it by two days at most", r.Why)
+
+	w.BucketUs, w.OldBucketUs, w.OldUntil = 0, 0, nil
+	require.Equal(t, day.AddDate(0, 0, -8), floorReport(w, nil, now).After, "no program of this release has come")
+	require.Equal(t, 10, (&maintenance{now: now, windows: []consumerdb.WindowsRow{w}}).ahead())
 }
 
 func TestLowestFloors(t *testing.T) {
@@ -193,7 +220,7 @@ func TestOverdue(t *testing.T) {
 func TestMaintainDefaultsAndBounds(t *testing.T) {
 	cfg, err := MaintainConfig{}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, 14, cfg.Ahead)
+	require.Equal(t, 64, cfg.Ahead)
 	require.Equal(t, 3*time.Second, cfg.LockTimeout)
 	require.Equal(t, time.Minute, cfg.settle)
 	require.Greater(t, cfg.settle, floorsKept, "processes keep floors for a shorter time")

@@ -33,6 +33,9 @@ type Retry struct {
 	// addition to those marked by [DeadLetter]. May be nil. It must be safe for
 	// concurrent use.
 	Permanent func(err error) bool
+	// OnLetter says what becomes of the events behind one that became a dead
+	// letter, whatever for. Default [LetterGoOn].
+	OnLetter LetterPolicy
 }
 
 // DeadLetter marks an error of a handler: no further attempt can help, and the
@@ -45,9 +48,16 @@ func (e *deadLetterError) Error() string { return e.err.Error() }
 func (e *deadLetterError) Unwrap() error { return e.err }
 
 // permanent reports whether the handler's error gives the event up at once.
-func (r Retry) permanent(err error) bool {
+func (r Retry) permanent(cause error) (is bool, err error) {
 	var marked *deadLetterError
-	return errors.As(err, &marked) || r.Permanent != nil && r.Permanent(err)
+	if errors.As(cause, &marked) || r.Permanent == nil {
+		return marked != nil, nil
+	}
+	err = recovered(func() error {
+		is = r.Permanent(cause)
+		return nil
+	})
+	return is, err
 }
 
 // failed is the end of a delivery of one event that did not succeed. A failure of
@@ -83,7 +93,13 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, cause error, a
 	if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
 		return err
 	}
-	if it.fresh() || it.open && it.claim.Outcome == Duplicate {
+	open := it.fresh()
+	if it.open && it.claim.Outcome == Duplicate { // unless it was ended since it was looked at
+		if open, err = r.processor.isOpen(ctx, on(tx), it); err != nil {
+			return err
+		}
+	}
+	if open {
 		it.end = givenUp(it, cause, attempts)
 		return nil
 	}
@@ -107,5 +123,9 @@ func (r *Router) countAttempt(ctx context.Context, tx pgx.Tx, it *item, cause er
 		return 0, false, fmt.Errorf("count attempt: %w", err)
 	}
 	limit := r.processor.retry.MaxAttempts
-	return attempts, limit >= 0 && int(attempts) >= limit || r.processor.retry.permanent(cause), nil
+	permanent, err := r.processor.retry.permanent(cause)
+	if err != nil {
+		r.processor.log.ErrorContext(ctx, "Retry.Permanent panicked; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
+	}
+	return attempts, limit >= 0 && int(attempts) >= limit || permanent, nil
 }

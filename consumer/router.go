@@ -76,16 +76,9 @@ type steps struct {
 
 // NewRouter returns a router without handlers.
 func NewRouter(p *Processor) *Router {
-	return &Router{
-		processor: p,
-		handlers:  make(map[string]*handler),
-		steps: steps{
-			begin:  p.begin,
-			claim:  func(ctx context.Context, tx pgx.Tx, items []*item) error { return p.claims(ctx, on(tx), items) },
-			apply:  p.apply,
-			commit: commit,
-		},
-	}
+	r := &Router{processor: p, handlers: make(map[string]*handler)}
+	r.steps = steps{begin: p.begin, claim: r.claims, apply: p.apply, commit: commit}
+	return r
 }
 
 // Group returns the name of the consumer group.

@@ -227,19 +227,28 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	return failed
 }
 
-// recovered turns a panic of what users write into an error with its stack.
+// recovered turns a panic of what users write into an error with its stack. That
+// includes an error that cannot be read, such as a nil pointer of an error's type:
+// it would take the process down later, and the next one with it.
 func recovered(call func() error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = &PanicError{Value: v, Stack: debug.Stack()}
 		}
 	}()
-	return call()
+	if err = call(); err != nil {
+		_ = err.Error()
+		_, _ = mark(err)
+		_ = errors.Is(err, errAlone)
+	}
+	return err
 }
 
 // commit commits and tells the three kinds of failure apart: the server said
-// no, the server was not asked, nobody knows.
+// no, the server was not asked, nobody knows. pgconn.SafeToRetry does not tell: pgx
+// 5.12 says so of a connection that ended while the answer was waited for.
 func commit(ctx context.Context, tx pgx.Tx) error {
+	asked := ctx.Err() == nil && !tx.Conn().IsClosed()
 	err := tx.Commit(ctx)
 	if err == nil {
 		return nil
@@ -250,7 +259,7 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 		// A deferred constraint, what a handler hid from apply, or a pause of it that
 		// was longer than the session may be idle.
 		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
-	case hasCode(err, "40001"), hasCode(err, "40P01"), pgconn.SafeToRetry(err):
+	case hasCode(err, "40001"), hasCode(err, "40P01"), !asked:
 		return &infrastructureError{fmt.Errorf("commit: %w", err)}
 	}
 	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}

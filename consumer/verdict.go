@@ -12,6 +12,9 @@ const (
 	verdictLate
 	// verdictReplay: below the floor, and the group may have seen it before.
 	verdictReplay
+	// verdictSeen: below the floor, at an offset that the group is known to have
+	// finished: of this very topic, by its id. It is a duplicate.
+	verdictSeen
 	// verdictFuture: its event time has not come yet. It is never clamped: a
 	// clamped time depends on the arrival, so that a copy has another one.
 	verdictFuture
@@ -23,7 +26,8 @@ type evidence uint8
 const (
 	unknown  evidence = iota // the event came from no topic
 	notSeen                  // its offset lies above the mark, or there is no mark
-	finished                 // its offset was finished before
+	finished                 // its offset was finished before, as far as is known
+	proven                   // the same, and the mark is of the same topic id
 )
 
 // question is all that a verdict depends on.
@@ -49,6 +53,8 @@ func (q question) judge() verdict {
 		return verdictReplay
 	case q.evidence == notSeen:
 		return verdictLate
+	case q.evidence == proven:
+		return verdictSeen
 	}
 	return verdictReplay
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -32,10 +31,30 @@ type windows struct {
 
 // floors is what was read of dedup_windows at one moment.
 type floors struct {
-	of     []time.Time   // by index of windows.classes
+	of     []registered  // by index of windows.classes
 	clock  time.Duration // by how much the database's clock is ahead of ours
 	readAt time.Time
 }
+
+// registered is what dedup_windows says of a class. It counts, not what the
+// program's configuration says: two versions of a program run beside one another.
+type registered struct {
+	floor   time.Time
+	window  time.Duration
+	late    LatePolicy
+	replay  ReplayPolicy
+	buckets Buckets
+}
+
+func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
+	window := micros(row.WindowUs)
+	return registered{
+		floor: row.Floor, window: window, late: LatePolicy(row.Late), replay: ReplayPolicy(row.Replay),
+		buckets: BucketsOf(Keying(row.Keyed), window, micros(row.BucketUs), micros(row.OldBucketUs), row.OldUntil),
+	}
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // index returns the place of the class of an event type, -1 for none.
 func (w *windows) index(eventType string) int { return ClassOf(w.classes, eventType) }
@@ -46,7 +65,7 @@ func (p *Processor) windowOf(eventType string) time.Duration {
 	if i < 0 {
 		return 0
 	}
-	return p.windows.classes[i].Window
+	return p.windows.known.Load().of[i].window
 }
 
 // now is the database's clock, as far as it is known.
@@ -56,7 +75,7 @@ func (w *windows) now() time.Time { return time.Now().Add(w.known.Load().clock) 
 // come, so that nothing needs to be asked.
 func (w *windows) obvious(class int, at time.Time) bool {
 	f := w.known.Load()
-	return time.Since(f.readAt) < floorsKept && !at.Before(f.of[class]) && !at.After(time.Now().Add(f.clock+w.skew))
+	return time.Since(f.readAt) < floorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
 }
 
 // forget makes the next claim read the floors: one that was read may be of
@@ -72,33 +91,34 @@ func (w *windows) forget() {
 type look struct {
 	processor *Processor
 	q         *consumerdb.Queries
-	now       time.Time // when the transaction began, by the database's clock
-	floors    []time.Time
+	now       time.Time // by the database's clock
+	began     time.Time // when the transaction did, by the same clock
+	classes   []registered
 	attached  []string // nil: not read yet
 }
 
-// read reads floors and time, once.
+// read reads classes and time, once.
 func (l *look) read(ctx context.Context) error {
-	if l.floors != nil {
+	if l.classes != nil {
 		return nil
 	}
 	w := &l.processor.windows
-	rows, err := l.q.FloorsOfGroup(ctx, l.processor.group)
+	rows, err := l.q.ClassesOfGroup(ctx, l.processor.group)
 	if err != nil {
 		return fmt.Errorf("read the floors of the group: %w", err)
 	}
-	of := make([]time.Time, len(w.classes))
+	of := make([]registered, len(w.classes))
 	for i, c := range w.classes {
-		at := slices.IndexFunc(rows, func(r consumerdb.FloorsOfGroupRow) bool { return r.Class == c.Pattern })
+		at := slices.IndexFunc(rows, func(r consumerdb.ClassesOfGroupRow) bool { return r.Class == c.Pattern })
 		if at < 0 {
 			return l.unregistered(c.Pattern, "is not in onceward.dedup_windows any more")
 		}
 		if rows[at].RetiredAt != nil {
 			return l.unregistered(c.Pattern, "was retired, and holds its claims back no more")
 		}
-		of[i], l.now = rows[at].Floor, rows[at].TxTime
+		of[i], l.now, l.began = registeredOf(&rows[at]), rows[at].Clock, rows[at].TxTime
 	}
-	l.floors = of
+	l.classes = of
 	w.known.Store(&floors{of: of, clock: time.Until(l.now), readAt: time.Now()})
 	return nil
 }
@@ -111,16 +131,17 @@ func (l *look) unregistered(class, how string) error {
 	return &infrastructureError{fmt.Errorf("class %q of group %q %s; it is registered again", class, l.processor.group, how)}
 }
 
-// isAttached reports whether the partition of an id takes claims.
-func (l *look) isAttached(ctx context.Context, id uuid.UUID) (bool, error) {
-	if l.attached == nil {
-		days, err := l.q.AttachedDays(ctx)
-		if err != nil {
-			return false, fmt.Errorf("list the partitions of processed_events: %w", err)
-		}
-		l.attached = append([]string{}, days...)
+// readAttached reads which partitions take claims, once.
+func (l *look) readAttached(ctx context.Context) error {
+	if l.attached != nil {
+		return nil
 	}
-	return slices.Contains(l.attached, partition.OfDay(processedTable, outbox.IDTime(id)).Name), nil
+	days, err := l.q.AttachedDays(ctx)
+	if err != nil {
+		return fmt.Errorf("list the partitions of processed_events: %w", err)
+	}
+	l.attached = append([]string{}, days...)
+	return nil
 }
 
 const processedTable = "processed_events"
@@ -130,14 +151,16 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	if src.Topic == "" {
 		return unknown, nil
 	}
-	high, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, KafkaPartition: src.Partition})
+	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return notSeen, nil
 	case err != nil:
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > high:
+	case src.Offset > mark.HighOffset:
 		return notSeen, nil
+	case src.TopicID != uuid.Nil && src.TopicID == mark.TopicID:
+		return proven, nil
 	}
 	return finished, nil
 }
@@ -166,13 +189,17 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if err := l.read(ctx); err != nil {
 		return plan{}, err
 	}
-	if applied, err := l.wasApplied(ctx, ev); err != nil || applied {
-		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, l.arrival(id, c)...)}, err // a claim that is there says more
+	if applied, err := l.wasApplied(ctx, ev); err != nil {
+		return plan{}, err
+	} else if applied {
+		ids, err := l.arrival(ctx, id, class)
+		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, ids...)}, err // a claim that is there says more
 	}
 	if c.Keyed == ByArrival {
-		return plan{ids: l.arrival(id, c)}, nil
+		ids, err := l.arrival(ctx, id, class)
+		return plan{ids: ids}, err
 	}
-	q := question{time: at, floor: l.floors[class], now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
+	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
 	var err error
 	if at.Before(q.floor) && !q.copied {
 		if q.evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
@@ -183,33 +210,64 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if v == verdictClaim {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
-	return l.below(ctx, ev, c, v)
+	return l.below(ctx, ev, class, v)
 }
 
 // below plans what is not to be claimed simply under its id.
-func (l *look) below(ctx context.Context, ev *Event, c *Class, v verdict) (plan, error) {
+func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan, error) {
 	if v == verdictFuture {
 		return plan{outcome: FromFuture}, nil
 	}
-	late := v == verdictLate
+	late, c := v == verdictLate, &l.classes[class]
+	if err := l.readAttached(ctx); err != nil {
+		return plan{}, err
+	}
 	id := l.processor.claimID(*ev)
-	ids := l.arrival(id, c)
-	attached, err := l.isAttached(ctx, id)
-	if attached {
+	ids, err := l.arrival(ctx, id, class)
+	if slices.Contains(l.attached, partitionOf(id)) {
 		ids = append(ids, id)
 		slices.SortFunc(ids, compareIDs)
 	}
-	refused := late && c.Late == LateDeadLetter || !late && c.Replay == ReplayDeadLetter
+	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
+		if v == verdictSeen {
+			return plan{outcome: Duplicate, known: ids}, err
+		}
 		return plan{outcome: Replay, late: late, known: ids}, err
 	}
 	return plan{outcome: Replay, late: late, again: !late, ids: ids}, err
 }
 
-// arrival returns the ids by arrival of this transaction.
-func (l *look) arrival(id uuid.UUID, c *Class) []uuid.UUID {
-	ids := ArrivalIDs(id, c.Window, l.now)
-	return ids[:]
+// arrival returns the ids by arrival of this transaction, which arrives when it
+// begins: all that it claims has the same, and what it claimed is found again.
+func (l *look) arrival(ctx context.Context, id uuid.UUID, class int) ([]uuid.UUID, error) {
+	b := l.classes[class].buckets
+	if b.Changing(l.began) {
+		if err := l.readAttached(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return b.IDs(id, l.began, l.attached), nil
+}
+
+// ErrOldTransaction: the transaction began so long ago that copies which are
+// claimed by arrival meanwhile might not meet its claim.
+var ErrOldTransaction = errors.New("the transaction is too old to claim by arrival in")
+
+// inTime refuses a claim by arrival whose transaction began half a bucket ago.
+func (l *look) inTime(it *item) error {
+	if len(it.plan.ids) == 0 || len(it.plan.ids) == 1 && it.plan.ids[0] == it.id {
+		return nil
+	}
+	b := l.classes[l.processor.windows.index(it.ev.Type)].buckets
+	length := b.Length
+	if b.Changing(l.began) {
+		length = min(length, b.Old)
+	}
+	if age := l.now.Sub(l.began); age > length/2 {
+		return fmt.Errorf("%w: it began %s ago, buckets are %s long; claim within half of that, best before any other work", ErrOldTransaction, age.Round(time.Millisecond), length)
+	}
+	return nil
 }
 
 // copied reports whether the record is a copy that was published later than the
@@ -229,7 +287,7 @@ type days struct {
 func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
 	known := p.windows.days.Load()
 	missing := func(id uuid.UUID) bool {
-		return !slices.Contains(known.attached, partition.OfDay(processedTable, outbox.IDTime(id)).Name)
+		return !slices.Contains(known.attached, partitionOf(id))
 	}
 	if known == nil || time.Since(known.readAt) > floorsKept || slices.ContainsFunc(it.plan.ids, missing) {
 		attached, err := q.AttachedDays(ctx)

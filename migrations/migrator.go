@@ -33,10 +33,12 @@ var (
 // schemaName is the schema of everything that Onceward makes in a database.
 const schemaName = "onceward"
 
-// Partitions that Up makes, in days around today (UTC).
+// Partitions that Up makes, in days around today (UTC). Claims by arrival lie up to
+// two buckets of 31 days ahead, and a class that is registered claims at once.
 const (
-	DaysBack  = 7
-	DaysAhead = 14
+	DaysBack        = 7
+	DaysAhead       = 14
+	ClaimsDaysAhead = 64
 )
 
 // Config configures a [Migrator].

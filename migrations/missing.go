@@ -25,7 +25,7 @@ func (s Side) tablesAt(version int64) []string {
 	}
 	later := []addition{{4, []string{resultsTable}}, {6, []string{healthTable}}, {7, gapTables}, {10, waitingTables}, {11, []string{kafkaTable}}}
 	if s == Consumer {
-		later = []addition{{2, laterTables}, {4, []string{aheadTable}}}
+		later = []addition{{2, laterTables}, {4, []string{aheadTable}}, {7, []string{parkedTable}}}
 	}
 	for _, l := range later {
 		if version >= l.since {

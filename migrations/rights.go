@@ -43,6 +43,9 @@ var laterTables = []string{"onceward.dedup_horizon", "onceward.redeliveries", "o
 // aheadTable came with version 4 of the consumer's schema.
 const aheadTable = "onceward.ahead"
 
+// parkedTable came with version 7 of the consumer's schema.
+const parkedTable = "onceward.parked"
+
 // tables returns the side's tables of version 1, without the version table.
 func (r Roles) tables() []string {
 	if r.side == Consumer {
@@ -72,7 +75,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead()}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.buckets(), r.parked()}
 	}
 	body = append(
 		body,
@@ -189,6 +192,23 @@ func (r Roles) ahead() string {
   GRANT INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT UPDATE (retired_at) ON onceward.progress TO %[4]s;`,
 		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// parked are the rights on the consumer's side that came with its version 7. A row
+// is locked, for which PostgreSQL asks for the right to change it.
+func (r Roles) parked() string {
+	return do("", fmt.Sprintf(`  IF pg_catalog.to_regclass(%[1]s) IS NULL THEN RETURN; END IF;
+  REVOKE ALL ON %[2]s FROM %[3]s;
+  GRANT SELECT ON %[2]s TO %[4]s, %[5]s;
+  GRANT INSERT, UPDATE, DELETE ON %[2]s TO %[5]s;`,
+		literal(parkedTable), parkedTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// buckets is the right on what version 6 of the consumer's schema brings.
+func (r Roles) buckets() string {
+	return do("", fmt.Sprintf(`  IF EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass('onceward.dedup_windows') AND attname = 'bucket') THEN
+    GRANT UPDATE (bucket, old_bucket, old_until) ON onceward.dedup_windows TO %s;
+  END IF;`, r.quoted(RoleOperator)))
 }
 
 // enqueueFunctions names the function, in all its forms, by which events are written.

@@ -269,7 +269,7 @@ func (r Roles) adopt() string {
 	if r.side == Outbox {
 		known = slices.Concat(known, []string{resultsTable, healthTable, kafkaTable}, gapTables, waitingTables)
 	} else {
-		known = append(append(known, laterTables...), aheadTable)
+		known = append(append(known, laterTables...), aheadTable, parkedTable)
 	}
 	for _, table := range known {
 		roots = append(roots, "pg_catalog.to_regclass("+literal(table)+")")

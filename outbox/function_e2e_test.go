@@ -287,6 +287,7 @@ func TestTheFunctionFromPsql(t *testing.T) {
 		out, err := run()
 		require.NoError(t, err, out)
 		require.Contains(t, out, want)
+		require.Equal(t, want == "enqueued", strings.Contains(out, "UPDATE 1"), "the business statements run once")
 	}
 	requireOneEvent(t, pool, key)
 }

@@ -27,7 +27,7 @@ func deadListCommand() *cli.Command {
 		sideFlag(migrations.Outbox),
 		&cli.StringSliceFlag{
 			Name: "state", Value: cli.NewStringSlice(letterOpen, letterRetrying),
-			Usage: "letters in `STATE`: open, retrying, replayed, discarded or all; with --side consumer open and requested (the default), redriven, discarded or all",
+			Usage: "letters in `STATE`: open, retrying, replayed, discarded or all; with --side consumer open and requested (the default), parked, redriven, discarded or all",
 		},
 		&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` letters"},
 		outputFlag(),
@@ -67,7 +67,7 @@ func deadRedriveCommand() *cli.Command {
 	return &cli.Command{
 		Name: "redrive", Usage: "make a consumer group handle letters again, once", ArgsUsage: "[PLACE|KEY…]",
 		Description: "A member of the group takes the letter up within seconds, and settles it in the transaction of its effect.\n" +
-			"What fails again is open again, with the new error.",
+			"What fails again is open again, with the new error. What is parked behind a letter follows it, in order.",
 		Flags: writeFlags(migrations.Consumer, append(groupLetterFlags(), append([]cli.Flag{waitFlag(30 * time.Second), allFlag()},
 			without("aggregate-type", selectionFlags("kept"))...)...)...),
 		Action: bySide(nil, lettersRedrive),
@@ -109,7 +109,7 @@ func letterFlags() []cli.Flag {
 func groupLetterFlags() []cli.Flag {
 	return []cli.Flag{
 		groupFlag(),
-		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: malformed, mismatch, handler, late, replay, from-future or unreadable"},
+		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: malformed, mismatch, handler, late, replay, from-future, no-handler, parked or unreadable"},
 		&cli.StringFlag{Name: "topic", Usage: "only those of `TOPIC`"},
 		&cli.DurationFlag{Name: "older", Usage: "only those kept for longer than `AGE`, e.g. 1h"},
 	}

@@ -112,6 +112,7 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window")
 		key := late(t, time.Now().AddDate(0, -1, 0))
 		d.fence(key, "charge", "-1 minute", "1 day")
 		exec(t, d.pool, "UPDATE onceward.fences SET alone = true")

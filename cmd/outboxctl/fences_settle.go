@@ -221,8 +221,11 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 	}
 	claim.ids = []uuid.UUID{id}
 	if rows[at].Keyed == string(consumer.ByArrival) || outbox.IDTime(id).Before(rows[at].Floor) {
-		pair := consumer.ArrivalIDs(id, claim.window, now)
-		claim.ids = pair[:]
+		attached, err := q.AttachedDays(c.Context)
+		if err != nil {
+			return claim, fmt.Errorf("list the partitions of processed_events: %w", err)
+		}
+		claim.ids = bucketsOf(rows[at]).IDs(id, now, attached)
 	}
 	return claim, nil
 }

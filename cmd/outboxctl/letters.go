@@ -18,10 +18,11 @@ import (
 const (
 	letterRequested = "requested" // a member of the group will handle it again
 	letterRedriven  = "redriven"
+	letterParked    = "parked" // it waits for another letter of its key
 )
 
 // causes are the reasons for which a group keeps a letter.
-var causes = []string{"malformed", "mismatch", "handler", "late", "replay", "from-future", "no-handler", causeUnreadable}
+var causes = []string{"malformed", "mismatch", "handler", "crash", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
 
 // causeUnreadable is that of a range of messages that no member could read.
 const causeUnreadable = "unreadable"

@@ -17,8 +17,12 @@ type groupLettersReport struct {
 	More    bool          `json:"more"` // than the limit
 }
 
-// waitingStates are those of letters about which something can be decided.
+// waitingStates are those of letters that wait for somebody's decision, or for
+// what was decided.
 var waitingStates = []string{letterOpen, letterRequested}
+
+// unsettledStates are those of letters that can be given up.
+var unsettledStates = append(slices.Clone(waitingStates), letterParked)
 
 func lettersList(c *cli.Context) error {
 	s, states, err := readLettersList(c)
@@ -63,14 +67,14 @@ func readGroupStates(c *cli.Context) ([]string, error) {
 	if !c.IsSet("state") {
 		return waitingStates, nil
 	}
-	all := append(slices.Clone(waitingStates), letterRedriven, letterDiscarded)
+	all := append(slices.Clone(unsettledStates), letterRedriven, letterDiscarded)
 	given := c.StringSlice("state")
 	for _, state := range given {
 		if state == "all" {
 			return all, nil
 		}
 		if !slices.Contains(all, state) {
-			return nil, usage("--state %q: want open, requested, redriven, discarded or all", state)
+			return nil, usage("--state %q: want open, requested, redriven, discarded, parked or all", state)
 		}
 	}
 	return given, nil

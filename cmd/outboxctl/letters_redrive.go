@@ -42,7 +42,7 @@ func unreadable(l groupLetter) string {
 func able(groupLetter) string { return "" }
 
 func lettersDiscard(c *cli.Context) error {
-	return decide(c, decision{verb: "give up for good", states: waitingStates, unable: able, write: discardLetters, judge: judgeDiscard})
+	return decide(c, decision{verb: "give up for good", states: unsettledStates, unable: able, write: discardLetters, judge: judgeDiscard})
 }
 
 // decide asks, writes in small transactions, waits where there is something to

@@ -71,7 +71,7 @@ func lettersShow(c *cli.Context) error {
 
 func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection) error {
 	q := consumerdb.New(db)
-	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
+	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
 	if err != nil {
 		return err
 	}

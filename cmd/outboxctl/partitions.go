@@ -20,7 +20,7 @@ func partitionsCommand() *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
 		return append(append([]cli.Flag{
 			&cli.StringFlag{Name: "side", Value: string(migrations.Outbox), Usage: "`SIDE` of the table: outbox (events) or consumer (claims)"},
-			&cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today; for claims at least two more than the longest window"},
+			&cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today; for claims at least 64"},
 			&cli.IntFlag{Name: "keep", Value: relay.DefaultPartitionsKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
 			outputFlag(),
 		}, more...), dsnFlags()...)

@@ -42,7 +42,7 @@ func newClaims(t *testing.T) (pool *pgxpool.Pool, leaf string, as func(role stri
 func finished(t *testing.T, pool *pgxpool.Pool, upTo time.Time) {
 	t.Helper()
 	exec(t, pool, `INSERT INTO onceward.progress (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ('billing', 'orders', 0, 0, 1, $1)
-		ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE SET finished_time = excluded.finished_time`, upTo)
+		ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE SET finished_time = excluded.finished_time`, upTo)
 }
 
 func TestClaimsAreMaintained(t *testing.T) {
@@ -60,7 +60,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	week := partition.Day(time.Now()).AddDate(0, 0, -7).Format(time.DateOnly)
 	out := fine(t, "partitions", "status", "--side", "consumer")
 	require.Regexp(t, `GROUP +CLASS +WINDOW +FLOOR WAS +WOULD BE +HELD BACK BY\nbilling +\* +168h0m0s +\S+ +`+week, out)
-	require.Contains(t, out, "14 days ahead are covered")
+	require.Contains(t, out, "64 days ahead are covered")
 	code, _, stderr := call(t, "partitions", "maintain", "--side", "consumer")
 	require.Equal(t, exitFailed, code)
 	require.Contains(t, stderr, "permission denied")
@@ -70,7 +70,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	require.Equal(t, "open", state(fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json")), "the floor is raised, and gets a minute to be seen")
 	exec(t, pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '2 minutes'")
 	require.Equal(t, "closed", state(fine(t, "partitions", "status", "--side", "consumer", "-o", "json")))
-	report := decode[claimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "16"))
+	report := decode[claimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "66"))
 	require.Len(t, report.Made, 2)
 	require.Equal(t, week, report.Horizon.UTC().Format(time.DateOnly))
 	require.NotContains(t, fine(t, "partitions", "status", "--side", "consumer"), leaf)

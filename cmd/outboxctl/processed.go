@@ -139,7 +139,7 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 	}
 	targets := []string{key.String()}
 	s := letterSelection{selection: selection{keys: []eventName{{namespace: key.Namespace(), id: key.UUID()}}}, group: group}
-	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterRedriven, letterDiscarded}, maxListed))
+	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
 	for _, v := range letters {
 		if l := newGroupLetter(v); l.Key == r.Key {
 			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
@@ -170,9 +170,11 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 	for _, v := range rows {
 		w := windowOfGroup{group: v.ConsumerGroup, class: v.Class, window: time.Duration(v.WindowMs) * time.Millisecond, floor: v.Floor}
 		r.windows = append(r.windows, w)
-		if ok && !slices.Contains(done, w.window) {
-			done = append(done, w.window)
-			ids = append(ids, arrivals(id, w.window, first, last.AddDate(0, 0, 1))...)
+		for _, length := range bucketsOf(v).Lengths() {
+			if ok && !slices.Contains(done, length) {
+				done = append(done, length)
+				ids = append(ids, arrivals(id, length, first, last.AddDate(0, 0, 1))...)
+			}
 		}
 	}
 	return ids, nil
@@ -180,11 +182,16 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 
 const processedTable = "onceward.processed_events"
 
-// arrivals returns the ids of all buckets from that of first to that of last. It
-// is pure.
-func arrivals(id uuid.UUID, window time.Duration, first, last time.Time) (ids []uuid.UUID) {
-	for at := first; window >= time.Millisecond && at.Before(last.Add(window)); at = at.Add(window) {
-		ids = append(ids, consumer.ArrivalIDs(id, window, at)[0])
+// bucketsOf reads those of a class.
+func bucketsOf(v consumerdb.ListWindowsRow) consumer.Buckets {
+	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+	return consumer.BucketsOf(consumer.Keying(v.Keyed), ms(v.WindowMs), ms(v.BucketMs), ms(v.OldBucketMs), v.OldUntil)
+}
+
+// arrivals returns the ids at all edges of buckets from first to last. It is pure.
+func arrivals(id uuid.UUID, length time.Duration, first, last time.Time) (ids []uuid.UUID) {
+	for at := first.Add(-2 * length); length >= time.Millisecond && at.Before(last); at = at.Add(length) {
+		ids = append(ids, consumer.ArrivalIDs(id, length, at)[0])
 	}
 	return ids
 }

@@ -116,7 +116,7 @@ func (r *processedReport) afterwards(group string) []string {
 		}
 	}
 	for _, l := range r.Letters {
-		if l.State == letterOpen || l.State == letterRequested {
+		if slices.Contains(unsettledStates, l.State) {
 			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive` or `dead discard`", l.Place))
 		}
 	}

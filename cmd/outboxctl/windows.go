@@ -27,7 +27,9 @@ func windowsCommand() *cli.Command {
 			},
 			{
 				Name: "set", Usage: "change the window or the policies of a class", ArgsUsage: "GROUP CLASS",
-				Description: "Retention goes by it from its next run on. The program's configuration wins at its next start: change it too.",
+				Description: "What is registered counts, not the program's configuration, which only lengthens a window by event time. A\n" +
+					"new window changes the buckets in which the class claims by arrival, too: both are claimed for two of the\n" +
+					"old ones and a day, so that copies on both sides of the change meet.",
 				Flags: write(
 					&cli.StringFlag{Name: "window", Usage: "the new `WINDOW`, e.g. 7d, 36h or 15m"},
 					&cli.StringFlag{Name: "late", Usage: "`POLICY` for late events: process or dead-letter"},

@@ -68,7 +68,8 @@ func TestWindowsSet(t *testing.T) {
 		require.Contains(t, stderr, "this would set window 14d, late dead-letter of class * of group billing")
 		out := fine(t, append(set, "--yes")...)
 		require.Contains(t, out, "group billing class *: window 14d, late dead-letter")
-		require.Contains(t, out, "the program's configuration wins at its next start")
+		require.Contains(t, out, "members that run go by it within ten seconds")
+		require.Contains(t, out, "a program whose configuration says a longer window lengthens it again at its next start")
 		require.Equal(t, "336:00:00 dead-letter dead-letter t", now(), "the floor is as it was")
 		got := decode[windowChange](t, fine(t, "windows", "set", "billing", "*", "--replay", "process", "--reason", "r", "--yes", "-o", "json"))
 		require.Equal(t, []string{"replay process"}, got.Changed)
@@ -78,6 +79,39 @@ func TestWindowsSet(t *testing.T) {
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "no such class in use; `outboxctl windows list` shows what there is")
 		require.Len(t, d.actions(), 2)
+	})
+}
+
+// A window that is set changes the buckets of arrivals with it, once at a time.
+func TestWindowsSetBuckets(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "hooks", "push", "3 days", daysAgo(0))
+		exec(t, d.pool, insertWindow, "billing", "*", "15 minutes", daysAgo(0))
+		set := func(more ...string) []string {
+			return append([]string{"windows", "set", "--reason", "r", "--yes", "--window"}, more...)
+		}
+		require.NotContains(t, fine(t, set("4d", "hooks", "push")...), "buckets", "no program of this release has registered it")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window, keyed = CASE class WHEN '*' THEN 'event-time' ELSE 'arrival' END")
+		require.NotContains(t, fine(t, set("4d", "hooks", "push")...), "buckets", "that is what they are")
+		code, _, stderr := call(t, set("32d", "hooks", "push")...)
+		require.Equal(t, exitUsage, code)
+		require.Contains(t, stderr, "--window 32d: want at most 31d of a class that is keyed by arrival")
+
+		out := fine(t, set("8d", "hooks", "push")...)
+		require.Contains(t, out, "group hooks class push: window 8d, buckets of arrivals 8d, from 4d")
+		require.NotContains(t, out, "lengthens it again")
+		fine(t, set("30d", "billing", "*")...)
+		require.Equal(t, []string{"* 7 days 00:15:00 1 day 00:30:00", "push 8 days 4 days 9 days"}, column[string](d, `SELECT concat_ws(' ', class, justify_hours(bucket), justify_hours(old_bucket),
+			justify_hours(date_trunc('minute', old_until - now() + interval '30 seconds'))) FROM onceward.dedup_windows ORDER BY class`))
+		require.Contains(t, d.actions(), "windows set hooks push: window 8d, buckets of arrivals 8d, from 4d r "+d.operator)
+		code, _, stderr = call(t, set("5d", "hooks", "push")...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "its buckets are being changed from 4d to 8d until ")
+		list := decode[windowsReport](t, fine(t, "windows", "list", "--group", "hooks", "-o", "json"))
+		require.Equal(t, "8d, 4d", list.Windows[0].Bucket+", "+list.Windows[0].OldBucket)
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET old_until = now()")
+		require.Contains(t, fine(t, set("5d", "hooks", "push")...), "buckets of arrivals 5d, from 8d")
 	})
 }
 
@@ -169,7 +203,7 @@ func TestWindowsAdvise(t *testing.T) {
 			('billing', 'OrderPaid', 3, 100, '15 seconds'), ('billing', 'OrderPaid', 15, 1, '13 hours'), ('mail', 'OrderPaid', 3, 1, '9 seconds')`)
 		out := wrong(t, "windows", "advise")
 		require.Regexp(t, `billing +\* +1d +101 +13h +OrderPaid +too small +16s: 100, 18h12m16s: 1`, out)
-		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d, in the program's configuration")
+		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set billing '*' --window 2d`")
 		require.Regexp(t, `mail +\* +1d +1 +9s +OrderPaid +enough`, out)
 		got := decode[adviceReport](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
 		require.Len(t, got.Windows, 1)

@@ -25,6 +25,8 @@ type windowReport struct {
 	Group      string     `json:"group"`
 	Class      string     `json:"class"`
 	Window     string     `json:"window"`
+	Bucket     string     `json:"bucket"`     // of arrivals; of one window until a program of this release registers it
+	OldBucket  string     `json:"old_bucket"` // in which arrivals are claimed as well; empty: none
 	Late       string     `json:"late"`
 	Replay     string     `json:"replay"`
 	Keyed      string     `json:"keyed"`
@@ -96,6 +98,11 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		w := windowReport{
 			Group: v.ConsumerGroup, Class: v.Class, Window: lengthText(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
 			Floor: v.Floor.UTC(), Next: v.Floor.UTC(), Registered: v.RegisteredAt.UTC(), Retired: v.RetiredAt,
+		}
+		b := bucketsOf(v)
+		w.Bucket = lengthText(b.Length)
+		if b.Changing(time.Now()) {
+			w.OldBucket = lengthText(b.Old)
 		}
 		for _, f := range plan.Floors {
 			if f.Group == v.ConsumerGroup && f.Class == v.Class {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/urfave/cli/v2"
@@ -23,9 +24,6 @@ type windowChange struct {
 	Notes   []string `json:"notes"`
 }
 
-// configWins is said wherever the program's configuration says it too.
-const configWins = "the program's configuration wins at its next start: change it there too"
-
 func windowsSet(c *cli.Context) error {
 	change, params, err := readWindowSet(c)
 	if err != nil {
@@ -36,6 +34,9 @@ func windowsSet(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
+	if err := changeBuckets(c, db, change, &params); err != nil {
+		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, explainOperator(err, migrations.Consumer))
+	}
 	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s", strings.Join(change.Changed, ", "), change.Class, change.Group)); err != nil {
 		return err
 	}
@@ -49,6 +50,46 @@ func windowsSet(c *cli.Context) error {
 	return answer(c, change, change.print)
 }
 
+// changeBuckets says of a new window what becomes of the buckets in which the class
+// claims by arrival.
+func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consumerdb.SetWindowParams) error {
+	q := consumerdb.New(db)
+	rows, err := q.ListWindows(c.Context, change.Group)
+	if err != nil {
+		return err
+	}
+	now, err := q.DatabaseTime(c.Context)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(rows, func(v consumerdb.ListWindowsRow) bool { return v.Class == change.Class && v.RetiredAt == nil })
+	if at < 0 {
+		return errNoClass
+	}
+	if !p.NewWindow.Valid {
+		return nil
+	}
+	keyed, window := consumer.Keying(rows[at].Keyed), time.Duration(p.NewWindow.Microseconds)*time.Microsecond
+	length, buckets := consumer.BucketOf(keyed, window), bucketsOf(rows[at])
+	switch {
+	case keyed == consumer.ByArrival && length != window:
+		return usage("--window %s: want at most %s of a class that is keyed by arrival", lengthText(window), lengthText(length))
+	case keyed == consumer.ByEventTime:
+		change.Notes = append(change.Notes, "a program whose configuration says a longer window lengthens it again at its next start: change the configuration first")
+	}
+	if rows[at].BucketMs == 0 || length == buckets.Length {
+		return nil // it gets its buckets when a program of this release registers it
+	}
+	if buckets.Changing(now) {
+		return fmt.Errorf("its buckets are being changed from %s to %s until %s: try again then", lengthText(buckets.Old), lengthText(buckets.Length), buckets.OldUntil.UTC().Format(time.RFC3339))
+	}
+	p.NewBucket = pgtype.Interval{Microseconds: length.Microseconds(), Valid: true}
+	change.Changed = append(change.Changed, fmt.Sprintf("buckets of arrivals %s, from %s", lengthText(length), lengthText(buckets.Length)))
+	p.Did = ": " + strings.Join(change.Changed, ", ")
+	change.Notes = append(change.Notes, "what is claimed by arrival is claimed in the buckets of before as well until no copy can miss it any more")
+	return nil
+}
+
 // readWindowSet checks what needs no server.
 func readWindowSet(c *cli.Context) (change *windowChange, p consumerdb.SetWindowParams, err error) {
 	if err := checkOutput(c); err != nil {
@@ -59,7 +100,7 @@ func readWindowSet(c *cli.Context) (change *windowChange, p consumerdb.SetWindow
 	}
 	change = &windowChange{
 		Group: c.Args().Get(0), Class: c.Args().Get(1),
-		Notes: []string{configWins, "members that run go by their configuration; retention goes by this from its next run on"},
+		Notes: []string{"members that run go by it within ten seconds, retention from its next run on"},
 	}
 	p = consumerdb.SetWindowParams{ConsumerGroup: change.Group, Class: change.Class}
 	if c.IsSet("window") {

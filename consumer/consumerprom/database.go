@@ -25,13 +25,21 @@ var (
 
 var databaseDescs = []*prometheus.Desc{up, letters, letter, events, event, operator, table}
 
-// Bounds of a look into the database: for how long what it said is shown again, and
-// for how long a scrape waits.
+// Bounds of a look into the database: for how long, at least, what it said is shown
+// again, and for how long a scrape waits.
 const (
 	backlogKept   = 10 * time.Second
 	retentionKept = time.Minute
 	lookTimeout   = 3 * time.Second
 )
+
+// again is when to look again after a look that began then: a slow one, such as at a
+// million dead letters, is repeated less often, so that all of them take a twentieth
+// of one session at most.
+func again(began time.Time, kept time.Duration) time.Time {
+	took := time.Since(began)
+	return began.Add(took + max(kept, 20*took))
+}
 
 // database is what was read last. A look that fails is not repeated at once either.
 type database struct {
@@ -39,12 +47,12 @@ type database struct {
 
 	mu        sync.Mutex
 	backlog   backlog
-	backlogAt time.Time
 	backlogOK bool
+	backlogAt time.Time // when to read it again
 
 	report   consumer.MaintainReport
-	reportAt time.Time
 	reportOK bool
+	reportAt time.Time // as above
 }
 
 type backlog struct {
@@ -55,7 +63,8 @@ type backlog struct {
 
 // FromDatabase has the collector look into the consumer's database: at what waits
 // for an operator or for recovery, at most every ten seconds, and at retention, as
-// consumer.Maintain with DryRun does, at most once a minute. A role with the rights
+// consumer.Maintain with DryRun does, at most once a minute, both less often where
+// that takes long. A role with the rights
 // of a consumer will do, so that all this is shown wherever maintenance runs. A
 // scrape waits three seconds at most, and takes one connection of the pool; what
 // was not answered is left out, and onceward_consumer_database_up is 0. Behind a
@@ -73,13 +82,13 @@ func (c *Collector) FromDatabase(pool *pgxpool.Pool) {
 func (d *database) look() {
 	ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 	defer cancel()
-	if time.Since(d.backlogAt) >= backlogKept {
+	if began := time.Now(); !began.Before(d.backlogAt) {
 		b, err := d.readBacklog(ctx)
-		d.backlog, d.backlogAt, d.backlogOK = b, time.Now(), err == nil
+		d.backlog, d.backlogOK, d.backlogAt = b, err == nil, again(began, backlogKept)
 	}
-	if time.Since(d.reportAt) >= retentionKept {
+	if began := time.Now(); !began.Before(d.reportAt) {
 		report, err := d.readRetention(ctx)
-		d.report, d.reportAt, d.reportOK = report, time.Now(), err == nil
+		d.report, d.reportOK, d.reportAt = report, err == nil, again(began, retentionKept)
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -86,7 +85,7 @@ func scraped(t *testing.T, c prometheus.Collector) (text string, has func(patter
 	text = page(t, c)
 	return text, func(pattern string) {
 		t.Helper()
-		require.Regexp(t, regexp.MustCompile(`(?m)^`+pattern+`$`), text)
+		require.Regexp(t, `(?m)^`+pattern+`$`, text)
 	}
 }
 

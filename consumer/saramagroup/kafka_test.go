@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 	"github.com/rcrowley/go-metrics"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -26,8 +27,15 @@ import (
 
 func TestMain(m *testing.M) {
 	metrics.UseNilMetrics = true // else a goroutine of its own, for ever
-	if brokers := os.Getenv("ONCEWARD_BOMB_BROKERS"); brokers != "" {
-		if err := alone(brokers); err != nil {
+	for variable, run := range map[string]func(brokers string) error{
+		"ONCEWARD_BOMB_BROKERS":   alone,
+		"ONCEWARD_KILLED_BROKERS": func(brokers string) error { return killed(brokers, os.Getenv("ONCEWARD_KILLED_DSN")) },
+	} {
+		brokers := os.Getenv(variable)
+		if brokers == "" {
+			continue
+		}
+		if err := run(brokers); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -157,6 +165,33 @@ func (k *kafka) sendWith(p sarama.AsyncProducer, msgs ...*sarama.ProducerMessage
 	}
 }
 
+// topicID is the id that the topic has now.
+func (k *kafka) topicID() uuid.UUID { return k.cluster.TopicInfo(topic).TopicID }
+
+// remake deletes the topic and makes it anew.
+func (k *kafka) remake() {
+	k.t.Helper()
+	require.NoError(k.t, k.cluster.DeleteTopic(topic))
+	require.NoError(k.t, k.cluster.CreateTopic(topic, 2, nil))
+	for p := range int32(2) {
+		require.NoError(k.t, k.cluster.MoveTopicPartition(topic, p, 1-k.cluster.CoordinatorFor("billing")))
+	}
+}
+
+// commits sets the group's offset of a partition, with metadata.
+func (k *kafka) commits(partition int32, offset int64, metadata string) {
+	k.t.Helper()
+	c := k.client(nil)
+	defer closing(k.t, c)
+	coordinator, err := c.Coordinator("billing")
+	require.NoError(k.t, err)
+	request := &sarama.OffsetCommitRequest{Version: 2, ConsumerGroup: "billing", ConsumerGroupGeneration: sarama.GroupGenerationUndefined, RetentionTime: -1}
+	request.AddBlock(topic, partition, offset, 0, metadata)
+	answer, err := coordinator.CommitOffset(request)
+	require.NoError(k.t, err)
+	require.Equal(k.t, sarama.ErrNoError, answer.Errors[topic][partition])
+}
+
 // committed returns the group's committed offsets of both partitions, -1 for
 // none.
 func (k *kafka) committed() [2]int64 {
@@ -222,6 +257,8 @@ type handler struct {
 	attempts map[consumer.Source]int
 	batches  []int
 
+	cautiously []consumer.Source
+
 	unreadable []consumer.Unreadable
 }
 
@@ -256,13 +293,31 @@ func (h *handler) SaveProgress(_ context.Context, history string, marks []consum
 	return h.db.save(history, marks)
 }
 
+func (h *handler) BeginProgress(_ context.Context, history string, marks []consumer.Mark) error {
+	return h.db.begin(history, marks)
+}
+
+func (h *handler) EndProgress(_ context.Context, marks []consumer.Mark) error {
+	h.db.set(func(d *database) { d.closed += len(marks) })
+	return nil
+}
+
+func (h *handler) HandleCautiously(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {
+	h.mu.Lock()
+	h.cautiously = append(h.cautiously, rec.Source)
+	h.mu.Unlock()
+	return h.HandleRecord(ctx, rec)
+}
+
 func (h *handler) Progress(context.Context) (consumer.Progress, error) { return h.db.progress() }
 
 // database is the part of one that the members of a group share.
 type database struct {
 	mu      sync.Mutex
 	marks   map[int32]consumer.Mark
-	ends    map[int32]int // how often each partition was said to be read to its end
+	closed  int             // partitions of sessions that have ended
+	earlier []consumer.Mark // of other topics of the name
+	ends    map[int32]int   // how often each partition was said to be read to its end
 	history string
 	away    error
 	asked   func() // after progress was read
@@ -279,11 +334,14 @@ func (d *database) set(change func(*database)) {
 	change(d)
 }
 
-// mark returns a partition's mark, and how often it was read to its end.
+// mark returns a partition's mark, whatever was read, and how often it was read to its
+// end.
 func (d *database) mark(partition int32) (m consumer.Mark, ends int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.marks[partition], d.ends[partition]
+	m = d.marks[partition]
+	m.Read = 0
+	return m, d.ends[partition]
 }
 
 func (d *database) save(history string, marks []consumer.Mark) error {
@@ -307,6 +365,26 @@ func (d *database) save(history string, marks []consumer.Mark) error {
 	return nil
 }
 
+// begin saves marks of a topic that may be another one than before.
+func (d *database) begin(history string, marks []consumer.Mark) error {
+	d.set(func(d *database) {
+		for _, m := range marks {
+			had, ok := d.marks[m.Partition]
+			switch {
+			case !ok || d.away != nil || d.history != history || had.TopicID == m.TopicID:
+			case had.TopicID == uuid.Nil:
+				had.TopicID = m.TopicID
+				d.marks[m.Partition] = had
+			default:
+				had.Retired = true
+				d.earlier = append(d.earlier, had)
+				delete(d.marks, m.Partition)
+			}
+		}
+	})
+	return d.save(history, marks)
+}
+
 func (d *database) progress() (consumer.Progress, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -316,7 +394,7 @@ func (d *database) progress() (consumer.Progress, error) {
 	if d.asked != nil {
 		defer d.asked()
 	}
-	return consumer.Progress{History: d.history, Marks: slices.Collect(maps.Values(d.marks))}, nil
+	return consumer.Progress{History: d.history, Marks: slices.AppendSeq(slices.Clone(d.earlier), maps.Values(d.marks))}, nil
 }
 
 func (h *handler) HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error) {

@@ -26,6 +26,7 @@ type lanes struct {
 	added  int64     // the last offset that was added
 	latest time.Time // event time of all that was added
 	high   int64     // what passed returned last
+	until  int64     // what lies before may be what has killed a process; see careful
 }
 
 // message is one record on its way through.
@@ -115,6 +116,26 @@ func (l *lanes) take(now time.Time) []*message {
 		return nil
 	}
 	return l.mark(batch)
+}
+
+// careful returns the first message that could be delivered now and may be what
+// has killed a process, without taking it: nothing else may be in hand then.
+func (l *lanes) careful(now time.Time) *message {
+	var blocked map[string]bool
+	for _, m := range l.window {
+		if m.record.Source.Offset >= l.until {
+			break
+		}
+		key := string(m.record.Key)
+		if k := l.keys[key]; !m.taken && !blocked[key] && k.taken == 0 && !now.Before(k.until) {
+			return m
+		}
+		if blocked == nil {
+			blocked = make(map[string]bool)
+		}
+		blocked[key] = true
+	}
+	return nil
 }
 
 func (l *lanes) mark(batch []*message) []*message {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -178,24 +179,59 @@ func TestABatchWaitsForItsLinger(t *testing.T) {
 }
 
 func TestRewindTo(t *testing.T) {
+	topic, other := uuid.UUID{1}, uuid.UUID{2}
 	for name, c := range map[string]struct {
 		metadata string
+		topic    uuid.UUID
 		high     int64
 		known    bool
 		to       int64
 		back     bool
 	}{
-		"the database has it":             {metadata(9), 9, true, 0, false},
-		"the database has more":           {metadata(9), 12, true, 0, false},
-		"the database has lost some":      {metadata(9), 4, true, 5, true},
-		"the database has lost all":       {metadata(9), 0, false, 0, true},
-		"an offset set by hand":           {"", 4, true, 0, false},
-		"an offset of another client":     {"onceward:1:x", 4, true, 0, false},
-		"a group that has never consumed": {"", 0, false, 0, false},
+		"the database has it":                  {metadata(topic, 9), topic, 9, true, 0, false},
+		"the database has more":                {metadata(topic, 9), topic, 12, true, 0, false},
+		"the database has lost some":           {metadata(topic, 9), topic, 4, true, 5, true},
+		"the database has lost all":            {metadata(topic, 9), topic, 0, false, 0, true},
+		"an offset set by hand":                {"", topic, 4, true, 0, false},
+		"an offset of another client":          {"onceward:1:x", topic, 4, true, 0, false},
+		"one that resembles ours":              {"onceward:2:x:9", topic, 4, true, 0, false},
+		"one without a number":                 {"onceward:2:" + topic.String(), topic, 4, true, 0, false},
+		"a group that has never consumed":      {"", topic, 0, false, 0, false},
+		"another topic, which the base has":    {metadata(other, 9), topic, 4, true, 0, false},
+		"another topic, of which nobody knows": {metadata(other, 9), topic, 0, false, 0, false},
+		"no id in Kafka":                       {metadata(other, 9), uuid.Nil, 4, true, 5, true},
+		"of an earlier release":                {"onceward:1:9", topic, 4, true, 5, true},
+		"no id at all":                         {metadata(uuid.Nil, 9), uuid.Nil, 4, true, 5, true},
 	} {
-		to, back := rewindTo(c.metadata, c.high, c.known)
+		to, back := rewindTo(c.metadata, c.topic, c.high, c.known)
 		require.Equal(t, c.back, back, name)
 		require.Equal(t, c.to, to, name)
+	}
+}
+
+func TestMarkOf(t *testing.T) {
+	topic, other := uuid.UUID{1}, uuid.UUID{2}
+	mark := func(id uuid.UUID, high int64) consumer.Mark {
+		return consumer.Mark{Topic: "t", Partition: 1, TopicID: id, High: high}
+	}
+	for name, c := range map[string]struct {
+		all   []consumer.Mark
+		topic uuid.UUID
+		want  int64 // -1: none
+	}{
+		"none":                           {nil, topic, -1},
+		"of other partitions":            {[]consumer.Mark{{Topic: "t", High: 3}, {Topic: "u", Partition: 1, High: 3}}, topic, -1},
+		"the same":                       {[]consumer.Mark{mark(other, 9), mark(topic, 4)}, topic, 4},
+		"another one":                    {[]consumer.Mark{mark(other, 9)}, topic, -1},
+		"one without id":                 {[]consumer.Mark{mark(other, 9), mark(uuid.Nil, 4)}, topic, 4},
+		"the same before one without id": {[]consumer.Mark{mark(uuid.Nil, 9), mark(topic, 4)}, topic, 4},
+		"nobody knows, the one of now":   {[]consumer.Mark{mark(topic, 4), mark(other, 9)}, uuid.Nil, 4},
+	} {
+		got, ok := markOf(c.all, place{"t", 1}, c.topic)
+		require.Equal(t, c.want >= 0, ok, name)
+		if ok {
+			require.Equal(t, c.want, got.High, name)
+		}
 	}
 }
 

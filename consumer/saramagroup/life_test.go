@@ -137,7 +137,7 @@ func TestRecordsArriveWhole(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, stop())
 		require.Equal(t, consumer.Record{
-			Source: consumer.Source{Topic: topic}, Key: []byte("o-1"),
+			Source: consumer.Source{Topic: topic, TopicID: k.topicID()}, Key: []byte("o-1"),
 			Headers: []consumer.Header{{Name: "a", Value: []byte("1")}, {Name: "a", Value: []byte{0, 255}}, {Name: "null"}},
 		}, recs[0], "a tombstone")
 		require.NotNil(t, recs[1].Value, "an empty value is no tombstone")

@@ -19,7 +19,6 @@ func TestMarksThatCouldNotBeSaved(t *testing.T) {
 	require.ElementsMatch(t, []consumer.Mark{first, second}, all)
 	require.Empty(t, m.take())
 
-	m.reopen(place{"t", 0}) // while it is being saved
 	newer := consumer.Mark{Topic: "t", Partition: 1, High: 9, AtEnd: true}
 	m.widen(newer)
 	m.restore(all)
@@ -27,7 +26,9 @@ func TestMarksThatCouldNotBeSaved(t *testing.T) {
 	require.ElementsMatch(t, []consumer.Mark{first, newer}, m.take())
 
 	m.widen(newer)
-	m.reopen(place{"t", 1})
-	newer.AtEnd = false
-	require.Equal(t, []consumer.Mark{newer}, m.take())
+	m.reach(consumer.Mark{Topic: "t", Partition: 1, High: 7, Read: 12})
+	newer.AtEnd, newer.Read = false, 12
+	require.Equal(t, []consumer.Mark{newer}, m.take(), "it is read further, and not to its end")
+	m.reach(newer)
+	require.Equal(t, []consumer.Mark{newer}, m.take(), "that is saved too")
 }

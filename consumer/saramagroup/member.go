@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer"
 )
@@ -29,8 +30,13 @@ type member struct {
 	looks      *sync.WaitGroup // of Run, which ends them by closing client
 	over       chan struct{}   // closed to end this session early
 	ending     sync.Once
-	history    string          // of the database, at Setup
-	first      map[place]int64 // the offset at which each partition begins, from Setup on
+	history    string                               // of the database, at Setup
+	ids        atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
+	lives      map[place]uuid.UUID                  // the topic id of each partition's mark, from Setup on
+	first      map[place]int64                      // the offset at which each partition begins, from Setup on
+	cautious   map[place]int64                      // where a partition that was found open goes on as usual
+	suspect    chan struct{}                        // holds one message that is delivered cautiously
+	begun      []consumer.Mark                      // of all partitions, from Setup on
 	marks      marks
 	kafka      committed          // offsets, at Setup
 	refused    *atomic.Bool       // of Run: probe has to look
@@ -60,6 +66,7 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 		return err
 	}
 	m.tally.generation.Store(s.GenerationID())
+	m.commits.Go(func() { m.watchTopics(s.Context()) })
 	m.commits.Go(func() {
 		tick := time.NewTicker(m.cfg.CommitInterval)
 		defer tick.Stop()
@@ -80,68 +87,123 @@ func (m *member) Setup(s sarama.ConsumerGroupSession) error {
 // database knows nothing gets a mark without a finished time, so that stream
 // time waits for it.
 func (m *member) begin(s sarama.ConsumerGroupSession) error {
+	if err := m.identify(s.Claims()); err != nil {
+		return err
+	}
 	kafka, err := m.committed(s.Claims())
 	if err != nil {
 		return fmt.Errorf("read committed offsets: %w", err)
 	}
 	m.kafka = kafka
-	known, err := m.known(s.Context())
+	all, err := m.known(s.Context())
 	if err != nil {
 		return err
 	}
-	m.first = make(map[place]int64)
-	var news []consumer.Mark
+	m.first, m.lives, m.cautious = make(map[place]int64), make(map[place]uuid.UUID), make(map[place]int64)
+	var marks []consumer.Mark
 	for topic, partitions := range s.Claims() {
 		for _, partition := range partitions {
 			at := place{topic, partition}
-			mark, ok := known[at]
-			if m.first[at], err = m.beginAt(s, at, kafka, mark, ok); err != nil {
+			mark, ok := markOf(all, at, m.topicID(topic))
+			if m.first[at], err = m.beginAt(s, at, mark, ok); err != nil {
 				return err
 			}
-			if !ok || mark.Retired { // or else stream time would not wait for it
-				news = append(news, consumer.Mark{Topic: topic, Partition: partition, Low: m.first[at], High: m.first[at] - 1})
+			if !ok {
+				mark = consumer.Mark{Topic: topic, Partition: partition, Low: m.first[at], High: m.first[at] - 1}
 			}
+			if id := m.topicID(topic); id != uuid.Nil {
+				mark.TopicID = id
+			}
+			m.lives[at] = mark.TopicID
+			mark.Read = m.afterCrash(at, mark)
+			marks = append(marks, mark)
 		}
 	}
-	if len(news) == 0 {
+	if len(marks) == 0 {
 		return nil
 	}
-	return m.insist(s.Context(), "save progress", func(ctx context.Context) error { return m.handler.SaveProgress(ctx, m.history, news) })
+	m.begun = marks
+	return m.insist(s.Context(), "save progress", func(ctx context.Context) error { return m.handler.BeginProgress(ctx, m.history, marks) })
+}
+
+// afterCrash returns up to where a partition was read. When the session that has read
+// it did not end, one of the messages up to there, or of those that it read before it
+// could say so, may have killed its process: they are delivered one at a time.
+func (m *member) afterCrash(at place, mark consumer.Mark) (read int64) {
+	read = m.first[at]
+	if mark.Crashed {
+		read = max(read, mark.Read)
+		m.cautious[at] = read + int64(m.cfg.MaxHeld)
+		m.log.Warn("the last session of a partition did not end: its process died, or it could not say so. What it may have had in hand is delivered one message at a time",
+			"topic", at.topic, "partition", at.partition, "from", m.first[at], "until", m.cautious[at])
+	}
+	return read
 }
 
 // beginAt returns the first offset that will be read of a partition.
-func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, kafka committed, mark consumer.Mark, known bool) (int64, error) {
-	if to, back := rewindTo(kafka[at].metadata, mark.High, known); back {
+func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.Mark, known bool) (int64, error) {
+	committed, ok := m.kafka[at]
+	to, back := rewindTo(committed.metadata, m.topicID(at.topic), mark.High, known)
+	if back && !known { // Kafka may have deleted the beginning
+		oldest, err := m.edge(at, sarama.OffsetOldest)
+		if err != nil {
+			return 0, err
+		}
+		to = max(to, oldest)
+	}
+	if back {
 		m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
-			"topic", at.topic, "partition", at.partition, "from", kafka[at].next, "to", to, "history", m.history)
+			"topic", at.topic, "partition", at.partition, "from", committed.next, "to", to, "history", m.history)
 		s.ResetOffset(at.topic, at.partition, to, "")
 		m.tally.rewinds.Add(1)
 		return to, nil
 	}
-	if c, ok := kafka[at]; ok && c.next >= 0 {
-		return c.next, nil
+	if !ok || committed.next < 0 {
+		return m.edge(at, sarama.OffsetOldest)
 	}
-	oldest, err := m.client.GetOffset(at.topic, at.partition, sarama.OffsetOldest)
+	return m.obey(s, at, committed)
+}
+
+// obey begins where Kafka says, unless that is an offset of before the topic was made
+// anew: then it lies behind the end.
+func (m *member) obey(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
+	of, _, ours := parseMetadata(committed.metadata)
+	if !ours || !another(of, m.topicID(at.topic)) {
+		return committed.next, nil
+	}
+	newest, err := m.edge(at, sarama.OffsetNewest)
+	if err != nil || committed.next <= newest {
+		return committed.next, err
+	}
+	oldest, err := m.edge(at, sarama.OffsetOldest)
 	if err != nil {
-		return 0, fmt.Errorf("find the oldest offset of %s/%d: %w", at.topic, at.partition, err)
+		return 0, err
 	}
+	m.log.Warn("the committed offset is of the topic before it was made anew, and lies behind its end; it is read from its beginning",
+		"topic", at.topic, "partition", at.partition, "offset", committed.next, "to", oldest)
+	s.ResetOffset(at.topic, at.partition, oldest, "")
 	return oldest, nil
+}
+
+// edge returns the oldest or the newest offset of a partition.
+func (m *member) edge(at place, which int64) (int64, error) {
+	offset, err := m.client.GetOffset(at.topic, at.partition, which)
+	if err != nil {
+		return 0, fmt.Errorf("find the first or last offset of %s/%d: %w", at.topic, at.partition, err)
+	}
+	return offset, nil
 }
 
 // known reads the group's marks, and the database's history. The database may be
 // away: then it is waited for, because nothing could be applied without it.
-func (m *member) known(ctx context.Context) (map[place]consumer.Mark, error) {
+func (m *member) known(ctx context.Context) ([]consumer.Mark, error) {
 	var progress consumer.Progress
 	err := m.insist(ctx, "read progress", func(ctx context.Context) (err error) {
 		progress, err = m.handler.Progress(ctx)
 		return err
 	})
 	m.history = progress.History
-	known := make(map[place]consumer.Mark, len(progress.Marks))
-	for _, mark := range progress.Marks {
-		known[place{mark.Topic, mark.Partition}] = mark
-	}
-	return known, err
+	return progress.Marks, err
 }
 
 // insist asks the database until it answers or ctx ends.
@@ -166,9 +228,14 @@ func (m *member) insist(ctx context.Context, what string, ask func(context.Conte
 // commit saves the marks in the database first, and then commits the offsets
 // that they allow. When the database is on another history than at the start of
 // the session, some of what is finished may be lost: no offset is committed, and
-// the session ends, so that the next one begins with a rewind.
+// the session ends, so that the next one begins with a rewind. So it does when a
+// topic was made anew.
 func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	all := m.marks.take()
+	if len(all) > 0 && m.madeAnew() { // they are of offsets of before
+		m.end()
+		return
+	}
 	// Without marks too: an idle group must notice that the database has lost what
 	// it had finished.
 	err := m.handler.SaveProgress(ctx, m.history, all)
@@ -186,12 +253,16 @@ func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 		return
 	}
 	m.tally.saved.set(time.Now())
+	m.marks.saved(all)
 	if m.ahead.Load() > 0 {
 		m.marks.restore(all)
 		return
 	}
 	for _, mark := range all {
-		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.High))
+		if !mark.AtEnd && mark.High < m.first[place{mark.Topic, mark.Partition}] {
+			continue // nothing is finished
+		}
+		s.MarkOffset(mark.Topic, mark.Partition, mark.High+1, metadata(mark.TopicID, mark.High))
 	}
 	s.Commit()
 }
@@ -207,9 +278,23 @@ func (m *member) Cleanup(s sarama.ConsumerGroupSession) error {
 		m.commit(ctx, s)
 		m.commitAgain(s)
 	}
+	m.part(s)
 	m.tally.generation.Store(0)
 	m.log.Info("left the session", "generation", s.GenerationID(), "cause", context.Cause(s.Context()), "finished", m.finished.Load())
 	return nil
+}
+
+// part says that the session has ended, and did not crash. When that cannot be said,
+// the next one is cautious without need.
+func (m *member) part(s sarama.ConsumerGroupSession) {
+	if len(m.begun) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
+	defer cancel()
+	if err := m.handler.EndProgress(ctx, m.begun); err != nil {
+		m.log.Warn("the end of the session could not be written down; the next member takes it for a crash, and is slow at first", "error", err)
+	}
 }
 
 // end ends the session early; sarama ends it when a worker returns.

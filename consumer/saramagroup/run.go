@@ -24,6 +24,9 @@ type Handler interface {
 	// HandleRecord delivers one record. The record is finished if and only if
 	// the error is nil and the outcome acknowledges.
 	HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error)
+	// HandleCautiously is HandleRecord for a record that may be what has killed a
+	// process; see the package comment.
+	HandleCautiously(ctx context.Context, rec consumer.Record) (consumer.Outcome, error)
 	// HandleRecords delivers records of one partition that share a transaction,
 	// and returns as many deliveries.
 	HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery
@@ -33,6 +36,11 @@ type Handler interface {
 	// SaveProgress makes marks durable behind the effects that they stand for,
 	// unless the database is on another history by now: consumer.ErrHistory.
 	SaveProgress(ctx context.Context, history string, marks []consumer.Mark) error
+	// BeginProgress is SaveProgress with the marks of a session's beginning, and
+	// EndProgress says that it has ended: other sessions find Mark.Crashed until
+	// then.
+	BeginProgress(ctx context.Context, history string, marks []consumer.Mark) error
+	EndProgress(ctx context.Context, marks []consumer.Mark) error
 	// Progress reads them, and which history the database is on.
 	Progress(ctx context.Context) (consumer.Progress, error)
 	// Redrive handles dead letters again that an operator has asked for.
@@ -91,6 +99,7 @@ type runner struct {
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
 	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
+	member  atomic.Pointer[member]
 	session atomic.Pointer[context.CancelCauseFunc]
 }
 
@@ -187,11 +196,12 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 	for {
 		m := &member{
 			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks, refused: &r.refused,
-			over: make(chan struct{}),
+			over: make(chan struct{}), suspect: make(chan struct{}, 1),
 		}
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)
 		r.session.Store(&end)
+		r.member.Store(m)
 		err := group.Consume(session, r.cfg.Topics, r.hooked(m))
 		cause := context.Cause(session)
 		end(nil)
@@ -260,6 +270,8 @@ func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
 		var damaged sarama.PacketDecodingError
 		switch {
+		case errors.Is(err, sarama.ErrOffsetOutOfRange) && r.member.Load().madeAnew():
+			r.member.Load().end()
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
 				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay`), then set the group's offset by hand", r.handler.Group(), err))

@@ -30,8 +30,8 @@ func TestEveryPartitionHasAMark(t *testing.T) {
 		stop, _ := k.run(h, defect{})
 		<-time.After(20 * time.Second)
 		require.Equal(t, map[int32]consumer.Mark{
-			0: {Topic: topic, Partition: 0, Low: 3, High: 2},
-			1: {Topic: topic, Partition: 1, Low: 0, High: -1},
+			0: {Topic: topic, Partition: 0, TopicID: k.topicID(), Low: 3, High: 2, Read: 5},
+			1: {Topic: topic, Partition: 1, TopicID: k.topicID(), Low: 0, High: -1, Read: 5},
 		}, h.db.marks)
 		require.NoError(t, stop())
 		require.Equal(t, [2]int64{-1, -1}, k.committed())
@@ -44,7 +44,7 @@ func TestEveryPartitionHasAMark(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, []int64{3, 4}, offsets(recs, 0))
 		mark, _ := h.db.mark(0)
-		require.Equal(t, consumer.Mark{Topic: topic, Partition: 0, Low: 3, High: 4}, mark)
+		require.Equal(t, consumer.Mark{Topic: topic, Partition: 0, TopicID: k.topicID(), Low: 3, High: 4}, mark)
 		require.Equal(t, [2]int64{5, 5}, k.committed())
 	})
 }
@@ -68,7 +68,7 @@ func TestMarksBeginAtAnOffsetSetByHand(t *testing.T) {
 		require.NoError(t, stop())
 		require.Equal(t, []int64{3, 4}, offsets(recs, 0))
 		mark, _ := h.db.mark(0)
-		require.Equal(t, consumer.Mark{Topic: topic, Partition: 0, Low: 3, High: 4}, mark)
+		require.Equal(t, consumer.Mark{Topic: topic, Partition: 0, TopicID: k.topicID(), Low: 3, High: 4}, mark)
 	})
 }
 
@@ -171,7 +171,7 @@ func TestReadToTheEnd(t *testing.T) {
 				<-time.After(6 * time.Second)
 				mark, ends := h.db.mark(0)
 				require.Equal(t, 1, ends, "after %s", time.Since(started))
-				require.Equal(t, consumer.Mark{Topic: topic, Low: 0, High: c.high, AtEnd: true}, mark)
+				require.Equal(t, consumer.Mark{Topic: topic, TopicID: k.topicID(), Low: 0, High: c.high, AtEnd: true}, mark)
 				require.Equal(t, c.high+1, k.offset(0), "the committed offset follows")
 				<-time.After(2 * time.Minute)
 				_, ends = h.db.mark(0)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer"
 )
@@ -21,6 +22,9 @@ type worker struct {
 	results chan result
 	running int                            // deliveries
 	inHand  int                            // messages of them
+	alone   bool                           // the one in hand is delivered cautiously
+	mark    consumer.Mark                  // as it was widened last
+	life    uuid.UUID                      // the topic id of the mark
 	first   int64                          // the offset at which the session began
 	read    int64                          // the offset up to which everything was taken in, itself excluded
 	latest  time.Time                      // event time up to the mark
@@ -39,10 +43,12 @@ type result struct {
 func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	at := place{claim.Topic(), claim.Partition()}
 	w := &worker{
-		member: m, claim: claim, results: make(chan result), first: m.first[at], read: m.first[at],
+		member: m, claim: claim, results: make(chan result), life: m.lives[at], first: m.first[at], read: m.first[at],
 		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
+	w.lanes.until = m.cautious[at]
+	w.mark = consumer.Mark{Topic: at.topic, Partition: at.partition, TopicID: w.life, Low: w.first, High: w.first - 1}
 	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
 	return w
 }
@@ -70,7 +76,7 @@ func (w *worker) run(ctx, session context.Context) {
 		default:
 		}
 		w.dispatch(ctx)
-		timer := wake(soonest(again, w.look()))
+		timer := wake(soonest(soonest(again, w.trustedAt()), w.look()))
 		w.show()
 		select {
 		case <-session.Done():
@@ -120,20 +126,46 @@ func (w *worker) room() bool {
 
 func (w *worker) add(msg *sarama.ConsumerMessage) {
 	m := &message{record: record(msg), arrived: time.Now()}
+	m.record.Source.TopicID = w.topicID(msg.Topic)
 	peek := w.handler.Peek(m.record)
 	m.batch, m.eventTime = peek.Batch, peek.EventTime
 	w.lanes.add(m)
 	w.read = msg.Offset + 1
-	if !w.idle.asked.IsZero() {
-		w.marks.reopen(place{msg.Topic, msg.Partition})
-	}
 	w.idle.since, w.idle.asked = m.arrived, time.Time{}
+	w.mark.Read = w.readUpTo()
+	w.marks.reach(w.mark)
 }
+
+// trusted reports whether messages may be delivered as usual: behind a stretch that was
+// taken cautiously not before the database knows that it was read. The next crash
+// would begin the same stretch again else, and not come to what is to blame.
+func (w *worker) trusted() bool {
+	return w.lanes.until <= w.first || w.marks.savedRead(place{w.claim.Topic(), w.claim.Partition()}) >= w.lanes.until
+}
+
+// trustedAt is when to look again whether they may.
+func (w *worker) trustedAt() time.Time {
+	if held, _ := w.lanes.held(); held == 0 || w.trusted() {
+		return time.Time{}
+	}
+	return time.Now().Add(w.cfg.CommitInterval / 10)
+}
+
+// readUpTo is where a crash may lie at most; of an earlier session, as long as this
+// one has not come so far.
+func (w *worker) readUpTo() int64 { return max(w.read, w.lanes.until-int64(w.cfg.MaxHeld)) }
 
 // dispatch starts as many deliveries as may run at once.
 func (w *worker) dispatch(ctx context.Context) {
-	for w.running < w.cfg.Concurrency {
-		batch := w.lanes.take(time.Now())
+	for w.running < w.cfg.Concurrency && !w.alone {
+		now := time.Now()
+		var batch []*message
+		switch m := w.lanes.careful(now); {
+		case m == nil && w.trusted():
+			batch = w.lanes.take(now)
+		case m != nil && w.running == 0:
+			batch, w.alone = w.lanes.mark([]*message{m}), true
+		}
 		if batch == nil {
 			return
 		}
@@ -144,6 +176,16 @@ func (w *worker) dispatch(ctx context.Context) {
 }
 
 func (w *worker) deliver(ctx context.Context, batch []*message) []consumer.Delivery {
+	if batch[0].record.Source.Offset < w.lanes.until {
+		select {
+		case w.suspect <- struct{}{}: // of all partitions one: with two, one were innocent
+			defer func() { <-w.suspect }()
+		case <-ctx.Done():
+			return []consumer.Delivery{{Err: ctx.Err()}}
+		}
+		outcome, err := w.handler.HandleCautiously(ctx, batch[0].record)
+		return []consumer.Delivery{{Outcome: outcome, Err: err}}
+	}
 	if batch[0].batch == nil {
 		outcome, err := w.handler.HandleRecord(ctx, batch[0].record)
 		return []consumer.Delivery{{Outcome: outcome, Err: err}}
@@ -160,6 +202,7 @@ func (w *worker) deliver(ctx context.Context, batch []*message) []consumer.Deliv
 func (w *worker) settle(session context.Context, res result) {
 	w.running--
 	w.inHand -= len(res.messages)
+	w.alone = false
 	for i, m := range res.messages {
 		d := res.deliveries[i]
 		if d.Finished() {
@@ -190,9 +233,8 @@ func (w *worker) pass() {
 }
 
 func (w *worker) widen(high int64, atEnd bool) {
-	w.marks.widen(consumer.Mark{
-		Topic: w.claim.Topic(), Partition: w.claim.Partition(), Low: w.first, High: high, FinishedTime: w.latest, AtEnd: atEnd,
-	})
+	w.mark.High, w.mark.FinishedTime, w.mark.AtEnd, w.mark.Read = high, w.latest, atEnd, w.readUpTo()
+	w.marks.widen(w.mark)
 }
 
 // show puts on the desk what Snapshots tell.

@@ -26,6 +26,10 @@ CREATE TABLE IF NOT EXISTS orders (
   customer text   NOT NULL,
   cents    bigint NOT NULL
 );
+CREATE TABLE IF NOT EXISTS customers (
+  id    text   PRIMARY KEY,
+  cents bigint NOT NULL -- of all orders; a statement that must not run twice
+);
 CREATE TABLE IF NOT EXISTS shipments (
   id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   order_id text   NOT NULL, -- deliberately not unique: a second shipment must be seen, not refused
@@ -39,9 +43,11 @@ type Order struct {
 	Cents    int64  `json:"cents"`
 }
 
-// Place stores the order and enqueues OrderPlaced in one transaction: either
+// Place enqueues OrderPlaced and stores the order in one transaction: either
 // both are there after it, or neither. The key is made by the caller, before,
-// and kept when the call is tried again; the second try is then a no-op.
+// and kept when the call is tried again, because the answer of a commit can be
+// lost. Enqueue comes first: when the event is there already, so is all that an
+// earlier try has done, and it must not be done again.
 func Place(ctx context.Context, db *pgxpool.Pool, key outbox.Key, o Order) error {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return place(ctx, tx, key, o) })
 	if err != nil {
@@ -55,12 +61,20 @@ func place(ctx context.Context, tx pgx.Tx, key outbox.Key, o Order) error {
 	if err != nil {
 		return fmt.Errorf("encode order: %w", err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO orders (id, customer, cents) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING`, o.ID, o.Customer, o.Cents)
+	result, err := outbox.Enqueue(ctx, tx, outbox.Event{
+		Key: key, AggregateType: AggregateType, AggregateID: o.Customer, Type: TypePlaced, Payload: body,
+	})
+	if err != nil || result == outbox.Duplicate {
+		return err
+	}
+	_, err = tx.Exec(ctx, `INSERT INTO orders (id, customer, cents) VALUES ($1, $2, $3)`, o.ID, o.Customer, o.Cents)
 	if err != nil {
 		return fmt.Errorf("insert order: %w", err)
 	}
-	_, err = outbox.Enqueue(ctx, tx, outbox.Event{
-		Key: key, AggregateType: AggregateType, AggregateID: o.Customer, Type: TypePlaced, Payload: body,
-	})
-	return err
+	_, err = tx.Exec(ctx, `INSERT INTO customers AS c (id, cents) VALUES ($1, $2)
+		ON CONFLICT (id) DO UPDATE SET cents = c.cents + EXCLUDED.cents`, o.Customer, o.Cents)
+	if err != nil {
+		return fmt.Errorf("add to the customer's sum: %w", err)
+	}
+	return nil
 }

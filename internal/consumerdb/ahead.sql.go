@@ -13,15 +13,18 @@ import (
 
 const forgetAhead = `-- name: ForgetAhead :exec
 DELETE FROM onceward.ahead a
-USING (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::integer[]) AS kafka_partition, pg_catalog.unnest($3::bigint[]) AS high_offset) t
-WHERE a.consumer_group OPERATOR(pg_catalog.=) $4 AND a.topic OPERATOR(pg_catalog.=) t.topic AND a.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
+USING (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::integer[]) AS kafka_partition, pg_catalog.unnest($3::bigint[]) AS high_offset,
+  pg_catalog.unnest($4::pg_catalog.text[]) AS topic_id) t
+WHERE a.consumer_group OPERATOR(pg_catalog.=) $5 AND a.topic OPERATOR(pg_catalog.=) t.topic AND a.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
   AND a.kafka_offset OPERATOR(pg_catalog.<=) t.high_offset
+  AND (a.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid) OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[a.topic_id, CAST(t.topic_id AS pg_catalog.uuid)]))
 `
 
 type ForgetAheadParams struct {
 	Topics          []string
 	KafkaPartitions []int32
 	HighOffsets     []int64
+	TopicIds        []string
 	ConsumerGroup   string
 }
 
@@ -31,6 +34,7 @@ func (q *Queries) ForgetAhead(ctx context.Context, arg ForgetAheadParams) error 
 		arg.Topics,
 		arg.KafkaPartitions,
 		arg.HighOffsets,
+		arg.TopicIds,
 		arg.ConsumerGroup,
 	)
 	return err
@@ -50,7 +54,7 @@ type IsAheadParams struct {
 	EventID        uuid.UUID
 }
 
-// IsAhead tells whether the event at an offset beyond the mark was applied before.
+// IsAhead tells whether the event at an offset beyond the mark was applied before, also at that offset of an earlier topic of the
 func (q *Queries) IsAhead(ctx context.Context, arg IsAheadParams) (bool, error) {
 	row := q.db.QueryRow(ctx, isAhead,
 		arg.ConsumerGroup,
@@ -65,17 +69,18 @@ func (q *Queries) IsAhead(ctx context.Context, arg IsAheadParams) (bool, error) 
 }
 
 const rememberAhead = `-- name: RememberAhead :exec
-INSERT INTO onceward.ahead (consumer_group, topic, kafka_partition, kafka_offset, event_id)
-SELECT $1, t.topic, CAST(t.kafka_partition AS integer), CAST(t.kafka_offset AS bigint), CAST(t.event_id AS pg_catalog.uuid)
-FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
-  pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS event_id) t
+INSERT INTO onceward.ahead (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
+SELECT $1, t.topic, CAST(t.topic_id AS pg_catalog.uuid), CAST(t.kafka_partition AS integer), CAST(t.kafka_offset AS bigint), CAST(t.event_id AS pg_catalog.uuid)
+FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_partition,
+  pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id) t
 ORDER BY t.topic, CAST(t.kafka_partition AS integer), CAST(t.kafka_offset AS bigint)
-ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset) DO UPDATE SET event_id = EXCLUDED.event_id
+ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id
 `
 
 type RememberAheadParams struct {
 	ConsumerGroup   string
 	Topics          []string
+	TopicIds        []string
 	KafkaPartitions []string
 	KafkaOffsets    []string
 	EventIds        []string
@@ -86,6 +91,7 @@ func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) er
 	_, err := q.db.Exec(ctx, rememberAhead,
 		arg.ConsumerGroup,
 		arg.Topics,
+		arg.TopicIds,
 		arg.KafkaPartitions,
 		arg.KafkaOffsets,
 		arg.EventIds,

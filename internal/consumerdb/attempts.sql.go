@@ -12,6 +12,27 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const cameBack = `-- name: CameBack :exec
+WITH gone AS (
+  DELETE FROM onceward.attempts g WHERE g.event_id OPERATOR(pg_catalog.=) $1 AND g.consumer_group OPERATOR(pg_catalog.=) $2
+    AND g.attempts OPERATOR(pg_catalog.=) 0 AND g.starts OPERATOR(pg_catalog.<=) 1
+  RETURNING g.event_id
+)
+UPDATE onceward.attempts a SET starts = a.starts OPERATOR(pg_catalog.-) 1
+WHERE a.event_id OPERATOR(pg_catalog.=) $1 AND a.consumer_group OPERATOR(pg_catalog.=) $2 AND a.starts OPERATOR(pg_catalog.>) 0 AND NOT EXISTS (SELECT FROM gone)
+`
+
+type CameBackParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// CameBack takes one start back: the handling has ended, however. A row that says nothing else goes.
+func (q *Queries) CameBack(ctx context.Context, arg CameBackParams) error {
+	_, err := q.db.Exec(ctx, cameBack, arg.EventID, arg.ConsumerGroup)
+	return err
+}
+
 const countAttempt = `-- name: CountAttempt :one
 INSERT INTO onceward.attempts AS a (event_id, consumer_group, last_error, expires_at)
 VALUES ($1, $2, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $4::interval)
@@ -38,4 +59,32 @@ func (q *Queries) CountAttempt(ctx context.Context, arg CountAttemptParams) (int
 	var attempts int32
 	err := row.Scan(&attempts)
 	return attempts, err
+}
+
+const countStart = `-- name: CountStart :one
+INSERT INTO onceward.attempts AS a (event_id, consumer_group, attempts, starts, last_error, expires_at)
+VALUES ($1, $2, 0, 1, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $4::interval)
+ON CONFLICT (event_id, consumer_group) DO UPDATE
+SET starts = a.starts OPERATOR(pg_catalog.+) 1, expires_at = EXCLUDED.expires_at
+RETURNING starts
+`
+
+type CountStartParams struct {
+	EventID       uuid.UUID
+	ConsumerGroup string
+	LastError     string
+	Keep          pgtype.Interval
+}
+
+// CountStart counts that the handling of an event begins, before it does.
+func (q *Queries) CountStart(ctx context.Context, arg CountStartParams) (int32, error) {
+	row := q.db.QueryRow(ctx, countStart,
+		arg.EventID,
+		arg.ConsumerGroup,
+		arg.LastError,
+		arg.Keep,
+	)
+	var starts int32
+	err := row.Scan(&starts)
+	return starts, err
 }

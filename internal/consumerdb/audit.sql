@@ -26,7 +26,7 @@ SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
 -- OpenWithoutClaim finds letters that wait after the handler failed, where the event's own id has no claim of a dead event.
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.event_type, l.record_headers, l.created_at
 FROM onceward.consumer_dead_letters l
-WHERE l.reason = 'handler' AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
+WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
   AND (@consumer_group::text = '' OR l.consumer_group = @consumer_group)
   AND NOT EXISTS (SELECT FROM onceward.processed_events e
     WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')

@@ -175,7 +175,7 @@ func (q *Queries) LooseFences(ctx context.Context, consumerGroup string) ([]Loos
 const openWithoutClaim = `-- name: OpenWithoutClaim :many
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.event_type, l.record_headers, l.created_at
 FROM onceward.consumer_dead_letters l
-WHERE l.reason = 'handler' AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
+WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
   AND ($1::text = '' OR l.consumer_group = $1)
   AND NOT EXISTS (SELECT FROM onceward.processed_events e
     WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')

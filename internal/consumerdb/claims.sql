@@ -51,4 +51,4 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATO
 -- name: ConsumerTables :one
 -- ConsumerTables says whether the consumer's side is installed, and whether as this release needs it.
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
-  (pg_catalog.to_regclass('onceward.ahead') IS NOT NULL)::boolean AS current;
+  (pg_catalog.to_regclass('onceward.parked') IS NOT NULL)::boolean AS current;

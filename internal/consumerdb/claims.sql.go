@@ -81,7 +81,7 @@ func (q *Queries) CompleteClaims(ctx context.Context, arg CompleteClaimsParams) 
 
 const consumerTables = `-- name: ConsumerTables :one
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
-  (pg_catalog.to_regclass('onceward.ahead') IS NOT NULL)::boolean AS current
+  (pg_catalog.to_regclass('onceward.parked') IS NOT NULL)::boolean AS current
 `
 
 type ConsumerTablesRow struct {

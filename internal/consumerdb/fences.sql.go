@@ -162,7 +162,7 @@ WITH ended AS (
     stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN $2::pg_catalog.text END
   WHERE f.event_id OPERATOR(pg_catalog.=) $3 AND f.consumer_group OPERATOR(pg_catalog.=) $4 AND f.expires_at IS NULL
     AND (NOT $5::boolean OR NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
       AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.<>) ($6::pg_catalog.text, $7::integer, $8::bigint)))
   RETURNING f.status
 )
@@ -203,7 +203,7 @@ const endGivenUp = `-- name: EndGivenUp :execrows
 UPDATE onceward.fences f SET expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval, event = NULL
 WHERE f.event_id OPERATOR(pg_catalog.=) $2 AND f.consumer_group OPERATOR(pg_catalog.=) $3 AND f.expires_at IS NULL
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
-    AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+    AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
 `
 
 type EndGivenUpParams struct {
@@ -222,7 +222,7 @@ func (q *Queries) EndGivenUp(ctx context.Context, arg EndGivenUpParams) (int64, 
 }
 
 const findFence = `-- name: FindFence :one
-SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at
+SELECT status, epoch, owner, lease_until, request_fingerprint, result, created_at, completed_at, (lease_until OPERATOR(pg_catalog.<) pg_catalog.clock_timestamp())::boolean AS expired
 FROM onceward.fences WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND name OPERATOR(pg_catalog.=) $3
 `
 
@@ -241,6 +241,7 @@ type FindFenceRow struct {
 	Result             []byte
 	CreatedAt          time.Time
 	CompletedAt        *time.Time
+	Expired            bool
 }
 
 // FindFence reads a fence.
@@ -256,6 +257,7 @@ func (q *Queries) FindFence(ctx context.Context, arg FindFenceParams) (FindFence
 		&i.Result,
 		&i.CreatedAt,
 		&i.CompletedAt,
+		&i.Expired,
 	)
 	return i, err
 }
@@ -448,7 +450,7 @@ FROM (
       AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
         OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name

@@ -1,9 +1,9 @@
 -- name: InsertDeadLetter :execrows
 -- InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts)
+  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
 VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
-  @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts)
+  @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state)
 ON CONFLICT DO NOTHING;
 
 -- name: IsDeadLetter :one
@@ -18,7 +18,7 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
 -- name: NextRequestedLetter :one
 -- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
 -- and those of messages that could not be read, which hold nothing to handle.
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
@@ -26,12 +26,12 @@ ORDER BY topic, kafka_partition, kafka_offset
 LIMIT 1 FOR UPDATE SKIP LOCKED;
 
 -- name: LockRequestedLetter :one
--- LockRequestedLetter locks a letter whose redrive was asked for, as it was read. No row: another one has it in hand, or
+-- LockRequestedLetter locks a letter that is to be handled again, as it was read. No row: another one has it in hand, or
 -- has decided about it.
 SELECT generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation
+  AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation
 FOR UPDATE SKIP LOCKED;
 
 -- name: RedriveLetter :execrows
@@ -39,14 +39,20 @@ FOR UPDATE SKIP LOCKED;
 UPDATE onceward.consumer_dead_letters
 SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation;
+  AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: ReopenLetter :execrows
 -- ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
 UPDATE onceward.consumer_dead_letters
 SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) @generation;
+  AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
+
+-- name: WasGivenUp :one
+-- WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.=) 'handler'
+    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up;
 
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
@@ -69,3 +75,81 @@ WITH given AS (
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
 WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;
+
+-- name: ParkedAmong :many
+-- ParkedAmong reads which of several record keys are parked, and keeps them so for as long as this transaction takes.
+SELECT p.topic, pg_catalog.encode(p.key_hash, 'hex')::pg_catalog.text AS key_hash
+FROM onceward.parked p JOIN (SELECT DISTINCT g.topic, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g) given
+  ON p.topic OPERATOR(pg_catalog.=) given.topic AND p.key_hash OPERATOR(pg_catalog.=) given.key_hash
+WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group
+ORDER BY p.topic, p.key_hash FOR SHARE OF p;
+
+-- name: ParkKey :one
+-- ParkKey parks a record key, and counts those of the group that were parked before.
+WITH made AS (
+  INSERT INTO onceward.parked (consumer_group, topic, key_hash, record_key)
+  VALUES (@consumer_group, @topic, pg_catalog.sha256(@record_key::pg_catalog.bytea), @record_key::pg_catalog.bytea)
+  ON CONFLICT DO NOTHING RETURNING 1
+)
+SELECT (SELECT pg_catalog.count(*) FROM made)::bigint AS made, pg_catalog.count(*) AS keys
+FROM onceward.parked p WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group;
+
+-- name: CountParked :one
+-- CountParked counts the letters that are parked behind a key, up to a limit.
+SELECT pg_catalog.count(*) FROM (
+  SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic
+    AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea) AND state OPERATOR(pg_catalog.=) 'parked'
+  LIMIT @row_limit::int) l;
+
+-- name: LockParked :one
+-- LockParked locks the row of a parked key, so that one release works at it, and no delivery. No row: the key is not parked.
+SELECT topic FROM onceward.parked
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic
+  AND key_hash OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea)
+FOR UPDATE;
+
+-- name: FirstOfKey :one
+-- FirstOfKey reads which letter of a key is the next to be handled. Replays, which may have been applied before, do not hold others back.
+SELECT kafka_partition, kafka_offset
+FROM onceward.consumer_dead_letters
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic
+  AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea)
+  AND state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'replay'
+ORDER BY kafka_partition, kafka_offset LIMIT 1;
+
+-- name: UnparkKey :exec
+-- UnparkKey removes the row of a key that this transaction has locked, when no letter of it waits.
+DELETE FROM onceward.parked p
+WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND p.topic OPERATOR(pg_catalog.=) @topic
+  AND p.key_hash OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea)
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
+    WHERE l.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND l.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(l.record_key) OPERATOR(pg_catalog.=) p.key_hash
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'replay');
+
+-- name: NextParkedLetter :one
+-- NextParkedLetter reads the next letter, after a place, that is parked and the first of its key: what it was behind is settled.
+SELECT l.topic, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+FROM onceward.parked p CROSS JOIN LATERAL (
+  SELECT w.topic, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  FROM onceward.consumer_dead_letters w
+  WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
+    AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
+  ORDER BY w.kafka_partition, w.kafka_offset LIMIT 1) l
+WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.state OPERATOR(pg_catalog.=) 'parked'
+  AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
+ORDER BY l.topic, l.kafka_partition, l.kafka_offset LIMIT 1;
+
+-- name: EmptyParked :many
+-- EmptyParked reads parked keys of which no letter waits: an operator has discarded the last one.
+SELECT p.topic, p.record_key FROM onceward.parked p
+WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
+    WHERE l.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND l.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(l.record_key) OPERATOR(pg_catalog.=) p.key_hash
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'replay');
+
+-- name: StopRelease :execrows
+-- StopRelease opens a parked letter that was refused for a reason of its own, about which somebody has to decide.
+UPDATE onceward.consumer_dead_letters SET state = 'open'
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
+  AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset AND state OPERATOR(pg_catalog.=) 'parked' AND generation OPERATOR(pg_catalog.=) @generation;

@@ -13,11 +13,100 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const countParked = `-- name: CountParked :one
+SELECT pg_catalog.count(*) FROM (
+  SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
+    AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea) AND state OPERATOR(pg_catalog.=) 'parked'
+  LIMIT $4::int) l
+`
+
+type CountParkedParams struct {
+	ConsumerGroup string
+	Topic         string
+	RecordKey     []byte
+	RowLimit      int32
+}
+
+// CountParked counts the letters that are parked behind a key, up to a limit.
+func (q *Queries) CountParked(ctx context.Context, arg CountParkedParams) (int64, error) {
+	row := q.db.QueryRow(ctx, countParked,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.RecordKey,
+		arg.RowLimit,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const emptyParked = `-- name: EmptyParked :many
+SELECT p.topic, p.record_key FROM onceward.parked p
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
+    WHERE l.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND l.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(l.record_key) OPERATOR(pg_catalog.=) p.key_hash
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'replay')
+`
+
+type EmptyParkedRow struct {
+	Topic     string
+	RecordKey []byte
+}
+
+// EmptyParked reads parked keys of which no letter waits: an operator has discarded the last one.
+func (q *Queries) EmptyParked(ctx context.Context, consumerGroup string) ([]EmptyParkedRow, error) {
+	rows, err := q.db.Query(ctx, emptyParked, consumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []EmptyParkedRow
+	for rows.Next() {
+		var i EmptyParkedRow
+		if err := rows.Scan(&i.Topic, &i.RecordKey); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const firstOfKey = `-- name: FirstOfKey :one
+SELECT kafka_partition, kafka_offset
+FROM onceward.consumer_dead_letters
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
+  AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
+  AND state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'replay'
+ORDER BY kafka_partition, kafka_offset LIMIT 1
+`
+
+type FirstOfKeyParams struct {
+	ConsumerGroup string
+	Topic         string
+	RecordKey     []byte
+}
+
+type FirstOfKeyRow struct {
+	KafkaPartition int32
+	KafkaOffset    int64
+}
+
+// FirstOfKey reads which letter of a key is the next to be handled. Replays, which may have been applied before, do not hold others back.
+func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOfKeyRow, error) {
+	row := q.db.QueryRow(ctx, firstOfKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
+	var i FirstOfKeyRow
+	err := row.Scan(&i.KafkaPartition, &i.KafkaOffset)
+	return i, err
+}
+
 const insertDeadLetter = `-- name: InsertDeadLetter :execrows
 INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts)
+  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
 VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13)
+  $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14)
 ON CONFLICT DO NOTHING
 `
 
@@ -35,6 +124,7 @@ type InsertDeadLetterParams struct {
 	Reason         string
 	Error          string
 	Attempts       int32
+	State          string
 }
 
 // InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
@@ -53,6 +143,7 @@ func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterPara
 		arg.Reason,
 		arg.Error,
 		arg.Attempts,
+		arg.State,
 	)
 	if err != nil {
 		return 0, err
@@ -202,11 +293,32 @@ func (q *Queries) LockLettersToSend(ctx context.Context, consumerGroup string) (
 	return pg_try_advisory_xact_lock, err
 }
 
+const lockParked = `-- name: LockParked :one
+SELECT topic FROM onceward.parked
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
+  AND key_hash OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
+FOR UPDATE
+`
+
+type LockParkedParams struct {
+	ConsumerGroup string
+	Topic         string
+	RecordKey     []byte
+}
+
+// LockParked locks the row of a parked key, so that one release works at it, and no delivery. No row: the key is not parked.
+func (q *Queries) LockParked(ctx context.Context, arg LockParkedParams) (string, error) {
+	row := q.db.QueryRow(ctx, lockParked, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
+	var topic string
+	err := row.Scan(&topic)
+	return topic, err
+}
+
 const lockRequestedLetter = `-- name: LockRequestedLetter :one
 SELECT generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $5
+  AND state OPERATOR(pg_catalog.=) $5 AND generation OPERATOR(pg_catalog.=) $6
 FOR UPDATE SKIP LOCKED
 `
 
@@ -215,10 +327,11 @@ type LockRequestedLetterParams struct {
 	Topic          string
 	KafkaPartition int32
 	KafkaOffset    int64
+	Was            string
 	Generation     int32
 }
 
-// LockRequestedLetter locks a letter whose redrive was asked for, as it was read. No row: another one has it in hand, or
+// LockRequestedLetter locks a letter that is to be handled again, as it was read. No row: another one has it in hand, or
 // has decided about it.
 func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLetterParams) (int32, error) {
 	row := q.db.QueryRow(ctx, lockRequestedLetter,
@@ -226,6 +339,7 @@ func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLett
 		arg.Topic,
 		arg.KafkaPartition,
 		arg.KafkaOffset,
+		arg.Was,
 		arg.Generation,
 	)
 	var generation int32
@@ -233,8 +347,63 @@ func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLett
 	return generation, err
 }
 
+const nextParkedLetter = `-- name: NextParkedLetter :one
+SELECT l.topic, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+FROM onceward.parked p CROSS JOIN LATERAL (
+  SELECT w.topic, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  FROM onceward.consumer_dead_letters w
+  WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
+    AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
+  ORDER BY w.kafka_partition, w.kafka_offset LIMIT 1) l
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND l.state OPERATOR(pg_catalog.=) 'parked'
+  AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
+ORDER BY l.topic, l.kafka_partition, l.kafka_offset LIMIT 1
+`
+
+type NextParkedLetterParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+}
+
+type NextParkedLetterRow struct {
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	RecordKey      []byte
+	RecordValue    []byte
+	RecordHeaders  []byte
+	Reason         string
+	Generation     int32
+	State          string
+}
+
+// NextParkedLetter reads the next letter, after a place, that is parked and the first of its key: what it was behind is settled.
+func (q *Queries) NextParkedLetter(ctx context.Context, arg NextParkedLetterParams) (NextParkedLetterRow, error) {
+	row := q.db.QueryRow(ctx, nextParkedLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+	)
+	var i NextParkedLetterRow
+	err := row.Scan(
+		&i.Topic,
+		&i.KafkaPartition,
+		&i.KafkaOffset,
+		&i.RecordKey,
+		&i.RecordValue,
+		&i.RecordHeaders,
+		&i.Reason,
+		&i.Generation,
+		&i.State,
+	)
+	return i, err
+}
+
 const nextRequestedLetter = `-- name: NextRequestedLetter :one
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
@@ -258,6 +427,7 @@ type NextRequestedLetterRow struct {
 	RecordHeaders  []byte
 	Reason         string
 	Generation     int32
+	State          string
 }
 
 // NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
@@ -279,15 +449,86 @@ func (q *Queries) NextRequestedLetter(ctx context.Context, arg NextRequestedLett
 		&i.RecordHeaders,
 		&i.Reason,
 		&i.Generation,
+		&i.State,
 	)
 	return i, err
+}
+
+const parkKey = `-- name: ParkKey :one
+WITH made AS (
+  INSERT INTO onceward.parked (consumer_group, topic, key_hash, record_key)
+  VALUES ($1, $2, pg_catalog.sha256($3::pg_catalog.bytea), $3::pg_catalog.bytea)
+  ON CONFLICT DO NOTHING RETURNING 1
+)
+SELECT (SELECT pg_catalog.count(*) FROM made)::bigint AS made, pg_catalog.count(*) AS keys
+FROM onceward.parked p WHERE p.consumer_group OPERATOR(pg_catalog.=) $1
+`
+
+type ParkKeyParams struct {
+	ConsumerGroup string
+	Topic         string
+	RecordKey     []byte
+}
+
+type ParkKeyRow struct {
+	Made int64
+	Keys int64
+}
+
+// ParkKey parks a record key, and counts those of the group that were parked before.
+func (q *Queries) ParkKey(ctx context.Context, arg ParkKeyParams) (ParkKeyRow, error) {
+	row := q.db.QueryRow(ctx, parkKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
+	var i ParkKeyRow
+	err := row.Scan(&i.Made, &i.Keys)
+	return i, err
+}
+
+const parkedAmong = `-- name: ParkedAmong :many
+SELECT p.topic, pg_catalog.encode(p.key_hash, 'hex')::pg_catalog.text AS key_hash
+FROM onceward.parked p JOIN (SELECT DISTINCT g.topic, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS key_hash) g) given
+  ON p.topic OPERATOR(pg_catalog.=) given.topic AND p.key_hash OPERATOR(pg_catalog.=) given.key_hash
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $3
+ORDER BY p.topic, p.key_hash FOR SHARE OF p
+`
+
+type ParkedAmongParams struct {
+	Topics        []string
+	KeyHashes     []string
+	ConsumerGroup string
+}
+
+type ParkedAmongRow struct {
+	Topic   string
+	KeyHash string
+}
+
+// ParkedAmong reads which of several record keys are parked, and keeps them so for as long as this transaction takes.
+func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]ParkedAmongRow, error) {
+	rows, err := q.db.Query(ctx, parkedAmong, arg.Topics, arg.KeyHashes, arg.ConsumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ParkedAmongRow
+	for rows.Next() {
+		var i ParkedAmongRow
+		if err := rows.Scan(&i.Topic, &i.KeyHash); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
 SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
 WHERE consumer_group OPERATOR(pg_catalog.=) $2 AND topic OPERATOR(pg_catalog.=) $3 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $6
+  AND state OPERATOR(pg_catalog.=) $6 AND generation OPERATOR(pg_catalog.=) $7
 `
 
 type RedriveLetterParams struct {
@@ -296,6 +537,7 @@ type RedriveLetterParams struct {
 	Topic          string
 	KafkaPartition int32
 	KafkaOffset    int64
+	Was            string
 	Generation     int32
 }
 
@@ -307,6 +549,7 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 		arg.Topic,
 		arg.KafkaPartition,
 		arg.KafkaOffset,
+		arg.Was,
 		arg.Generation,
 	)
 	if err != nil {
@@ -319,7 +562,7 @@ const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
 SET state = 'open', error = $1, attempts = attempts OPERATOR(pg_catalog.+) $2::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) $3 AND topic OPERATOR(pg_catalog.=) $4 AND kafka_partition OPERATOR(pg_catalog.=) $5 AND kafka_offset OPERATOR(pg_catalog.=) $6
-  AND state OPERATOR(pg_catalog.=) 'requested' AND generation OPERATOR(pg_catalog.=) $7
+  AND state OPERATOR(pg_catalog.=) $7 AND generation OPERATOR(pg_catalog.=) $8
 `
 
 type ReopenLetterParams struct {
@@ -329,6 +572,7 @@ type ReopenLetterParams struct {
 	Topic          string
 	KafkaPartition int32
 	KafkaOffset    int64
+	Was            string
 	Generation     int32
 }
 
@@ -341,10 +585,80 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 		arg.Topic,
 		arg.KafkaPartition,
 		arg.KafkaOffset,
+		arg.Was,
 		arg.Generation,
 	)
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected(), nil
+}
+
+const stopRelease = `-- name: StopRelease :execrows
+UPDATE onceward.consumer_dead_letters SET state = 'open'
+WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
+  AND kafka_offset OPERATOR(pg_catalog.=) $4 AND state OPERATOR(pg_catalog.=) 'parked' AND generation OPERATOR(pg_catalog.=) $5
+`
+
+type StopReleaseParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Generation     int32
+}
+
+// StopRelease opens a parked letter that was refused for a reason of its own, about which somebody has to decide.
+func (q *Queries) StopRelease(ctx context.Context, arg StopReleaseParams) (int64, error) {
+	result, err := q.db.Exec(ctx, stopRelease,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
+const unparkKey = `-- name: UnparkKey :exec
+DELETE FROM onceward.parked p
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) $2
+  AND p.key_hash OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
+    WHERE l.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND l.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(l.record_key) OPERATOR(pg_catalog.=) p.key_hash
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'replay')
+`
+
+type UnparkKeyParams struct {
+	ConsumerGroup string
+	Topic         string
+	RecordKey     []byte
+}
+
+// UnparkKey removes the row of a key that this transaction has locked, when no letter of it waits.
+func (q *Queries) UnparkKey(ctx context.Context, arg UnparkKeyParams) error {
+	_, err := q.db.Exec(ctx, unparkKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
+	return err
+}
+
+const wasGivenUp = `-- name: WasGivenUp :one
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) 'handler'
+    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up
+`
+
+type WasGivenUpParams struct {
+	EventID       *uuid.UUID
+	ConsumerGroup string
+}
+
+// WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
+func (q *Queries) WasGivenUp(ctx context.Context, arg WasGivenUpParams) (bool, error) {
+	row := q.db.QueryRow(ctx, wasGivenUp, arg.EventID, arg.ConsumerGroup)
+	var given_up bool
+	err := row.Scan(&given_up)
+	return given_up, err
 }

@@ -11,7 +11,7 @@ import (
 
 const eventsOpen = `-- name: EventsOpen :many
 SELECT consumer_group, pg_catalog.count(DISTINCT event_id) AS events, pg_catalog.count(stuck) AS stuck,
-  EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(created_at))::float8 AS oldest_seconds
+  EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(created_at))::pg_catalog.float8 AS oldest_seconds
 FROM onceward.fences
 WHERE expires_at IS NULL
 GROUP BY consumer_group ORDER BY consumer_group
@@ -53,7 +53,7 @@ func (q *Queries) EventsOpen(ctx context.Context) ([]EventsOpenRow, error) {
 const lettersWaiting = `-- name: LettersWaiting :many
 
 SELECT consumer_group, reason, pg_catalog.count(*) AS letters,
-  EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(created_at))::float8 AS oldest_seconds
+  EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(created_at))::pg_catalog.float8 AS oldest_seconds
 FROM onceward.consumer_dead_letters
 WHERE state OPERATOR(pg_catalog.<>) ALL('{redriven,discarded}'::pg_catalog.text[])
 GROUP BY consumer_group, reason ORDER BY consumer_group, reason
@@ -94,7 +94,7 @@ func (q *Queries) LettersWaiting(ctx context.Context) ([]LettersWaitingRow, erro
 }
 
 const tableSizes = `-- name: TableSizes :many
-SELECT t.name::text AS name,
+SELECT t.name::pg_catalog.text AS name,
   (COALESCE(pg_catalog.pg_total_relation_size(t.id), 0) OPERATOR(pg_catalog.+) COALESCE((SELECT pg_catalog.sum(pg_catalog.pg_total_relation_size(i.inhrelid)) FROM pg_catalog.pg_inherits i
     WHERE i.inhparent OPERATOR(pg_catalog.=) t.id), 0))::bigint AS bytes
 FROM (SELECT n.name, pg_catalog.to_regclass('onceward.' OPERATOR(pg_catalog.||) n.name) AS id

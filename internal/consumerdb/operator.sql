@@ -62,7 +62,7 @@ WITH given AS (
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
-  WHERE l.state IN ('open', 'requested')
+  WHERE l.state IN ('open', 'requested', 'parked')
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), given_up AS (
   UPDATE onceward.consumer_dead_letters l
@@ -72,9 +72,9 @@ WITH given AS (
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL
-  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason <> ALL('{mismatch,malformed,unreadable}') AND e.expires_at IS NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group
-      AND l.reason <> ALL('{mismatch,malformed,unreadable}') AND l.state IN ('open', 'requested')
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
       AND (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) NOT IN (SELECT f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset FROM found f))
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -100,7 +100,8 @@ ORDER BY consumer_group, processed_at, event_id;
 
 -- name: ListWindows :many
 -- ListWindows lists the classes of one group or of all.
-SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
+SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at, old_until,
+  COALESCE(pg_catalog.date_part('epoch', bucket) * 1000, 0)::bigint AS bucket_ms, COALESCE(pg_catalog.date_part('epoch', old_bucket) * 1000, 0)::bigint AS old_bucket_ms
 FROM onceward.dedup_windows
 WHERE (@consumer_group::text = '' OR consumer_group = @consumer_group)
 ORDER BY consumer_group, class;
@@ -225,8 +226,8 @@ SELECT EXISTS (SELECT FROM onceward.progress p WHERE p.consumer_group = @consume
 -- name: AdoptWindow :one
 -- AdoptWindow makes a class of a group with a floor, or lowers the floor of the one that is there, which a group that has claimed nothing may do.
 WITH adopted AS (
-  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
-  VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
+  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
+  VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed, @bucket)
   ON CONFLICT (consumer_group, class) DO UPDATE
   SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
   RETURNING floor
@@ -237,11 +238,16 @@ WITH adopted AS (
 SELECT floor FROM adopted;
 
 -- name: SetWindow :execrows
--- SetWindow changes window and policies of a class; NULL leaves one as it is. 0 rows: there is no such class in use.
+-- SetWindow changes window, buckets and policies of a class; NULL leaves one as it is. The buckets of before go on to be claimed
+-- for as long as a copy may come that meets only them; they are not changed again meanwhile. 0 rows: there is no such class.
 WITH changed AS (
   UPDATE onceward.dedup_windows w
-  SET time_window = COALESCE(sqlc.narg(new_window)::interval, w.time_window), late = COALESCE(sqlc.narg(new_late)::text, w.late), replay = COALESCE(sqlc.narg(new_replay)::text, w.replay)
+  SET time_window = COALESCE(sqlc.narg(new_window)::interval, w.time_window), late = COALESCE(sqlc.narg(new_late)::text, w.late), replay = COALESCE(sqlc.narg(new_replay)::text, w.replay),
+    bucket = CASE WHEN w.bucket IS NULL THEN NULL ELSE COALESCE(sqlc.narg(new_bucket)::interval, w.bucket) END,
+    old_bucket = CASE WHEN sqlc.narg(new_bucket)::interval <> w.bucket THEN w.bucket ELSE w.old_bucket END,
+    old_until = CASE WHEN sqlc.narg(new_bucket)::interval <> w.bucket THEN pg_catalog.clock_timestamp() + w.bucket * 2 + interval '1 day' ELSE w.old_until END
   WHERE w.consumer_group = @consumer_group AND w.class = @class AND w.retired_at IS NULL
+    AND NOT COALESCE(sqlc.narg(new_bucket)::interval <> w.bucket AND w.old_until > pg_catalog.clock_timestamp(), false)
   RETURNING w.consumer_group, w.class
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)

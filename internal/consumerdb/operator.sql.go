@@ -64,14 +64,14 @@ func (q *Queries) ActionsOn(ctx context.Context, arg ActionsOnParams) ([]Actions
 
 const adoptWindow = `-- name: AdoptWindow :one
 WITH adopted AS (
-  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
-  VALUES ($1, $2, $3, $4, $5, $6, $7)
+  INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
+  VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
   ON CONFLICT (consumer_group, class) DO UPDATE
   SET floor = LEAST(w.floor, EXCLUDED.floor), raised_at = pg_catalog.clock_timestamp(), retired_at = NULL
   RETURNING floor
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
-  VALUES ('windows adopt', $1, $2, $8)
+  VALUES ('windows adopt', $1, $2, $9)
 )
 SELECT floor FROM adopted
 `
@@ -84,6 +84,7 @@ type AdoptWindowParams struct {
 	Late          string
 	Replay        string
 	Keyed         string
+	Bucket        pgtype.Interval
 	Reason        string
 }
 
@@ -97,6 +98,7 @@ func (q *Queries) AdoptWindow(ctx context.Context, arg AdoptWindowParams) (time.
 		arg.Late,
 		arg.Replay,
 		arg.Keyed,
+		arg.Bucket,
 		arg.Reason,
 	)
 	var floor time.Time
@@ -211,7 +213,7 @@ WITH given AS (
 ), found AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset
   FROM onceward.consumer_dead_letters l JOIN given g USING (consumer_group, topic, kafka_partition, kafka_offset, generation)
-  WHERE l.state IN ('open', 'requested')
+  WHERE l.state IN ('open', 'requested', 'parked')
   ORDER BY 1, 2, 3, 4 FOR UPDATE OF l
 ), given_up AS (
   UPDATE onceward.consumer_dead_letters l
@@ -221,9 +223,9 @@ WITH given AS (
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + $7::interval, event = NULL
-  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason <> ALL('{mismatch,malformed,unreadable}') AND e.expires_at IS NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group
-      AND l.reason <> ALL('{mismatch,malformed,unreadable}') AND l.state IN ('open', 'requested')
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
       AND (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) NOT IN (SELECT f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset FROM found f))
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -911,7 +913,8 @@ func (q *Queries) ListPendingFences(ctx context.Context, arg ListPendingFencesPa
 }
 
 const listWindows = `-- name: ListWindows :many
-SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at
+SELECT consumer_group, class, (pg_catalog.date_part('epoch', time_window) * 1000)::bigint AS window_ms, floor, late, replay, keyed, registered_at, retired_at, old_until,
+  COALESCE(pg_catalog.date_part('epoch', bucket) * 1000, 0)::bigint AS bucket_ms, COALESCE(pg_catalog.date_part('epoch', old_bucket) * 1000, 0)::bigint AS old_bucket_ms
 FROM onceward.dedup_windows
 WHERE ($1::text = '' OR consumer_group = $1)
 ORDER BY consumer_group, class
@@ -927,6 +930,9 @@ type ListWindowsRow struct {
 	Keyed         string
 	RegisteredAt  time.Time
 	RetiredAt     *time.Time
+	OldUntil      *time.Time
+	BucketMs      int64
+	OldBucketMs   int64
 }
 
 // ListWindows lists the classes of one group or of all.
@@ -949,6 +955,9 @@ func (q *Queries) ListWindows(ctx context.Context, consumerGroup string) ([]List
 			&i.Keyed,
 			&i.RegisteredAt,
 			&i.RetiredAt,
+			&i.OldUntil,
+			&i.BucketMs,
+			&i.OldBucketMs,
 		); err != nil {
 			return nil, err
 		}
@@ -1259,8 +1268,12 @@ func (q *Queries) RetireWindows(ctx context.Context, arg RetireWindowsParams) (i
 const setWindow = `-- name: SetWindow :execrows
 WITH changed AS (
   UPDATE onceward.dedup_windows w
-  SET time_window = COALESCE($3::interval, w.time_window), late = COALESCE($4::text, w.late), replay = COALESCE($5::text, w.replay)
-  WHERE w.consumer_group = $6 AND w.class = $7 AND w.retired_at IS NULL
+  SET time_window = COALESCE($3::interval, w.time_window), late = COALESCE($4::text, w.late), replay = COALESCE($5::text, w.replay),
+    bucket = CASE WHEN w.bucket IS NULL THEN NULL ELSE COALESCE($6::interval, w.bucket) END,
+    old_bucket = CASE WHEN $6::interval <> w.bucket THEN w.bucket ELSE w.old_bucket END,
+    old_until = CASE WHEN $6::interval <> w.bucket THEN pg_catalog.clock_timestamp() + w.bucket * 2 + interval '1 day' ELSE w.old_until END
+  WHERE w.consumer_group = $7 AND w.class = $8 AND w.retired_at IS NULL
+    AND NOT COALESCE($6::interval <> w.bucket AND w.old_until > pg_catalog.clock_timestamp(), false)
   RETURNING w.consumer_group, w.class
 )
 INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -1273,11 +1286,13 @@ type SetWindowParams struct {
 	NewWindow     pgtype.Interval
 	NewLate       *string
 	NewReplay     *string
+	NewBucket     pgtype.Interval
 	ConsumerGroup string
 	Class         string
 }
 
-// SetWindow changes window and policies of a class; NULL leaves one as it is. 0 rows: there is no such class in use.
+// SetWindow changes window, buckets and policies of a class; NULL leaves one as it is. The buckets of before go on to be claimed
+// for as long as a copy may come that meets only them; they are not changed again meanwhile. 0 rows: there is no such class.
 func (q *Queries) SetWindow(ctx context.Context, arg SetWindowParams) (int64, error) {
 	result, err := q.db.Exec(ctx, setWindow,
 		arg.Did,
@@ -1285,6 +1300,7 @@ func (q *Queries) SetWindow(ctx context.Context, arg SetWindowParams) (int64, er
 		arg.NewWindow,
 		arg.NewLate,
 		arg.NewReplay,
+		arg.NewBucket,
 		arg.ConsumerGroup,
 		arg.Class,
 	)

@@ -8,7 +8,65 @@ package consumerdb
 import (
 	"context"
 	"time"
+
+	"github.com/google/uuid"
 )
+
+const adoptProgress = `-- name: AdoptProgress :exec
+UPDATE onceward.progress p SET topic_id = t.topic_id
+FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
+  FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::integer[]) AS kafka_partition) g) t
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
+  AND p.topic_id OPERATOR(pg_catalog.=) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid AND t.topic_id OPERATOR(pg_catalog.<>) p.topic_id
+  AND NOT EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.=) p.topic
+    AND o.kafka_partition OPERATOR(pg_catalog.=) p.kafka_partition AND o.topic_id OPERATOR(pg_catalog.=) t.topic_id)
+`
+
+type AdoptProgressParams struct {
+	ConsumerGroup   string
+	Topics          []string
+	TopicIds        []string
+	KafkaPartitions []int32
+}
+
+// AdoptProgress gives marks of a topic whose id was not known the id that it has.
+func (q *Queries) AdoptProgress(ctx context.Context, arg AdoptProgressParams) error {
+	_, err := q.db.Exec(ctx, adoptProgress,
+		arg.ConsumerGroup,
+		arg.Topics,
+		arg.TopicIds,
+		arg.KafkaPartitions,
+	)
+	return err
+}
+
+const endProgress = `-- name: EndProgress :exec
+UPDATE onceward.progress p SET open_by = NULL
+FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
+  FROM (SELECT pg_catalog.unnest($3::pg_catalog.text[]) AS topic, pg_catalog.unnest($4::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($5::integer[]) AS kafka_partition) g) t
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
+  AND p.topic_id OPERATOR(pg_catalog.=) t.topic_id AND p.open_by OPERATOR(pg_catalog.=) $2::pg_catalog.text
+`
+
+type EndProgressParams struct {
+	ConsumerGroup   string
+	OpenBy          string
+	Topics          []string
+	TopicIds        []string
+	KafkaPartitions []int32
+}
+
+// EndProgress says that a session that had partitions has ended, and did not crash. What another one has taken over stays open.
+func (q *Queries) EndProgress(ctx context.Context, arg EndProgressParams) error {
+	_, err := q.db.Exec(ctx, endProgress,
+		arg.ConsumerGroup,
+		arg.OpenBy,
+		arg.Topics,
+		arg.TopicIds,
+		arg.KafkaPartitions,
+	)
+	return err
+}
 
 const history = `-- name: History :one
 SELECT ((SELECT c.system_identifier FROM pg_catalog.pg_control_system() c)::pg_catalog.text OPERATOR(pg_catalog.||) '/' OPERATOR(pg_catalog.||)
@@ -27,20 +85,24 @@ func (q *Queries) History(ctx context.Context) (string, error) {
 }
 
 const progressOfGroup = `-- name: ProgressOfGroup :many
-SELECT topic, kafka_partition, low_offset, high_offset, finished_time, (retired_at IS NOT NULL)::boolean AS retired
-FROM onceward.progress WHERE consumer_group OPERATOR(pg_catalog.=) $1 ORDER BY topic, kafka_partition
+SELECT topic, topic_id, kafka_partition, low_offset, high_offset, read_offset, COALESCE(open_by, '')::pg_catalog.text AS open_by, finished_time, (retired_at IS NOT NULL)::boolean AS retired
+FROM onceward.progress WHERE consumer_group OPERATOR(pg_catalog.=) $1 ORDER BY topic, kafka_partition, retired_at IS NOT NULL, updated_at DESC
 `
 
 type ProgressOfGroupRow struct {
 	Topic          string
+	TopicID        uuid.UUID
 	KafkaPartition int32
 	LowOffset      int64
 	HighOffset     int64
+	ReadOffset     int64
+	OpenBy         string
 	FinishedTime   *time.Time
 	Retired        bool
 }
 
-// ProgressOfGroup reads the marks of all topic partitions of a group.
+// ProgressOfGroup reads the marks of all topic partitions of a group. Of several topics of one name the one that is read now
+// comes first, or that was read last.
 func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]ProgressOfGroupRow, error) {
 	rows, err := q.db.Query(ctx, progressOfGroup, consumerGroup)
 	if err != nil {
@@ -52,9 +114,12 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 		var i ProgressOfGroupRow
 		if err := rows.Scan(
 			&i.Topic,
+			&i.TopicID,
 			&i.KafkaPartition,
 			&i.LowOffset,
 			&i.HighOffset,
+			&i.ReadOffset,
+			&i.OpenBy,
 			&i.FinishedTime,
 			&i.Retired,
 		); err != nil {
@@ -68,43 +133,96 @@ func (q *Queries) ProgressOfGroup(ctx context.Context, consumerGroup string) ([]
 	return items, nil
 }
 
-const saveProgress = `-- name: SaveProgress :exec
-INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time)
-SELECT $1, t.topic, t.kafka_partition, t.low_offset, t.high_offset, GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
+const retireOtherTopics = `-- name: RetireOtherTopics :exec
+UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp()
+FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
+  FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::integer[]) AS kafka_partition) g) t
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
+  AND p.topic_id OPERATOR(pg_catalog.<>) t.topic_id AND p.retired_at IS NULL
+`
+
+type RetireOtherTopicsParams struct {
+	ConsumerGroup   string
+	Topics          []string
+	TopicIds        []string
+	KafkaPartitions []int32
+}
+
+// RetireOtherTopics takes marks of other topics of the same names out of the group's stream time. They stay: the group may
+// read that topic again, on the cluster from which it has moved.
+func (q *Queries) RetireOtherTopics(ctx context.Context, arg RetireOtherTopicsParams) error {
+	_, err := q.db.Exec(ctx, retireOtherTopics,
+		arg.ConsumerGroup,
+		arg.Topics,
+		arg.TopicIds,
+		arg.KafkaPartitions,
+	)
+	return err
+}
+
+const saveProgress = `-- name: SaveProgress :execrows
+WITH given AS (
+  SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, t.kafka_partition, t.low_offset, t.high_offset, t.read_offset, t.at_least, t.finished_time, t.at_end
+  FROM (SELECT pg_catalog.unnest($3::pg_catalog.text[]) AS topic, pg_catalog.unnest($4::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($5::integer[]) AS kafka_partition,
+    pg_catalog.unnest($6::bigint[]) AS low_offset, pg_catalog.unnest($7::bigint[]) AS high_offset, pg_catalog.unnest($8::bigint[]) AS read_offset, pg_catalog.unnest($9::bigint[]) AS at_least,
+    pg_catalog.unnest($10::pg_catalog.timestamptz[]) AS finished_time, pg_catalog.unnest($11::boolean[]) AS at_end) t
+), lost AS (
+  SELECT FROM given t WHERE t.at_least OPERATOR(pg_catalog.>=) (-1)::bigint AND NOT EXISTS (SELECT FROM onceward.progress h
+    WHERE h.consumer_group OPERATOR(pg_catalog.=) $1 AND h.topic OPERATOR(pg_catalog.=) t.topic AND h.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
+      AND h.topic_id OPERATOR(pg_catalog.=) t.topic_id AND h.high_offset OPERATOR(pg_catalog.>=) t.at_least)
+)
+INSERT INTO onceward.progress AS p (consumer_group, topic, topic_id, kafka_partition, low_offset, high_offset, read_offset, open_by, finished_time)
+SELECT $1, t.topic, t.topic_id, t.kafka_partition, t.low_offset, t.high_offset, t.read_offset, NULLIF($2::pg_catalog.text, ''), GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
   CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group OPERATOR(pg_catalog.=) $1 AND g.retired_at IS NULL) END)
-FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS low_offset,
-  pg_catalog.unnest($5::bigint[]) AS high_offset, pg_catalog.unnest($6::pg_catalog.timestamptz[]) AS finished_time, pg_catalog.unnest($7::boolean[]) AS at_end) t
+FROM given t
+WHERE NOT EXISTS (SELECT FROM lost)
 ORDER BY t.topic, t.kafka_partition
-ON CONFLICT (consumer_group, topic, kafka_partition) DO UPDATE
+ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE
 SET low_offset    = LEAST(p.low_offset, EXCLUDED.low_offset),
     high_offset   = GREATEST(p.high_offset, EXCLUDED.high_offset),
+    read_offset   = EXCLUDED.read_offset,
+    open_by       = COALESCE(EXCLUDED.open_by, p.open_by),
     finished_time = GREATEST(p.finished_time, EXCLUDED.finished_time),
     updated_at    = pg_catalog.clock_timestamp(),
-    retired_at    = NULL
+    retired_at    = CASE WHEN EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.=) p.topic
+      AND o.kafka_partition OPERATOR(pg_catalog.=) p.kafka_partition AND o.topic_id OPERATOR(pg_catalog.<>) p.topic_id AND o.retired_at IS NULL) THEN p.retired_at END
 `
 
 type SaveProgressParams struct {
 	ConsumerGroup   string
+	OpenBy          string
 	Topics          []string
+	TopicIds        []string
 	KafkaPartitions []int32
 	LowOffsets      []int64
 	HighOffsets     []int64
+	ReadOffsets     []int64
+	AtLeast         []int64
 	FinishedTimes   []time.Time
 	AtEnds          []bool
 }
 
 // SaveProgress widens the marks of several topic partitions; they never narrow. The rows are written in their order,
 // because two that write in opposite orders deadlock. A time of the Unix epoch stands for none. A partition that was read to
-// its end counts the highest time that the group finished anywhere: nothing older can be waiting in it.
-func (q *Queries) SaveProgress(ctx context.Context, arg SaveProgressParams) error {
-	_, err := q.db.Exec(ctx, saveProgress,
+// its end counts the highest time that the group finished anywhere: nothing older can be waiting in it. The mark of an earlier
+// topic of the name stays retired. 0 rows: one of the marks is gone, or lower than at_least, so that effects may be gone as
+// well; an at_least below -1 asks for nothing. open_by, unless it is empty, is who begins with them.
+func (q *Queries) SaveProgress(ctx context.Context, arg SaveProgressParams) (int64, error) {
+	result, err := q.db.Exec(ctx, saveProgress,
 		arg.ConsumerGroup,
+		arg.OpenBy,
 		arg.Topics,
+		arg.TopicIds,
 		arg.KafkaPartitions,
 		arg.LowOffsets,
 		arg.HighOffsets,
+		arg.ReadOffsets,
+		arg.AtLeast,
 		arg.FinishedTimes,
 		arg.AtEnds,
 	)
-	return err
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }

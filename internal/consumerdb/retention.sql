@@ -2,17 +2,24 @@
 
 -- name: Windows :many
 -- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
   (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class;
 
 -- name: SlowestMarks :many
 -- SlowestMarks reads of every group the topic partition that holds its stream time back: one that has finished nothing
--- yet, else the one with the earliest time.
-SELECT DISTINCT ON (consumer_group) consumer_group, topic, kafka_partition, finished_time, updated_at
-FROM onceward.progress
-WHERE retired_at IS NULL
-ORDER BY consumer_group, finished_time NULLS FIRST, topic, kafka_partition;
+-- yet, else the one with the earliest time. What is received from no topic has no backlog that could be waiting: in a group that
+-- reads topics as well it counts no more when nothing has come for the longest window, and for a day. What its senders may still
+-- repeat is older than every window then.
+SELECT DISTINCT ON (p.consumer_group) p.consumer_group, p.topic, p.kafka_partition, p.finished_time, p.updated_at
+FROM onceward.progress p
+WHERE p.retired_at IS NULL AND NOT (p.topic OPERATOR(pg_catalog.=) ''
+  AND p.updated_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) GREATEST(interval '1 day', (SELECT pg_catalog.max(w.time_window)
+    FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.retired_at IS NULL)))
+  AND EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.<>) '' AND o.retired_at IS NULL))
+ORDER BY p.consumer_group, p.finished_time NULLS FIRST, p.topic, p.kafka_partition;
 
 -- name: UnregisteredGroups :many
 -- UnregisteredGroups lists groups that make progress and have no window.
@@ -34,11 +41,6 @@ ON CONFLICT (one) DO UPDATE SET dropped_before = GREATEST(h.dropped_before, EXCL
 -- OpenEvents counts events with effects that are not ended, in a range of ids.
 SELECT pg_catalog.count(DISTINCT (event_id, consumer_group)) FROM onceward.fences WHERE expires_at IS NULL AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
 
--- name: WaitingLetters :one
--- WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
-SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) @lower AND event_id OPERATOR(pg_catalog.<) @upper;
-
 -- name: DeleteAttempts :execrows
 -- DeleteAttempts removes counters of failed tries that have expired. A row that a delivery has locked is left for later.
 WITH expired AS (
@@ -56,7 +58,7 @@ WITH expired AS (
   WHERE f.expires_at OPERATOR(pg_catalog.<=) @at AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.event_id OPERATOR(pg_catalog.<) @below
     AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) f.event_id AND o.consumer_group OPERATOR(pg_catalog.=) f.consumer_group AND o.expires_at IS NULL)
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
-      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY f.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name);

@@ -40,7 +40,7 @@ WITH expired AS (
   WHERE f.expires_at OPERATOR(pg_catalog.<=) $1 AND f.consumer_group OPERATOR(pg_catalog.=) $2 AND f.event_id OPERATOR(pg_catalog.<) $3
     AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) f.event_id AND o.consumer_group OPERATOR(pg_catalog.=) f.consumer_group AND o.expires_at IS NULL)
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
-      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY f.expires_at LIMIT $4::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name)
@@ -165,10 +165,13 @@ func (q *Queries) RaiseHorizon(ctx context.Context, droppedBefore time.Time) err
 }
 
 const slowestMarks = `-- name: SlowestMarks :many
-SELECT DISTINCT ON (consumer_group) consumer_group, topic, kafka_partition, finished_time, updated_at
-FROM onceward.progress
-WHERE retired_at IS NULL
-ORDER BY consumer_group, finished_time NULLS FIRST, topic, kafka_partition
+SELECT DISTINCT ON (p.consumer_group) p.consumer_group, p.topic, p.kafka_partition, p.finished_time, p.updated_at
+FROM onceward.progress p
+WHERE p.retired_at IS NULL AND NOT (p.topic OPERATOR(pg_catalog.=) ''
+  AND p.updated_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) GREATEST(interval '1 day', (SELECT pg_catalog.max(w.time_window)
+    FROM onceward.dedup_windows w WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.retired_at IS NULL)))
+  AND EXISTS (SELECT FROM onceward.progress o WHERE o.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND o.topic OPERATOR(pg_catalog.<>) '' AND o.retired_at IS NULL))
+ORDER BY p.consumer_group, p.finished_time NULLS FIRST, p.topic, p.kafka_partition
 `
 
 type SlowestMarksRow struct {
@@ -180,7 +183,9 @@ type SlowestMarksRow struct {
 }
 
 // SlowestMarks reads of every group the topic partition that holds its stream time back: one that has finished nothing
-// yet, else the one with the earliest time.
+// yet, else the one with the earliest time. What is received from no topic has no backlog that could be waiting: in a group that
+// reads topics as well it counts no more when nothing has come for the longest window, and for a day. What its senders may still
+// repeat is older than every window then.
 func (q *Queries) SlowestMarks(ctx context.Context) ([]SlowestMarksRow, error) {
 	rows, err := q.db.Query(ctx, slowestMarks)
 	if err != nil {
@@ -234,27 +239,11 @@ func (q *Queries) UnregisteredGroups(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
-const waitingLetters = `-- name: WaitingLetters :one
-SELECT pg_catalog.count(*) FROM onceward.consumer_dead_letters
-WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]) AND event_id OPERATOR(pg_catalog.>=) $1 AND event_id OPERATOR(pg_catalog.<) $2
-`
-
-type WaitingLettersParams struct {
-	Lower *uuid.UUID
-	Upper *uuid.UUID
-}
-
-// WaitingLetters counts dead letters that nobody has settled, of events in a range of ids.
-func (q *Queries) WaitingLetters(ctx context.Context, arg WaitingLettersParams) (int64, error) {
-	row := q.db.QueryRow(ctx, waitingLetters, arg.Lower, arg.Upper)
-	var count int64
-	err := row.Scan(&count)
-	return count, err
-}
-
 const windows = `-- name: Windows :many
 
-SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at,
+SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
   (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
 FROM onceward.dedup_windows ORDER BY consumer_group, class
 `
@@ -267,6 +256,9 @@ type WindowsRow struct {
 	Keyed         string
 	RetiredAt     *time.Time
 	RaisedAt      time.Time
+	OldUntil      *time.Time
+	BucketUs      int64
+	OldBucketUs   int64
 	SettledUs     int64
 }
 
@@ -289,6 +281,9 @@ func (q *Queries) Windows(ctx context.Context) ([]WindowsRow, error) {
 			&i.Keyed,
 			&i.RetiredAt,
 			&i.RaisedAt,
+			&i.OldUntil,
+			&i.BucketUs,
+			&i.OldBucketUs,
 			&i.SettledUs,
 		); err != nil {
 			return nil, err

@@ -6,21 +6,27 @@ LOCK TABLE onceward.dedup_windows IN SHARE ROW EXCLUSIVE MODE;
 -- Horizon reads before which instant claims may be gone; no row: none was dropped.
 SELECT dropped_before FROM onceward.dedup_horizon;
 
--- name: RegisterWindow :one
--- RegisterWindow makes a class of a group, or brings its window and policies up to date. The floor of a class that is
--- there is never lowered; one that was retired did not hold partitions back, so that its floor must not lie below those
--- that are left.
-INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
-VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed)
+-- name: RegisterWindow :exec
+-- RegisterWindow makes a class of a group, or brings one that is there back into use, with the window and the buckets that were
+-- decided on under the lock. The floor of a class that is there is never lowered; one that was retired did not hold partitions
+-- back, so that its floor must not lie below those that are left. What an operator may change is not changed.
+INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
+VALUES (@consumer_group, @class, @time_window, @floor, @late, @replay, @keyed, @bucket)
 ON CONFLICT (consumer_group, class) DO UPDATE
-SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
+SET time_window = EXCLUDED.time_window, retired_at = NULL,
+    bucket = COALESCE(w.bucket, EXCLUDED.bucket),
+    old_bucket = CASE WHEN w.bucket IS NULL THEN w.time_window ELSE w.old_bucket END,
+    old_until = CASE WHEN w.bucket IS NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (w.time_window OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) interval '1 day' ELSE w.old_until END,
     floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, sqlc.arg(oldest)::pg_catalog.timestamptz) END,
-    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
-RETURNING floor, keyed;
+    raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END;
 
--- name: FloorsOfGroup :many
--- FloorsOfGroup reads the floors of a group's classes, and the time at which this transaction began.
-SELECT class, floor, retired_at, pg_catalog.now()::pg_catalog.timestamptz AS tx_time
+-- name: ClassesOfGroup :many
+-- ClassesOfGroup reads a group's classes, the time at which this transaction began, and the time; 0: there is no such bucket.
+SELECT class, floor, late, replay, keyed, retired_at, old_until,
+  (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
+  pg_catalog.now()::pg_catalog.timestamptz AS tx_time, pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS clock
 FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group;
 
 -- name: AttachedDays :many
@@ -30,9 +36,12 @@ FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid OPERATOR(pg_ca
 WHERE i.inhparent OPERATOR(pg_catalog.=) 'onceward.processed_events'::pg_catalog.regclass AND NOT i.inhdetachpending;
 
 -- name: HighMark :one
--- HighMark reads the last offset of a topic partition that the group has finished.
-SELECT high_offset FROM onceward.progress
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition;
+-- HighMark reads the last offset of a topic partition that the group has finished, and of which topic id that is said: of the
+-- one that is asked for, or else of an unknown one; without an id, of the topic that is read now, or was read last. Zero is no id.
+SELECT high_offset, topic_id FROM onceward.progress
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
+  AND (topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+ORDER BY topic_id OPERATOR(pg_catalog.=) @topic_id DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1;
 
 -- name: DatabaseTime :one
 -- DatabaseTime is the database's clock.

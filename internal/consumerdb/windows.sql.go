@@ -9,6 +9,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
@@ -39,6 +40,64 @@ func (q *Queries) AttachedDays(ctx context.Context) ([]string, error) {
 	return items, nil
 }
 
+const classesOfGroup = `-- name: ClassesOfGroup :many
+SELECT class, floor, late, replay, keyed, retired_at, old_until,
+  (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us,
+  COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
+  COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
+  pg_catalog.now()::pg_catalog.timestamptz AS tx_time, pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS clock
+FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) $1
+`
+
+type ClassesOfGroupRow struct {
+	Class       string
+	Floor       time.Time
+	Late        string
+	Replay      string
+	Keyed       string
+	RetiredAt   *time.Time
+	OldUntil    *time.Time
+	WindowUs    int64
+	BucketUs    int64
+	OldBucketUs int64
+	TxTime      time.Time
+	Clock       time.Time
+}
+
+// ClassesOfGroup reads a group's classes, the time at which this transaction began, and the time; 0: there is no such bucket.
+func (q *Queries) ClassesOfGroup(ctx context.Context, consumerGroup string) ([]ClassesOfGroupRow, error) {
+	rows, err := q.db.Query(ctx, classesOfGroup, consumerGroup)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ClassesOfGroupRow
+	for rows.Next() {
+		var i ClassesOfGroupRow
+		if err := rows.Scan(
+			&i.Class,
+			&i.Floor,
+			&i.Late,
+			&i.Replay,
+			&i.Keyed,
+			&i.RetiredAt,
+			&i.OldUntil,
+			&i.WindowUs,
+			&i.BucketUs,
+			&i.OldBucketUs,
+			&i.TxTime,
+			&i.Clock,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const databaseTime = `-- name: DatabaseTime :one
 SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS at
 `
@@ -51,61 +110,37 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 	return at, err
 }
 
-const floorsOfGroup = `-- name: FloorsOfGroup :many
-SELECT class, floor, retired_at, pg_catalog.now()::pg_catalog.timestamptz AS tx_time
-FROM onceward.dedup_windows WHERE consumer_group OPERATOR(pg_catalog.=) $1
-`
-
-type FloorsOfGroupRow struct {
-	Class     string
-	Floor     time.Time
-	RetiredAt *time.Time
-	TxTime    time.Time
-}
-
-// FloorsOfGroup reads the floors of a group's classes, and the time at which this transaction began.
-func (q *Queries) FloorsOfGroup(ctx context.Context, consumerGroup string) ([]FloorsOfGroupRow, error) {
-	rows, err := q.db.Query(ctx, floorsOfGroup, consumerGroup)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []FloorsOfGroupRow
-	for rows.Next() {
-		var i FloorsOfGroupRow
-		if err := rows.Scan(
-			&i.Class,
-			&i.Floor,
-			&i.RetiredAt,
-			&i.TxTime,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const highMark = `-- name: HighMark :one
-SELECT high_offset FROM onceward.progress
+SELECT high_offset, topic_id FROM onceward.progress
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
+  AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
+ORDER BY topic_id OPERATOR(pg_catalog.=) $4 DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1
 `
 
 type HighMarkParams struct {
 	ConsumerGroup  string
 	Topic          string
 	KafkaPartition int32
+	TopicID        uuid.UUID
 }
 
-// HighMark reads the last offset of a topic partition that the group has finished.
-func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (int64, error) {
-	row := q.db.QueryRow(ctx, highMark, arg.ConsumerGroup, arg.Topic, arg.KafkaPartition)
-	var high_offset int64
-	err := row.Scan(&high_offset)
-	return high_offset, err
+type HighMarkRow struct {
+	HighOffset int64
+	TopicID    uuid.UUID
+}
+
+// HighMark reads the last offset of a topic partition that the group has finished, and of which topic id that is said: of the
+// one that is asked for, or else of an unknown one; without an id, of the topic that is read now, or was read last. Zero is no id.
+func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (HighMarkRow, error) {
+	row := q.db.QueryRow(ctx, highMark,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.TopicID,
+	)
+	var i HighMarkRow
+	err := row.Scan(&i.HighOffset, &i.TopicID)
+	return i, err
 }
 
 const horizon = `-- name: Horizon :one
@@ -161,14 +196,16 @@ func (q *Queries) RecordRedeliveries(ctx context.Context, arg RecordRedeliveries
 	return err
 }
 
-const registerWindow = `-- name: RegisterWindow :one
-INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+const registerWindow = `-- name: RegisterWindow :exec
+INSERT INTO onceward.dedup_windows AS w (consumer_group, class, time_window, floor, late, replay, keyed, bucket)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 ON CONFLICT (consumer_group, class) DO UPDATE
-SET time_window = EXCLUDED.time_window, late = EXCLUDED.late, replay = EXCLUDED.replay, retired_at = NULL,
-    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $8::pg_catalog.timestamptz) END,
+SET time_window = EXCLUDED.time_window, retired_at = NULL,
+    bucket = COALESCE(w.bucket, EXCLUDED.bucket),
+    old_bucket = CASE WHEN w.bucket IS NULL THEN w.time_window ELSE w.old_bucket END,
+    old_until = CASE WHEN w.bucket IS NULL THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) (w.time_window OPERATOR(pg_catalog.*) 2) OPERATOR(pg_catalog.+) interval '1 day' ELSE w.old_until END,
+    floor = CASE WHEN w.retired_at IS NULL THEN w.floor ELSE GREATEST(w.floor, $9::pg_catalog.timestamptz) END,
     raised_at = CASE WHEN w.retired_at IS NULL THEN w.raised_at ELSE pg_catalog.clock_timestamp() END
-RETURNING floor, keyed
 `
 
 type RegisterWindowParams struct {
@@ -179,19 +216,15 @@ type RegisterWindowParams struct {
 	Late          string
 	Replay        string
 	Keyed         string
+	Bucket        pgtype.Interval
 	Oldest        time.Time
 }
 
-type RegisterWindowRow struct {
-	Floor time.Time
-	Keyed string
-}
-
-// RegisterWindow makes a class of a group, or brings its window and policies up to date. The floor of a class that is
-// there is never lowered; one that was retired did not hold partitions back, so that its floor must not lie below those
-// that are left.
-func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) (RegisterWindowRow, error) {
-	row := q.db.QueryRow(ctx, registerWindow,
+// RegisterWindow makes a class of a group, or brings one that is there back into use, with the window and the buckets that were
+// decided on under the lock. The floor of a class that is there is never lowered; one that was retired did not hold partitions
+// back, so that its floor must not lie below those that are left. What an operator may change is not changed.
+func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) error {
+	_, err := q.db.Exec(ctx, registerWindow,
 		arg.ConsumerGroup,
 		arg.Class,
 		arg.TimeWindow,
@@ -199,9 +232,8 @@ func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) 
 		arg.Late,
 		arg.Replay,
 		arg.Keyed,
+		arg.Bucket,
 		arg.Oldest,
 	)
-	var i RegisterWindowRow
-	err := row.Scan(&i.Floor, &i.Keyed)
-	return i, err
+	return err
 }

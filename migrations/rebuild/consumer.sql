@@ -30,12 +30,17 @@ ALTER TABLE onceward.dedup_windows
   ADD CONSTRAINT dedup_windows_replay_check CHECK (replay IN ('dead-letter', 'park', 'process')),
   ADD CONSTRAINT dedup_windows_keyed_check CHECK (keyed IN ('event-time', 'arrival'));
 
-DROP INDEX IF EXISTS onceward.consumer_dead_letters_requested;
+DROP INDEX IF EXISTS onceward.consumer_dead_letters_requested, onceward.consumer_dead_letters_of_key;
 ALTER TABLE onceward.consumer_dead_letters
   ALTER COLUMN created_at SET DEFAULT pg_catalog.clock_timestamp(),
   DROP CONSTRAINT IF EXISTS consumer_dead_letters_state_check,
-  ADD CONSTRAINT consumer_dead_letters_state_check CHECK (state IN ('open', 'requested', 'redriven', 'discarded'));
+  ADD CONSTRAINT consumer_dead_letters_state_check CHECK (state IN ('open', 'requested', 'parked', 'redriven', 'discarded'));
 CREATE INDEX consumer_dead_letters_requested ON onceward.consumer_dead_letters (consumer_group) WHERE state = 'requested';
+CREATE INDEX consumer_dead_letters_of_key ON onceward.consumer_dead_letters (consumer_group, topic, pg_catalog.sha256(record_key), kafka_partition, kafka_offset)
+  WHERE state IN ('open', 'requested', 'parked');
+
+ALTER TABLE onceward.parked
+  ALTER COLUMN parked_at SET DEFAULT pg_catalog.clock_timestamp();
 
 ALTER TABLE onceward.redeliveries
   ALTER COLUMN last_at SET DEFAULT pg_catalog.clock_timestamp();

@@ -1,0 +1,156 @@
+package consumer
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
+)
+
+const oneDay = 24 * time.Hour
+
+// days are the names of the partitions of these days around an instant.
+func daysAround(at time.Time, back, ahead int) (names []string) {
+	for _, p := range partition.Days(processedTable, at.AddDate(0, 0, -back), at.AddDate(0, 0, ahead)) {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+func meet(a, b []uuid.UUID) bool {
+	return slices.ContainsFunc(a, func(id uuid.UUID) bool { return slices.Contains(b, id) })
+}
+
+// TestCopiesMeetOverAChange (W4): of two copies within the old length of one
+// another, the first claimed before the change and the second after it, each pair
+// shares an id, whether the first was claimed under the ends of its buckets or, by
+// a release before them, under the starts.
+func TestCopiesMeetOverAChange(t *testing.T) {
+	changes := [][2]time.Duration{{time.Hour, 61 * time.Minute}, {oneDay, 3 * oneDay}, {3 * oneDay, 4 * oneDay}, {7 * oneDay, 8 * oneDay}, {31 * oneDay, time.Minute}, {time.Hour, time.Hour}}
+	rapid.Check(t, func(t *rapid.T) {
+		c := rapid.SampledFrom(changes).Draw(t, "change")
+		first := midnight.Add(time.Duration(rapid.Int64Range(0, (400*oneDay).Milliseconds()).Draw(t, "first")) * time.Millisecond)
+		second := first.Add(time.Duration(rapid.Int64Range(0, c[0].Milliseconds()).Draw(t, "apart")) * time.Millisecond)
+		id := uuid.New()
+		b := Buckets{Length: c[1], Old: c[0], OldUntil: second.Add(time.Millisecond)}
+		ids := b.IDs(id, second, daysAround(second, 32, 70))
+		require.True(t, slices.IsSortedFunc(ids, compareIDs))
+		require.Len(t, slices.Compact(slices.Clone(ids)), len(ids))
+		require.True(t, meet(ids, Buckets{Length: c[0]}.IDs(id, first, nil)))
+		require.True(t, meet(ids, bucketIDs(id, c[0], first, 0, 1)), "of the release before")
+
+		after := second.Add(time.Duration(rapid.Int64Range(1, c[1].Milliseconds()).Draw(t, "after")) * time.Millisecond)
+		require.True(t, meet(ids, b.IDs(id, after, nil)), "and those who come when it is over")
+		require.Len(t, b.IDs(id, after, nil), 2)
+	})
+}
+
+// TestOldIDsWithoutPartition: under them nothing is claimed, and nothing can be.
+func TestOldIDsWithoutPartition(t *testing.T) {
+	id, at := uuid.New(), midnight.Add(7*oneDay/2)
+	b := BucketsOf(ByArrival, 7*oneDay, 0, 0, nil)
+	require.Equal(t, 7*oneDay, b.Length)
+	require.True(t, b.Changing(at), "as long as no program of this release has registered the class")
+	all := b.IDs(id, at, daysAround(at, 30, 30))
+	require.Len(t, all, 3)
+	require.Equal(t, all[1:], b.IDs(id, at, daysAround(at, 0, 30)))
+}
+
+func TestBucketOf(t *testing.T) {
+	for _, tc := range []struct {
+		keyed        Keying
+		window, want time.Duration
+	}{
+		{ByEventTime, 15 * time.Minute, 15 * time.Minute}, {ByEventTime, 3660 * oneDay, 7 * oneDay}, {ByArrival, 31 * oneDay, 31 * oneDay}, {ByArrival, 90 * oneDay, 31 * oneDay},
+	} {
+		require.Equal(t, tc.want, BucketOf(tc.keyed, tc.window))
+	}
+}
+
+// TestClassesOfAnotherKeying (A8): what counts is by which class each event type
+// was claimed and would be.
+func TestClassesOfAnotherKeying(t *testing.T) {
+	row := func(pattern string, keyed Keying) consumerdb.ClassesOfGroupRow {
+		return consumerdb.ClassesOfGroupRow{Class: pattern, Keyed: string(keyed)}
+	}
+	class := func(pattern string, keyed Keying) Class { return Class{Pattern: pattern, Keyed: keyed} }
+	gone := row("Paid", ByArrival)
+	gone.RetiredAt = &midnight
+	for name, tc := range map[string]struct {
+		rows    []consumerdb.ClassesOfGroupRow
+		classes []Class
+		want    string
+	}{
+		"new":                         {nil, []Class{class("*", ByEventTime), class("Paid", ByArrival)}, ""},
+		"the same":                    {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), row("Paid", ByArrival)}, []Class{class("*", ByEventTime), class("Paid", ByArrival)}, ""},
+		"beside":                      {[]consumerdb.ClassesOfGroupRow{row("Order*", ByEventTime)}, []Class{class("Order*", ByEventTime), class("hook.*", ByArrival)}, ""},
+		"of the same pattern":         {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime)}, []Class{class("*", ByArrival)}, `"*" are keyed by event-time in the database and by arrival in the configuration`},
+		"more special":                {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime)}, []Class{class("*", ByEventTime), class("Paid", ByArrival)}, `"Paid" are keyed by event-time in the database and by arrival`},
+		"more special by a beginning": {[]consumerdb.ClassesOfGroupRow{row("Order*", ByArrival)}, []Class{class("Order*", ByArrival), class("OrderP*", ByEventTime)}, `"OrderP*" are keyed by arrival`},
+		"more general":                {[]consumerdb.ClassesOfGroupRow{row("Order*", ByArrival)}, []Class{class("*", ByEventTime)}, "`outboxctl windows retire 'billing' --class 'Order*'`"},
+		"one that was left out":       {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), row("Paid", ByArrival)}, []Class{class("*", ByEventTime)}, `(by the classes "Paid" and "*")`},
+		"one that was retired":        {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), gone}, []Class{class("*", ByEventTime)}, ""},
+		"retired, and used otherwise": {[]consumerdb.ClassesOfGroupRow{gone}, []Class{class("Paid", ByEventTime)}, "by arrival in the database"},
+		"covered from above":          {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), row("O*", ByArrival)}, []Class{class("*", ByEventTime), class("O*", ByArrival), class("OrderPaid", ByArrival)}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := sameKeying("billing", tc.rows, tc.classes)
+			if tc.want == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, tc.want)
+		})
+	}
+}
+
+// TestTheDatabaseWins (F7): the command that makes it say what the configuration does.
+func TestTheDatabaseWins(t *testing.T) {
+	class := Class{Pattern: "*", Window: oneDay, Late: LateProcess, Replay: ReplayDeadLetter, Keyed: ByEventTime}
+	stored := registered{window: oneDay, late: LateProcess, replay: ReplayDeadLetter, buckets: Buckets{Length: oneDay}}
+	require.Empty(t, class.differs(stored))
+	stored.window = 7 * oneDay
+	require.Equal(t, " --window 24h0m0s", class.differs(stored))
+	stored.window, stored.buckets.Length = oneDay, time.Hour
+	require.Equal(t, " --window 24h0m0s", class.differs(stored), "grown, and its buckets have not")
+	stored.buckets.Old, stored.buckets.OldUntil = time.Minute, time.Now().Add(time.Hour)
+	require.Empty(t, class.differs(stored), "they are about to be changed")
+	stored.late, stored.replay = LateDeadLetter, ReplayProcess
+	require.Equal(t, " --late process --replay dead-letter", class.differs(stored))
+
+	p := &Processor{group: "billing"}
+	rows := []consumerdb.ClassesOfGroupRow{{Class: "*", WindowUs: (7 * oneDay).Microseconds()}}
+	window := func(c Class) time.Duration {
+		return micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
+	}
+	require.Equal(t, 7*oneDay, window(class), "never shorter")
+	class.Window = 8 * oneDay
+	require.Equal(t, 8*oneDay, window(class), "but longer")
+	class.Keyed = ByArrival
+	require.Equal(t, 7*oneDay, window(class), "unless its buckets would have to follow")
+}
+
+// TestOldTransactionClaimsNothingByArrival (P5): a bucket counts from when the
+// transaction began.
+func TestOldTransactionClaimsNothingByArrival(t *testing.T) {
+	p := Disconnected()
+	it := p.newItem(Event{Type: "Paid"})
+	l := &look{processor: p, began: midnight, classes: []registered{{buckets: Buckets{Length: time.Hour, Old: time.Minute, OldUntil: midnight.Add(1)}}}}
+	late := func(after time.Duration, ids ...uuid.UUID) error {
+		l.now, it.plan.ids = midnight.Add(after), ids
+		return l.inTime(it)
+	}
+	require.NoError(t, late(30*time.Second, uuid.New(), uuid.New()))
+	require.ErrorIs(t, late(30*time.Second+1, uuid.New(), uuid.New()), ErrOldTransaction)
+	require.NoError(t, late(time.Hour, it.id), "under its own id it is claimed whenever")
+	require.NoError(t, late(time.Hour))
+	l.classes[0].buckets.OldUntil = midnight
+	require.NoError(t, late(30*time.Minute, uuid.New(), uuid.New()))
+	require.ErrorContains(t, late(30*time.Minute+1, uuid.New(), uuid.New()), "it began 30m0s ago, buckets are 1h0m0s long; claim within half of that")
+}

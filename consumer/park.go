@@ -1,0 +1,283 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// LetterPolicy is a choice for the events behind one that became a dead letter.
+type LetterPolicy string
+
+// Policies for the events behind a dead letter.
+const (
+	// LetterGoOn applies later events of the aggregate without it.
+	LetterGoOn LetterPolicy = "go-on"
+	// LetterPark keeps later records of its topic with its record key as letters
+	// in the state "parked". They are handled, in the order of their offsets, once
+	// the letter was redriven or discarded; the first that fails is open, and the
+	// rest waits behind that one. A replay parks nothing, because it may have been
+	// applied before. All members of a group must have the same choice. Each
+	// delivery reads one row more.
+	LetterPark LetterPolicy = "park"
+)
+
+// Bounds of what is parked: see [ErrParkedFull].
+const (
+	maxParkedLetters = 10_000 // behind a key
+	maxParkedKeys    = 1_000  // of a group
+)
+
+// ErrParkedFull: 10,000 records wait behind a dead letter, or 1,000 record keys of
+// the group are parked. The partition stops until letters are settled.
+var ErrParkedFull = errors.New("no more letters can be parked; redrive or discard the group's open dead letters (`outboxctl dead list --side consumer`)")
+
+// A parked row is locked before anything that is claimed: a delivery reads it FOR
+// SHARE, a release FOR UPDATE, so that while one handles a letter of the key no
+// event of it is applied or parked, and both see what the other has committed.
+
+// keyOf is what a record parks: its topic and the hash of its key.
+type keyOf struct{ topic, hash string }
+
+func hashOf(recordKey []byte) string {
+	sum := sha256.Sum256(recordKey)
+	return hex.EncodeToString(sum[:])
+}
+
+// ordered reports whether the item is one of a sequence that a letter holds up.
+// One that was accepted has begun before; one of a letter is released.
+func (it *item) ordered() bool {
+	return it.redrive == nil && !it.ev.accepted && it.ev.Source.Topic != "" && it.ev.AggregateID != nil
+}
+
+// lookForParked finds out which items belong to parked keys, and keeps it so.
+func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) error {
+	if r.processor.retry.OnLetter != LetterPark {
+		return nil
+	}
+	given := consumerdb.ParkedAmongParams{ConsumerGroup: r.Group()}
+	for _, it := range items {
+		if it.ordered() {
+			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes, hashOf(it.ev.AggregateID))
+		}
+	}
+	if len(given.Topics) == 0 {
+		return nil
+	}
+	rows, err := consumerdb.New(tx).ParkedAmong(ctx, given)
+	switch {
+	case hasCode(err, "55P03") && len(items) > 1:
+		return errAlone
+	case hasCode(err, "55P03"):
+		return ErrInProgress // a release is at the key
+	case err != nil:
+		return fmt.Errorf("look for parked keys: %w", err)
+	}
+	parked := make(map[keyOf]bool, len(rows))
+	for _, row := range rows {
+		parked[keyOf{row.Topic, row.KeyHash}] = true
+	}
+	for _, it := range items {
+		it.parked = len(parked) > 0 && it.ordered() && parked[keyOf{it.ev.Source.Topic, hashOf(it.ev.AggregateID)}]
+	}
+	return nil
+}
+
+// claims claims the items, but for those that have to wait behind a letter.
+func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
+	if err := r.lookForParked(ctx, tx, items); err != nil {
+		return err
+	}
+	if err := r.processor.claims(ctx, on(tx), items); err != nil {
+		return err
+	}
+	return r.holdBack(ctx, tx, items)
+}
+
+// holdBack takes back the claims of parked items: they are not applied. What was
+// applied before is a duplicate all the same.
+func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
+	var ids []uuid.UUID
+	for _, it := range items {
+		if it.parked && it.fresh() {
+			ids = append(ids, it.claim.ids...)
+			it.heldBack()
+		}
+	}
+	return r.processor.deleteClaims(ctx, on(tx), ids)
+}
+
+func (it *item) heldBack() { it.claim, it.behind = Claim{Outcome: DeadLettered}, true }
+
+var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
+
+// holdBackBehind holds back what comes behind an item of this transaction that
+// has become a letter.
+func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later []*item) error {
+	if it.end.letter == nil || !r.parks(it.end.letter) {
+		return nil
+	}
+	for _, next := range later {
+		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.AggregateID, it.ev.AggregateID)
+	}
+	return r.holdBack(ctx, tx, later)
+}
+
+// parks reports whether later records of the key have to wait for a letter.
+func (r *Router) parks(l *letter) bool {
+	return r.processor.retry.OnLetter == LetterPark && l.record.Key != nil && l.reason != reasonReplay && l.reason != reasonUnreadable
+}
+
+// park parks the key of a letter that was written, or counts the letters behind
+// the one that has parked it.
+func (r *Router) park(ctx context.Context, tx pgx.Tx, l *letter) error {
+	if !r.parks(l) {
+		return nil
+	}
+	q, topic := consumerdb.New(tx), l.record.Source.Topic
+	if l.parked {
+		n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key, RowLimit: int32(r.processor.parkedLetters) + 1})
+		if err != nil {
+			return fmt.Errorf("count parked letters: %w", err)
+		}
+		return r.full(ctx, l, int(n) > r.processor.parkedLetters)
+	}
+	row, err := q.ParkKey(ctx, consumerdb.ParkKeyParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key})
+	if err != nil {
+		return fmt.Errorf("park the record's key: %w", err)
+	}
+	return r.full(ctx, l, row.Made > 0 && int(row.Keys) >= r.processor.parkedKeys)
+}
+
+func (r *Router) full(ctx context.Context, l *letter, full bool) error {
+	if !full {
+		return nil
+	}
+	r.processor.log.ErrorContext(ctx, "the partition stops", "source", l.record.Source.String(), "error", ErrParkedFull)
+	return &infrastructureError{ErrParkedFull}
+}
+
+// release handles the letters that are parked and whose turn has come: what they
+// were behind is settled. It is the second half of [Router.Redrive].
+func (r *Router) release(ctx context.Context, limit int) (done int, err error) {
+	after := Source{Partition: -1, Offset: -1}
+	for done < limit && ctx.Err() == nil {
+		row, takeErr := consumerdb.New(r.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
+			ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+		})
+		if errors.Is(takeErr, pgx.ErrNoRows) {
+			break
+		}
+		if takeErr != nil {
+			return done, errors.Join(err, &infrastructureError{fmt.Errorf("release: take a letter: %w", takeErr)})
+		}
+		l := requested(row)
+		d := r.decide(ctx, &l)
+		if d.err != nil && err == nil {
+			err = fmt.Errorf("release: %w", d.err)
+		}
+		if d.decided {
+			done++ // and the next of the key may have its turn
+		} else {
+			after = l.source()
+		}
+	}
+	return done, errors.Join(err, r.unparkEmpty(ctx))
+}
+
+// unparkEmpty lets keys go on whose last letter an operator has discarded.
+func (r *Router) unparkEmpty(ctx context.Context) error {
+	rows, err := consumerdb.New(r.processor.db).EmptyParked(ctx, r.Group())
+	if err != nil {
+		return &infrastructureError{fmt.Errorf("release: look for keys without letters: %w", err)}
+	}
+	for _, row := range rows {
+		if err := r.unparkOne(ctx, row.Topic, row.RecordKey); err != nil {
+			return fmt.Errorf("release a key of topic %s without letters: %w", row.Topic, err)
+		}
+	}
+	return nil
+}
+
+func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error {
+	tx, err := r.steps.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer rollback(ctx, tx)
+	if _, err := r.lockKey(ctx, tx, topic, key); err != nil {
+		return err
+	}
+	if err := r.unpark(ctx, tx, topic, key); err != nil {
+		return err
+	}
+	return r.steps.commit(ctx, tx)
+}
+
+// lockKey locks a key, if it is parked, for as long as the transaction takes.
+func (r *Router) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byte) (parked bool, err error) {
+	_, err = consumerdb.New(tx).LockParked(ctx, consumerdb.LockParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: key})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return false, nil
+	case hasCode(err, "55P03"):
+		return false, ErrInProgress
+	case err != nil:
+		return false, fmt.Errorf("lock the parked key: %w", err)
+	}
+	return true, nil
+}
+
+// queued reports whether other letters of its key may wait for this one.
+func (l *requested) queued() bool { return l.RecordKey != nil && reason(l.Reason) != reasonReplay }
+
+// inTurn locks the key of a letter, and refuses it while another one of the key
+// comes first.
+func (r *Router) inTurn(ctx context.Context, tx pgx.Tx, l *requested) error {
+	if !l.queued() {
+		return nil
+	}
+	parked, err := r.lockKey(ctx, tx, l.Topic, l.RecordKey)
+	if err != nil || !parked {
+		return err
+	}
+	first, err := consumerdb.New(tx).FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: r.Group(), Topic: l.Topic, RecordKey: l.RecordKey})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) || err == nil && (first.KafkaPartition != l.KafkaPartition || first.KafkaOffset != l.KafkaOffset):
+		return errDecided
+	case err != nil:
+		return fmt.Errorf("read the first letter of the key: %w", err)
+	}
+	return nil
+}
+
+// unpark lets a key go on, unless a letter of it waits.
+func (r *Router) unpark(ctx context.Context, tx pgx.Tx, topic string, key []byte) error {
+	if err := consumerdb.New(tx).UnparkKey(ctx, consumerdb.UnparkKeyParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: key}); err != nil {
+		return fmt.Errorf("let the parked key go on: %w", err)
+	}
+	return nil
+}
+
+// stopRelease opens a parked letter about which somebody has to decide, whatever
+// it waited for.
+func (r *Router) stopRelease(ctx context.Context, l *requested) decision {
+	n, err := consumerdb.New(r.processor.db).StopRelease(ctx, consumerdb.StopReleaseParams{
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Generation: l.Generation,
+	})
+	if err != nil {
+		return decision{err: &infrastructureError{fmt.Errorf("open parked letter %s: %w", l.source(), err)}}
+	}
+	if n > 0 {
+		r.processor.log.WarnContext(ctx, "release stopped at a letter that was refused; redrive or discard it", "source", l.source().String(), "reason", l.Reason)
+	}
+	return decision{decided: n > 0}
+}

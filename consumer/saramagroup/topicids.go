@@ -1,0 +1,109 @@
+package saramagroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/google/uuid"
+)
+
+// topicsEvery is how often a session looks whether its topics are still those with
+// which it began.
+const topicsEvery = time.Minute
+
+// idsVersion of the request Metadata was the first with topic ids.
+const idsVersion = 10
+
+// topicIDs asks Kafka for the ids of topics, of which sarama tells its own users
+// nothing. One that is missing is not known: the broker is older than 2.8, or
+// something between does not pass it on. It asks the group's coordinator, without
+// which nothing is committed either.
+func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
+	broker, err := m.client.Coordinator(m.handler.Group())
+	if err != nil {
+		return nil, fmt.Errorf("find the group's coordinator: %w", err)
+	}
+	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
+	switch {
+	case errors.Is(err, sarama.ErrUnsupportedVersion):
+		return nil, nil
+	case err != nil:
+		_ = broker.Close() // or else the next question meets the same connection
+		_ = m.client.RefreshCoordinator(m.handler.Group())
+		return nil, fmt.Errorf("ask %s for the ids of topics: %w", broker.Addr(), err)
+	}
+	ids := make(map[string]uuid.UUID)
+	for _, t := range answer.Topics {
+		if id := uuid.UUID(t.Uuid); t.Err == sarama.ErrNoError && id != uuid.Nil {
+			ids[t.Name] = id
+		}
+	}
+	return ids, nil
+}
+
+// identify reads the ids of the session's topics.
+func (m *member) identify(claims map[string][]int32) error {
+	topics := make([]string, 0, len(claims))
+	for topic := range claims {
+		topics = append(topics, topic)
+	}
+	if len(topics) == 0 { // a request for none is one for all
+		return nil
+	}
+	ids, err := m.topicIDs(topics)
+	m.ids.Store(&ids)
+	return err
+}
+
+// topicID is zero when the id is not known.
+func (m *member) topicID(topic string) uuid.UUID {
+	if ids := m.ids.Load(); ids != nil {
+		return (*ids)[topic]
+	}
+	return uuid.Nil
+}
+
+// madeAnew reports whether one of the session's topics was made anew since it began,
+// as far as Kafka tells. What the session knows of offsets says nothing then.
+func (m *member) madeAnew() bool {
+	before := m.ids.Load()
+	if before == nil || len(*before) == 0 {
+		return false
+	}
+	topics := make([]string, 0, len(*before))
+	for topic := range *before {
+		topics = append(topics, topic)
+	}
+	now, err := m.topicIDs(topics)
+	if err != nil {
+		m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
+		return false
+	}
+	for topic, id := range *before {
+		if another(id, now[topic]) {
+			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", now[topic])
+			return true
+		}
+	}
+	return false
+}
+
+// watchTopics ends the session when one of its topics was made anew. Nothing more is
+// committed then: the offsets are those of before.
+func (m *member) watchTopics(ctx context.Context) {
+	tick := time.NewTicker(topicsEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if m.madeAnew() {
+				m.end()
+			}
+		}
+	}
+}

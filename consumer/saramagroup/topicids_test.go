@@ -1,0 +1,212 @@
+package saramagroup_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/onceward/onceward/consumer"
+)
+
+// TestTopicMadeAnew (A5): the mark of a topic that was deleted, far ahead of the one
+// that was made in its place, does not hide that the database has lost commits.
+func TestTopicMadeAnew(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		old := k.topicID()
+		k.remake()
+		require.NotEqual(t, old, k.topicID())
+		k.produce(10)
+		h := newHandler(nil)
+		for p := range int32(2) {
+			h.db.marks[p] = consumer.Mark{Topic: topic, Partition: p, TopicID: old, High: 5_000_000}
+		}
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(20)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		require.Equal(t, [2]int64{10, 10}, k.committed())
+		mark, _ := h.db.mark(0)
+		require.EqualValues(t, 9, mark.High)
+		require.Equal(t, k.topicID(), mark.TopicID)
+		h.db.set(func(d *database) {
+			require.Len(t, d.earlier, 2, "marks of before stay")
+			d.history = "promoted"
+			for p, m := range d.marks {
+				m.High = 3
+				d.marks[p] = m
+			}
+		})
+		recs, err := h.await(12)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		for p := range int32(2) {
+			again := offsets(recs, p)
+			slices.Sort(again)
+			require.Equal(t, []int64{4, 5, 6, 7, 8, 9}, slices.Compact(again))
+		}
+	})
+}
+
+// TestTopicMadeAnewBelowARunningGroup: it joins again, and reads the new one from its
+// beginning; nothing that it knows of offsets is committed for that.
+func TestTopicMadeAnewBelowARunningGroup(t *testing.T) {
+	for name, n := range map[string]int{"shorter than before": 3, "longer than before": 30} {
+		t.Run(name, func(t *testing.T) {
+			inFakeTime(t, func(k *kafka) {
+				k.produce(10)
+				h := newHandler(nil)
+				stop, ended := k.run(h, defect{})
+				_, err := h.await(20)
+				require.NoError(t, err)
+				<-time.After(2 * time.Second)
+				k.remake()
+				k.produce(n)
+				limit := time.After(3 * time.Minute)
+				seen := make(map[consumer.Source]bool)
+				for len(seen) < 2*n {
+					select {
+					case rec := <-h.finished:
+						if rec.Source.TopicID == k.topicID() {
+							seen[rec.Source] = true
+						}
+					case err := <-ended:
+						require.NoError(t, err, "Run ended")
+					case <-limit:
+						require.Fail(t, "not all of the new topic was read", "%d", len(seen))
+					}
+				}
+				require.NoError(t, stop())
+				require.Equal(t, [2]int64{int64(n), int64(n)}, k.committed())
+			})
+		})
+	}
+}
+
+// TestClusterMoved (W2): who moves a group to another cluster translates its offsets
+// and takes their metadata along. They are obeyed: nothing that lies before is read.
+func TestClusterMoved(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(10)
+		before := uuid.New()
+		h := newHandler(nil)
+		for p := range int32(2) {
+			h.db.marks[p] = consumer.Mark{Topic: topic, Partition: p, TopicID: before, High: 106}
+			k.commits(p, 7, fmt.Sprintf("onceward:2:%s:106", before)) // its 107 over there
+		}
+		stop, _ := k.run(h, defect{})
+		recs, err := h.await(6)
+		require.NoError(t, err)
+		<-time.After(2 * time.Second)
+		require.Empty(t, h.finished)
+		require.NoError(t, stop())
+		require.Equal(t, []int64{7, 8, 9}, offsets(recs, 0))
+		require.Equal(t, []int64{7, 8, 9}, offsets(recs, 1))
+		mark, _ := h.db.mark(0)
+		require.Equal(t, consumer.Mark{Topic: topic, TopicID: k.topicID(), Low: 7, High: 9}, mark)
+		require.True(t, h.db.earlier[0].Retired)
+	})
+}
+
+// An offset behind the end is of before the topic was made anew on this cluster: to
+// obey it would end Run.
+func TestOffsetOfATopicOfBefore(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(3)
+		before := uuid.New()
+		k.commits(0, 107, fmt.Sprintf("onceward:2:%s:106", before))
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(6)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Equal(t, [2]int64{3, 3}, k.committed())
+	})
+}
+
+// TestTopicIDsComeAndGo: marks stay what they are when Kafka says no ids for a while.
+func TestTopicIDsComeAndGo(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		db := newDatabase()
+		hidden := true
+		k.cluster.ControlKey(int16(kmsg.Metadata), func(kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			return nil, nil, false
+		})
+		k.cluster.ControlKey(int16(kmsg.ApiVersions), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			if !hidden {
+				return nil, nil, false
+			}
+			answer := req.ResponseKind().(*kmsg.ApiVersionsResponse)
+			for key, most := range map[int16]int16{0: 9, 1: 11, 2: 6, 3: 9, 8: 8, 9: 8, 10: 4, 11: 9, 12: 4, 13: 5, 14: 5, 18: 3, 22: 5} {
+				answer.ApiKeys = append(answer.ApiKeys, kmsg.ApiVersionsResponseApiKey{ApiKey: key, MaxVersion: most})
+			}
+			return answer, nil, true
+		})
+		for round, known := range []bool{false, true, false, true} {
+			hidden = !known
+			k.produce(2)
+			h := newHandler(nil)
+			h.db = db
+			stop, _ := k.run(h, defect{})
+			recs, err := h.await(4)
+			require.NoError(t, err)
+			require.NoError(t, stop())
+			require.Equal(t, []int64{int64(2 * round), int64(2*round + 1)}, offsets(recs, 0))
+			require.Equal(t, known, recs[0].Source.TopicID != uuid.Nil, "round %d", round)
+			require.Empty(t, db.earlier)
+			mark, _ := db.mark(0)
+			require.EqualValues(t, 2*round+1, mark.High)
+			require.Equal(t, round > 0, mark.TopicID != uuid.Nil)
+		}
+	})
+}
+
+// TestLostMarksBeforeTheLogsStart (A6): a database that has lost its marks reads again
+// from what Kafka still has; Run does not end because that is not offset 0.
+func TestLostMarksBeforeTheLogsStart(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(10)
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(20)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.NoError(t, k.cluster.DeleteRecords(topic, 0, 4))
+		again := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) { return consumer.Duplicate, nil })
+		stop, _ = k.run(again, defect{})
+		recs, err := again.await(16)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Equal(t, []int64{4, 5, 6, 7, 8, 9}, offsets(recs, 0))
+	})
+}
+
+// When Kafka cannot be asked for ids, the session is tried again.
+func TestTopicIDsAreAskedForAgain(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(1)
+		refusals := 0
+		k.cluster.ControlKey(int16(kmsg.Metadata), func(req kmsg.Request) (kmsg.Response, error, bool) {
+			k.cluster.KeepControl()
+			if req.GetVersion() != 10 || refusals == 2 {
+				return nil, nil, false
+			}
+			refusals++
+			return nil, kerr.UnknownServerError, true // closes the connection
+		})
+		h := newHandler(nil)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(2)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Equal(t, 2, refusals)
+	})
+}
