@@ -39,7 +39,9 @@ type SetHandler func(ctx context.Context, tx pgx.Tx, evs []Event) error
 
 // Batch registers the handler of an event type whose events share transactions:
 // up to Max claims, handlers and one commit. An event still has its effect once,
-// and one that fails takes no other with it; see [Router.HandleBatch].
+// and one that fails takes no other with it; see [Router.HandleBatch]. What a
+// handler sets with SET LOCAL, such as a role or a search_path, holds for the events
+// behind it in the batch, and for the claims, too: it must not.
 // Registration as in [Router.Tx].
 func (r *Router) Batch(eventType string, options BatchOptions, h TxHandler) {
 	if h == nil {

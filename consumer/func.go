@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -231,7 +232,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = r.processor.endEffects(ctx, on(tx), it.ev)
+			left, err = r.processor.endEffects(ctx, on(tx), it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
@@ -246,14 +247,21 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 const notCalled = "the handler did not call this fence; if the program does not know it any more, say with `outboxctl fences reconcile` whether the effect happened"
 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
-func (p *Processor) endEffects(ctx context.Context, q queries, ev Event) (left int64, err error) {
+func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {
+	at := it.ev.Source
 	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
-		EventID: ev.Key.UUID(), ConsumerGroup: p.group, Keep: interval(2*p.windowOf(ev.Type) + 24*time.Hour), Why: notCalled,
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.effectsKept(it.ev), Why: notCalled,
+		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("end the effects: %w", err)
 	}
 	return left, nil
+}
+
+// effectsKept is how long the effects of an event are kept after its end.
+func (p *Processor) effectsKept(ev Event) pgtype.Interval {
+	return interval(2*p.windowOf(ev.Type) + 24*time.Hour)
 }
 
 // running is what a handler carries in its context: which event it handles, and

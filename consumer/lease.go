@@ -249,7 +249,7 @@ func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error 
 			return err
 		}
 	}
-	_, err := p.endEffects(ctx, q, ev)
+	_, err := p.endEffects(ctx, q, it)
 	return err
 }
 

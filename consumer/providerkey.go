@@ -3,6 +3,8 @@ package consumer
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
+	"strings"
 
 	"github.com/onceward/onceward/outbox"
 )
@@ -14,6 +16,9 @@ const maxProviderKey = 255
 // provider what became of it. It is a function of event, group and effect alone.
 func ProviderKey(event outbox.Key, group, effect string) string {
 	key := event.String() + "/" + group + "/" + effect
+	if strings.Contains(group, "/") { // else the first slash ends the group, and there is no other reading
+		key = fmt.Sprintf("%s//%d/%s/%s", event, len(group), group, effect)
+	}
 	if len(key) <= maxProviderKey {
 		return key
 	}

@@ -23,7 +23,7 @@ import (
 // in the log: [ErrFenceStale], an event that cannot be read, and an effect that
 // the handler did not call. They are driven again when an operator has decided,
 // or when the event is delivered or redriven. An event that was given up waits
-// with its dead letter. Events of types without a Func handler in this program are
+// with its dead letter; one whose letter was discarded is ended. Events of types without a Func handler in this program are
 // left alone.
 //
 // The first failure is returned after all have been tried. Call it now and then;
@@ -77,11 +77,25 @@ func (r *Router) recoverEvent(ctx context.Context, o openEvent) (ended bool, err
 		return false, r.stuck(ctx, o, consumerdb.MarkEffectsStuckParams{Stale: true, Why: errorText(err)})
 	case err != nil:
 		return false, err
+	case outcome == DeadLettered:
+		return r.endGivenUp(ctx, ev)
 	case outcome != Processed && outcome != Duplicate:
-		return false, nil // in progress, or a dead letter by now
+		return false, nil // in progress
 	}
 	r.processor.log.InfoContext(ctx, "event recovered", "event", ev.Key.String())
 	return true, nil
+}
+
+// endGivenUp ends an event whose letter was discarded while somebody was at it. One
+// whose letter waits stays open with that.
+func (r *Router) endGivenUp(ctx context.Context, ev Event) (ended bool, err error) {
+	n, err := consumerdb.New(r.processor.db).EndGivenUp(ctx, consumerdb.EndGivenUpParams{
+		Keep: r.processor.effectsKept(ev), EventID: ev.Key.UUID(), ConsumerGroup: r.Group(),
+	})
+	if err != nil {
+		return false, &infrastructureError{fmt.Errorf("end an event that was given up: %w", err)}
+	}
+	return n > 0, nil
 }
 
 // stuck leaves effects of the event that nobody is at to an operator.

@@ -14,7 +14,9 @@ import (
 //
 // Everything the handler does through tx happens once; what it does elsewhere
 // may happen again. It must not call Commit or Rollback; tx.Begin gives a
-// savepoint. It should return soon after ctx has ended.
+// savepoint. Nor may it end the transaction by an SQL statement: that is found
+// ([ErrTxEnded]), but for COMMIT AND CHAIN and ROLLBACK AND CHAIN, which leave
+// another transaction open that looks the same. It should return soon after ctx has ended.
 type TxHandler func(ctx context.Context, tx pgx.Tx, ev Event) error
 
 // Router chooses the handler of each event by its type. Register all handlers

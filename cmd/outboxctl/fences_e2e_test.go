@@ -142,6 +142,7 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 		key := newKey(t, "orders")
 		d.fence(key, "charge", "1 hour", "-1 second")
 		d.fence(key, "mail", "1 hour", "1 day")
+		d.keeps(key, "OrderPaid")
 		code, _, stderr := call(t, "fences", "release", key.String(), "--reason", "r", "--yes")
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "which fence? there are charge of group billing, mail of group billing; give --group and --name")
@@ -150,7 +151,7 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, `this would end the lease of fence "charge" of `+key.String())
 		require.Contains(t, fine(t, append(release, "--yes")...), "released, epoch 2")
-		require.Equal(t, "charge PENDING 2 t f - t", d.fenceNow(key))
+		require.Equal(t, "charge PENDING 2 t f - f", d.fenceNow(key))
 		code, _, stderr = call(t, append(release, "--yes")...)
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "the next attempt takes it without waiting")
@@ -161,11 +162,28 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 			Key: key.String(), Group: "billing", Name: "charge", Did: "not-made", Reason: "asked Stripe", Epoch: 3,
 			Notes: []string{"the next delivery, or the recovery job of the group, makes the effect"},
 		}, got)
-		require.Equal(t, "charge PENDING 3 t t - t", d.fenceNow(key), "the provider keeps its key anew")
+		require.Equal(t, "charge PENDING 3 t t - f", d.fenceNow(key), "the provider keeps its key anew")
 		require.Equal(t, []string{"charge"}, column[string](d, "SELECT name FROM onceward.fences WHERE stuck IS NULL AND provider_key_until IS NULL"))
 		target := key.String() + "/charge"
 		require.Equal(t, []string{"fences release billing " + target + " node-3 is gone " + d.operator, "fences reconcile --not-made billing " + target + " asked Stripe " + d.operator}, d.actions())
 		require.Empty(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"))
+	})
+}
+
+// The handler of today has ended the event without the effect: nothing is left to do.
+func TestFencesReconcileOfAnEventThatHasEnded(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		for word, note := range map[string]string{"--made": "the event had ended without it", "--not-made": "the event has ended, so that nobody makes the effect"} {
+			key := newKey(t, "orders")
+			d.claim(key.UUID(), "billing", "p")
+			d.fence(key, "mail", "-1 minute", "1 day")
+			exec(t, d.pool, "UPDATE onceward.fences SET stuck = 'the handler did not call this fence' WHERE event_id = $1", key.UUID())
+			require.Contains(t, wrong(t, "fences", "list", "--stale"), key.String(), "the key is that of the claim")
+			require.Contains(t, fine(t, "fences", "reconcile", key.String(), word, "--reason", "r", "--yes"), note)
+			require.Equal(t, []bool{true}, column[bool](d, "SELECT expires_at > now() FROM onceward.fences WHERE event_id = $1", key.UUID()))
+			require.Equal(t, "none\n", fine(t, "fences", "list"))
+		}
 	})
 }
 

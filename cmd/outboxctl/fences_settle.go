@@ -148,8 +148,23 @@ func (s *settling) release(c *cli.Context) (*settledReport, error) {
 func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).FenceNotMade(c.Context, consumerdb.FenceNotMadeParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
+		Keep: keepFor(0),
 	})
-	return &settledReport{Did: "not-made", Notes: []string{"the next delivery, or the recovery job of the group, makes the effect"}}, moved(n, err)
+	note := "the next delivery, or the recovery job of the group, makes the effect"
+	if s.ended() {
+		note = "the event has ended, so that nobody makes the effect, unless a handler is called for the event again"
+	}
+	return &settledReport{Did: "not-made", Notes: []string{note}}, moved(n, err)
+}
+
+// ended reports whether the handler has ended the event without this effect: then
+// nothing keeps the event.
+func (s *settling) ended() bool { return !s.fence.Alone && s.fence.event.Type == "" }
+
+// keepFor is how long the effects of an event are kept after its end, in a class
+// of this window.
+func keepFor(window time.Duration) pgtype.Interval {
+	return pgtype.Interval{Microseconds: (2*window + 24*time.Hour).Microseconds(), Valid: true}
 }
 
 func moved(n int64, err error) error {
@@ -220,14 +235,15 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 	if c.IsSet("result") {
 		result = []byte(c.String("result"))
 	}
-	keep := 2*claim.window + 24*time.Hour
 	row, err := consumerdb.New(s.db).FenceMade(c.Context, consumerdb.FenceMadeParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
-		Keep: pgtype.Interval{Microseconds: keep.Microseconds(), Valid: true}, EventType: claim.eventType, Namespace: s.key.Namespace(), Ids: claim.ids,
+		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.Namespace(), Ids: claim.ids,
 		Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	report := &settledReport{Did: "made", Notes: []string{"what the program's Commit would have written with the result is not written: do it by hand where it is needed"}}
 	switch {
+	case s.ended():
+		report.Notes = append(report.Notes, "the event had ended without it")
 	case !s.fence.Alone:
 		report.Notes = append(report.Notes, "the next delivery, or the recovery job of the group, runs the handler on and ends the event")
 	case row.Claimed == 0:

@@ -104,8 +104,10 @@ func firstBatch(answer []byte) (b batch, ok bool) {
 	c.skip(4 + 4 + 2 + 8 + 8 + 8) // partitions, partition, error, high water, stable, start
 	aborted := make(map[int64]int64)
 	for n := c.number(4); n > 0 && c.ok; n-- {
-		id := c.number(8)
-		aborted[id] = c.number(8)
+		id, since := c.number(8), c.number(8)
+		if first, more := aborted[id]; !more || since < first { // of several, the first reaches furthest back
+			aborted[id] = since
+		}
 	}
 	c.skip(4 + 4) // preferred replica, bytes of batches
 	b.first, b.size = c.number(8), int32(c.number(4))+12

@@ -68,16 +68,27 @@ WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_c
 
 -- name: EndEffects :one
 -- EndEffects ends an open event: its effects may go after a while. One that is PENDING still was not called by the handler
--- that has finished: an operator has to say what became of it.
+-- that has finished: an operator has to say what became of it. No row keeps the event any more. again: it was a replay
+-- that is for this group alone; it leaves the effects to a letter of the event that waits, other than the one at its place.
 WITH ended AS (
   UPDATE onceward.fences f
   SET expires_at = CASE WHEN f.status OPERATOR(pg_catalog.=) 'COMPLETE' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval END,
-    event = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN f.event END,
+    event = NULL,
     stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN @why::pg_catalog.text END
   WHERE f.event_id OPERATOR(pg_catalog.=) @event_id AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.expires_at IS NULL
+    AND (NOT @again::boolean OR NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
+      AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.<>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)))
   RETURNING f.status
 )
 SELECT pg_catalog.count(*) FILTER (WHERE status OPERATOR(pg_catalog.<>) 'COMPLETE') AS left_over FROM ended;
+
+-- name: EndGivenUp :execrows
+-- EndGivenUp ends an open event that was given up and of which no letter waits: it was discarded while somebody was at it.
+UPDATE onceward.fences f SET expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval, event = NULL
+WHERE f.event_id OPERATOR(pg_catalog.=) @event_id AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.expires_at IS NULL
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
+    AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]));
 
 -- name: OpenEventTypes :many
 -- OpenEventTypes lists the types of the group's open events.
@@ -87,18 +98,19 @@ FROM onceward.fences WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group
 -- name: TakeOpenEvent :one
 -- TakeOpenEvent finds the open event that nobody has been at for longest, and keeps it from other recovery jobs for a while:
 -- after each attempt the next one waits longer, 1 minute at first, 17 hours at most. One whose dead letter waits, or of
--- which an effect waits for an operator, is left alone. epoch counts the attempts in the row that keeps the event.
-UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp()
+-- which an effect waits for an operator, is left alone. The event itself counts these attempts, as taken: deliveries are none.
+UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp(),
+  event = pg_catalog.jsonb_set(f.event, '{taken}'::pg_catalog.text[], pg_catalog.to_jsonb(COALESCE((f.event OPERATOR(pg_catalog.->>) 'taken')::integer, 0) OPERATOR(pg_catalog.+) 1))
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
   WHERE o.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND o.expires_at IS NULL AND o.event IS NOT NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY(@event_types::pg_catalog.text[])
-    AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(o.epoch OPERATOR(pg_catalog.-) 1, 10)::integer)))
+    AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(COALESCE((o.event OPERATOR(pg_catalog.->>) 'taken')::integer, 0), 10))))
     AND NOT EXISTS (SELECT FROM onceward.fences s WHERE s.event_id OPERATOR(pg_catalog.=) o.event_id AND s.consumer_group OPERATOR(pg_catalog.=) o.consumer_group AND s.expires_at IS NULL
       AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
         OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name

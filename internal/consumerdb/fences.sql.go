@@ -158,33 +158,67 @@ const endEffects = `-- name: EndEffects :one
 WITH ended AS (
   UPDATE onceward.fences f
   SET expires_at = CASE WHEN f.status OPERATOR(pg_catalog.=) 'COMPLETE' THEN pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval END,
-    event = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN f.event END,
+    event = NULL,
     stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN $2::pg_catalog.text END
   WHERE f.event_id OPERATOR(pg_catalog.=) $3 AND f.consumer_group OPERATOR(pg_catalog.=) $4 AND f.expires_at IS NULL
+    AND (NOT $5::boolean OR NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
+      AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.<>) ($6::pg_catalog.text, $7::integer, $8::bigint)))
   RETURNING f.status
 )
 SELECT pg_catalog.count(*) FILTER (WHERE status OPERATOR(pg_catalog.<>) 'COMPLETE') AS left_over FROM ended
 `
 
 type EndEffectsParams struct {
-	Keep          pgtype.Interval
-	Why           string
-	EventID       uuid.UUID
-	ConsumerGroup string
+	Keep           pgtype.Interval
+	Why            string
+	EventID        uuid.UUID
+	ConsumerGroup  string
+	Again          bool
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
 }
 
 // EndEffects ends an open event: its effects may go after a while. One that is PENDING still was not called by the handler
-// that has finished: an operator has to say what became of it.
+// that has finished: an operator has to say what became of it. No row keeps the event any more. again: it was a replay
+// that is for this group alone; it leaves the effects to a letter of the event that waits, other than the one at its place.
 func (q *Queries) EndEffects(ctx context.Context, arg EndEffectsParams) (int64, error) {
 	row := q.db.QueryRow(ctx, endEffects,
 		arg.Keep,
 		arg.Why,
 		arg.EventID,
 		arg.ConsumerGroup,
+		arg.Again,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
 	)
 	var left_over int64
 	err := row.Scan(&left_over)
 	return left_over, err
+}
+
+const endGivenUp = `-- name: EndGivenUp :execrows
+UPDATE onceward.fences f SET expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval, event = NULL
+WHERE f.event_id OPERATOR(pg_catalog.=) $2 AND f.consumer_group OPERATOR(pg_catalog.=) $3 AND f.expires_at IS NULL
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
+    AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
+`
+
+type EndGivenUpParams struct {
+	Keep          pgtype.Interval
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+// EndGivenUp ends an open event that was given up and of which no letter waits: it was discarded while somebody was at it.
+func (q *Queries) EndGivenUp(ctx context.Context, arg EndGivenUpParams) (int64, error) {
+	result, err := q.db.Exec(ctx, endGivenUp, arg.Keep, arg.EventID, arg.ConsumerGroup)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const findFence = `-- name: FindFence :one
@@ -405,17 +439,18 @@ func (q *Queries) ResultOfEffect(ctx context.Context, arg ResultOfEffectParams) 
 }
 
 const takeOpenEvent = `-- name: TakeOpenEvent :one
-UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp()
+UPDATE onceward.fences f SET epoch = f.epoch OPERATOR(pg_catalog.+) 1, lease_until = pg_catalog.clock_timestamp(),
+  event = pg_catalog.jsonb_set(f.event, '{taken}'::pg_catalog.text[], pg_catalog.to_jsonb(COALESCE((f.event OPERATOR(pg_catalog.->>) 'taken')::integer, 0) OPERATOR(pg_catalog.+) 1))
 FROM (
   SELECT o.event_id, o.consumer_group, o.name
   FROM onceward.fences o
   WHERE o.consumer_group OPERATOR(pg_catalog.=) $1 AND o.expires_at IS NULL AND o.event IS NOT NULL AND (o.event OPERATOR(pg_catalog.->>) 'type') OPERATOR(pg_catalog.=) ANY($2::pg_catalog.text[])
-    AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(o.epoch OPERATOR(pg_catalog.-) 1, 10)::integer)))
+    AND o.lease_until OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) (interval '1 minute' OPERATOR(pg_catalog.*) (1 OPERATOR(pg_catalog.<<) LEAST(COALESCE((o.event OPERATOR(pg_catalog.->>) 'taken')::integer, 0), 10))))
     AND NOT EXISTS (SELECT FROM onceward.fences s WHERE s.event_id OPERATOR(pg_catalog.=) o.event_id AND s.consumer_group OPERATOR(pg_catalog.=) o.consumer_group AND s.expires_at IS NULL
       AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
         OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[]))
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name
@@ -436,7 +471,7 @@ type TakeOpenEventRow struct {
 
 // TakeOpenEvent finds the open event that nobody has been at for longest, and keeps it from other recovery jobs for a while:
 // after each attempt the next one waits longer, 1 minute at first, 17 hours at most. One whose dead letter waits, or of
-// which an effect waits for an operator, is left alone. epoch counts the attempts in the row that keeps the event.
+// which an effect waits for an operator, is left alone. The event itself counts these attempts, as taken: deliveries are none.
 func (q *Queries) TakeOpenEvent(ctx context.Context, arg TakeOpenEventParams) (TakeOpenEventRow, error) {
 	row := q.db.QueryRow(ctx, takeOpenEvent, arg.ConsumerGroup, arg.EventTypes)
 	var i TakeOpenEventRow

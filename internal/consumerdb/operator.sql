@@ -54,7 +54,8 @@ WITH given AS (
 SELECT consumer_group, topic, kafka_partition, kafka_offset FROM asked;
 
 -- name: DiscardGroupLetters :many
--- DiscardGroupLetters gives letters up that wait, and the effects of their events with them, and returns those that it found as they are given.
+-- DiscardGroupLetters gives letters up that wait, and the effects of their events with them unless another letter of the event waits, and returns
+-- those that it found as they are given.
 WITH given AS (
   SELECT pg_catalog.unnest(@consumer_groups::text[]) AS consumer_group, pg_catalog.unnest(@topics::text[]) AS topic, pg_catalog.unnest(@kafka_partitions::int[]) AS kafka_partition,
     pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset, pg_catalog.unnest(@generations::int[]) AS generation
@@ -72,6 +73,9 @@ WITH given AS (
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL
   FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
+      AND (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) NOT IN (SELECT f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset FROM found f))
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'dead discard', a.consumer_group, a.topic || '/' || a.kafka_partition || '@' || a.kafka_offset, @reason::text FROM given_up a
@@ -143,7 +147,8 @@ SELECT event_id FROM forgotten;
 -- name: ListPendingFences :many
 -- ListPendingFences lists PENDING fences, or of these the expired or those that wait for an operator, oldest first. There are few, and an index has them.
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
-  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1), '')::text AS event_key,
+  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1),
+    (SELECT p.namespace || ':' || p.event_id FROM onceward.processed_events p WHERE p.event_id = f.event_id AND p.consumer_group = f.consumer_group), '')::text AS event_key,
   (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
   (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f
@@ -165,11 +170,11 @@ ORDER BY f.created_at, f.event_id, f.consumer_group, f.name LIMIT @row_limit::in
 
 -- name: FenceMade :one
 -- FenceMade completes a PENDING fence whose effect was made. One that was made alone ends its event, which is claimed under the ids; one of several leaves
--- that to the next attempt of the handler. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
+-- that to the next attempt of the handler, unless that has ended the event without it: then nothing keeps the event. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
 WITH settled AS (
   UPDATE onceward.fences f
   SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = @result, completed_at = pg_catalog.clock_timestamp(),
-    expires_at = CASE WHEN f.alone IS TRUE THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
+    expires_at = CASE WHEN f.alone IS TRUE OR NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL) THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group, f.request_fingerprint, f.alone
@@ -186,10 +191,13 @@ WITH settled AS (
 SELECT (SELECT pg_catalog.count(*) FROM settled) AS settled, (SELECT pg_catalog.count(*) FROM claimed) AS claimed;
 
 -- name: FenceNotMade :execrows
--- FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. 0 rows: as FenceMade.
+-- FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. That of an event that has ended
+-- without it ends too. 0 rows: as FenceMade.
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL,
+    expires_at = CASE WHEN f.alone IS NOT TRUE AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL)
+      THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group

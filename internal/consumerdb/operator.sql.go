@@ -224,6 +224,9 @@ WITH given AS (
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + $7::interval, event = NULL
   FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
+      AND (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) NOT IN (SELECT f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset FROM found f))
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'dead discard', a.consumer_group, a.topic || '/' || a.kafka_partition || '@' || a.kafka_offset, $6::text FROM given_up a
@@ -248,7 +251,8 @@ type DiscardGroupLettersRow struct {
 	KafkaOffset    int64
 }
 
-// DiscardGroupLetters gives letters up that wait, and the effects of their events with them, and returns those that it found as they are given.
+// DiscardGroupLetters gives letters up that wait, and the effects of their events with them unless another letter of the event waits, and returns
+// those that it found as they are given.
 func (q *Queries) DiscardGroupLetters(ctx context.Context, arg DiscardGroupLettersParams) ([]DiscardGroupLettersRow, error) {
 	rows, err := q.db.Query(ctx, discardGroupLetters,
 		arg.ConsumerGroups,
@@ -323,7 +327,7 @@ const fenceMade = `-- name: FenceMade :one
 WITH settled AS (
   UPDATE onceward.fences f
   SET status = 'COMPLETE', epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), result = $1, completed_at = pg_catalog.clock_timestamp(),
-    expires_at = CASE WHEN f.alone IS TRUE THEN pg_catalog.clock_timestamp() + $2::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
+    expires_at = CASE WHEN f.alone IS TRUE OR NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL) THEN pg_catalog.clock_timestamp() + $2::interval END, event = CASE WHEN f.alone IS NOT TRUE THEN f.event END, stuck = NULL
   WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group, f.request_fingerprint, f.alone
@@ -360,7 +364,7 @@ type FenceMadeRow struct {
 }
 
 // FenceMade completes a PENDING fence whose effect was made. One that was made alone ends its event, which is claimed under the ids; one of several leaves
-// that to the next attempt of the handler. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
+// that to the next attempt of the handler, unless that has ended the event without it: then nothing keeps the event. settled is 0 when an attempt holds its lease, or when it is of another epoch by now.
 func (q *Queries) FenceMade(ctx context.Context, arg FenceMadeParams) (FenceMadeRow, error) {
 	row := q.db.QueryRow(ctx, fenceMade,
 		arg.Result,
@@ -383,8 +387,10 @@ func (q *Queries) FenceMade(ctx context.Context, arg FenceMadeParams) (FenceMade
 const fenceNotMade = `-- name: FenceNotMade :execrows
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL
-  WHERE f.event_id = $3 AND f.consumer_group = $4 AND f.name = $5 AND f.epoch = $6
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL,
+    expires_at = CASE WHEN f.alone IS NOT TRUE AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL)
+      THEN pg_catalog.clock_timestamp() + $3::interval END
+  WHERE f.event_id = $4 AND f.consumer_group = $5 AND f.name = $6 AND f.epoch = $7
     AND f.status = 'PENDING' AND f.lease_until < pg_catalog.clock_timestamp()
   RETURNING f.consumer_group
 )
@@ -395,17 +401,20 @@ SELECT 'fences reconcile --not-made', s.consumer_group, $1, $2 FROM settled s
 type FenceNotMadeParams struct {
 	Target        string
 	Reason        string
+	Keep          pgtype.Interval
 	EventID       uuid.UUID
 	ConsumerGroup string
 	Name          string
 	Epoch         int64
 }
 
-// FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. 0 rows: as FenceMade.
+// FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. That of an event that has ended
+// without it ends too. 0 rows: as FenceMade.
 func (q *Queries) FenceNotMade(ctx context.Context, arg FenceNotMadeParams) (int64, error) {
 	result, err := q.db.Exec(ctx, fenceNotMade,
 		arg.Target,
 		arg.Reason,
+		arg.Keep,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.Name,
@@ -827,7 +836,8 @@ func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersPara
 
 const listPendingFences = `-- name: ListPendingFences :many
 SELECT f.event_id, f.consumer_group, f.name, f.status, f.epoch, f.owner, f.lease_until, f.provider_key_until, f.created_at, f.completed_at, f.stuck,
-  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1), '')::text AS event_key,
+  COALESCE((SELECT o.event ->> 'key' FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL LIMIT 1),
+    (SELECT p.namespace || ':' || p.event_id FROM onceward.processed_events p WHERE p.event_id = f.event_id AND p.consumer_group = f.consumer_group), '')::text AS event_key,
   (f.status = 'PENDING' AND f.lease_until >= pg_catalog.clock_timestamp())::boolean AS live,
   (f.status = 'PENDING' AND COALESCE(f.provider_key_until < pg_catalog.clock_timestamp(), false))::boolean AS stale
 FROM onceward.fences f

@@ -39,6 +39,8 @@ WITH expired AS (
   SELECT f.event_id, f.consumer_group, f.name FROM onceward.fences f
   WHERE f.expires_at OPERATOR(pg_catalog.<=) $1 AND f.consumer_group OPERATOR(pg_catalog.=) $2 AND f.event_id OPERATOR(pg_catalog.<) $3
     AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id OPERATOR(pg_catalog.=) f.event_id AND o.consumer_group OPERATOR(pg_catalog.=) f.consumer_group AND o.expires_at IS NULL)
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
+      AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY f.expires_at LIMIT $4::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name)
@@ -52,7 +54,8 @@ type DeleteFencesParams struct {
 }
 
 // DeleteFences removes the effects of ended events of a group that have expired and whose events lie below all its floors,
-// so that no delivery of them is claimed again without being judged. The effects of an event go together.
+// so that no delivery of them is claimed again without being judged. The effects of an event go together, and none while a
+// letter of the event waits: its redrive must find them.
 func (q *Queries) DeleteFences(ctx context.Context, arg DeleteFencesParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteFences,
 		arg.At,
