@@ -24,13 +24,13 @@ import (
 // that is promoted or snapshots that are restored; FOR is their length.
 func TestConsumerMoves(t *testing.T) {
 	seed := seedOf(t)
-	for i, standby := range []bool{seed%2 == 0, seed%2 != 0} {
-		if i == 1 && !full() {
-			break
-		}
-		name := map[bool]string{true: "standby", false: "snapshots"}[standby]
-		t.Run(name, func(t *testing.T) {
-			m := newMover(t, versions[seed/2%2], seed, standby, "")
+	servers := []string{withStandby, onSnapshots}
+	if !full() {
+		servers = servers[seed%2:][:1]
+	}
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			m := newMover(t, versions[seed/2%2], seed, server, "")
 			m.run(lengthOf(t, 55*time.Second, 5*time.Minute))
 			t.Log(m.report())
 			if len(m.found) > 0 {
@@ -49,6 +49,7 @@ type mover struct {
 	t           *testing.T
 	seed        uint64
 	defect      string
+	limit       time.Duration // until all is quiet and right
 	members     []*consumerProcess
 	zombies     int
 	producer    sarama.SyncProducer
@@ -74,14 +75,24 @@ type later struct {
 // movesWindow is that of every class: old events lie below their floors.
 const movesWindow = day
 
-func newMover(t *testing.T, version string, seed uint64, standby bool, defect string) *mover {
-	m := &mover{t: t, seed: seed, defect: defect, told: map[string]*toldEvent{}, counts: map[string]int{}}
+// Servers of the group's database.
+const (
+	withStandby = "standby"
+	onSnapshots = "snapshots"
+	onShared    = "shared" // with other tests: it is not restarted
+)
+
+func newMover(t *testing.T, version string, seed uint64, server, defect string) *mover {
+	m := &mover{t: t, seed: seed, defect: defect, limit: time.Minute, told: map[string]*toldEvent{}, counts: map[string]int{}}
 	outside := newWorld(t, version)
-	if standby {
+	switch server {
+	case onShared:
+		m.crowd = newCrowdIn(newWorld(t, version), outside, seed)
+	case withStandby:
 		m.replicated = newReplicated(t, version)
 		m.crowd = newCrowdIn(newWorldOn(t, m.primary), outside, seed)
 		m.dsn = m.eitherDSN(m.w, billingLogin)
-	} else {
+	case onSnapshots:
 		m.crowd = newCrowdIn(ownWorld(t, version, nil), outside, seed)
 	}
 	m.window = movesWindow
@@ -110,7 +121,6 @@ const (
 	movesStorm  = 7 * time.Second // between two quiet moments
 	movesGap    = 600 * time.Millisecond
 	fewestMoves = 5 // quiet moments
-	movesLimit  = time.Minute
 )
 
 // run moves and looks, until the time is over or something is wrong.
@@ -119,6 +129,9 @@ func (m *mover) run(length time.Duration) {
 	for end := time.Now().Add(length); (time.Now().Before(end) || m.quiet < fewestMoves) && len(m.found) == 0; {
 		began := time.Now()
 		m.storm()
+		if len(m.found) > 0 {
+			return
+		}
 		stormed := time.Since(began)
 		m.settle()
 		m.t.Logf("quiet moment %d: %s of moves, %s until all was quiet and right", m.quiet, stormed.Round(time.Second), (time.Since(began) - stormed).Round(100*time.Millisecond))
@@ -199,7 +212,7 @@ func (m *mover) doDue(now time.Time) {
 // may come still for a while, what is too much will not go.
 func (m *mover) settle() {
 	m.doDue(time.Now().Add(time.Hour))
-	for deadline := time.Now().Add(movesLimit); ; {
+	for deadline := time.Now().Add(m.limit); ; {
 		m.watch()
 		if m.lag() == 0 && m.undecided() == 0 {
 			if m.found = m.check(); len(m.found) == 0 {
@@ -208,7 +221,7 @@ func (m *mover) settle() {
 			}
 		}
 		if time.Now().After(deadline) {
-			m.found = append(m.found, fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", movesLimit, m.lag(), m.undecided(), m.quiet+1, m.seed))
+			m.found = append(m.check(), fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", m.limit, m.lag(), m.undecided(), m.quiet+1, m.seed))
 			return
 		}
 		require.NoError(m.t, wait(m.t.Context(), 200*time.Millisecond))
