@@ -83,7 +83,7 @@ const (
 )
 
 func newMover(t *testing.T, version string, seed uint64, server, defect string) *mover {
-	m := &mover{t: t, seed: seed, defect: defect, limit: time.Minute, told: map[string]*toldEvent{}, counts: map[string]int{}}
+	m := &mover{t: t, seed: seed, defect: defect, began: time.Now(), limit: time.Minute, told: map[string]*toldEvent{}, counts: map[string]int{}}
 	outside := newWorld(t, version)
 	switch server {
 	case onShared:
@@ -104,7 +104,12 @@ func newMover(t *testing.T, version string, seed uint64, server, defect string) 
 		GRANT ALL ON refused TO PUBLIC`)
 	_, err := outside.as(billingLogin).Exec(t.Context(), `CREATE TABLE tries (key text PRIMARY KEY, n int NOT NULL)`)
 	require.NoError(t, err)
-	m.since(time.Now().Add(-4 * day))
+	if seed%4 < 2 {
+		m.since(time.Now().Add(-4 * day))
+	} else {
+		require.True(t, m.command(consumerMaintainerLogin, "windows", "adopt", m.group, "--from", time.Now().UTC().Add(-4*day).Format(time.DateOnly), "--class", "*", "--window", "1d"))
+		m.counts["adopted"]++
+	}
 	m.producer, err = sarama.NewSyncProducer(m.w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.producer.Close() })
@@ -155,30 +160,31 @@ func (m *mover) begin() {
 
 // storm makes random moves, and publishes between them.
 func (m *mover) storm() {
-	bag := m.bag()
 	for end := time.Now().Add(movesStorm); time.Now().Before(end) && len(m.found) == 0; {
 		m.publish(20 + m.rng.IntN(150))
 		m.pass(time.Duration(m.rng.Int64N(int64(movesGap))))
-		kind := m.deal(bag)
+		kind, move := m.deal()
 		at := time.Since(m.began)
-		if bag[kind]() {
+		if move() {
 			m.counts[kind]++
 			m.note(at, kind)
 		}
 	}
 }
 
-// deal draws a kind of moves; none comes again before all others have.
-func (m *mover) deal(bag map[string]func() bool) (kind string) {
-	if len(m.deck) == 0 {
-		m.deck = slices.Sorted(maps.Keys(bag))
-		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+// deal draws a move; no kind comes again before all others have.
+func (m *mover) deal() (kind string, move func() bool) {
+	bag := m.bag()
+	for {
+		if len(m.deck) == 0 {
+			m.deck = slices.Sorted(maps.Keys(bag))
+			m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+		}
+		kind, m.deck = m.deck[0], m.deck[1:]
+		if bag[kind] != nil { // what it needs is there still
+			return kind, bag[kind]
+		}
 	}
-	kind, m.deck = m.deck[0], m.deck[1:]
-	if bag[kind] == nil { // what it needs is gone
-		return m.deal(bag)
-	}
-	return kind
 }
 
 func (m *mover) note(at time.Duration, what string) {
