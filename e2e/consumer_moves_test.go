@@ -31,7 +31,7 @@ func TestConsumerMoves(t *testing.T) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
 			m := newMover(t, versions[seed/2%2], seed, server, "")
-			m.run(lengthOf(t, 55*time.Second, 5*time.Minute))
+			m.run(lengthOf(t, 45*time.Second, 5*time.Minute))
 			t.Log(m.report())
 			if len(m.found) > 0 {
 				t.Log("moves:\n" + strings.Join(m.diary, "\n"))
