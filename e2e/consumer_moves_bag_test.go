@@ -32,7 +32,7 @@ func (m *mover) bag() map[string]func() bool {
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
 		// users' mistakes
 		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "unknown type": m.unknownType,
-		"malformed record": m.malformedRecord, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess,
+		"malformed record": m.malformedRecord, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies,
 	}
 	if m.replicated != nil {
 		all["promoted"] = m.promoted
@@ -303,6 +303,23 @@ func (m *mover) reprocess() bool {
 	}
 	e.again++
 	m.sendAll(m.reprocessed(e))
+	return true
+}
+
+// lateCopies publishes old events, and a copy of each some time later.
+func (m *mover) lateCopies() bool {
+	var batch []*sarama.ProducerMessage
+	for range 20 {
+		at := time.Now().Add(-3*day + time.Duration(m.rng.Int64N(int64(day))))
+		batch = append(batch, m.message(m.plain(&toldEvent{body: body{N: m.events}}, []string{"Tx", "Batch", "Set", "Two"}[m.rng.IntN(4)], at).Event))
+	}
+	m.sendAll(batch...)
+	m.due = append(m.due, later{time.Now().Add(time.Duration(m.rng.IntN(4000)) * time.Millisecond), func() {
+		for _, r := range batch {
+			again := *r // what was sent has its place in it
+			m.sendAll(&again)
+		}
+	}})
 	return true
 }
 

@@ -72,7 +72,8 @@ type later struct {
 	do func()
 }
 
-// movesWindow is that of every class: old events lie below their floors.
+// movesWindow is that of the class that both versions have: old events lie below its
+// floor.
 const movesWindow = day
 
 // Servers of the group's database.

@@ -10,7 +10,8 @@ import (
 )
 
 // topicsHaveIDs says whether the product tells a topic from an earlier one of its
-// name: without that neither move here can be right.
+// name, for marks as well as for the places of letters. It lets in the moves of this
+// file, which cannot be right without.
 const topicsHaveIDs = false
 
 // finished waits, with the members at work, until the group has finished the topic

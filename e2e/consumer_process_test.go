@@ -156,7 +156,7 @@ func (c *consumerProgram) classes() (classes []consumer.Class) {
 		return nil
 	}
 	if c.Version == 2 {
-		classes = append(classes, consumer.Class{Pattern: "Tx", Window: c.Window})
+		classes = append(classes, consumer.Class{Pattern: "Tx", Window: 2 * c.Window})
 	}
 	return append(classes, consumer.Class{Pattern: "*", Window: c.Window})
 }
