@@ -216,7 +216,7 @@ func (m *mover) audited() bool {
 	wrong := err != nil && !strings.Contains(out, "! ")
 	for line := range strings.Lines(out) {
 		_, what, found := strings.Cut(line, "! ")
-		wrong = wrong || found && !(strings.HasPrefix(what, "below-floor: ") && strings.Contains(what, " of type Tx,"))
+		wrong = wrong || found && (!strings.HasPrefix(what, "below-floor: ") || !strings.Contains(what, " of type Tx,"))
 	}
 	if wrong {
 		m.found = append(m.found, fmt.Sprintf("outboxctl audit: %v: %s", err, out))

@@ -184,7 +184,8 @@ func (m *mover) checkCharges(s evidence) (wrong []string) {
 			continue
 		}
 		provider := consumer.ProviderKey(e.Key, m.group, name)
-		if charged[provider] != (s.effects[key][effect] > 0) && !(e.Dead && charged[provider]) {
+		made := s.effects[key][effect] > 0
+		if made && !charged[provider] || charged[provider] && !made && !e.Dead {
 			wrong = append(wrong, fmt.Sprintf("%s, %s: charged %t, effects %v, letters %v", key, e.Type, charged[provider], s.effects[key], s.letters[key]))
 		}
 		delete(charged, provider)
@@ -199,7 +200,7 @@ func (m *mover) checkCharges(s evidence) (wrong []string) {
 func (e *toldEvent) check(s evidence, key string) (wrong []string) {
 	givenUp, changed, tried := 0, 0, false
 	for _, l := range s.letters[key] {
-		allowed := true
+		allowed := false
 		switch l.reason {
 		case "handler":
 			allowed = e.Dead || e.Refused
@@ -213,8 +214,6 @@ func (e *toldEvent) check(s evidence, key string) (wrong []string) {
 		case "mismatch":
 			changed++
 			continue
-		default:
-			allowed = false
 		}
 		if !allowed {
 			wrong = append(wrong, fmt.Sprintf("a letter that should not be: %s, %s: %s", l.reason, l.state, l.why))
