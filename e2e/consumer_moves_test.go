@@ -31,7 +31,7 @@ func TestConsumerMoves(t *testing.T) {
 	for _, server := range servers {
 		t.Run(server, func(t *testing.T) {
 			m := newMover(t, versions[seed/2%2], seed, server, "")
-			m.run(lengthOf(t, 45*time.Second, 5*time.Minute))
+			m.run(lengthOf(t, 35*time.Second, 5*time.Minute))
 			t.Log(m.report())
 			if len(m.found) > 0 {
 				t.Log("moves:\n" + strings.Join(m.diary, "\n"))
@@ -157,6 +157,9 @@ func (m *mover) begin() {
 	m.publish(200)
 	eventually(m.t, "events are applied", time.Minute, func() bool { return scalar[int](m.w, `SELECT count(*) FROM effects`) > 50 })
 	m.began = time.Now()
+	if m.bag()["snapshot taken"] != nil { // one to restore is there from the beginning
+		m.snapshotTaken()
+	}
 }
 
 // storm makes random moves, and publishes between them.
