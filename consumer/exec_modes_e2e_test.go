@@ -5,6 +5,7 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -92,14 +93,21 @@ var execModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }
 
-// in is the till's group with a pool of this mode, by this way.
-func (l *till) in(dsn string, mode pgx.QueryExecMode) error {
+// poolIn opens a pool of this mode, by this way.
+func poolIn(t *testing.T, dsn string, mode pgx.QueryExecMode) *pgxpool.Pool {
+	t.Helper()
 	cfg, err := pgxpool.ParseConfig(dsn)
-	require.NoError(l.t, err)
+	require.NoError(t, err)
 	cfg.ConnConfig.DefaultQueryExecMode = mode
-	l.db, err = pgxpool.NewWithConfig(l.t.Context(), cfg)
-	require.NoError(l.t, err)
-	l.t.Cleanup(l.db.Close)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool
+}
+
+// in is the till's group with a pool of this mode, by this way.
+func (l *till) in(dsn string, mode pgx.QueryExecMode) (err error) {
+	l.db = poolIn(l.t, dsn, mode)
 	if l.processor, err = consumer.New(l.t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark}}); err != nil {
 		return err
 	}
@@ -121,8 +129,9 @@ func TestExecModes(t *testing.T) {
 	}
 }
 
-// TestPoolers (P3): behind PgBouncer in transaction mode the same holds; what
-// cannot hold is refused by name.
+// TestPoolers (P3): behind PgBouncer in transaction mode the same holds, and every
+// promise of the table; what cannot hold is refused by name. The short form has the
+// table in two of the modes, E2E_FULL=1 in all.
 func TestPoolers(t *testing.T) {
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -142,6 +151,17 @@ func TestPoolers(t *testing.T) {
 			defer conn.Release()
 			_, err = consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
 			require.ErrorIs(t, err, consumer.ErrPooler)
+			if os.Getenv("E2E_FULL") != "1" && mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeSimpleProtocol {
+				return
+			}
+			for name, p := range promises {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					e := newEnv(t, nil)
+					e.db = poolIn(t, testdb.PgBouncer(t, e.db), mode)
+					require.NoError(t, p.check(e))
+				})
+			}
 		})
 	}
 }

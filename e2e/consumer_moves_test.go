@@ -24,14 +24,14 @@ import (
 // that is promoted or snapshots that are restored; FOR is their length.
 func TestConsumerMoves(t *testing.T) {
 	seed := seedOf(t)
-	for i, standby := range []bool{seed%2 == 0, seed%2 != 0} {
-		if i == 1 && !full() {
-			break
-		}
-		name := map[bool]string{true: "standby", false: "snapshots"}[standby]
-		t.Run(name, func(t *testing.T) {
-			m := newMover(t, versions[seed/2%2], seed, standby, "")
-			m.run(lengthOf(t, 55*time.Second, 5*time.Minute))
+	servers := []string{withStandby, onSnapshots}
+	if !full() {
+		servers = servers[seed%2:][:1]
+	}
+	for _, server := range servers {
+		t.Run(server, func(t *testing.T) {
+			m := newMover(t, versions[seed/2%2], seed, server, "")
+			m.run(lengthOf(t, 35*time.Second, 5*time.Minute))
 			t.Log(m.report())
 			if len(m.found) > 0 {
 				t.Log("moves:\n" + strings.Join(m.diary, "\n"))
@@ -49,6 +49,7 @@ type mover struct {
 	t           *testing.T
 	seed        uint64
 	defect      string
+	limit       time.Duration // until all is quiet and right
 	members     []*consumerProcess
 	zombies     int
 	producer    sarama.SyncProducer
@@ -71,17 +72,28 @@ type later struct {
 	do func()
 }
 
-// movesWindow is that of every class: old events lie below their floors.
+// movesWindow is that of the class that both versions have: old events lie below its
+// floor.
 const movesWindow = day
 
-func newMover(t *testing.T, version string, seed uint64, standby bool, defect string) *mover {
-	m := &mover{t: t, seed: seed, defect: defect, told: map[string]*toldEvent{}, counts: map[string]int{}}
+// Servers of the group's database.
+const (
+	withStandby = "standby"
+	onSnapshots = "snapshots"
+	onShared    = "shared" // with other tests: it is not restarted
+)
+
+func newMover(t *testing.T, version string, seed uint64, server, defect string) *mover {
+	m := &mover{t: t, seed: seed, defect: defect, began: time.Now(), limit: time.Minute, told: map[string]*toldEvent{}, counts: map[string]int{}}
 	outside := newWorld(t, version)
-	if standby {
+	switch server {
+	case onShared:
+		m.crowd = newCrowdIn(newWorld(t, version), outside, seed)
+	case withStandby:
 		m.replicated = newReplicated(t, version)
 		m.crowd = newCrowdIn(newWorldOn(t, m.primary), outside, seed)
 		m.dsn = m.eitherDSN(m.w, billingLogin)
-	} else {
+	case onSnapshots:
 		m.crowd = newCrowdIn(ownWorld(t, version, nil), outside, seed)
 	}
 	m.window = movesWindow
@@ -93,7 +105,12 @@ func newMover(t *testing.T, version string, seed uint64, standby bool, defect st
 		GRANT ALL ON refused TO PUBLIC`)
 	_, err := outside.as(billingLogin).Exec(t.Context(), `CREATE TABLE tries (key text PRIMARY KEY, n int NOT NULL)`)
 	require.NoError(t, err)
-	m.since(time.Now().Add(-4 * day))
+	if seed%4 < 2 {
+		m.since(time.Now().Add(-4 * day))
+	} else {
+		require.True(t, m.command(consumerMaintainerLogin, "windows", "adopt", m.group, "--from", time.Now().UTC().Add(-4*day).Format(time.DateOnly), "--class", "*", "--window", "1d"))
+		m.counts["adopted"]++
+	}
 	m.producer, err = sarama.NewSyncProducer(m.w.brokers, kafkaConfig())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.producer.Close() })
@@ -110,7 +127,6 @@ const (
 	movesStorm  = 7 * time.Second // between two quiet moments
 	movesGap    = 600 * time.Millisecond
 	fewestMoves = 5 // quiet moments
-	movesLimit  = time.Minute
 )
 
 // run moves and looks, until the time is over or something is wrong.
@@ -119,6 +135,9 @@ func (m *mover) run(length time.Duration) {
 	for end := time.Now().Add(length); (time.Now().Before(end) || m.quiet < fewestMoves) && len(m.found) == 0; {
 		began := time.Now()
 		m.storm()
+		if len(m.found) > 0 {
+			return
+		}
 		stormed := time.Since(began)
 		m.settle()
 		m.t.Logf("quiet moment %d: %s of moves, %s until all was quiet and right", m.quiet, stormed.Round(time.Second), (time.Since(began) - stormed).Round(100*time.Millisecond))
@@ -138,34 +157,38 @@ func (m *mover) begin() {
 	m.publish(200)
 	eventually(m.t, "events are applied", time.Minute, func() bool { return scalar[int](m.w, `SELECT count(*) FROM effects`) > 50 })
 	m.began = time.Now()
+	if m.bag()["snapshot taken"] != nil { // one to restore is there from the beginning
+		m.snapshotTaken()
+	}
 }
 
 // storm makes random moves, and publishes between them.
 func (m *mover) storm() {
-	bag := m.bag()
 	for end := time.Now().Add(movesStorm); time.Now().Before(end) && len(m.found) == 0; {
 		m.publish(20 + m.rng.IntN(150))
 		m.pass(time.Duration(m.rng.Int64N(int64(movesGap))))
-		kind := m.deal(bag)
+		kind, move := m.deal()
 		at := time.Since(m.began)
-		if bag[kind]() {
+		if move() {
 			m.counts[kind]++
 			m.note(at, kind)
 		}
 	}
 }
 
-// deal draws a kind of moves; none comes again before all others have.
-func (m *mover) deal(bag map[string]func() bool) (kind string) {
-	if len(m.deck) == 0 {
-		m.deck = slices.Sorted(maps.Keys(bag))
-		m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+// deal draws a move; no kind comes again before all others have.
+func (m *mover) deal() (kind string, move func() bool) {
+	bag := m.bag()
+	for {
+		if len(m.deck) == 0 {
+			m.deck = slices.Sorted(maps.Keys(bag))
+			m.rng.Shuffle(len(m.deck), func(i, j int) { m.deck[i], m.deck[j] = m.deck[j], m.deck[i] })
+		}
+		kind, m.deck = m.deck[0], m.deck[1:]
+		if bag[kind] != nil { // what it needs is there still
+			return kind, bag[kind]
+		}
 	}
-	kind, m.deck = m.deck[0], m.deck[1:]
-	if bag[kind] == nil { // what it needs is gone
-		return m.deal(bag)
-	}
-	return kind
 }
 
 func (m *mover) note(at time.Duration, what string) {
@@ -199,7 +222,7 @@ func (m *mover) doDue(now time.Time) {
 // may come still for a while, what is too much will not go.
 func (m *mover) settle() {
 	m.doDue(time.Now().Add(time.Hour))
-	for deadline := time.Now().Add(movesLimit); ; {
+	for deadline := time.Now().Add(m.limit); ; {
 		m.watch()
 		if m.lag() == 0 && m.undecided() == 0 {
 			if m.found = m.check(); len(m.found) == 0 {
@@ -208,7 +231,7 @@ func (m *mover) settle() {
 			}
 		}
 		if time.Now().After(deadline) {
-			m.found = append(m.found, fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", movesLimit, m.lag(), m.undecided(), m.quiet+1, m.seed))
+			m.found = append(m.check(), fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", m.limit, m.lag(), m.undecided(), m.quiet+1, m.seed))
 			return
 		}
 		require.NoError(m.t, wait(m.t.Context(), 200*time.Millisecond))

@@ -118,6 +118,9 @@ func (c *consumerProgram) config() consumer.Config {
 	if c.Version > 0 {
 		conf.HandlerTimeout, conf.Retry.MaxAttempts = 2*time.Second, 15
 	}
+	if c.Defect == givesUp {
+		conf.Retry.MaxAttempts = 1
+	}
 	return conf
 }
 
@@ -153,7 +156,7 @@ func (c *consumerProgram) classes() (classes []consumer.Class) {
 		return nil
 	}
 	if c.Version == 2 {
-		classes = append(classes, consumer.Class{Pattern: "Tx", Window: c.Window})
+		classes = append(classes, consumer.Class{Pattern: "Tx", Window: 2 * c.Window})
 	}
 	return append(classes, consumer.Class{Pattern: "*", Window: c.Window})
 }
@@ -186,10 +189,17 @@ var errUnlucky = errors.New("fails on purpose")
 // apply writes the effect; after it an attempt may fail in one of several ways.
 func (c *consumerProgram) apply(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 	c.crash("after claim")
-	if _, err := tx.Exec(ctx, `INSERT INTO effects (key, pid, late) VALUES ($1, $2, $3)`, ev.Key.String(), os.Getpid(), ev.Late); err != nil {
+	if c.Defect == outsideEffect {
+		if _, err := c.pool.Exec(ctx, `INSERT INTO effects (key, pid, late) VALUES ($1, $2, $3)`, ev.Key.String(), os.Getpid(), ev.Late); err != nil {
+			return err
+		}
+	} else if _, err := tx.Exec(ctx, `INSERT INTO effects (key, pid, late) VALUES ($1, $2, $3)`, ev.Key.String(), os.Getpid(), ev.Late); err != nil {
 		return err
 	}
 	if err := c.possible(ctx, tx, ev); err != nil {
+		if c.Defect == swallows {
+			_, err = tx.Exec(ctx, `DELETE FROM effects WHERE key = $1`, ev.Key.String())
+		}
 		return err
 	}
 	if err := c.trouble(ctx, tx, ev); err != nil {
@@ -247,7 +257,7 @@ func (c *consumerProgram) call(ctx context.Context, ev consumer.Event) error {
 			if c.chance(c.Fail) {
 				return "", errUnlucky
 			}
-			_, err := c.provider.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, call.Key)
+			_, err := c.provider.Exec(ctx, `INSERT INTO provider AS p (key) VALUES ($1) ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1`, c.keyOf(call))
 			c.crash("after provider")
 			if err == nil && c.chance(c.Fail) {
 				return "", errUnlucky // the answer is lost

@@ -1,0 +1,119 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"time"
+
+	"github.com/IBM/sarama"
+	"github.com/stretchr/testify/require"
+)
+
+// topicsHaveIDs says whether the product tells a topic from an earlier one of its
+// name, for marks as well as for the places of letters. It lets in the moves of this
+// file, which cannot be right without.
+const topicsHaveIDs = false
+
+// finished waits, with the members at work, until the group has finished the topic
+// and nothing of it is lost any more by what happens to the database.
+func (m *mover) finished() bool {
+	m.doDue(time.Now().Add(time.Hour))
+	for end := time.Now().Add(30 * time.Second); m.lag() > 0 || m.undecided() > 0; m.pass(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	if m.replicated != nil {
+		m.awaitStandby(m.w)
+	}
+	m.snapshot = ""
+	m.rest()
+	return true
+}
+
+// topicMadeAnew deletes the topic, which is finished, and makes it again.
+func (m *mover) topicMadeAnew() bool {
+	if !m.finished() {
+		return false
+	}
+	require.NoError(m.t, m.w.admin.DeleteTopic(m.w.topic()))
+	eventually(m.t, "the topic is made again", 30*time.Second, func() bool {
+		return m.w.admin.CreateTopic(m.w.topic(), &sarama.TopicDetail{NumPartitions: m.w.partitions, ReplicationFactor: 1}, false) == nil
+	})
+	eventually(m.t, "it has leaders", 30*time.Second, m.writable)
+	return true
+}
+
+func (m *mover) writable() bool {
+	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	for p := range m.w.partitions {
+		if _, err := client.Leader(m.w.topic(), p); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// clusterMoved does what a mirror does: the last records of each partition are in a
+// topic of the same name elsewhere, at other offsets, and the group's offsets were
+// translated and carry the metadata of the old ones.
+func (m *mover) clusterMoved() bool {
+	const kept = 50 // of each partition
+	m.rest()
+	records := m.w.records()
+	byPartition := make([][]*sarama.ConsumerMessage, m.w.partitions)
+	for _, r := range records {
+		byPartition[r.Partition] = append(byPartition[r.Partition], r)
+	}
+	partitions := make([]int32, m.w.partitions)
+	for p := range partitions {
+		partitions[p] = int32(p)
+	}
+	old, err := m.w.admin.ListConsumerGroupOffsets(m.group, map[string][]int32{m.w.topic(): partitions})
+	require.NoError(m.t, err)
+	for p, all := range byPartition {
+		if block := old.GetBlock(m.w.topic(), int32(p)); block.Offset < int64(len(all)-kept) {
+			return false // too much of it is not finished
+		}
+	}
+	require.NoError(m.t, m.w.admin.DeleteTopic(m.w.topic()))
+	eventually(m.t, "the topic is made again", 30*time.Second, func() bool {
+		return m.w.admin.CreateTopic(m.w.topic(), &sarama.TopicDetail{NumPartitions: m.w.partitions, ReplicationFactor: 1}, false) == nil
+	})
+	eventually(m.t, "it has leaders", 30*time.Second, m.writable)
+	if m.replicated != nil {
+		m.awaitStandby(m.w)
+	}
+	m.snapshot = ""
+	m.mirror(byPartition, kept, old)
+	return true
+}
+
+// mirror writes the last records and the translated offsets.
+func (m *mover) mirror(byPartition [][]*sarama.ConsumerMessage, kept int, old *sarama.OffsetFetchResponse) {
+	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
+	require.NoError(m.t, err)
+	defer client.Close()
+	offsets, err := sarama.NewOffsetManagerFromClient(m.group, client)
+	require.NoError(m.t, err)
+	for p, all := range byPartition {
+		first := max(0, len(all)-kept)
+		for _, r := range all[first:] {
+			to := &sarama.ProducerMessage{Topic: r.Topic, Partition: r.Partition, Key: sarama.ByteEncoder(r.Key), Value: sarama.ByteEncoder(r.Value)}
+			for _, h := range r.Headers {
+				to.Headers = append(to.Headers, *h)
+			}
+			m.sendAll(to)
+		}
+		block := old.GetBlock(m.w.topic(), int32(p))
+		partition, err := offsets.ManagePartition(m.w.topic(), int32(p))
+		require.NoError(m.t, err)
+		partition.MarkOffset(max(0, block.Offset-int64(first)), block.Metadata)
+		require.NoError(m.t, partition.Close())
+	}
+	require.NoError(m.t, offsets.Close())
+}
