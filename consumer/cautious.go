@@ -45,7 +45,8 @@ func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, err
 // back, this time included.
 func (p *Processor) countStart(ctx context.Context, id uuid.UUID) (starts int32, err error) {
 	if counted, ok := p.cameBack.LoadAndDelete(id); ok { // and could not be taken back then
-		return counted.(int32), nil //nolint:forcetypeassert // nothing else is in it
+		starts, _ = counted.(int32)
+		return starts, nil
 	}
 	starts, err = consumerdb.New(p.db).CountStart(ctx, consumerdb.CountStartParams{
 		EventID: id, ConsumerGroup: p.group, Keep: interval(attemptsKept), LastError: "the process ended while the event was being handled",

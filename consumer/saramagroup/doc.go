@@ -23,12 +23,25 @@
 //
 // Before offsets are committed to Kafka, the marks up to which everything is
 // finished are saved in onceward.progress, and the offset's metadata carries the
-// mark. When the database turns out to be behind it, after a failover to a
+// topic's id and the mark. When the database turns out to be behind it, after a failover to a
 // standby that lacked commits or a restored backup, the partition begins again
 // after the database's own mark: effects that were lost are made again, the
 // others are duplicates. The database's history (system identifier, timeline, the
 // start of its server) is compared at every save; while the database is away no
 // offset moves.
+//
+// A mark holds for the topic with its id only. One that was made anew ends the
+// session, and is read from its beginning. Metadata of another id, which comes along
+// when a group is moved to another cluster, says nothing of the mark, and its offset
+// is obeyed. Where Kafka tells no ids, topics of one name are one.
+//
+// # Crashes
+//
+// A session writes into the marks that it has them, until its end. Where a session
+// finds that another one has not ended, a message may have killed its process: up
+// to a little behind what was read, messages go to Handler.HandleCautiously, one at
+// a time of all partitions, and nothing behind them before the database knows that
+// they were read.
 //
 // # Stream time
 //

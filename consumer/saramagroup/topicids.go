@@ -29,7 +29,7 @@ func (m *member) topicIDs(topics []string) (map[string]uuid.UUID, error) {
 	answer, err := broker.GetMetadata(&sarama.MetadataRequest{Version: idsVersion, Topics: topics})
 	switch {
 	case errors.Is(err, sarama.ErrUnsupportedVersion):
-		return nil, nil
+		return map[string]uuid.UUID{}, nil
 	case err != nil:
 		_ = broker.Close() // or else the next question meets the same connection
 		_ = m.client.RefreshCoordinator(m.handler.Group())

@@ -10,12 +10,12 @@ WITH given AS (
     pg_catalog.unnest(@low_offsets::bigint[]) AS low_offset, pg_catalog.unnest(@high_offsets::bigint[]) AS high_offset, pg_catalog.unnest(@read_offsets::bigint[]) AS read_offset, pg_catalog.unnest(@at_least::bigint[]) AS at_least,
     pg_catalog.unnest(@finished_times::pg_catalog.timestamptz[]) AS finished_time, pg_catalog.unnest(@at_ends::boolean[]) AS at_end) t
 ), lost AS (
-  SELECT FROM given t WHERE t.at_least OPERATOR(pg_catalog.>=) (-1)::bigint AND NOT EXISTS (SELECT FROM onceward.progress h
+  SELECT FROM given t WHERE t.at_least OPERATOR(pg_catalog.>=) '-1'::bigint AND NOT EXISTS (SELECT FROM onceward.progress h
     WHERE h.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND h.topic OPERATOR(pg_catalog.=) t.topic AND h.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
       AND h.topic_id OPERATOR(pg_catalog.=) t.topic_id AND h.high_offset OPERATOR(pg_catalog.>=) t.at_least)
 )
 INSERT INTO onceward.progress AS p (consumer_group, topic, topic_id, kafka_partition, low_offset, high_offset, read_offset, open_by, finished_time)
-SELECT @consumer_group, t.topic, t.topic_id, t.kafka_partition, t.low_offset, t.high_offset, t.read_offset, NULLIF(@open_by::pg_catalog.text, ''), GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
+SELECT @consumer_group, t.topic, t.topic_id, t.kafka_partition, t.low_offset, t.high_offset, t.read_offset, CASE WHEN @open_by::pg_catalog.text OPERATOR(pg_catalog.<>) '' THEN @open_by END, GREATEST(CASE WHEN t.finished_time OPERATOR(pg_catalog.<>) 'epoch'::pg_catalog.timestamptz THEN t.finished_time END,
   CASE WHEN t.at_end THEN (SELECT pg_catalog.max(g.finished_time) FROM onceward.progress g WHERE g.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND g.retired_at IS NULL) END)
 FROM given t
 WHERE NOT EXISTS (SELECT FROM lost)

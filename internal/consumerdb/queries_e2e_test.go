@@ -97,7 +97,7 @@ func TestProgressOnlyWidens(t *testing.T) {
 	}{{10, 12, late}, {5, 11, early}, {11, 11, time.Unix(0, 0)}} {
 		n, err := q.SaveProgress(t.Context(), consumerdb.SaveProgressParams{
 			ConsumerGroup: "billing", Topics: []string{"orders"}, TopicIds: []string{uuid.Nil.String()}, KafkaPartitions: []int32{1},
-			LowOffsets: []int64{mark.low}, HighOffsets: []int64{mark.high}, FinishedTimes: []time.Time{mark.at},
+			LowOffsets: []int64{mark.low}, HighOffsets: []int64{mark.high}, ReadOffsets: []int64{0}, FinishedTimes: []time.Time{mark.at},
 		})
 		require.NoError(t, err)
 		require.EqualValues(t, 1, n)
