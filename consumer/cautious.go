@@ -22,9 +22,8 @@ const cameBackTimeout = 5 * time.Second
 // with the reason "crash". Nothing else may be handled meanwhile that could be to
 // blame for a crash.
 func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, error) {
-	ev, err := EventFromRecord(rec.Key, rec.Value, rec.Headers)
-	ev.Source = rec.Source
-	h := r.handlers[ev.Type]
+	ev, err := r.processor.parse(rec)
+	h := r.find(ev.Type)
 	if err != nil || r.err != nil || h == nil || h.ignored || ev.Source.Topic == "" || ev.validate() != nil {
 		return r.HandleRecord(ctx, rec) // no handler gets it
 	}

@@ -365,3 +365,24 @@ func TestFloorOfANewClass(t *testing.T) {
 		require.Equal(t, c.want, p.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
 	}
 }
+
+// What may have killed a process is counted before it is handled, whoever has written
+// its record, and whichever pattern its handler was registered for.
+func TestCautionKnowsEveryHandler(t *testing.T) {
+	k, err := outbox.NewKey("shop")
+	require.NoError(t, err)
+	text := func(name, value string) Header { return Header{Name: name, Value: []byte(value)} }
+	for name, hs := range map[string][]Header{
+		"ours":    {text("idempotency-key", k.String()), text("event-type", "OrderPaid")},
+		"foreign": {text("id", k.UUID().String()), text("eventType", "OrderPaid")},
+	} {
+		for _, pattern := range []string{"OrderPaid", "Order*", "*"} {
+			p, s := scriptedProcessor(t, map[string]answer{"CountStart": {columns: []uint32{pgtype.Int4OID}, rows: [][]string{{"1"}}}})
+			p.readers = []RecordReader{DebeziumOutbox{Namespace: "shop"}.Read}
+			r := NewRouter(p)
+			r.Tx(pattern, func(context.Context, pgx.Tx, Event) error { return nil })
+			_, _ = r.HandleCautiously(t.Context(), Record{Source: Source{Topic: "orders"}, Headers: hs}) // what the script answers then is no matter
+			require.NotEmpty(t, s.statement("CountStart"), "%s, %s", name, pattern)
+		}
+	}
+}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgproto3"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 )
@@ -153,8 +152,4 @@ func (p *Processor) open(t *testing.T) pgx.Tx {
 	require.NoError(t, err)
 	t.Cleanup(func() { rollback(context.Background(), tx) })
 	return tx
-}
-
-func number(n string) answer {
-	return answer{columns: []uint32{pgtype.Int8OID}, rows: [][]string{{n}}}
 }
