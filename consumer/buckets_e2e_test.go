@@ -218,7 +218,7 @@ func TestWindowShrinksOnlyByCommand(t *testing.T) {
 		stored("168 process 168")
 		_, log, err = e.group("billing", short)
 		require.NoError(t, err)
-		require.Contains(t, log.String(), `command="outboxctl windows set 'billing' '*' --window 24h0m0s --late dead-letter"`)
+		require.Contains(t, log.String(), `command="outboxctl windows set 'billing' '*' --window 24h0m0s --late dead-letter --reason \"…\""`)
 		stored("168 process 168")
 	}
 	p, _, err := e.group("billing", short)

@@ -98,7 +98,7 @@ func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 			p.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
 				"run the command to change it, or change the configuration", "class", row.Class, "window", known.of[at].window.String(),
 				"late", row.Late, "replay", row.Replay, "bucket", known.of[at].buckets.Length.String(),
-				"command", fmt.Sprintf("outboxctl windows set '%s' '%s'%s", p.group, row.Class, flags))
+				"command", fmt.Sprintf("outboxctl windows set '%s' '%s'%s --reason \"…\"", p.group, row.Class, flags))
 		}
 	}
 	p.windows.known.Store(known)
@@ -142,7 +142,7 @@ func sameKeying(group string, rows []consumerdb.ClassesOfGroupRow, classes []Cla
 		err := fmt.Errorf("events of type %q are keyed by %s in the database and by %s in the configuration (by the classes %q and %q); a claim of the one does not meet one of the other: "+
 			"keep what they are keyed by, or let another group handle them", c.Pattern, stored[was].Keyed, classes[is].Keyed, stored[was].Pattern, classes[is].Pattern)
 		if !slices.ContainsFunc(classes, func(c Class) bool { return c.Pattern == stored[was].Pattern }) {
-			err = fmt.Errorf("%w; when no copy of those of class %q can come any more: `outboxctl windows retire '%s' --class '%s'`", err, stored[was].Pattern, group, stored[was].Pattern)
+			err = fmt.Errorf("%w; when no copy of those of class %q can come any more: `outboxctl windows retire '%s' --class '%s' --reason \"…\"`", err, stored[was].Pattern, group, stored[was].Pattern)
 		}
 		return err
 	}

@@ -164,7 +164,7 @@ func (m *maintenance) alarm() {
 		}
 		f.Wrong = true
 		f.Why += fmt.Sprintf("; the table grows meanwhile: start the group, look for what holds its consumer, or, when it is gone for good, run "+
-			"`outboxctl windows retire %s`; when it only does not read a topic any more, add --topic TOPIC", f.Group)
+			"`outboxctl windows retire %s --reason \"…\"`; when it only does not read a topic any more, add --topic TOPIC", f.Group)
 	}
 }
 

@@ -165,7 +165,7 @@ func (r *adviceReport) print(p *page) {
 				"where nobody replayed them, the window is too small", w.Group, w.Class, w.Replays, w.OldestReplay, w.Group)
 		}
 		if w.TooSmall {
-			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set %s '%s' --window %s`",
+			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set %s '%s' --window %s --reason \"…\"`",
 				w.Group, w.Class, w.EventType, w.Oldest, w.Window, w.Recommended, w.Group, w.Class, w.Recommended)
 		}
 	}
