@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -75,22 +76,56 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 	return it.delivery
 }
 
-// keep writes the letter. One that is there already, from an earlier delivery,
-// is left as it is.
-func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter) (written bool, err error) {
+// keep writes the letter. One that is there already, from an earlier delivery, is
+// left as it is, unless it is decided and the event was given up again. A decided
+// letter of another record gives its place up; beside one that waits this one is
+// kept under a topic's name that Kafka does not allow.
+func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (written bool, err error) {
 	row, err := l.row(r.Group())
 	if err != nil {
 		return false, err
 	}
-	q := consumerdb.New(tx)
-	inserted, err := q.InsertDeadLetter(ctx, row)
-	if err != nil {
-		return false, fmt.Errorf("write dead letter: %w", err)
+	for _, topic := range []string{row.Topic, l.record.Source.aside()} {
+		row.Topic = topic
+		written, same, err := put(ctx, consumerdb.New(tx), row, again)
+		if err != nil {
+			return false, fmt.Errorf("write dead letter: %w", err)
+		}
+		if written || same {
+			return written, nil
+		}
 	}
-	if inserted == 0 {
-		return false, sameLetter(ctx, q, row)
+	return false, fmt.Errorf("%w: topic %s partition %d offset %d; redrive or discard it", ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
+}
+
+// aside is the name under which a letter is kept whose place is taken: the topic was
+// made anew, or what could not be read as a whole is read after all.
+func (s Source) aside() string {
+	if s.TopicID == uuid.Nil {
+		return s.Topic + "~2"
 	}
-	return true, nil
+	return s.Topic + "~" + s.TopicID.String()[:8]
+}
+
+// put writes a letter at its place. Neither written nor the same: a letter of another
+// record waits there.
+func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.InsertDeadLetterParams, again bool) (written, same bool, err error) {
+	n, err := q.InsertDeadLetter(ctx, row)
+	if err == nil && n == 0 {
+		n, err = q.ReplaceDeadLetter(ctx, consumerdb.ReplaceDeadLetterParams{
+			EventID: row.EventID, Namespace: row.Namespace, EventType: row.EventType, RecordKey: row.RecordKey, RecordValue: row.RecordValue,
+			RecordHeaders: row.RecordHeaders, Reason: row.Reason, Error: row.Error, Attempts: row.Attempts, State: row.State,
+			ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset, Again: again,
+		})
+	}
+	if err != nil || n > 0 {
+		return n > 0, false, err
+	}
+	same, err = q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
+		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders,
+		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
+	})
+	return false, same, err
 }
 
 // announce says so in the log, once the letter is committed.
@@ -104,29 +139,6 @@ func (r *Router) announce(ctx context.Context, l letter) {
 	}
 	r.processor.log.WarnContext(ctx, "message dead-lettered", "source", l.record.Source.String(),
 		"reason", string(l.reason), "error", l.cause.Error())
-}
-
-// sameLetter refuses to acknowledge a message whose place in the table is
-// taken by another one: its topic was deleted and created again, and the
-// message would be lost.
-func sameLetter(ctx context.Context, q *consumerdb.Queries, row consumerdb.InsertDeadLetterParams) error {
-	same, err := q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
-		RecordKey:      row.RecordKey,
-		RecordValue:    row.RecordValue,
-		RecordHeaders:  row.RecordHeaders,
-		ConsumerGroup:  row.ConsumerGroup,
-		Topic:          row.Topic,
-		KafkaPartition: row.KafkaPartition,
-		KafkaOffset:    row.KafkaOffset,
-	})
-	if err != nil {
-		return fmt.Errorf("compare with the dead letter that is there: %w", err)
-	}
-	if !same {
-		return fmt.Errorf("%w: topic %s partition %d offset %d; if the topic was created again, remove the group's letters of the old one",
-			ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
-	}
-	return nil
 }
 
 func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {

@@ -25,7 +25,7 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
-	// ErrLetterTaken: another record's dead letter has this record's place.
+	// ErrLetterTaken: dead letters of two other records have this record's places.
 	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )
 

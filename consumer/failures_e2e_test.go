@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -145,11 +147,67 @@ func TestMalformedRecordIsKept(t *testing.T) {
 	require.Nil(t, value, "a tombstone is kept as one")
 	require.JSONEq(t, `[["event-type","UGFpZAA="],["\"odd\\x00\\xff\"","AP8="],["null",null]]`, headers)
 
-	// The topic is created again, and another record gets the same offset.
-	rec.Value = []byte("another")
+	// The topic is created again, and another record gets the same offset: it is kept aside, once.
+	rec.Value, rec.Source.TopicID = []byte("another"), uuid.New()
+	for range 2 {
+		outcome, err := r.HandleRecord(t.Context(), rec)
+		require.NoError(t, err)
+		require.Equal(t, consumer.DeadLettered, outcome)
+	}
+	require.Equal(t, 2, e.letters())
+	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = 'orders~' || $1", rec.Source.TopicID.String()[:8]))
+	rec.Value = []byte("a third")
 	_, err = r.HandleRecord(t.Context(), rec)
 	require.ErrorIs(t, err, consumer.ErrLetterTaken)
+
+	// A letter that is decided gives its place up.
+	exec(t, e.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded' WHERE topic = 'orders'")
+	require.NoError(t, deliverRecord(t.Context(), r, rec, consumer.DeadLettered))
+	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = 'orders' AND state = 'open' AND record_value = 'a third' AND generation = 1"))
 	require.NoError(t, e.expect(0, 0))
+}
+
+func deliverRecord(ctx context.Context, r *consumer.Router, rec consumer.Record, want consumer.Outcome) error {
+	got, err := r.HandleRecord(ctx, rec)
+	if err == nil && got != want {
+		err = fmt.Errorf("outcome %s, want %s", got, want)
+	}
+	return err
+}
+
+// An event that was forgotten and given up again has an open letter again.
+func TestGivenUpAgain(t *testing.T) {
+	for _, decided := range []string{"redriven", "discarded"} {
+		d := newDesk(t)
+		rec := d.dead(1)[0]
+		exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET expires_at = clock_timestamp() + interval '30 days', state = '"+decided+"'")
+		require.NoError(t, deliverRecord(t.Context(), d.router, rec, consumer.DeadLettered))
+		require.Equal(t, decided, d.letter(rec).State, "nothing new")
+		exec(t, d.db, "DELETE FROM onceward.processed_events") // processed forget
+		exec(t, d.db, "DELETE FROM onceward.attempts")
+		d.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
+		require.NoError(t, deliverRecord(t.Context(), d.router, rec, consumer.DeadLettered))
+		require.Equal(t, "open", d.letter(rec).State)
+	}
+}
+
+// What could not be read as a whole is kept beside a letter that waits at its first
+// place, and the first message of it beside that.
+func TestUnreadableBesideALetter(t *testing.T) {
+	d := newDesk(t)
+	rec := d.dead(1)[0]
+	broken := consumer.Unreadable{From: rec.Source, Until: rec.Source.Offset + 5, Why: errBroken}
+	for range 2 {
+		require.NoError(t, d.router.KeepUnreadable(t.Context(), broken))
+	}
+	require.Equal(t, 2, d.letters())
+
+	other := newDesk(t)
+	rec = other.record(newEvent(t))
+	require.NoError(t, other.router.KeepUnreadable(t.Context(), consumer.Unreadable{From: rec.Source, Until: rec.Source.Offset + 5, Why: errBroken}))
+	other.handle(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
+	require.NoError(t, deliverRecord(t.Context(), other.router, rec, consumer.DeadLettered))
+	require.Equal(t, 2, other.letters())
 }
 
 func TestRecordToEffect(t *testing.T) {

@@ -6,6 +6,19 @@ VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @na
   @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state)
 ON CONFLICT DO NOTHING;
 
+-- name: ReplaceDeadLetter :execrows
+-- ReplaceDeadLetter puts a letter in the place of one that is decided: of another record, or of the same one that was given up
+-- @again. 0 rows: the one that is there waits, or says it already.
+UPDATE onceward.consumer_dead_letters
+SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
+  record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state,
+  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+  AND (@again::boolean OR NOT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb)));
+
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
 -- topic was deleted and created again, so that its offsets started anew.

@@ -614,6 +614,62 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 	return result.RowsAffected(), nil
 }
 
+const replaceDeadLetter = `-- name: ReplaceDeadLetter :execrows
+UPDATE onceward.consumer_dead_letters
+SET event_id = $1, namespace = $2, event_type = $3, record_key = $4, record_value = $5,
+  record_headers = CAST($6::pg_catalog.text AS pg_catalog.jsonb), reason = $7, error = $8, attempts = $9, state = $10,
+  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+WHERE consumer_group OPERATOR(pg_catalog.=) $11 AND topic OPERATOR(pg_catalog.=) $12 AND kafka_partition OPERATOR(pg_catalog.=) $13 AND kafka_offset OPERATOR(pg_catalog.=) $14
+  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+  AND ($15::boolean OR NOT (COALESCE(record_key OPERATOR(pg_catalog.=) $4, record_key IS NULL AND $4 IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) $5, record_value IS NULL AND $5 IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST($6::pg_catalog.text AS pg_catalog.jsonb)))
+`
+
+type ReplaceDeadLetterParams struct {
+	EventID        *uuid.UUID
+	Namespace      *string
+	EventType      *string
+	RecordKey      []byte
+	RecordValue    []byte
+	RecordHeaders  string
+	Reason         string
+	Error          string
+	Attempts       int32
+	State          string
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Again          bool
+}
+
+// ReplaceDeadLetter puts a letter in the place of one that is decided: of another record, or of the same one that was given up
+// @again. 0 rows: the one that is there waits, or says it already.
+func (q *Queries) ReplaceDeadLetter(ctx context.Context, arg ReplaceDeadLetterParams) (int64, error) {
+	result, err := q.db.Exec(ctx, replaceDeadLetter,
+		arg.EventID,
+		arg.Namespace,
+		arg.EventType,
+		arg.RecordKey,
+		arg.RecordValue,
+		arg.RecordHeaders,
+		arg.Reason,
+		arg.Error,
+		arg.Attempts,
+		arg.State,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Again,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const stopRelease = `-- name: StopRelease :execrows
 UPDATE onceward.consumer_dead_letters SET state = 'open'
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
