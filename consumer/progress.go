@@ -273,14 +273,25 @@ func (p *Processor) applied(ctx context.Context, ev *Event) {
 	}
 }
 
+// readProgress reads both over one connection: while the database fails over, two
+// may lead to two databases.
+func (p *Processor) readProgress(ctx context.Context) (history string, rows []consumerdb.ProgressOfGroupRow, err error) {
+	conn, err := p.db.Acquire(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	defer conn.Release()
+	q := consumerdb.New(conn)
+	if history, err = q.History(ctx); err != nil {
+		return "", nil, fmt.Errorf("read the database's history: %w", err)
+	}
+	rows, err = q.ProgressOfGroup(ctx, p.group)
+	return history, rows, err
+}
+
 // Progress reads all marks of the group, and the database's history.
 func (p *Processor) Progress(ctx context.Context) (Progress, error) {
-	q := consumerdb.New(p.db)
-	history, err := q.History(ctx)
-	if err != nil {
-		return Progress{}, fmt.Errorf("read the database's history: %w", err)
-	}
-	rows, err := q.ProgressOfGroup(ctx, p.group)
+	history, rows, err := p.readProgress(ctx)
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}

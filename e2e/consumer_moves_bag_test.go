@@ -39,9 +39,7 @@ func (m *mover) bag() map[string]func() bool {
 	} else if m.defect == "" {
 		all["snapshot taken"], all["snapshot restored"] = m.snapshotTaken, m.snapshotRestored
 	}
-	if topicsHaveIDs {
-		all["topic made anew"], all["cluster moved"] = m.topicMadeAnew, m.clusterMoved
-	}
+	all["topic made anew"], all["cluster moved"] = m.topicMadeAnew, m.clusterMoved
 	return all
 }
 

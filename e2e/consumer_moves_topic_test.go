@@ -9,11 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// topicsHaveIDs says whether the product tells a topic from an earlier one of its
-// name, for marks as well as for the places of letters. It lets in the moves of this
-// file, which cannot be right without.
-const topicsHaveIDs = false
-
 // finished waits, with the members at work, until the group has finished the topic
 // and nothing of it is lost any more by what happens to the database.
 func (m *mover) finished() bool {

@@ -154,7 +154,11 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 	if back {
 		m.log.Warn("the database has lost commits (failover or restore): messages are delivered again, and duplicates removed",
 			"topic", at.topic, "partition", at.partition, "from", committed.next, "to", to, "history", m.history)
-		s.ResetOffset(at.topic, at.partition, to, "")
+		has := "" // what the offset stands for; without it, the next loss of the database would not be seen
+		if known {
+			has = metadata(m.topicID(at.topic), mark.High)
+		}
+		s.ResetOffset(at.topic, at.partition, to, has)
 		m.tally.rewinds.Add(1)
 		return to, nil
 	}
