@@ -264,7 +264,7 @@ func TestGiveUpOfAFinishedEvent(t *testing.T) {
 	delete(l.fails, "book")
 
 	zombie := consumer.NewRouter(l.processor)
-	zombie.Func("Paid", func(_ context.Context, ev consumer.Event) error {
+	zombie.Func("Paid", func(_ context.Context, _ consumer.Event) error {
 		if err := deliver(context.WithoutCancel(t.Context()), l.router, l.event, consumer.Processed); err != nil { //nolint:contextcheck // another member
 			return err
 		}
