@@ -140,6 +140,24 @@ func TestArrivalBelowTheMark(t *testing.T) {
 	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
 }
 
+// What nobody could read was finished and not applied: when it is read after all, it
+// is no duplicate.
+func TestUnreadableIsNotProven(t *testing.T) {
+	c := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute, Keyed: consumer.ByArrival}}
+	r := c.start()
+	topic := uuid.New()
+	known, err := r.Progress(t.Context())
+	require.NoError(t, err)
+	from := consumer.Source{Topic: "orders", TopicID: topic, Offset: 5}
+	require.NoError(t, r.KeepUnreadable(t.Context(), consumer.Unreadable{From: from, Until: 10, Why: errBroken}))
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 20}}))
+	for offset, want := range map[int64]consumer.Outcome{4: consumer.Duplicate, 5: consumer.Processed, 9: consumer.Processed, 10: consumer.Duplicate} {
+		ev := c.event("Paid", time.Now(), offset)
+		ev.Source.TopicID = topic
+		require.NoError(t, deliver(t.Context(), r, ev, want), offset)
+	}
+}
+
 // A partition that was read to its end counts the time of others: what comes in it
 // later with an older time leaves a trace, because the floor may pass it before the
 // mark does.

@@ -72,7 +72,7 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 		return a.suspects(ctx, consumerdb.New(tx), suspects, &found)
 	})
 	found.report(a, "below-floor", "claims were made below the floor of their class, where an earlier claim of the event may be gone: it may have been applied twice",
-		"see the event with `outboxctl show`; find the program that claims without package consumer, or of a release before windows")
+		"see the event with `outboxctl processed show NAMESPACE:UUID`; find the program that claims without package consumer, or of a release before windows")
 	return err
 }
 
@@ -197,7 +197,7 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them",
-		"`outboxctl processed forget` the event, then replay it with `outboxctl replay`")
+		"`outboxctl processed forget` the event (by NAMESPACE:UUID), then replay it with `outboxctl replay`")
 	return nil
 }
 
@@ -225,7 +225,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
-		"or will be, and by the redrive again", "look with `outboxctl show` whether the event was applied; then discard the letter, or redrive it")
+		"or will be, and by the redrive again", "look with `outboxctl processed show NAMESPACE:UUID` whether the event was applied; then discard the letter, or redrive it")
 	return nil
 }
 

@@ -255,11 +255,14 @@ func (p *Processor) claimError(items []*item, err error) error {
 
 // noPartition names the partition that is missing.
 func noPartition(it *item) error {
-	at := it.id
-	if len(it.plan.ids) > 0 {
-		at = it.plan.ids[0]
+	days := outbox.IDTime(it.id).Format(time.RFC3339)
+	if n := len(it.plan.ids); n > 0 {
+		days = outbox.IDTime(it.plan.ids[0]).Format(time.RFC3339)
+		if n > 1 { // by arrival
+			days += " or " + outbox.IDTime(it.plan.ids[n-1]).Format(time.RFC3339)
+		}
 	}
-	return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain --side consumer`", it.ev.Key, ErrNoPartition, outbox.IDTime(at).Format(time.RFC3339))
+	return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain --side consumer`", it.ev.Key, ErrNoPartition, days)
 }
 
 // claimID is the id under which the group claims the event.

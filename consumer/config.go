@@ -26,7 +26,8 @@ const (
 	DefaultLockTimeout = 5 * time.Second
 	// DefaultSessionTimeout is how long a transaction may sit idle before the
 	// server ends it: 45 s, as Kafka's default session timeout, so that a
-	// stopped process loses its claims when it loses its partitions.
+	// stopped process loses its claims when it loses its partitions. With the
+	// default HandlerTimeout it is raised to 55 s, see Config.SessionTimeout.
 	DefaultSessionTimeout = 45 * time.Second
 )
 

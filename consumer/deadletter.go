@@ -86,7 +86,9 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 		return false, err
 	}
 	for _, topic := range []string{row.Topic, l.record.Source.aside()} {
-		row.Topic = topic
+		if topic != row.Topic { // what is parked, and its order, is looked for under the topic's own name
+			row.Topic, row.State = topic, stateOpen
+		}
 		written, same, err := put(ctx, consumerdb.New(tx), row, again)
 		if err != nil {
 			return false, fmt.Errorf("write dead letter: %w", err)

@@ -15,7 +15,8 @@ const lettersPage = 20
 type Letter struct {
 	// Record is the message as it came; its Source is where it was read.
 	Record Record
-	// Reason is malformed, mismatch, handler, crash, late, replay, from-future or unreadable.
+	// Reason is malformed, mismatch, handler, crash, late, replay, from-future,
+	// no-handler, parked (and open since) or unreadable.
 	Reason string
 	// Error says what happened at the last attempt.
 	Error string

@@ -34,7 +34,9 @@ func eventAt(t *testing.T, at time.Time) Event {
 // The last offset that was finished is finished, the one behind it was not seen.
 func TestEvidence(t *testing.T) {
 	columns, id := []uint32{pgtype.Int8OID, pgtype.UUIDOID}, uuid.New()
-	p, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: columns, rows: [][]string{{"7", id.String()}}}})
+	mark := answer{columns: columns, rows: [][]string{{"7", id.String()}}}
+	p, _ := scriptedProcessor(t, map[string]answer{"HighMark": mark, "WasUnreadable": {columns: []uint32{pgtype.BoolOID}, rows: [][]string{{"f"}}}})
+	unread, _ := scriptedProcessor(t, map[string]answer{"HighMark": mark, "WasUnreadable": {columns: []uint32{pgtype.BoolOID}, rows: [][]string{{"t"}}}})
 	fresh, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: columns}})
 	for name, c := range map[string]struct {
 		of   *Processor
@@ -43,6 +45,7 @@ func TestEvidence(t *testing.T) {
 	}{
 		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, finished},
 		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, proven},
+		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, finished},
 		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
 		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
 		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},

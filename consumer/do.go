@@ -36,7 +36,7 @@ type Receipt[R any] struct {
 var ErrNotApplied = errors.New("the event was not applied")
 
 // NotAppliedError says that nothing was done for an event, now or before: do not
-// answer as if it were. No later delivery changes that.
+// answer as if it were. No later delivery changes that, but for FromFuture, whose time comes.
 type NotAppliedError struct {
 	// Outcome is DeadLettered for an event that was given up before, Replay for
 	// one below the floor of its class, FromFuture for one whose time has not come.

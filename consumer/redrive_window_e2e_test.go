@@ -88,7 +88,7 @@ func TestRedriveFromTheFuture(t *testing.T) {
 // TestOpenLetterDoesNotPinADay (C5): the day goes, and with it the claim that says
 // dead; the letter says it as well. Nobody but its redrive applies the event, once.
 func TestOpenLetterDoesNotPinADay(t *testing.T) {
-	for name, state := range map[string]string{"redriven": "requested", "discarded": "discarded"} {
+	for name, state := range map[string]string{"redriven": "requested", "discarded": "discarded", "discarded, of a crash": "discarded"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBelow(t, nil, consumer.Class{}, 2)
@@ -112,6 +112,9 @@ func TestOpenLetterDoesNotPinADay(t *testing.T) {
 			d.deliver(rec, consumer.DeadLettered)
 			require.Equal(t, 1, d.claims())
 			fails = false
+			if name == "discarded, of a crash" {
+				exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET reason = 'crash'")
+			}
 
 			exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
 			conn, err := d.db.Acquire(t.Context())

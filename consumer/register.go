@@ -89,7 +89,8 @@ func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 		if at < 0 {
 			if row.RetiredAt == nil {
 				p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
-					"when no program uses it, run `outboxctl windows retire`", "class", row.Class, "floor", row.Floor)
+					"run the command when no program uses it", "class", row.Class, "floor", row.Floor,
+					"command", fmt.Sprintf("outboxctl windows retire '%s' --class '%s' --reason \"…\"", p.group, row.Class))
 			}
 			continue
 		}

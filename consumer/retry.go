@@ -12,7 +12,7 @@ import (
 )
 
 // DefaultMaxAttempts of [Retry]. With the pauses of package saramagroup they
-// take about eight minutes.
+// take three to six minutes.
 const DefaultMaxAttempts = 20
 
 // attemptsKept is how long the count of an event's failures is remembered after

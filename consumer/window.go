@@ -159,10 +159,19 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
 	case src.Offset > mark.HighOffset:
 		return notSeen, nil
-	case src.TopicID != uuid.Nil && src.TopicID == mark.TopicID:
-		return proven, nil
+	case src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
+		return finished, nil
 	}
-	return finished, nil
+	unread, err := l.q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
+		ConsumerGroup: l.processor.group, Topic: src.Topic, Aside: src.aside(), KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil {
+		return unknown, fmt.Errorf("ask whether %s could be read: %w", src, err)
+	}
+	if unread {
+		return finished, nil
+	}
+	return proven, nil
 }
 
 // plan is how an event is to be claimed, or why not.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -109,7 +110,7 @@ func letterFlags() []cli.Flag {
 func groupLetterFlags() []cli.Flag {
 	return []cli.Flag{
 		groupFlag(),
-		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: malformed, mismatch, handler, late, replay, from-future, no-handler, parked or unreadable"},
+		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: " + strings.Join(causes, ", ")},
 		&cli.StringFlag{Name: "topic", Usage: "only those of `TOPIC`"},
 		&cli.DurationFlag{Name: "older", Usage: "only those kept for longer than `AGE`, e.g. 1h"},
 	}

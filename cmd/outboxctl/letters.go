@@ -36,7 +36,7 @@ type place struct {
 
 func (p place) String() string { return fmt.Sprintf("%s/%d@%d", p.Topic, p.Partition, p.Offset) }
 
-var placeForm = regexp.MustCompile(`^([A-Za-z0-9._-]{1,249})/([0-9]{1,10})@([0-9]{1,19})$`)
+var placeForm = regexp.MustCompile(`^([A-Za-z0-9._-]{1,249}(?:~[0-9a-f]{1,8})?)/([0-9]{1,10})@([0-9]{1,19})$`)
 
 const placeExample = "a place looks like orders.order/3@4711: topic, partition, offset"
 

@@ -52,6 +52,9 @@ func TestWrongCallsAboutLetters(t *testing.T) {
 }
 
 func TestReadPlace(t *testing.T) {
+	aside, err := readPlace("orders.order~0a1b2c3d/3@4711")
+	require.NoError(t, err)
+	require.Equal(t, place{"orders.order~0a1b2c3d", 3, 4711}, aside)
 	p, err := readPlace(somePlace)
 	require.NoError(t, err)
 	require.Equal(t, place{"orders.order", 3, 4711}, p)

@@ -29,8 +29,8 @@ func partitionsCommand() *cli.Command {
 		Name:  "partitions",
 		Usage: "look at the daily partitions of events or claims, make those ahead, drop those that nobody needs",
 		Description: "Events go when they are older than --keep and published. Claims go when every class of every consumer group has\n" +
-			"its floor above them: a floor follows what the group has finished, and its window says by how much. Neither goes\n" +
-			"while a dead letter of the day is open.",
+			"its floor above them: a floor follows what the group has finished, and its window says by how much. A day of\n" +
+			"events stays while a relay's dead letter of it is open, a day of claims while an event in it is open.",
 		Subcommands: []*cli.Command{
 			{
 				Name: "status", Usage: "say of every partition in what state it is and what it waits for; exit code 3 when something is wrong",

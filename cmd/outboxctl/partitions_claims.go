@@ -136,7 +136,7 @@ func (r *claimsReport) findProblems(done consumer.MaintainReport) {
 			add("%s: %s", l.Name, l.Why)
 		}
 	}
-	if done.Ahead < fewDaysAhead {
+	if done.Ahead < fewClaimDaysAhead {
 		add("partitions reach only %d days ahead; run `outboxctl partitions maintain --side consumer`", done.Ahead)
 	}
 	if done.Overdue > overdueAfter {

@@ -19,6 +19,10 @@ import (
 // fewDaysAhead: with fewer partitions ahead than this it is time to act.
 const fewDaysAhead = 7
 
+// fewClaimDaysAhead is the same for claims: those by arrival lie up to two buckets of
+// 31 days ahead.
+const fewClaimDaysAhead = 62
+
 func statusCommand() *cli.Command {
 	return &cli.Command{
 		Name:   "status",

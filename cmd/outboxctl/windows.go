@@ -52,8 +52,8 @@ func windowsCommand() *cli.Command {
 			{
 				Name: "retire", Usage: "let a group, a class or a topic that is not used any more hold nothing back", ArgsUsage: "GROUP",
 				Description: "A retired class keeps no partition. A start of the program registers it again, with a floor above what was\n" +
-					"dropped meanwhile. With --topic the group is told to forget its place in a topic that it does not read any\n" +
-					"more, which holds its stream time back.",
+					"dropped meanwhile. With --topic the group's stream time goes on without a topic that it does not read any\n" +
+					"more; how far it got there is kept.",
 				Flags: write(
 					class("only the class `PATTERN`"),
 					&cli.StringFlag{Name: "topic", Usage: "not the group: its marks of `TOPIC`; \"\" is what it receives from no topic"},

@@ -64,7 +64,7 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
 -- name: WasGivenUp :one
 -- WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.=) 'handler'
+  WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash}'::pg_catalog.text[])
     AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up;
 
 -- name: LockLettersToSend :one

@@ -722,7 +722,7 @@ func (q *Queries) UnparkKey(ctx context.Context, arg UnparkKeyParams) error {
 
 const wasGivenUp = `-- name: WasGivenUp :one
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) 'handler'
+  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash}'::pg_catalog.text[])
     AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up
 `
 

@@ -43,6 +43,14 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
   AND (topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
 ORDER BY topic_id OPERATOR(pg_catalog.=) @topic_id DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1;
 
+-- name: WasUnreadable :one
+-- WasUnreadable tells whether an offset lies in a range that nobody could read and that was passed over: it was finished, and not
+-- applied.
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND (topic OPERATOR(pg_catalog.=) @topic OR topic OPERATOR(pg_catalog.=) @aside) AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
+    AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) @kafka_offset
+    AND CAST(pg_catalog.substring(error, 'until ([0-9]+) of') AS bigint) OPERATOR(pg_catalog.>) @kafka_offset)::boolean AS unreadable;
+
 -- name: DatabaseTime :one
 -- DatabaseTime is the database's clock.
 SELECT pg_catalog.clock_timestamp()::pg_catalog.timestamptz AS at;
