@@ -34,7 +34,7 @@ func (p *Processor) leavesTrace(it *item) bool {
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
 	for _, it := range items {
-		if len(it.claim.ids) == 0 || it.claim.Outcome == Duplicate || !p.leavesTrace(it) {
+		if len(it.claim.ids) == 0 || !p.leavesTrace(it) {
 			continue
 		}
 		src := it.ev.Source

@@ -43,7 +43,7 @@ func (p *Processor) claims(ctx context.Context, q queries, items []*item) error 
 		switch {
 		case owner == it && it.fresh():
 		case owner.fresh() && owner.fingerprint == it.fingerprint:
-			it.claim = Claim{Outcome: Duplicate} // of one in this very transaction
+			it.plan, it.claim = owner.plan, Claim{Outcome: Duplicate, ids: owner.claim.ids} // of one in this very transaction
 		case owner.fresh():
 			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint, Given: it.fingerprint}}
 		default:

@@ -53,6 +53,14 @@ func (e *Event) record() Record {
 	return Record{Source: e.Source, Key: e.AggregateID, Value: e.Payload, Headers: e.RecordHeaders}
 }
 
+// recordKey is the key of that record.
+func (e *Event) recordKey() []byte {
+	if e.raw != nil {
+		return e.raw.Key
+	}
+	return e.AggregateID
+}
+
 // errorText is the error in a form that a text column can hold.
 func errorText(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
@@ -124,7 +132,7 @@ func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.InsertDeadLe
 		return n > 0, false, err
 	}
 	same, err = q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
-		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders,
+		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, Error: row.Error,
 		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
 	})
 	return false, same, err

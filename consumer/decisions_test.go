@@ -33,8 +33,8 @@ func eventAt(t *testing.T, at time.Time) Event {
 
 // The last offset that was finished is finished, the one behind it was not seen.
 func TestEvidence(t *testing.T) {
-	columns, id := []uint32{pgtype.Int8OID, pgtype.UUIDOID}, uuid.New()
-	mark := answer{columns: columns, rows: [][]string{{"7", id.String()}}}
+	columns, id := []uint32{pgtype.Int8OID, pgtype.Int8OID, pgtype.UUIDOID}, uuid.New()
+	mark := answer{columns: columns, rows: [][]string{{"3", "7", id.String()}}}
 	p, _ := scriptedProcessor(t, map[string]answer{"HighMark": mark, "WasUnreadable": {columns: []uint32{pgtype.BoolOID}, rows: [][]string{{"f"}}}})
 	unread, _ := scriptedProcessor(t, map[string]answer{"HighMark": mark, "WasUnreadable": {columns: []uint32{pgtype.BoolOID}, rows: [][]string{{"t"}}}})
 	fresh, _ := scriptedProcessor(t, map[string]answer{"HighMark": {columns: columns}})
@@ -48,6 +48,7 @@ func TestEvidence(t *testing.T) {
 		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, finished},
 		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
 		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
+		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, notSeen},
 		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
 		"no topic":         {p, Source{Offset: 6}, unknown},
 	} {

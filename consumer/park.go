@@ -53,7 +53,7 @@ func hashOf(recordKey []byte) string {
 // ordered reports whether the item is one of a sequence that a letter holds up.
 // One that was accepted has begun before; one of a letter is released.
 func (it *item) ordered() bool {
-	return it.redrive == nil && !it.ev.accepted && it.ev.Source.Topic != "" && it.ev.AggregateID != nil
+	return it.redrive == nil && !it.ev.accepted && it.ev.Source.Topic != "" && it.ev.recordKey() != nil
 }
 
 // lookForParked finds out which items belong to parked keys, and keeps it so.
@@ -65,11 +65,13 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 	var asked []*item
 	for _, it := range items {
 		if it.ordered() {
-			src := it.ev.Source
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
-			given.Topics, given.KeyHashes = append(given.Topics, src.Topic), append(given.KeyHashes, hashOf(it.ev.AggregateID))
-			given.KafkaPartitions = append(given.KafkaPartitions, strconv.Itoa(int(src.Partition)))
-			given.KafkaOffsets = append(given.KafkaOffsets, strconv.FormatInt(src.Offset, 10))
+			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes, hashOf(it.ev.recordKey()))
+			id := "" // of what cannot be read, or is a replay for this group
+			if !it.ev.Key.IsZero() && it.id == it.ev.Key.UUID() {
+				id = it.id.String()
+			}
+			given.EventIds = append(given.EventIds, id)
 			asked = append(asked, it)
 		}
 	}
@@ -128,7 +130,7 @@ func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later 
 		return nil
 	}
 	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.AggregateID, it.ev.AggregateID)
+		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
 	}
 	return r.holdBack(ctx, tx, later)
 }

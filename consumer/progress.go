@@ -88,11 +88,21 @@ func (p *Processor) BeginProgress(ctx context.Context, history string, marks []M
 }
 
 // EndProgress says that a session that had these partitions has ended, and did not
-// crash. Where it is not said, the next session finds Mark.Crashed.
+// crash. Where it is not said, the next session finds Mark.Crashed; so it does where
+// a mark is given with Crashed: what an earlier crash has left in doubt still is.
 func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
 	row := p.rowsOf(marks)
+	crashed := make(map[life]bool, len(marks))
+	for _, m := range marks {
+		crashed[m.life()] = m.Crashed
+	}
+	doubts := make([]bool, len(row.Topics))
+	for i, topic := range row.Topics {
+		id, err := uuid.Parse(row.TopicIds[i])
+		doubts[i] = err == nil && crashed[life{topic, id, row.KafkaPartitions[i]}]
+	}
 	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
-		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, ConsumerGroup: p.group, OpenBy: p.incarnation,
+		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: p.group, OpenBy: p.incarnation,
 	})
 	if err != nil {
 		return fmt.Errorf("end the session's progress: %w", err)

@@ -157,7 +157,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return notSeen, nil
 	case err != nil:
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > mark.HighOffset:
+	case src.Offset > mark.HighOffset || src.Offset < mark.LowOffset:
 		return notSeen, nil
 	case src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
 		return finished, nil

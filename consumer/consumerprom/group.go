@@ -21,7 +21,7 @@ var (
 	end      = desc("high_water_offset", "End of the partition, as Kafka last told it.", "group", "topic", "partition")
 	lag      = desc("lag_messages", "Offsets of the partition that are not finished.", "group", "topic", "partition")
 	held     = desc("held_messages", "Messages that were read, and are not finished or wait behind one that is not.", "group", "topic", "partition")
-	bytes    = desc("held_bytes", "Keys and values of the messages that are held.", "group", "topic", "partition")
+	bytes    = desc("held_bytes", "Keys, values and headers of the messages that are held.", "group", "topic", "partition")
 	inFlight = desc("in_flight_messages", "Messages that are being delivered.", "group", "topic", "partition")
 	oldest   = desc("oldest_waiting_seconds", "For how long the first message that is not finished has been here; 0 when there is none.", "group", "topic", "partition")
 )

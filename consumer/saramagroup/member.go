@@ -32,6 +32,7 @@ type member struct {
 	ending     sync.Once
 	history    string                               // of the database, at Setup
 	ids        atomic.Pointer[map[string]uuid.UUID] // of topics, at Setup
+	lows       map[place]int64                      // the first offset that the group has ever read of each, as the database knew it
 	lives      map[place]uuid.UUID                  // the topic id of each partition's mark, from Setup on
 	first      map[place]int64                      // the offset at which each partition begins, from Setup on
 	cautious   map[place]int64                      // where a partition that was found open goes on as usual
@@ -99,7 +100,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 	if err != nil {
 		return err
 	}
-	m.first, m.lives, m.cautious = make(map[place]int64), make(map[place]uuid.UUID), make(map[place]int64)
+	m.first, m.lows, m.lives, m.cautious = make(map[place]int64), make(map[place]int64), make(map[place]uuid.UUID), make(map[place]int64)
 	var marks []consumer.Mark
 	for topic, partitions := range s.Claims() {
 		for _, partition := range partitions {
@@ -114,7 +115,7 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 			if id := m.topicID(topic); id != uuid.Nil {
 				mark.TopicID = id
 			}
-			m.lives[at] = mark.TopicID
+			m.lives[at], m.lows[at] = mark.TopicID, mark.Low
 			mark.Read = m.afterCrash(at, mark)
 			marks = append(marks, mark)
 		}
@@ -236,9 +237,16 @@ func (m *member) insist(ctx context.Context, what string, ask func(context.Conte
 // topic was made anew.
 func (m *member) commit(ctx context.Context, s sarama.ConsumerGroupSession) {
 	all := m.marks.take()
-	if len(all) > 0 && m.madeAnew() { // they are of offsets of before
-		m.end()
-		return
+	if len(all) > 0 {
+		switch anew, err := m.madeAnew(); {
+		case err != nil:
+			m.log.Warn("nobody can tell whether the topics are still the same; offsets wait", "error", err)
+			m.marks.restore(all)
+			return
+		case anew: // they are of offsets of before
+			m.end()
+			return
+		}
 	}
 	// Without marks too: an idle group must notice that the database has lost what
 	// it had finished.
@@ -296,6 +304,11 @@ func (m *member) part(s sarama.ConsumerGroupSession) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), m.cfg.DrainTimeout)
 	defer cancel()
+	for i := range m.begun {
+		mark := &m.begun[i]
+		at := place{mark.Topic, mark.Partition}
+		mark.Crashed = m.cautious[at] > max(m.first[at], m.marks.savedRead(at))
+	}
 	if err := m.handler.EndProgress(ctx, m.begun); err != nil {
 		m.log.Warn("the end of the session could not be written down; the next member takes it for a crash, and is slow at first", "error", err)
 	}

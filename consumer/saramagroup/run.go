@@ -270,7 +270,7 @@ func (r *runner) watch(reports <-chan error) {
 	for err := range reports {
 		var damaged sarama.PacketDecodingError
 		switch {
-		case errors.Is(err, sarama.ErrOffsetOutOfRange) && r.member.Load().madeAnew():
+		case errors.Is(err, sarama.ErrOffsetOutOfRange) && r.member.Load().wasMadeAnew():
 			r.member.Load().end()
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+

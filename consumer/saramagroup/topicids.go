@@ -68,10 +68,10 @@ func (m *member) topicID(topic string) uuid.UUID {
 
 // madeAnew reports whether one of the session's topics was made anew since it began,
 // as far as Kafka tells. What the session knows of offsets says nothing then.
-func (m *member) madeAnew() bool {
+func (m *member) madeAnew() (bool, error) {
 	before := m.ids.Load()
 	if before == nil || len(*before) == 0 {
-		return false
+		return false, nil
 	}
 	topics := make([]string, 0, len(*before))
 	for topic := range *before {
@@ -79,16 +79,24 @@ func (m *member) madeAnew() bool {
 	}
 	now, err := m.topicIDs(topics)
 	if err != nil {
-		m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
-		return false
+		return false, err
 	}
 	for topic, id := range *before {
 		if another(id, now[topic]) {
 			m.log.Warn("the topic was made anew; joining again, to read it from its beginning", "topic", topic, "was", id, "is", now[topic])
-			return true
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
+}
+
+// wasMadeAnew is madeAnew for who looks again.
+func (m *member) wasMadeAnew() bool {
+	anew, err := m.madeAnew()
+	if err != nil {
+		m.log.Warn("nobody can tell whether the topics are still the same", "error", err)
+	}
+	return anew
 }
 
 // watchTopics ends the session when one of its topics was made anew. Nothing more is
@@ -101,7 +109,7 @@ func (m *member) watchTopics(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if m.madeAnew() {
+			if m.wasMadeAnew() {
 				m.end()
 			}
 		}

@@ -7,24 +7,26 @@ VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @na
 ON CONFLICT DO NOTHING;
 
 -- name: ReplaceDeadLetter :execrows
--- ReplaceDeadLetter puts a letter in the place of one that is decided: of another record, or of the same one that was given up
--- @again. 0 rows: the one that is there waits, or says it already.
+-- ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
+-- unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
 UPDATE onceward.consumer_dead_letters
 SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
   record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state,
   generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND (@again::boolean OR NOT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
-    AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-    AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb)));
+  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+      AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+      AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error)
+    THEN @again::boolean
+    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END;
 
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
 -- topic was deleted and created again, so that its offsets started anew.
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error))::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
@@ -90,12 +92,12 @@ FROM given g
 WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;
 
 -- name: ParkedAmong :many
--- ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and which
--- were parked and discarded, and have left no claim.
+-- ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and whose
+-- event was parked and discarded, which has left no claim.
 WITH given AS (
-  SELECT CAST(g.n AS integer) AS n, g.topic, CAST(g.kafka_partition AS integer) AS kafka_partition, CAST(g.kafka_offset AS bigint) AS kafka_offset, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest(@numbers::pg_catalog.text[]) AS n, pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::pg_catalog.text[]) AS kafka_partition,
-    pg_catalog.unnest(@kafka_offsets::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g
+  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.event_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.event_id AS pg_catalog.uuid) END AS event_id, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest(@numbers::pg_catalog.text[]) AS n, pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@event_ids::pg_catalog.text[]) AS event_id,
+    pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g
 ), locked AS (
   SELECT p.topic, p.key_hash FROM onceward.parked p
   WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
@@ -105,8 +107,8 @@ SELECT g.n::integer AS n, true::boolean AS parked
 FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
 UNION ALL
 SELECT g.n::integer, false::boolean
-FROM given g JOIN onceward.consumer_dead_letters d ON d.topic OPERATOR(pg_catalog.=) g.topic AND d.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND d.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
-WHERE d.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND d.state OPERATOR(pg_catalog.=) 'discarded';
+FROM given g JOIN onceward.consumer_dead_letters d ON d.event_id OPERATOR(pg_catalog.=) g.event_id
+WHERE d.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded';
 
 -- name: ParkKey :one
 -- ParkKey parks a record key, and counts those of the group that were parked before.

@@ -154,15 +154,16 @@ func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterPara
 const isDeadLetter = `-- name: IsDeadLetter :one
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $4))::boolean AS same
 FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
+WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
 `
 
 type IsDeadLetterParams struct {
 	RecordKey      []byte
 	RecordValue    []byte
 	RecordHeaders  string
+	Error          string
 	ConsumerGroup  string
 	Topic          string
 	KafkaPartition int32
@@ -176,6 +177,7 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 		arg.RecordKey,
 		arg.RecordValue,
 		arg.RecordHeaders,
+		arg.Error,
 		arg.ConsumerGroup,
 		arg.Topic,
 		arg.KafkaPartition,
@@ -485,29 +487,28 @@ func (q *Queries) ParkKey(ctx context.Context, arg ParkKeyParams) (ParkKeyRow, e
 
 const parkedAmong = `-- name: ParkedAmong :many
 WITH given AS (
-  SELECT CAST(g.n AS integer) AS n, g.topic, CAST(g.kafka_partition AS integer) AS kafka_partition, CAST(g.kafka_offset AS bigint) AS kafka_offset, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
-    pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS key_hash) g
+  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.event_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.event_id AS pg_catalog.uuid) END AS event_id, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS event_id,
+    pg_catalog.unnest($4::pg_catalog.text[]) AS key_hash) g
 ), locked AS (
   SELECT p.topic, p.key_hash FROM onceward.parked p
-  WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) $5 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
   ORDER BY p.topic, p.key_hash FOR SHARE OF p
 )
 SELECT g.n::integer AS n, true::boolean AS parked
 FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
 UNION ALL
 SELECT g.n::integer, false::boolean
-FROM given g JOIN onceward.consumer_dead_letters d ON d.topic OPERATOR(pg_catalog.=) g.topic AND d.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND d.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
-WHERE d.consumer_group OPERATOR(pg_catalog.=) $6 AND d.state OPERATOR(pg_catalog.=) 'discarded'
+FROM given g JOIN onceward.consumer_dead_letters d ON d.event_id OPERATOR(pg_catalog.=) g.event_id
+WHERE d.consumer_group OPERATOR(pg_catalog.=) $5 AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded'
 `
 
 type ParkedAmongParams struct {
-	Numbers         []string
-	Topics          []string
-	KafkaPartitions []string
-	KafkaOffsets    []string
-	KeyHashes       []string
-	ConsumerGroup   string
+	Numbers       []string
+	Topics        []string
+	EventIds      []string
+	KeyHashes     []string
+	ConsumerGroup string
 }
 
 type ParkedAmongRow struct {
@@ -515,14 +516,13 @@ type ParkedAmongRow struct {
 	Parked bool
 }
 
-// ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and which
-// were parked and discarded, and have left no claim.
+// ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and whose
+// event was parked and discarded, which has left no claim.
 func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]ParkedAmongRow, error) {
 	rows, err := q.db.Query(ctx, parkedAmong,
 		arg.Numbers,
 		arg.Topics,
-		arg.KafkaPartitions,
-		arg.KafkaOffsets,
+		arg.EventIds,
 		arg.KeyHashes,
 		arg.ConsumerGroup,
 	)
@@ -621,9 +621,11 @@ SET event_id = $1, namespace = $2, event_type = $3, record_key = $4, record_valu
   generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
 WHERE consumer_group OPERATOR(pg_catalog.=) $11 AND topic OPERATOR(pg_catalog.=) $12 AND kafka_partition OPERATOR(pg_catalog.=) $13 AND kafka_offset OPERATOR(pg_catalog.=) $14
   AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND ($15::boolean OR NOT (COALESCE(record_key OPERATOR(pg_catalog.=) $4, record_key IS NULL AND $4 IS NULL)
-    AND COALESCE(record_value OPERATOR(pg_catalog.=) $5, record_value IS NULL AND $5 IS NULL)
-    AND record_headers OPERATOR(pg_catalog.=) CAST($6::pg_catalog.text AS pg_catalog.jsonb)))
+  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $4, record_key IS NULL AND $4 IS NULL)
+      AND COALESCE(record_value OPERATOR(pg_catalog.=) $5, record_value IS NULL AND $5 IS NULL)
+      AND record_headers OPERATOR(pg_catalog.=) CAST($6::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $8)
+    THEN $15::boolean
+    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
 `
 
 type ReplaceDeadLetterParams struct {
@@ -644,8 +646,8 @@ type ReplaceDeadLetterParams struct {
 	Again          bool
 }
 
-// ReplaceDeadLetter puts a letter in the place of one that is decided: of another record, or of the same one that was given up
-// @again. 0 rows: the one that is there waits, or says it already.
+// ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
+// unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
 func (q *Queries) ReplaceDeadLetter(ctx context.Context, arg ReplaceDeadLetterParams) (int64, error) {
 	result, err := q.db.Exec(ctx, replaceDeadLetter,
 		arg.EventID,

@@ -56,10 +56,12 @@ SELECT topic, topic_id, kafka_partition, low_offset, high_offset, read_offset, C
 FROM onceward.progress WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group ORDER BY topic, kafka_partition, retired_at IS NOT NULL, updated_at DESC;
 
 -- name: EndProgress :exec
--- EndProgress says that a session that had partitions has ended, and did not crash. What another one has taken over stays open.
-UPDATE onceward.progress p SET open_by = NULL
-FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
-  FROM (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@topic_ids::pg_catalog.text[]) AS topic_id, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition) g) t
+-- EndProgress says that a session that had partitions has ended, and did not crash; of a @crashed one it says that what an earlier
+-- crash has left in doubt is in doubt still. What another one has taken over stays open.
+UPDATE onceward.progress p SET open_by = CASE WHEN t.crashed THEN 'crashed' END
+FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id, g.crashed
+  FROM (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@topic_ids::pg_catalog.text[]) AS topic_id, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition,
+    pg_catalog.unnest(@crashed::boolean[]) AS crashed) g) t
 WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
   AND p.topic_id OPERATOR(pg_catalog.=) t.topic_id AND p.open_by OPERATOR(pg_catalog.=) @open_by::pg_catalog.text;
 

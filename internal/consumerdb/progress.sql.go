@@ -41,9 +41,10 @@ func (q *Queries) AdoptProgress(ctx context.Context, arg AdoptProgressParams) er
 }
 
 const endProgress = `-- name: EndProgress :exec
-UPDATE onceward.progress p SET open_by = NULL
-FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id
-  FROM (SELECT pg_catalog.unnest($3::pg_catalog.text[]) AS topic, pg_catalog.unnest($4::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($5::integer[]) AS kafka_partition) g) t
+UPDATE onceward.progress p SET open_by = CASE WHEN t.crashed THEN 'crashed' END
+FROM (SELECT g.topic, g.kafka_partition, CAST(g.topic_id AS pg_catalog.uuid) AS topic_id, g.crashed
+  FROM (SELECT pg_catalog.unnest($3::pg_catalog.text[]) AS topic, pg_catalog.unnest($4::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($5::integer[]) AS kafka_partition,
+    pg_catalog.unnest($6::boolean[]) AS crashed) g) t
 WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
   AND p.topic_id OPERATOR(pg_catalog.=) t.topic_id AND p.open_by OPERATOR(pg_catalog.=) $2::pg_catalog.text
 `
@@ -54,9 +55,11 @@ type EndProgressParams struct {
 	Topics          []string
 	TopicIds        []string
 	KafkaPartitions []int32
+	Crashed         []bool
 }
 
-// EndProgress says that a session that had partitions has ended, and did not crash. What another one has taken over stays open.
+// EndProgress says that a session that had partitions has ended, and did not crash; of a @crashed one it says that what an earlier
+// crash has left in doubt is in doubt still. What another one has taken over stays open.
 func (q *Queries) EndProgress(ctx context.Context, arg EndProgressParams) error {
 	_, err := q.db.Exec(ctx, endProgress,
 		arg.ConsumerGroup,
@@ -64,6 +67,7 @@ func (q *Queries) EndProgress(ctx context.Context, arg EndProgressParams) error 
 		arg.Topics,
 		arg.TopicIds,
 		arg.KafkaPartitions,
+		arg.Crashed,
 	)
 	return err
 }

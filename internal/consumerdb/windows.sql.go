@@ -111,7 +111,7 @@ func (q *Queries) DatabaseTime(ctx context.Context) (time.Time, error) {
 }
 
 const highMark = `-- name: HighMark :one
-SELECT high_offset, topic_id FROM onceward.progress
+SELECT low_offset, high_offset, topic_id FROM onceward.progress
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
   AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
 ORDER BY topic_id OPERATOR(pg_catalog.=) $4 DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1
@@ -125,11 +125,12 @@ type HighMarkParams struct {
 }
 
 type HighMarkRow struct {
+	LowOffset  int64
 	HighOffset int64
 	TopicID    uuid.UUID
 }
 
-// HighMark reads the last offset of a topic partition that the group has finished, and of which topic id that is said: of the
+// HighMark reads the first offset of a topic partition that the group has read, the last one that it has finished, and of which topic id that is said: of the
 // one that is asked for, or else of an unknown one; without an id, of the topic that is read now, or was read last. Zero is no id.
 func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (HighMarkRow, error) {
 	row := q.db.QueryRow(ctx, highMark,
@@ -139,7 +140,7 @@ func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (HighMarkRow
 		arg.TopicID,
 	)
 	var i HighMarkRow
-	err := row.Scan(&i.HighOffset, &i.TopicID)
+	err := row.Scan(&i.LowOffset, &i.HighOffset, &i.TopicID)
 	return i, err
 }
 
