@@ -39,6 +39,7 @@ func (m *mover) topicMadeAnew() bool {
 	return true
 }
 
+// writable: the leaders of all partitions answer.
 func (m *mover) writable() bool {
 	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
 	if err != nil {
@@ -46,8 +47,8 @@ func (m *mover) writable() bool {
 	}
 	defer client.Close()
 	for p := range m.w.partitions {
-		if _, err := client.Leader(m.w.topic(), p); err != nil {
-			return false
+		if _, err := client.GetOffset(m.w.topic(), p, sarama.OffsetNewest); err != nil {
+			return false // its leader is named, and does not know it yet
 		}
 	}
 	return true
