@@ -48,7 +48,7 @@ func TestEvidence(t *testing.T) {
 		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, finished},
 		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
 		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
-		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, notSeen},
+		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, finished},
 		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
 		"no topic":         {p, Source{Offset: 6}, unknown},
 	} {

@@ -157,10 +157,10 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return notSeen, nil
 	case err != nil:
 		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > mark.HighOffset || src.Offset < mark.LowOffset:
+	case src.Offset > mark.HighOffset:
 		return notSeen, nil
-	case src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
-		return finished, nil
+	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
+		return finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
 	unread, err := l.q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
 		ConsumerGroup: l.processor.group, Topic: src.Topic, Aside: src.aside(), KafkaPartition: src.Partition, KafkaOffset: src.Offset,
