@@ -235,7 +235,7 @@ func (e *toldEvent) check(s evidence, key string) (wrong []string) {
 		switch {
 		case givenUp > 0 && e.Type == "Two" && i == 0 && !e.future:
 			want = 1 // it was made before the event was given up
-		case givenUp > 0 && e.Type == "Two" && tried && !e.future:
+		case givenUp > 0 && (e.Type == "Two" || e.Type == "Call") && tried && !e.future:
 			want = min(got, 1) // two members redrove it, and the one that failed came first
 		case givenUp > 0:
 			want = 0
