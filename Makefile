@@ -10,7 +10,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 RUN     ?=
 # How long the end-to-end tests of one package may take. The aim is 30 minutes
 # on two cores; the rest is for a machine that has other work as well.
-LIMIT   ?= 60m
+LIMIT   ?= 75m
 # The packages with tests that need real servers, the longest first. The drivers' examples are a
 # module of their own, so that this one does not need gorm, ent and the others.
 E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' --exclude-dir=drivers '^//go:build.*\be2e\b' .))))
