@@ -7,34 +7,21 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/outbox"
 )
 
 // leavesTrace reports whether an event that this transaction claims leaves a row
 // in onceward.ahead: it came from a topic, and a delivery after a crash, which
 // begins at the mark, might not find its claim. That is so of one claimed by
-// arrival, whose buckets go on with the clock; and of one that lies further
-// behind what was read than its window, so that the floor can pass it before the
-// mark has.
-func (p *Processor) leavesTrace(it *item) bool {
-	if it.ev.Source.Topic == "" || len(it.plan.ids) == 0 {
-		return false
-	}
-	if len(it.plan.ids) > 1 || it.plan.ids[0] != it.id {
-		return true
-	}
-	read := p.windows.now()
-	if seen := p.read.Load(); seen != 0 {
-		read = time.UnixMilli(seen)
-	}
-	return outbox.IDTime(it.id).Before(read.Add(-p.windowOf(it.ev.Type)))
+// arrival, whose buckets go on with the clock.
+func (it *item) leavesTrace() bool {
+	return it.ev.Source.Topic != "" && len(it.plan.ids) > 0 && (len(it.plan.ids) > 1 || it.plan.ids[0] != it.id)
 }
 
 // remember writes the traces of items that are claimed in this transaction.
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
 	for _, it := range items {
-		if len(it.claim.ids) == 0 || !p.leavesTrace(it) {
+		if len(it.claim.ids) == 0 || !it.leavesTrace() {
 			continue
 		}
 		src := it.ev.Source

@@ -112,6 +112,31 @@ func TestAppliedBeyondTheMark(t *testing.T) {
 	}
 }
 
+// TestCopyOfAnEventBehindItsWindow: what lies further behind than its window, and not
+// yet below the floor, meets its copies too when its day has gone meanwhile.
+func TestCopyOfAnEventBehindItsWindow(t *testing.T) {
+	c := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Hour}}
+	c.start()
+	exec(t, c.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '5 days'")
+	r, old := c.start(), time.Now().AddDate(0, 0, -3)
+	for i, eventType := range []string{"Paid", "Moved", "Called"} {
+		ev := c.event(eventType, old, int64(2*i))
+		require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+		progress := must(r.Progress(t.Context()))
+		require.NoError(t, r.SaveProgress(t.Context(), progress.History, []consumer.Mark{{Topic: "orders", High: ev.Source.Offset, FinishedTime: time.Now()}}))
+		require.Zero(t, count(t, c.db, "SELECT count(*) FROM onceward.ahead"))
+
+		exec(t, c.db, "DELETE FROM onceward.processed_events WHERE event_id = $1", ev.Key.UUID()) // with its day
+		exec(t, c.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '1 day', raised_at = clock_timestamp() - interval '1 hour'")
+		again := c.start()
+		ev.Source.Offset++
+		require.NoError(t, deliver(t.Context(), again, ev, consumer.Duplicate), eventType)
+		require.Equal(t, i+1, c.effects())
+		exec(t, c.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() - interval '5 days'")
+		r = c.start()
+	}
+}
+
 // What is claimed by its own id above every floor that may come leaves nothing.
 func TestOrdinaryEventsLeaveNoTrace(t *testing.T) {
 	x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Hour}}

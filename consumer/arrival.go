@@ -113,8 +113,7 @@ func (b Buckets) IDs(id uuid.UUID, at time.Time, attached []string) []uuid.UUID 
 			}
 		}
 	}
-	slices.SortFunc(ids, compareIDs)
-	return ids
+	return sorted(ids)
 }
 
 // partitionOf is the name of the partition that an id lies in.

@@ -275,6 +275,12 @@ func (p *Processor) claimID(ev Event) uuid.UUID {
 
 func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
 
+// sorted puts ids into the order in which every transaction claims.
+func sorted(ids []uuid.UUID) []uuid.UUID {
+	slices.SortFunc(ids, compareIDs)
+	return ids
+}
+
 func texts(ids []uuid.UUID) []string {
 	out := make([]string, len(ids))
 	for i, id := range ids {

@@ -191,8 +191,8 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 		return plan{}, fmt.Errorf("%w: %q of group %q; add a class to Config.Classes whose pattern matches", ErrNoClass, ev.Type, p.group)
 	}
 	c, id := &p.windows.classes[class], p.claimID(*ev)
-	at := outbox.IDTime(id)
-	if c.Keyed == ByEventTime && p.windows.obvious(class, at) {
+	at, behind := outbox.IDTime(id), p.behind(ev)
+	if c.Keyed == ByEventTime && !behind && p.windows.obvious(class, at) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	if err := l.read(ctx); err != nil {
@@ -214,11 +214,25 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 			return plan{}, err
 		}
 	}
-	v := q.judge()
-	if v == verdictClaim {
+	switch v := q.judge(); {
+	case v != verdictClaim:
+		return l.below(ctx, ev, class, v)
+	case !behind:
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
-	return l.below(ctx, ev, class, v)
+	ids, err := l.arrival(ctx, id, class)
+	return plan{ids: sorted(append(ids, id))}, err
+}
+
+// behind reports whether an event of a topic lies further behind what was read than
+// its window. Its claim goes as soon as its floor is raised, when copies of it may be
+// on their way still, and before the mark has passed it perhaps.
+func (p *Processor) behind(ev *Event) bool {
+	read := p.windows.now()
+	if seen := p.read.Load(); seen != 0 {
+		read = time.UnixMilli(seen)
+	}
+	return ev.Source.Topic != "" && outbox.IDTime(p.claimID(*ev)).Before(read.Add(-p.windowOf(ev.Type)))
 }
 
 // byArrival plans an event whose claim goes with the clock. At an offset that the
@@ -247,8 +261,7 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 	id := l.processor.claimID(*ev)
 	ids, err := l.arrival(ctx, id, class)
 	if slices.Contains(l.attached, partitionOf(id)) {
-		ids = append(ids, id)
-		slices.SortFunc(ids, compareIDs)
+		ids = sorted(append(ids, id))
 	}
 	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
