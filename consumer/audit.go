@@ -111,7 +111,8 @@ type audit struct {
 	cfg        AuditConfig
 	report     AuditReport
 	table      table
-	windows    []consumerdb.WindowsRow // of the group, without those that are retired
+	ever       []consumerdb.WindowsRow // of the group
+	windows    []consumerdb.WindowsRow // the same without those that are retired
 	hasDefault bool
 }
 
