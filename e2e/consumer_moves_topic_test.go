@@ -13,7 +13,7 @@ import (
 // and nothing of it is lost any more by what happens to the database.
 func (m *mover) finished() bool {
 	m.doDue(time.Now().Add(time.Hour))
-	for end := time.Now().Add(30 * time.Second); m.lag() > 0 || m.undecided() > 0; m.pass(100 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); m.lags() > 0 || m.undecided() > 0; m.pass(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
@@ -59,6 +59,9 @@ func (m *mover) writable() bool {
 // translated and carry the metadata of the old ones.
 func (m *mover) clusterMoved() bool {
 	const kept = 50 // of each partition
+	if m.second != nil {
+		return false // the offsets of one group only are translated here
+	}
 	m.rest()
 	records := m.w.records()
 	byPartition := make([][]*sarama.ConsumerMessage, m.w.partitions)
