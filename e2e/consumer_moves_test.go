@@ -68,7 +68,7 @@ type mover struct {
 	due         []later
 	deck        []string
 	unfit       map[string]bool // kinds of the deck that are at its end now
-	counts      map[string]int // moves, by kind
+	counts      map[string]int  // moves, by kind
 	diary       []string
 	began       time.Time
 	quiet       int
