@@ -55,10 +55,14 @@ func (m *mover) memberKilled() bool {
 	return true // the watch starts it
 }
 
-// stopMember ends a member as a deploy does; one that has ended by itself is gone.
+// stopMember ends a member as a deploy does; one that has ended by itself is gone. One
+// that waits for an answer of Kafka does not end before that has come.
 func (m *mover) stopMember(c *consumerProcess) {
 	if c.process == nil {
 		return
+	}
+	if m.network != nil {
+		m.network.Heal()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
