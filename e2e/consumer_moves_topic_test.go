@@ -68,12 +68,7 @@ func (m *mover) clusterMoved() bool {
 	for _, r := range records {
 		byPartition[r.Partition] = append(byPartition[r.Partition], r)
 	}
-	partitions := make([]int32, m.w.partitions)
-	for p := range partitions {
-		partitions[p] = int32(p)
-	}
-	old, err := m.w.admin.ListConsumerGroupOffsets(m.group, map[string][]int32{m.w.topic(): partitions})
-	require.NoError(m.t, err)
+	old := m.committed()
 	for p, all := range byPartition {
 		if block := old.GetBlock(m.w.topic(), int32(p)); block.Offset < int64(len(all)-kept) {
 			return false // too much of it is not finished
