@@ -199,15 +199,12 @@ func (g *crowd) committed() (answer *sarama.OffsetFetchResponse) {
 	for p := range partitions {
 		partitions[p] = int32(p)
 	}
+	var err error
 	eventually(g.t, "the group's coordinator has its offsets", 30*time.Second, func() bool {
-		var err error
 		answer, err = g.w.admin.ListConsumerGroupOffsets(g.group, map[string][]int32{g.w.topic(): partitions})
-		if errors.Is(err, sarama.ErrOffsetsLoadInProgress) {
-			return false
-		}
-		require.NoError(g.t, err)
-		return true
+		return !errors.Is(err, sarama.ErrOffsetsLoadInProgress)
 	})
+	require.NoError(g.t, err)
 	return answer
 }
 
