@@ -325,7 +325,7 @@ func (m *mover) lateCopies() bool {
 	var batch []*sarama.ProducerMessage
 	for range 20 {
 		at := time.Now().Add(-3*day + time.Duration(m.rng.Int64N(int64(day))))
-		batch = append(batch, m.message(m.plain(&toldEvent{body: body{N: m.events}}, []string{"Tx", "Batch", "Set", "Two"}[m.rng.IntN(4)], at).Event))
+		batch = append(batch, m.message(m.plain(&toldEvent{body: body{N: m.events}, republished: true}, []string{"Tx", "Batch", "Set", "Two"}[m.rng.IntN(4)], at).Event))
 	}
 	m.sendAll(batch...)
 	m.due = append(m.due, later{time.Now().Add(time.Duration(m.rng.IntN(4000)) * time.Millisecond), func() {

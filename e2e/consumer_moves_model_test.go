@@ -22,10 +22,12 @@ import (
 type toldEvent struct {
 	outbox.Event
 	body
-	future  bool // its time will not come
-	soon    bool // its time comes in a few seconds
-	changed bool // its key was used for something else, too
-	again   int  // times that it was published for this group to reprocess
+	future bool // its time will not come
+	soon   bool // its time comes in a few seconds
+
+	republished bool // some time later, as if it was new
+	changed     bool // its key was used for something else, too
+	again       int  // times that it was published for this group to reprocess
 }
 
 // effects are the names of those that an event has.
@@ -89,7 +91,9 @@ func (m *mover) publish(n int) {
 		case 0:
 			batch = append(batch, m.message(e.Event))
 		case 1:
-			batch = append(batch, m.message(m.order[m.rng.IntN(len(m.order))].Event))
+			again := m.order[m.rng.IntN(len(m.order))]
+			again.republished = true
+			batch = append(batch, m.message(again.Event))
 		}
 	}
 	m.sendAll(batch...)
@@ -111,6 +115,7 @@ type moveLetter struct {
 // evidence is what the databases say of one group.
 type evidence struct {
 	effects        map[string]map[string]int
+	late           map[string]int // effects that were flagged so
 	letters        map[string][]moveLetter
 	forgot         map[string]int // by an operator, to be applied again
 	byHand         map[string]int // effects of which an operator said that they were made
@@ -120,12 +125,13 @@ type evidence struct {
 
 func (m *mover) look(group, schema string) (s evidence) {
 	ctx := m.t.Context()
-	s = evidence{effects: map[string]map[string]int{}, letters: map[string][]moveLetter{}, forgot: map[string]int{}, byHand: map[string]int{}}
+	s = evidence{effects: map[string]map[string]int{}, late: map[string]int{}, letters: map[string][]moveLetter{}, forgot: map[string]int{}, byHand: map[string]int{}}
 	var key, name string
-	var n int
-	rows, err := m.w.pool.Query(ctx, `SELECT key, name, count(*)::int FROM `+schema+`.effects GROUP BY 1, 2`)
+	var n, late int
+	rows, err := m.w.pool.Query(ctx, `SELECT key, name, count(*)::int, (count(*) FILTER (WHERE late))::int FROM `+schema+`.effects GROUP BY 1, 2`)
 	require.NoError(m.t, err)
-	_, err = pgx.ForEachRow(rows, []any{&key, &name, &n}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &name, &n, &late}, func() error {
+		s.late[key] = max(s.late[key], late)
 		if s.effects[key] == nil {
 			s.effects[key] = map[string]int{}
 		}
@@ -337,8 +343,12 @@ func (e *toldEvent) want(s evidence, key string, l lettersOf, i int) (low, high 
 			low = max(1, low)
 		}
 	}
+	// So is a copy that looks like a first delivery: it is taken for one, and flagged.
 	if e.Key.Time().Before(s.horizon) {
 		high += l.ordered
+		if e.republished && s.late[key] > 0 {
+			high++
+		}
 	}
 	if s.second != nil && !s.second.offered[key] {
 		low = 0

@@ -142,12 +142,11 @@ func (m *mover) clockAhead() bool {
 
 // brokerPaused stops Kafka for so long that it misses its members afterwards, sometimes.
 func (m *mover) brokerPaused() bool {
-	require.NoError(m.t, syscall.Kill(m.broker(), syscall.SIGSTOP))
-	defer func() {
-		require.NoError(m.t, syscall.Kill(m.broker(), syscall.SIGCONT))
-		eventually(m.t, "Kafka answers", 30*time.Second, m.writable)
-	}()
-	m.pass(time.Duration(500+m.rng.IntN(3500)) * time.Millisecond)
+	broker, pause := m.broker(), time.Duration(500+m.rng.IntN(3500))*time.Millisecond
+	require.NoError(m.t, syscall.Kill(broker, syscall.SIGSTOP))
+	time.AfterFunc(pause, func() { _ = syscall.Kill(broker, syscall.SIGCONT) }) // what is due may wait for it
+	m.pass(pause)
+	eventually(m.t, "Kafka answers", 30*time.Second, m.writable)
 	return true
 }
 
