@@ -77,8 +77,9 @@ func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
 //   - floor, horizon: no floor lies below the oldest partition, nor below the
 //     horizon, except that of a group that was let begin there, see [Adopt].
 //   - fence: no PENDING fence whose lease ran out more than an hour ago.
-//   - below-floor: nothing was claimed below the floor of its class a minute after
-//     that was raised, except by arrival. Claims from before are right.
+//   - below-floor: nothing was claimed below the floor of every class that matches
+//     its type a minute after that was raised, except by arrival. Claims from
+//     before are right.
 //   - twice: no key is there twice.
 //   - dead-claim, letter: each claim of a dead event has a letter that stands, and
 //     each open letter of a handler that failed has such a claim.
@@ -111,7 +112,8 @@ type audit struct {
 	cfg        AuditConfig
 	report     AuditReport
 	table      table
-	windows    []consumerdb.WindowsRow // of the group, without those that are retired
+	ever       []consumerdb.WindowsRow // of the group
+	windows    []consumerdb.WindowsRow // the same without those that are retired
 	hasDefault bool
 }
 

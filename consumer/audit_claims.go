@@ -86,11 +86,14 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 	arrivals := make(map[string][]uuid.UUID) // by group
 	var wrong []suspect
 	for _, row := range rows {
-		w := a.classOf(row.Group, row.Type)
-		if w == nil || !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor) || a.byArrival(row.Group, row.ID) {
+		classes := a.classesOf(row.Group, row.Type)
+		if len(classes) == 0 || slices.ContainsFunc(classes, row.allowedBy) || a.byArrival(row.Group, row.ID) {
 			continue
 		}
-		arrival := arrivalsAt(*w, row.ID, row.At)
+		var arrival []uuid.UUID
+		for _, w := range classes {
+			arrival = append(arrival, arrivalsAt(w, row.ID, row.At)...)
+		}
 		wrong = append(wrong, suspect{row, arrival})
 		arrivals[row.Group] = append(arrivals[row.Group], arrival...)
 	}
@@ -112,22 +115,25 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 	return nil
 }
 
-// classOf returns the class of a group's event type, nil for none, by [ClassOf].
-func (a *audit) classOf(group, eventType string) *consumerdb.WindowsRow {
-	first := slices.IndexFunc(a.windows, func(w consumerdb.WindowsRow) bool { return w.ConsumerGroup == group })
-	if first < 0 {
-		return nil
+// allowedBy reports whether a program that judged by this class could make the claim:
+// the event was not below the floor, or the floor was not that high yet.
+func (row *claimRow) allowedBy(w consumerdb.WindowsRow) bool {
+	if w.RetiredAt != nil && row.At.After(w.RetiredAt.Add(floorSettles)) {
+		return false
 	}
-	var classes []Class
-	for _, w := range a.windows[first:] { // sorted by group
-		if w.ConsumerGroup == group {
-			classes = append(classes, Class{Pattern: w.Class})
+	return !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor)
+}
+
+// classesOf returns the classes of a group that match an event type. By any of them a
+// claim may have been made: a version of the program beside this one, or before it, may
+// not know the most special one. None of them lets a partition go that it needs.
+func (a *audit) classesOf(group, eventType string) (classes []consumerdb.WindowsRow) {
+	for _, w := range a.ever {
+		if w.ConsumerGroup == group && (Class{Pattern: w.Class}).matches(eventType) {
+			classes = append(classes, w)
 		}
 	}
-	if i := ClassOf(classes, eventType); i >= 0 {
-		return &a.windows[first+i]
-	}
-	return nil
+	return classes
 }
 
 // arrivalsAt returns the ids under which a class may have claimed an event that

@@ -123,11 +123,35 @@ func TestAuditOfClaimsBelowTheFloor(t *testing.T) {
 
 		k.claim(replay, "billing", "p", now)
 		k.exec("INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'OrderPaid', 'shop', '\\x00', 'p')",
-			idAt(k.today.AddDate(0, 0, -2)))
+			idAt(at.Add(time.Hour)))
 		found := k.audit()
 		require.Len(k.t, found, 1)
 		require.Contains(k.t, found[0], "below-floor billing 2 event ", "one of each class")
-		require.Contains(k.t, found[0], "of type OrderPaid", "the newest first")
+	})
+}
+
+// Versions of a program work beside one another that have different classes for an
+// event type: a claim is right that any of them allowed when it was made, because none
+// lets the partitions go that it needs.
+func TestAuditKnowsClassesOfOtherVersions(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		claim := func(eventType string, day int, at time.Time) {
+			k.exec("INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome, processed_at) VALUES ($1, 'billing', $2, 'shop', '\\x00', 'p', $3)",
+				idAt(k.today.AddDate(0, 0, day)), eventType, at)
+		}
+		k.window("billing", "Order*", 24*time.Hour, -1)
+		k.window("billing", "Stock*", 6*24*time.Hour, -6)
+		k.exec("UPDATE onceward.dedup_windows SET raised_at = now() - interval '1 day', floor = CASE class WHEN '*' THEN $1 ELSE floor END", k.today.AddDate(0, 0, -4))
+		now := time.Now()
+		claim("OrderPaid", -3, now)  // by a version that has the class * only
+		claim("StockMoved", -5, now) // by the other one
+		require.Empty(k.t, k.audit())
+		k.exec("UPDATE onceward.dedup_windows SET retired_at = clock_timestamp() WHERE class = 'Stock*'")
+		require.Empty(k.t, k.audit(), "it was claimed before the class was retired")
+		k.exec("UPDATE onceward.dedup_windows SET retired_at = clock_timestamp() - interval '1 hour' WHERE class = 'Stock*'")
+		found := k.audit()
+		require.Len(k.t, found, 1)
+		require.Contains(k.t, found[0], "of type StockMoved", "a retired class holds nothing back")
 	})
 }
 

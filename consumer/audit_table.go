@@ -66,13 +66,17 @@ func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 	a.table.needed = a.table.horizon
 	first := true
 	for _, w := range windows {
+		ours := a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup
+		if ours {
+			a.ever = append(a.ever, w)
+		}
 		if w.RetiredAt != nil {
 			continue
 		}
 		if first || w.Floor.Before(a.table.needed) {
 			a.table.needed, first = w.Floor, false
 		}
-		if a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup {
+		if ours {
 			a.windows = append(a.windows, w)
 		}
 	}

@@ -330,3 +330,43 @@ func TestPartitionsWaitForTheClock(t *testing.T) {
 	require.Equal(t, consumer.LeafOpen, today.State)
 	require.Equal(t, k.today, report.Horizon.UTC())
 }
+
+// TestArrivalMeetsOtherClasses: a class that a newer version of a program has for some
+// types, beside the one that took them before, does not make copies new that came
+// before it was there, or that a member of the older version applies.
+func TestArrivalMeetsOtherClasses(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, nil)
+	whole := consumer.Class{Pattern: "*", Window: 5*aDay + time.Hour, Keyed: consumer.ByArrival}
+	special := consumer.Class{Pattern: "push", Window: 13*aDay + 7*time.Hour, Keyed: consumer.ByArrival}
+	older, _, err := e.group("hooks", whole)
+	require.NoError(t, err)
+	before, beside := webhook(t), webhook(t)
+	e.once(older, before)
+	newer, _, err := e.group("hooks", whole, special)
+	require.NoError(t, err)
+	copied := func(p *consumer.Processor, ev consumer.Event) {
+		got, err := consumer.Do(t.Context(), p, ev, func(context.Context, pgx.Tx) (int, error) { return 0, nil })
+		require.NoError(t, err)
+		require.Equal(t, consumer.Duplicate, got.Outcome)
+	}
+	copied(newer, before)
+	e.once(newer, beside)
+	copied(older, beside)
+
+	// The same for late events whose own day is gone.
+	whole.Keyed, special.Keyed, whole.Window, special.Window = "", "", 2*aDay+time.Hour, 5*aDay+3*time.Hour
+	whole.Pattern, special.Pattern = "P*", "Paid"
+	first, _, err := e.group("late", whole)
+	require.NoError(t, err)
+	ev := aged(t, 40)
+	one := consumer.NewRouter(first)
+	one.Tx("Paid", effect("late"))
+	require.NoError(t, deliver(t.Context(), one, ev, consumer.Processed))
+	second, _, err := e.group("late", whole, special)
+	require.NoError(t, err)
+	two := consumer.NewRouter(second)
+	two.Tx("Paid", effect("late"))
+	ev.Source.Offset++
+	require.NoError(t, deliver(t.Context(), two, ev, consumer.Duplicate))
+}

@@ -94,7 +94,8 @@ type look struct {
 	now       time.Time // by the database's clock
 	began     time.Time // when the transaction did, by the same clock
 	classes   []registered
-	attached  []string // nil: not read yet
+	all       []consumerdb.ClassesOfGroupRow // of the group, whoever has them
+	attached  []string                       // nil: not read yet
 }
 
 // read reads classes and time, once.
@@ -118,7 +119,7 @@ func (l *look) read(ctx context.Context) error {
 		}
 		of[i], l.now, l.began = registeredOf(&rows[at]), rows[at].Clock, rows[at].TxTime
 	}
-	l.classes = of
+	l.classes, l.all = of, rows
 	w.known.Store(&floors{of: of, clock: time.Until(l.now), readAt: time.Now()})
 	return nil
 }
@@ -201,11 +202,11 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if applied, err := l.wasApplied(ctx, ev); err != nil {
 		return plan{}, err
 	} else if applied {
-		ids, err := l.arrival(ctx, id, class)
+		ids, err := l.arrival(ctx, id, ev.Type)
 		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, ids...)}, err // a claim that is there says more
 	}
 	if c.Keyed == ByArrival {
-		return l.byArrival(ctx, ev, class)
+		return l.byArrival(ctx, ev)
 	}
 	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
 	var err error
@@ -220,7 +221,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	case !behind:
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
-	ids, err := l.arrival(ctx, id, class)
+	ids, err := l.arrival(ctx, id, ev.Type)
 	return plan{ids: sorted(append(ids, id))}, err
 }
 
@@ -237,8 +238,8 @@ func (p *Processor) behind(ev *Event) bool {
 
 // byArrival plans an event whose claim goes with the clock. At an offset that the
 // group's mark proves finished it is a duplicate, however long ago that was.
-func (l *look) byArrival(ctx context.Context, ev *Event, class int) (plan, error) {
-	ids, err := l.arrival(ctx, l.processor.claimID(*ev), class)
+func (l *look) byArrival(ctx context.Context, ev *Event) (plan, error) {
+	ids, err := l.arrival(ctx, l.processor.claimID(*ev), ev.Type)
 	if err != nil || ev.redriven || ev.accepted || l.processor.copied(ev) {
 		return plan{ids: ids}, err
 	}
@@ -259,7 +260,7 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 		return plan{}, err
 	}
 	id := l.processor.claimID(*ev)
-	ids, err := l.arrival(ctx, id, class)
+	ids, err := l.arrival(ctx, id, ev.Type)
 	if slices.Contains(l.attached, partitionOf(id)) {
 		ids = sorted(append(ids, id))
 	}
@@ -275,14 +276,42 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 
 // arrival returns the ids by arrival of this transaction, which arrives when it
 // begins: all that it claims has the same, and what it claimed is found again.
-func (l *look) arrival(ctx context.Context, id uuid.UUID, class int) ([]uuid.UUID, error) {
-	b := l.classes[class].buckets
-	if b.Changing(l.began) {
+func (l *look) arrival(ctx context.Context, id uuid.UUID, eventType string) ([]uuid.UUID, error) {
+	class := l.processor.windows.index(eventType)
+	b, others := l.classes[class].buckets, l.others(class, eventType)
+	if b.Changing(l.began) || len(others) > 0 {
 		if err := l.readAttached(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return b.IDs(id, l.began, l.attached), nil
+	ids := b.IDs(id, l.began, l.attached)
+	for _, o := range others {
+		for _, other := range o.IDs(id, l.began, l.attached) {
+			if slices.Contains(l.attached, partitionOf(other)) && !slices.Contains(ids, other) {
+				ids = append(ids, other)
+			}
+		}
+	}
+	return sorted(ids), nil
+}
+
+// others are the buckets of the other classes of the group that an event type falls
+// into, for a version of the program that has not the same ones: one that works beside
+// this one, or did before. One that was retired counts for as long as its claims may.
+func (l *look) others(class int, eventType string) (out []Buckets) {
+	own, lengths := l.processor.windows.classes[class], l.classes[class].buckets.Lengths()
+	for i := range l.all {
+		row := &l.all[i]
+		b := registeredOf(row).buckets
+		gone := row.RetiredAt != nil && l.began.After(row.RetiredAt.Add(2*slices.Max(b.Lengths())))
+		if row.Class == own.Pattern || gone || Keying(row.Keyed) != own.Keyed || !(Class{Pattern: row.Class}).matches(eventType) {
+			continue
+		}
+		if slices.ContainsFunc(b.Lengths(), func(length time.Duration) bool { return !slices.Contains(lengths, length) }) {
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // ErrOldTransaction: the transaction began so long ago that copies which are
@@ -294,10 +323,13 @@ func (l *look) inTime(it *item) error {
 	if len(it.plan.ids) == 0 || len(it.plan.ids) == 1 && it.plan.ids[0] == it.id {
 		return nil
 	}
-	b := l.classes[l.processor.windows.index(it.ev.Type)].buckets
-	length := b.Length
-	if b.Changing(l.began) {
-		length = min(length, b.Old)
+	class := l.processor.windows.index(it.ev.Type)
+	length := l.classes[class].buckets.Length
+	for _, b := range append(l.others(class, it.ev.Type), l.classes[class].buckets) {
+		length = min(length, b.Length)
+		if b.Changing(l.began) {
+			length = min(length, b.Old)
+		}
 	}
 	if age := l.now.Sub(l.began); age > length/2 {
 		return fmt.Errorf("%w: it began %s ago, buckets are %s long; claim within half of that, best before any other work", ErrOldTransaction, age.Round(time.Millisecond), length)

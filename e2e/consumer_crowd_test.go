@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -184,16 +185,27 @@ func (g *crowd) lag() (lag int64) {
 // offsets is the sum of the group's offsets, which is how many records it has
 // put behind itself.
 func (g *crowd) offsets() (sum int64) {
+	answer := g.committed()
+	for p := range g.w.partitions {
+		sum += max(0, answer.GetBlock(g.w.topic(), p).Offset)
+	}
+	return sum
+}
+
+// committed asks Kafka for the group's offsets. A coordinator that was stopped reads
+// them again, and says so meanwhile.
+func (g *crowd) committed() (answer *sarama.OffsetFetchResponse) {
 	partitions := make([]int32, g.w.partitions)
 	for p := range partitions {
 		partitions[p] = int32(p)
 	}
-	answer, err := g.w.admin.ListConsumerGroupOffsets(g.group, map[string][]int32{g.w.topic(): partitions})
+	var err error
+	eventually(g.t, "the group's coordinator has its offsets", 30*time.Second, func() bool {
+		answer, err = g.w.admin.ListConsumerGroupOffsets(g.group, map[string][]int32{g.w.topic(): partitions})
+		return !errors.Is(err, sarama.ErrOffsetsLoadInProgress)
+	})
 	require.NoError(g.t, err)
-	for _, p := range partitions {
-		sum += max(0, answer.GetBlock(g.w.topic(), p).Offset)
-	}
-	return sum
+	return answer
 }
 
 func (g *crowd) deadlocked() int64 {

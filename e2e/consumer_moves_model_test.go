@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -21,9 +22,12 @@ import (
 type toldEvent struct {
 	outbox.Event
 	body
-	future  bool // its time will not come
-	changed bool // its key was used for something else, too
-	again   int  // times that it was published for this group to reprocess
+	future bool // its time will not come
+	soon   bool // its time comes in a few seconds
+
+	republished bool // some time later, as if it was new
+	changed     bool // its key was used for something else, too
+	again       int  // times that it was published for this group to reprocess
 }
 
 // effects are the names of those that an event has.
@@ -32,6 +36,16 @@ func (e *toldEvent) effects() []string {
 		return []string{booked, mailed}
 	}
 	return []string{theEffect}
+}
+
+// oneTransaction: what is applied of it is one transaction, and counted easily.
+func (e *toldEvent) oneTransaction() bool {
+	return e.Type == "Tx" || e.Type == "Batch" || e.Type == "Set"
+}
+
+// simple: nothing is wrong with it.
+func (e *toldEvent) simple() bool {
+	return e.oneTransaction() && !e.Dead && !e.Refused && !e.future && !e.soon && !e.changed && e.Trouble == ""
 }
 
 // draw makes an event, which has something wrong with it now and then.
@@ -77,7 +91,9 @@ func (m *mover) publish(n int) {
 		case 0:
 			batch = append(batch, m.message(e.Event))
 		case 1:
-			batch = append(batch, m.message(m.order[m.rng.IntN(len(m.order))].Event))
+			again := m.order[m.rng.IntN(len(m.order))]
+			again.republished = true
+			batch = append(batch, m.message(again.Event))
 		}
 	}
 	m.sendAll(batch...)
@@ -85,6 +101,9 @@ func (m *mover) publish(n int) {
 
 func (m *mover) sendAll(batch ...*sarama.ProducerMessage) {
 	require.NoError(m.t, m.producer.SendMessages(batch))
+	for _, r := range batch {
+		m.second.offer(r.Headers)
+	}
 }
 
 // moveLetter is a letter as the model sees it.
@@ -93,22 +112,26 @@ type moveLetter struct {
 	generation         int // how often somebody has decided about it
 }
 
-// evidence is what the databases say.
+// evidence is what the databases say of one group.
 type evidence struct {
-	effects map[string]map[string]int
-	letters map[string][]moveLetter
-	forgot  map[string]int
-	floor   time.Time
+	effects        map[string]map[string]int
+	late           map[string]int // effects that were flagged so
+	letters        map[string][]moveLetter
+	forgot         map[string]int // by an operator, to be applied again
+	byHand         map[string]int // effects of which an operator said that they were made
+	floor, horizon time.Time
+	second         *secondGroup // nil: it is the first one
 }
 
-func (m *mover) look() (s evidence) {
+func (m *mover) look(group, schema string) (s evidence) {
 	ctx := m.t.Context()
-	s = evidence{effects: map[string]map[string]int{}, letters: map[string][]moveLetter{}, forgot: map[string]int{}}
+	s = evidence{effects: map[string]map[string]int{}, late: map[string]int{}, letters: map[string][]moveLetter{}, forgot: map[string]int{}, byHand: map[string]int{}}
 	var key, name string
-	var n int
-	rows, err := m.w.pool.Query(ctx, `SELECT key, name, count(*)::int FROM effects GROUP BY 1, 2`)
+	var n, late int
+	rows, err := m.w.pool.Query(ctx, `SELECT key, name, count(*)::int, (count(*) FILTER (WHERE late))::int FROM `+schema+`.effects GROUP BY 1, 2`)
 	require.NoError(m.t, err)
-	_, err = pgx.ForEachRow(rows, []any{&key, &name, &n}, func() error {
+	_, err = pgx.ForEachRow(rows, []any{&key, &name, &n, &late}, func() error {
+		s.late[key] = max(s.late[key], late)
 		if s.effects[key] == nil {
 			s.effects[key] = map[string]int{}
 		}
@@ -117,44 +140,39 @@ func (m *mover) look() (s evidence) {
 	})
 	require.NoError(m.t, err)
 	var l moveLetter
-	rows, err = m.w.pool.Query(ctx, `SELECT COALESCE(namespace || ':' || event_id, ''), reason, state, left(error, 200), generation::int FROM onceward.consumer_dead_letters`)
+	rows, err = m.w.pool.Query(ctx, `SELECT COALESCE(namespace || ':' || event_id, ''), reason, state, left(error, 200), generation::int FROM onceward.consumer_dead_letters WHERE consumer_group = $1`, group)
 	require.NoError(m.t, err)
 	_, err = pgx.ForEachRow(rows, []any{&key, &l.reason, &l.state, &l.why, &l.generation}, func() error {
 		s.letters[key] = append(s.letters[key], l)
 		return nil
 	})
 	require.NoError(m.t, err)
-	rows, err = m.w.pool.Query(ctx, `SELECT target, count(*)::int FROM onceward.consumer_actions WHERE action = 'processed forget' GROUP BY 1`)
-	require.NoError(m.t, err)
-	_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
-		s.forgot[key] = n
-		return nil
-	})
-	require.NoError(m.t, err)
-	s.floor = scalar[time.Time](m.w, `SELECT max(floor) FROM onceward.dedup_windows`)
+	for action, counts := range map[string]map[string]int{"processed forget": s.forgot, "fences reconcile --made": s.byHand} {
+		rows, err = m.w.pool.Query(ctx, `SELECT split_part(target, '/', 1), count(*)::int FROM onceward.consumer_actions WHERE action = $1 AND consumer_group = $2 GROUP BY 1`, action, group)
+		require.NoError(m.t, err)
+		_, err = pgx.ForEachRow(rows, []any{&key, &n}, func() error {
+			counts[key] = n
+			return nil
+		})
+		require.NoError(m.t, err)
+	}
+	s.floor = scalar[time.Time](m.w, `SELECT COALESCE(max(floor), 'epoch') FROM onceward.dedup_windows WHERE consumer_group = $1`, group)
+	s.horizon = scalar[time.Time](m.w, `SELECT COALESCE(max(dropped_before), 'epoch') FROM onceward.dedup_horizon`)
 	return s
 }
 
 // check says what of the promise is broken.
 func (m *mover) check() (wrong []string) {
-	s := m.look()
-	for key, e := range m.told {
-		for _, what := range e.check(s, key) {
-			wrong = append(wrong, fmt.Sprintf("%s, %s of %s, dead %t, refused %t, %s: %s", key, e.Type, e.Key.Time().UTC().Format(time.RFC3339), e.Dead, e.Refused, e.Trouble, what))
-		}
+	first := m.look(m.group, "public")
+	wrong = m.checkGroup(first, m.group, m.malformed, m.malformed)
+	groups := map[string]evidence{m.group: first}
+	if m.second != nil {
+		s := m.look(m.second.name, "second")
+		s.second = m.second
+		wrong = append(wrong, m.checkGroup(s, m.second.name, m.malformed-m.second.before, m.malformed)...)
+		groups[m.second.name] = s
 	}
-	for key := range s.effects {
-		if m.told[key] == nil {
-			wrong = append(wrong, key+" has effects and was never published")
-		}
-	}
-	for key := range s.letters {
-		if key != "" && m.told[key] == nil {
-			wrong = append(wrong, key+" has letters and was never published")
-		}
-	}
-	wrong = append(wrong, count{`SELECT count(*) FROM onceward.consumer_dead_letters WHERE event_id IS NULL AND reason = 'malformed'`, m.malformed}.check(m.w, "letters of malformed records")...)
-	wrong = append(wrong, m.checkCharges(s)...)
+	wrong = append(wrong, m.checkCharges(groups)...)
 	slices.Sort(wrong)
 	if more := len(wrong) - 20; more > 0 {
 		wrong = append(wrong[:20], fmt.Sprintf("and %d more", more))
@@ -162,17 +180,45 @@ func (m *mover) check() (wrong []string) {
 	return wrong
 }
 
+// checkGroup says what of the promise to one group is broken; letters of malformed
+// records are bounded.
+func (m *mover) checkGroup(s evidence, group string, fewest, most int) (wrong []string) {
+	for key, e := range m.told {
+		for _, what := range e.check(s, key) {
+			wrong = append(wrong, fmt.Sprintf("%s, %s, %s of %s, dead %t, refused %t, %s: %s", group, key, e.Type, e.Key.Time().UTC().Format(time.RFC3339), e.Dead, e.Refused, e.Trouble, what))
+		}
+	}
+	for key := range s.effects {
+		if m.told[key] == nil {
+			wrong = append(wrong, key+" has effects and was never published")
+		}
+	}
+	malformed := 0
+	for key, letters := range s.letters {
+		switch {
+		case key == "":
+			malformed = len(letters)
+		case m.told[key] == nil:
+			wrong = append(wrong, key+" has letters and was never published")
+		}
+	}
+	if malformed < fewest || malformed > most {
+		wrong = append(wrong, fmt.Sprintf("%s: letters of malformed records: %d, want %d to %d", group, malformed, fewest, most))
+	}
+	return wrong
+}
+
 // checkCharges demands that the provider was asked for what has its effect, and for
 // nothing else: under its one key. The charge of an event that was mended stays,
-// though the database lost that it was.
-func (m *mover) checkCharges(s evidence) (wrong []string) {
+// though the database lost that it was; so does that of which nobody has heard yet.
+func (m *mover) checkCharges(groups map[string]evidence) (wrong []string) {
 	rows, err := m.outside.pool.Query(m.t.Context(), `SELECT key FROM provider`)
 	require.NoError(m.t, err)
 	keys, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(m.t, err)
 	charged := map[string]bool{}
 	for _, key := range keys {
-		charged[key] = true
+		charged[key] = !m.lostCommits || !strings.HasPrefix(key, "blind ") // a fence that was lost is begun anew
 	}
 	for key, e := range m.told {
 		effect, name := mailed, mailed
@@ -183,68 +229,131 @@ func (m *mover) checkCharges(s evidence) (wrong []string) {
 		default:
 			continue
 		}
-		provider := consumer.ProviderKey(e.Key, m.group, name)
-		made := s.effects[key][effect] > 0
-		if made && !charged[provider] || charged[provider] && !made && !e.Dead {
-			wrong = append(wrong, fmt.Sprintf("%s, %s: charged %t, effects %v, letters %v", key, e.Type, charged[provider], s.effects[key], s.letters[key]))
+		for group, s := range groups {
+			provider := consumer.ProviderKey(e.Key, group, name)
+			made := s.effects[key][effect] > 0
+			if made && !charged[provider] || charged[provider] && !made && !e.Dead && e.Trouble != lost {
+				wrong = append(wrong, fmt.Sprintf("%s, %s, %s: charged %t, effects %v, letters %v", group, key, e.Type, charged[provider], s.effects[key], s.letters[key]))
+			}
+			delete(charged, provider)
 		}
-		delete(charged, provider)
 	}
-	if len(charged) > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d charges of other keys", len(charged)))
+	for key, is := range charged {
+		if is {
+			wrong = append(wrong, "charges of other keys: "+key)
+		}
 	}
 	return wrong
 }
 
+// lettersOf is what the letters of an event say.
+type lettersOf struct {
+	givenUp int  // were not redriven, and say why the event was not applied
+	tried   bool // to redrive one of them
+	changed int  // hold another event under its key
+	late    int  // of the class's policy, whatever became of them
+	ordered int  // were redriven, though the event may have been applied before
+}
+
 // check says what is wrong with one event.
 func (e *toldEvent) check(s evidence, key string) (wrong []string) {
-	givenUp, changed, tried := 0, 0, false
+	l, wrong := e.judge(s, key)
+	again := 0
+	if s.second == nil {
+		again = e.again
+	}
+	// A copy of an event from the future has a letter of its own: nothing claims it.
+	if l.givenUp > 1+again && !e.future && !e.soon {
+		wrong = append(wrong, fmt.Sprintf("%d letters", l.givenUp))
+	}
+	// The other group may have been offered one of the two only.
+	if l.changed > 0 && !e.changed || l.changed == 0 && e.changed && s.second == nil {
+		wrong = append(wrong, fmt.Sprintf("%d letters of mismatches", l.changed))
+	}
+	for i, name := range e.effects() {
+		low, high := e.want(s, key, l, i)
+		if got := s.effects[key][name]; got < low || got > high {
+			wrong = append(wrong, fmt.Sprintf("effect %s is there %d times, want %d to %d; letters %v", name, got, low, high, s.letters[key]))
+		}
+	}
+	return wrong
+}
+
+// judge reads the letters of an event, and says which should not be.
+func (e *toldEvent) judge(s evidence, key string) (found lettersOf, wrong []string) {
 	for _, l := range s.letters[key] {
 		allowed := false
 		switch l.reason {
 		case "handler":
-			allowed = e.Dead || e.Refused
+			allowed = e.Dead || e.Refused || e.Trouble == lost
 		case "from-future":
-			allowed = e.future
-		case "replay": // of a copy: it says nothing of the first delivery
-			if !e.Key.Time().Before(s.floor) {
-				wrong = append(wrong, fmt.Sprintf("letter of a replay from above the floor %s: %s", s.floor, l.why))
+			allowed = e.future || e.soon
+		case "replay", "late": // replay, of a copy: it says nothing of the first delivery
+			if !e.Key.Time().Before(s.floor) || l.reason == "late" && e.Type != "Set" {
+				wrong = append(wrong, fmt.Sprintf("letter %s, not below the floor %s: %s", l.reason, s.floor, l.why))
+			}
+			if l.reason == "late" {
+				found.late++
+			}
+			if l.state == "redriven" {
+				found.ordered++
 			}
 			continue
 		case "mismatch":
-			changed++
+			found.changed++
 			continue
 		}
 		if !allowed {
 			wrong = append(wrong, fmt.Sprintf("a letter that should not be: %s, %s: %s", l.reason, l.state, l.why))
 		}
 		if l.state != "redriven" {
-			givenUp++
-			tried = tried || l.generation > 0
+			found.givenUp++
+			found.tried = found.tried || l.generation > 0
 		}
 	}
-	// A copy of an event from the future has a letter of its own: nothing claims it.
-	if givenUp > 1 && !e.future {
-		wrong = append(wrong, fmt.Sprintf("%d letters", givenUp))
+	return found, wrong
+}
+
+// want says how often one of an event's effects has to be there.
+func (e *toldEvent) want(s evidence, key string, l lettersOf, i int) (low, high int) {
+	n := 1 + s.forgot[key]
+	if s.second == nil {
+		n += e.again
 	}
-	if changed > 0 != e.changed {
-		wrong = append(wrong, fmt.Sprintf("%d letters of mismatches", changed))
+	low, high = n, n
+	switch {
+	case s.byHand[key] > 0:
+		low, high = 1, 1
+	case l.givenUp > 0 && e.soon:
+		low, high = 0, 1 // of a copy that came when the time had
+	case l.givenUp > 0 && e.Type == "Two" && i == 0 && !e.future:
+		low, high = 1, 1 // it was made before the event was given up
+	case l.givenUp > 0 && (e.Type == "Two" || e.Type == "Call") && l.tried && !e.future:
+		low, high = 0, 1 // two members redrove it, and the one that failed came first
+	case l.givenUp > 0 && e.future:
+		low, high = 0, 0
+	case l.givenUp > 0:
+		low, high = max(0, n-l.givenUp), max(0, n-l.givenUp)
 	}
-	for i, name := range e.effects() {
-		want, got := 1+s.forgot[key]+e.again, s.effects[key][name]
-		switch {
-		case givenUp > 0 && e.Type == "Two" && i == 0 && !e.future:
-			want = 1 // it was made before the event was given up
-		case givenUp > 0 && (e.Type == "Two" || e.Type == "Call") && tried && !e.future:
-			want = min(got, 1) // two members redrove it, and the one that failed came first
-		case givenUp > 0:
-			want = 0
+	// A letter that was kept for the time of its event is applied by an operator's order:
+	// once more, where the claim of what was applied before may be gone.
+	if l.late > 0 {
+		low = max(0, low-1)
+		if l.ordered > 0 {
+			low = max(1, low)
 		}
-		if got != want {
-			wrong = append(wrong, fmt.Sprintf("effect %s is there %d times, want %d; letters %v", name, got, want, s.letters[key]))
+	}
+	// So is a copy that looks like a first delivery: it is taken for one, and flagged.
+	if e.Key.Time().Before(s.horizon) {
+		high += l.ordered
+		if e.republished && s.late[key] > 0 {
+			high++
 		}
 	}
-	return wrong
+	if s.second != nil && !s.second.offered[key] {
+		low = 0
+	}
+	return low, high
 }
 
 // applied draws an event that has its effect by now, of those that are simple to
@@ -252,11 +361,10 @@ func (e *toldEvent) check(s evidence, key string) (wrong []string) {
 func (m *mover) applied() *toldEvent {
 	for range 20 {
 		e := m.order[m.rng.IntN(len(m.order))]
-		plain := e.Type == "Tx" || e.Type == "Batch" || e.Type == "Set"
-		if !plain || e.Dead || e.Refused || e.future || e.changed || e.Trouble != "" || time.Since(e.Key.Time()) > time.Hour {
+		if !e.simple() || time.Since(e.Key.Time()) > time.Hour {
 			continue
 		}
-		if scalar[int](m.w, `SELECT count(*) FROM onceward.processed_events WHERE event_id = $1 AND outcome = 'p'`, e.Key.UUID()) == 1 {
+		if scalar[int](m.w, `SELECT count(*) FROM onceward.processed_events WHERE event_id = $1 AND consumer_group = $2 AND outcome = 'p'`, e.Key.UUID(), m.group) == 1 {
 			return e
 		}
 	}

@@ -27,6 +27,7 @@ const (
 	slowly = "slow"   // the handler waits for what does not come, until its context ends
 	deaf   = "deaf"   // it does not listen to its context either
 	deadly = "deadly" // it takes its process with it, twice
+	lost   = "lost"   // the provider's answer is, until an operator has asked it; and it forgets keys soon
 )
 
 // trouble makes the first attempts at an event end badly.
@@ -59,6 +60,38 @@ func (c *consumerProgram) trouble(ctx context.Context, tx pgx.Tx, ev consumer.Ev
 		<-time.After(4 * time.Second)
 	}
 	return nil
+}
+
+// keyKept is for how long the provider of lost answers keeps a key.
+const keyKept = time.Second
+
+// forgetful returns keyKept for an event whose answer is lost, 0 for others.
+func (c *consumerProgram) forgetful(ev consumer.Event) (time.Duration, error) {
+	var b body
+	if err := json.Unmarshal(ev.Payload, &b); err != nil || b.Trouble != lost {
+		return 0, err
+	}
+	return keyKept, nil
+}
+
+// lose calls a provider, or does not reach it, and nobody hears which until it has
+// forgotten the key. It is nil once an operator has said that the effect was not made.
+// What is driven long after that without an operator's word leaves a charge of its own.
+func (c *consumerProgram) lose(ctx context.Context, ev consumer.Event, call consumer.Call) error {
+	var b body
+	if err := json.Unmarshal(ev.Payload, &b); err != nil {
+		return err
+	}
+	var free bool
+	err := c.provider.QueryRow(ctx, `WITH t AS (INSERT INTO tries AS t VALUES ($1, 1) ON CONFLICT (key) DO UPDATE SET n = t.n + 1 RETURNING first),
+		charged AS (INSERT INTO provider AS p (key) SELECT $1 WHERE $2 ON CONFLICT (key) DO UPDATE SET calls = p.calls + 1),
+		blind AS (INSERT INTO provider (key) SELECT 'blind ' || $1 FROM t WHERE first < clock_timestamp() - interval '12 s' AND NOT EXISTS (SELECT FROM reconciled WHERE key = $1) ON CONFLICT DO NOTHING)
+		SELECT EXISTS (SELECT FROM reconciled WHERE key = $1)`, call.Key, b.Charged).Scan(&free)
+	if err != nil || free {
+		return err
+	}
+	<-time.After(keyKept + keyKept/5)
+	return errUnlucky
 }
 
 // two makes two effects of one event, with a step between them that may fail for good.

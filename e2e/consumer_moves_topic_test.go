@@ -13,7 +13,7 @@ import (
 // and nothing of it is lost any more by what happens to the database.
 func (m *mover) finished() bool {
 	m.doDue(time.Now().Add(time.Hour))
-	for end := time.Now().Add(30 * time.Second); m.lag() > 0 || m.undecided() > 0; m.pass(100 * time.Millisecond) {
+	for end := time.Now().Add(30 * time.Second); m.lags() > 0 || m.undecided() > 0; m.pass(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			return false
 		}
@@ -59,18 +59,16 @@ func (m *mover) writable() bool {
 // translated and carry the metadata of the old ones.
 func (m *mover) clusterMoved() bool {
 	const kept = 50 // of each partition
+	if m.second != nil {
+		return false // the offsets of one group only are translated here
+	}
 	m.rest()
 	records := m.w.records()
 	byPartition := make([][]*sarama.ConsumerMessage, m.w.partitions)
 	for _, r := range records {
 		byPartition[r.Partition] = append(byPartition[r.Partition], r)
 	}
-	partitions := make([]int32, m.w.partitions)
-	for p := range partitions {
-		partitions[p] = int32(p)
-	}
-	old, err := m.w.admin.ListConsumerGroupOffsets(m.group, map[string][]int32{m.w.topic(): partitions})
-	require.NoError(m.t, err)
+	old := m.committed()
 	for p, all := range byPartition {
 		if block := old.GetBlock(m.w.topic(), int32(p)); block.Offset < int64(len(all)-kept) {
 			return false // too much of it is not finished

@@ -45,6 +45,7 @@ type task struct {
 	Window   time.Duration // of the one class; 0 is the default
 	Version  int           // of the program in TestConsumerMoves: 1 or 2; 0 elsewhere
 	Defect   string        // that is built in, see brokenConsumer
+	Refusing string        // event type whose late events become letters
 }
 
 // body is the payload of the events. Dead ones can never be applied; those with
@@ -52,7 +53,8 @@ type task struct {
 type body struct {
 	N       int    `json:"n"`
 	Dead    bool   `json:"dead,omitempty"`
-	Trouble string `json:"trouble,omitempty"` // of the first attempts: slow, deaf or deadly
+	Trouble string `json:"trouble,omitempty"` // of the first attempts: slow, deaf, deadly or lost
+	Charged bool   `json:"charged,omitempty"` // the provider was called when the answer was lost
 	Refused bool   `json:"refused,omitempty"` // by a deferred constraint, unless it was mended
 }
 
@@ -158,6 +160,9 @@ func (c *consumerProgram) classes() (classes []consumer.Class) {
 	if c.Version == 2 {
 		classes = append(classes, consumer.Class{Pattern: "Tx", Window: 2 * c.Window})
 	}
+	if c.Refusing != "" {
+		classes = append(classes, consumer.Class{Pattern: c.Refusing, Window: c.Window, Late: consumer.LateDeadLetter})
+	}
 	return append(classes, consumer.Class{Pattern: "*", Window: c.Window})
 }
 
@@ -247,10 +252,19 @@ func (c *consumerProgram) possible(ctx context.Context, db interface {
 
 // call charges through a provider that remembers keys, behind a fence.
 func (c *consumerProgram) call(ctx context.Context, ev consumer.Event) error {
-	_, err := consumer.Fence(ctx, c.processor, ev, consumer.Effect[string]{
-		Name: "charge", Lease: 2 * time.Second,
+	forgets, err := c.forgetful(ev)
+	if err != nil {
+		return err
+	}
+	_, err = consumer.Fence(ctx, c.processor, ev, consumer.Effect[string]{
+		Name: "charge", Lease: 2 * time.Second, ProviderKeyTTL: forgets,
 		Do: func(ctx context.Context, call consumer.Call) (string, error) {
 			c.crash("after PENDING")
+			if forgets > 0 {
+				if err := c.lose(ctx, ev, call); err != nil {
+					return "", err
+				}
+			}
 			if err := c.possible(ctx, c.pool, ev); err != nil {
 				return "", err
 			}

@@ -45,7 +45,8 @@ func faultyKafka(t *testing.T, brokers int) *ground {
 	g.cluster, err = kafkaserver.Start(t.Context(), kafkaserver.Options{
 		Brokers: brokers,
 		Settings: map[string]string{
-			"broker.session.timeout.ms": "3000",
+			"broker.session.timeout.ms":    "3000",
+			"group.min.session.timeout.ms": "1000",
 			// How often the coordinator looks for transactions that are too old.
 			"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 		},

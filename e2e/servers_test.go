@@ -29,6 +29,12 @@ func full() bool { return os.Getenv("E2E_FULL") == "1" }
 // server or sets what concerns the whole of it.
 func ownWorld(t *testing.T, version string, settings map[string]string) *world {
 	t.Helper()
+	return newWorldOn(t, ownServer(t, version, settings))
+}
+
+// ownServer starts a server that is this test's alone.
+func ownServer(t *testing.T, version string, settings map[string]string) *pgserver.Server {
+	t.Helper()
 	s, err := pgserver.Start(t.Context(), pgserver.Options{Version: version, Settings: settings})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -41,7 +47,7 @@ func ownWorld(t *testing.T, version string, settings map[string]string) *world {
 			t.Error(err)
 		}
 	})
-	return newWorldOn(t, s)
+	return s
 }
 
 // slot is the name of the relay's slot.
