@@ -108,6 +108,7 @@ type Processor struct {
 	parkedLetters  int // bounds of what is parked, less in tests
 	parkedKeys     int
 	brake          brake
+	breaks         breaks
 	clock          func() time.Time // of this process
 
 	windows    windows
