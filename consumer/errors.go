@@ -25,6 +25,8 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
+	// ErrAttended: another member of the group runs with this Processor.
+	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
 	// ErrLetterTaken: dead letters of two other records have this record's places.
 	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )

@@ -269,6 +269,8 @@ func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int
 func (*handler) Group() string { return "billing" }
 func (*handler) Err() error    { return nil }
 
+func (*handler) Attend() (leave func(), err error) { return func() {}, nil }
+
 func (h *handler) Peek(consumer.Record) consumer.Peek { return consumer.Peek{Batch: h.batch} }
 
 func (h *handler) HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery {
