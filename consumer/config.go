@@ -108,11 +108,13 @@ type Processor struct {
 	parkedLetters  int // bounds of what is parked, less in tests
 	parkedKeys     int
 	brake          brake
+	breaks         breaks
 	clock          func() time.Time // of this process
 
 	windows    windows
 	ages       ages
 	knownMarks knownMarks
+	attended   atomic.Bool  // a member of the group runs on it
 	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
 	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
 	read       atomic.Int64 // the latest event time that this process has read of topics, Unix ms; 0: unknown

@@ -130,7 +130,14 @@ func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 // deliver delivers the items, each as far as it gets, and leaves in each what
 // became of it. Several share transactions; one of a Func handler comes alone.
 func (r *Router) deliver(ctx context.Context, items []*item) {
-	if len(items) == 0 {
+	switch {
+	case len(items) == 0:
+		return
+	case !r.indebted(items):
+	case len(items) > 1:
+		r.alone(ctx, items)
+		return
+	case r.pay(ctx, items[0]):
 		return
 	}
 	if items[0].handler.fn != nil {
@@ -140,7 +147,7 @@ func (r *Router) deliver(ctx context.Context, items []*item) {
 	err := r.together(ctx, items)
 	switch {
 	case err == nil:
-	case errors.Is(err, errAlone), errors.Is(err, ErrClock) && len(items) > 1:
+	case len(items) > 1 && (errors.Is(err, errAlone) || errors.Is(err, ErrClock) || r.brokeAgain(ctx, items, err)):
 		r.alone(ctx, items)
 	case len(items) == 1:
 		r.failed(ctx, items[0], err)
@@ -190,6 +197,9 @@ func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (
 			r.announce(ctx, *l)
 		case it.end.outcome == Processed:
 			r.processor.brake.applied()
+		}
+		if it.delivery.Finished() {
+			r.processor.breaks.finish(it.id)
 		}
 	}
 	return finished, nil
@@ -244,6 +254,9 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 	err = r.steps.apply(ctx, handler, tx, run[0].event())
 	r.processor.tell(run[0].ev.Type, began)
 	if err != nil {
+		for _, it := range run {
+			it.broke = errors.Is(err, errBroken)
+		}
 		return err
 	}
 	for _, it := range run {
@@ -268,7 +281,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || isHandlers(err) { // the commit has found what no savepoint had
+		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}

@@ -25,6 +25,8 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
+	// ErrAttended: another member of the group runs with this Processor.
+	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
 	// ErrLetterTaken: dead letters of two other records have this record's places.
 	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )
@@ -160,6 +162,12 @@ func infrastructureCode(code string) bool {
 // its own statements cause.
 func handlersCode(code string) bool {
 	return !infrastructureCode(code) || code == "53400" || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
+}
+
+// othersCode judges an SQLSTATE that broke the transaction of a handler: one for which
+// another transaction, or the crash of another session, is to blame.
+func othersCode(code string) bool {
+	return code == "40001" || code == "40P01" || code == "57P02"
 }
 
 // installationCode judges an SQLSTATE of a statement of ours: a missing right,

@@ -31,6 +31,7 @@ type item struct {
 	parked    bool // its key is: a letter of it waits
 	behind    bool // it is not applied, because its key is parked
 	discarded bool // the letter at its place was
+	broke     bool // while its handler ran
 }
 
 // ending is what a transaction makes of an event, as a value: only
@@ -47,7 +48,7 @@ func (p *Processor) newItem(ev Event) *item {
 }
 
 func (it *item) reset() {
-	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded = plan{}, Claim{}, ending{}, false, false, false
+	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded, it.broke = plan{}, Claim{}, ending{}, false, false, false, false
 }
 
 // fresh reports whether the transaction under way has claimed the event, so that

@@ -79,6 +79,17 @@ func (p *Processor) SaveProgress(ctx context.Context, history string, marks []Ma
 	return p.save(ctx, history, marks, false)
 }
 
+// Attend begins the membership of the group for as long as leave is not called. One
+// Processor has one at a time, else the error is [ErrAttended]: marks say whose
+// session has a partition by its Processor, so that of two members the end of the one
+// would be taken for that of the other, and its crash would not be seen.
+func (p *Processor) Attend() (leave func(), err error) {
+	if !p.attended.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("group %q: %w", p.group, ErrAttended)
+	}
+	return func() { p.attended.Store(false) }, nil
+}
+
 // BeginProgress saves the marks with which a session begins, and that it has
 // begun, until EndProgress. A mark whose topic id was not known before gets it. One
 // of another topic of the same name and partition is retired: it stays, and
@@ -326,6 +337,9 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark) error {
 	return r.processor.SaveProgress(ctx, history, marks)
 }
+
+// Attend is [Processor.Attend].
+func (r *Router) Attend() (leave func(), err error) { return r.processor.Attend() }
 
 // BeginProgress is [Processor.BeginProgress].
 func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {

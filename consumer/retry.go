@@ -21,8 +21,12 @@ const attemptsKept = 7 * 24 * time.Hour
 
 // Retry says when an event whose handler fails is given up: it becomes a dead
 // letter with the reason "handler", its claim says dead, and the message is
-// [DeadLettered]. Failures of infrastructure never count, see
-// [IsInfrastructure]. Events without a Source have no place for a letter, so
+// [DeadLettered]. Failures of infrastructure do not count, see
+// [IsInfrastructure], but for one: when the transaction of an event has broken more
+// than five times in a row while its handler ran, or as it was committed, and this
+// process has finished other events in between, each further time is a failure of
+// the handler. What makes the server crash, or a pooler end the session, would be
+// tried for ever else; in an outage nothing is finished. Events without a Source have no place for a letter, so
 // that their failures are returned for ever.
 type Retry struct {
 	// MaxAttempts is how many failures of the handler an event may have, through
@@ -65,6 +69,11 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 // up when that was the last attempt it may have.
 func (r *Router) failed(ctx context.Context, it *item, cause error) {
 	handlers := isHandlers(cause)
+	if handlers {
+		r.processor.breaks.forget(it.id)
+	} else if it.ev.Source.Topic != "" && broke(ctx, cause) {
+		cause = r.processor.breaks.count(it.id, cause) // which the next delivery writes down
+	}
 	if !handlers && errors.Is(cause, ErrInProgress) {
 		it.delivery = Delivery{Outcome: InProgress}
 		return
@@ -73,6 +82,14 @@ func (r *Router) failed(ctx context.Context, it *item, cause error) {
 	if !handlers || ctx.Err() != nil || it.ev.Source.Topic == "" || it.redrive != nil {
 		return
 	}
+	if err := r.count(ctx, it, cause); err != nil {
+		it.delivery = Delivery{Err: errors.Join(cause, err)}
+	}
+}
+
+// count counts a failure of the handler, and gives the event up when it was the last
+// one that it may have.
+func (r *Router) count(ctx context.Context, it *item, cause error) error {
 	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		attempts, last, err := r.countAttempt(ctx, tx, it, cause)
 		if it.end.err = cause; err != nil || !last {
@@ -80,9 +97,7 @@ func (r *Router) failed(ctx context.Context, it *item, cause error) {
 		}
 		return 1, r.giveUp(ctx, tx, it, cause, attempts)
 	})
-	if err != nil {
-		it.delivery = Delivery{Err: errors.Join(cause, err)}
-	}
+	return err
 }
 
 // giveUp claims an event whose last attempt has failed. One that another delivery

@@ -142,6 +142,9 @@ func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev 
 		return &HandlerError{Err: ErrHandlerTx}
 	}
 	conn := tx.Conn().PgConn()
+	if conn.IsClosed() { // and the handler kept silent of it
+		return &infrastructureError{&HandlerError{Err: errBroken}}
+	}
 	if conn.IsBusy() {
 		return &HandlerError{Err: ErrOpenQuery}
 	}
@@ -222,6 +225,9 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	case conn.IsClosed() && (coded && handlersCode(code) || over):
 		return failed // it waited too long, or its own deadline made pgx close the connection
 	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !handlersCode(code):
+		if !othersCode(code) {
+			failed.Err = fmt.Errorf("%w: %w", errBroken, err)
+		}
 		return &infrastructureError{failed}
 	}
 	return failed

@@ -59,6 +59,7 @@ func TestWindowsSet(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window")
 		now := func() string {
 			return column[string](d, "SELECT concat_ws(' ', time_window, late, replay, floor = $1) FROM onceward.dedup_windows", daysAgo(7))[0]
 		}
@@ -91,10 +92,16 @@ func TestWindowsSetBuckets(t *testing.T) {
 		set := func(more ...string) []string {
 			return append([]string{"windows", "set", "--reason", "r", "--yes", "--window"}, more...)
 		}
-		require.NotContains(t, fine(t, set("4d", "hooks", "push")...), "buckets", "no program of this release has registered it")
+		code, _, stderr := call(t, set("4d", "hooks", "push")...)
+		require.Equal(t, exitFailed, code, "a program of the release before has claims in buckets of 3d, which the next start must find")
+		require.Contains(t, stderr, "no program of this release has registered it")
+		require.Empty(t, d.actions())
+		require.NotContains(t, fine(t, set("3d", "hooks", "push")...), "buckets", "that is what it is")
+		fine(t, "windows", "set", "--reason", "r", "--yes", "--late", "process", "hooks", "push")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET time_window = CASE class WHEN '*' THEN time_window ELSE interval '4 days' END")
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window, keyed = CASE class WHEN '*' THEN 'event-time' ELSE 'arrival' END")
 		require.NotContains(t, fine(t, set("4d", "hooks", "push")...), "buckets", "that is what they are")
-		code, _, stderr := call(t, set("32d", "hooks", "push")...)
+		code, _, stderr = call(t, set("32d", "hooks", "push")...)
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "--window 32d: want at most 31d of a class that is keyed by arrival")
 

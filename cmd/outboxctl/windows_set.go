@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -77,8 +78,12 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 	case keyed == consumer.ByEventTime:
 		change.Notes = append(change.Notes, "a program whose configuration says a longer window lengthens it again at its next start: change the configuration first")
 	}
+	if rows[at].BucketMs == 0 && window.Milliseconds() != rows[at].WindowMs {
+		return errors.New("no program of this release has registered it: the buckets of arrivals are as long as its window until then, and copies of what is claimed in them would be applied again; " +
+			"start the group's program first, or retire the class where there is none any more (`outboxctl windows retire`)")
+	}
 	if rows[at].BucketMs == 0 || length == buckets.Length {
-		return nil // it gets its buckets when a program of this release registers it
+		return nil
 	}
 	if buckets.Changing(now) {
 		return fmt.Errorf("its buckets are being changed from %s to %s until %s: try again then", lengthText(buckets.Old), lengthText(buckets.Length), buckets.OldUntil.UTC().Format(time.RFC3339))

@@ -67,8 +67,9 @@ type backlog struct {
 // that takes long. A role with the rights
 // of a consumer will do, so that all this is shown wherever maintenance runs. A
 // scrape waits three seconds at most, and takes one connection of the pool; what
-// was not answered is left out, and onceward_consumer_database_up is 0. Behind a
-// pooler there is no look at retention.
+// was not answered is left out, and onceward_consumer_database_up is 0. So it is of
+// retention behind a pooler, where that cannot be looked at: give a pool that
+// connects directly.
 //
 // The figures are of all groups: let one program of those that share a database
 // show them. Call it before the first scrape.

@@ -159,3 +159,20 @@ func TestAllMetricsAreClean(t *testing.T) {
 	c.Describe(described)
 	require.Len(t, described, strings.Count(text, "# HELP"), "each is shown")
 }
+
+// Behind a pooler nobody can look at retention: its series are absent, and not zero.
+func TestMetricsBehindAPooler(t *testing.T) {
+	c := consumerprom.New()
+	db := backlog(t, c)
+	pool, err := pgxpool.New(t.Context(), testdb.PgBouncer(t, db)+"&default_query_exec_mode=exec")
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	c.FromDatabase(pool)
+	text, has := scraped(t, c)
+	has(`onceward_consumer_database_up\{of="backlog"\} 1`)
+	has(`onceward_consumer_database_up\{of="retention"\} 0`)
+	has(`onceward_consumer_open_letters\{group="billing",reason="handler"\} 2`)
+	for _, series := range []string{"partitions", "floor", "horizon", "maintained", "rows_overdue"} {
+		require.NotContains(t, text, "onceward_consumer_"+series)
+	}
+}

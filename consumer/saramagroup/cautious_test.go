@@ -3,6 +3,7 @@ package saramagroup_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -110,5 +111,110 @@ func TestReadIsSaved(t *testing.T) {
 		})
 		require.NoError(t, stop())
 		require.Equal(t, [2]int64{-1, -1}, k.committed())
+	})
+}
+
+// setBack is a partition of 60 messages whose group crashed, with its mark at 39, and
+// whose offset somebody has set back to 5.
+func setBack(k *kafka, h *handler, read int64) {
+	k.t.Helper()
+	var msgs []*sarama.ProducerMessage
+	for i := range 60 {
+		msgs = append(msgs, &sarama.ProducerMessage{Topic: topic, Key: sarama.StringEncoder(string(rune('a' + i%6)))})
+	}
+	k.send(msgs...)
+	k.commits(0, 5, "")
+	h.batch = &consumer.BatchOptions{Max: 4, Linger: time.Millisecond}
+	h.db.marks[0] = consumer.Mark{Topic: topic, TopicID: k.topicID(), High: 39, Read: read, Crashed: true}
+}
+
+func small(c *saramagroup.Config) { c.MaxHeld = 10 }
+
+// TestSetBackAfterACrash: what the mark proves finished has not killed the process that
+// had read beyond it. When the offset is set back there, it is delivered as usual, in
+// batches, and only what the dead process may have had in hand is not.
+func TestSetBackAfterACrash(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		h := newHandler(func(_ context.Context, rec consumer.Record, attempt int) (consumer.Outcome, error) {
+			if rec.Source.Offset == 38 && attempt < 4 { // its aggregate alone waits
+				return 0, errors.New("broken")
+			}
+			return consumer.Processed, nil
+		})
+		setBack(k, h, 45)
+		stop, _ := k.run(h, defect{}, small)
+		recs, err := h.await(55)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		got := offsets(recs, 0)
+		require.Contains(t, got[:40], int64(40), "it did not wait for the aggregate that fails")
+		slices.Sort(got)
+		require.Equal(t, int64(5), got[0])
+		require.Len(t, slices.Compact(got), 55)
+		var cautiously []int64
+		for _, src := range h.cautiously {
+			cautiously = append(cautiously, src.Offset)
+		}
+		slices.Sort(cautiously)
+		require.Equal(t, []int64{40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54}, cautiously)
+		require.Contains(t, h.batches, 4)
+		require.EqualValues(t, 60, k.offset(0))
+	})
+}
+
+// TestCrashOnTheWayBack: a process that dies of a message below the mark, which an
+// earlier program ignored for instance, has read no further, or has left an offset of
+// its own: from there on everything is in doubt.
+func TestCrashOnTheWayBack(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		h := newHandler(nil)
+		setBack(k, h, 12)
+		stop, _ := k.run(h, defect{}, small)
+		_, err := h.await(55)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Len(t, h.cautiously, 12+10-5)
+	})
+	inFakeTime(t, func(k *kafka) {
+		stuck := newHandler(func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
+			if rec.Source.Offset == 5 {
+				return 0, errors.New("not yet")
+			}
+			return consumer.Processed, nil
+		})
+		setBack(k, stuck, 45)
+		stop, _ := k.run(stuck, defect{}, func(c *saramagroup.Config) { c.MaxHeld = 60 })
+		<-time.After(5 * time.Second)
+		stuck.db.set(func(d *database) { require.EqualValues(t, 60, d.marks[0].Read) })
+		require.NoError(t, stop())
+		require.EqualValues(t, 5, k.offset(0))
+
+		again := newHandler(nil)
+		again.db = stuck.db
+		again.db.set(func(d *database) {
+			m := d.marks[0]
+			m.Crashed = true
+			d.marks[0] = m
+		})
+		stop, _ = k.run(again, defect{}, small)
+		_, err := again.await(55)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Len(t, again.cautiously, 55)
+	})
+}
+
+// TestEndOnTheWayBack: a session that has not come to what is in doubt leaves no crash
+// behind, and up to where it has read is saved.
+func TestEndOnTheWayBack(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		h := newHandler(failing)
+		setBack(k, h, 45)
+		stop, _ := k.run(h, defect{}, small)
+		<-time.After(5 * time.Second)
+		h.db.set(func(d *database) { require.EqualValues(t, 15, d.marks[0].Read) })
+		require.NoError(t, stop())
+		require.Empty(t, h.cautiously)
+		require.False(t, h.db.doubts[0])
 	})
 }

@@ -1,6 +1,7 @@
 package saramagroup_test
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -103,6 +104,31 @@ func TestRunRefusesAtOnce(t *testing.T) {
 	r := consumer.NewRouter(&consumer.Processor{})
 	r.Tx("", nil)
 	require.ErrorIs(t, saramagroup.Run(t.Context(), []string{"localhost:1"}, r, cfg), consumer.ErrRegistration)
+}
+
+// attending is a handler whose member runs with a Processor.
+type attending struct {
+	*handler
+	router *consumer.Router
+}
+
+func (a attending) Attend() (leave func(), err error) { return a.router.Attend() }
+
+// A Processor has one member at a time, by whatever Router.
+func TestOneRunAtATime(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	p := &consumer.Processor{}
+	run := func() error {
+		return saramagroup.Run(ended, []string{"localhost:1"}, attending{newHandler(nil), consumer.NewRouter(p)}, saramagroup.Config{Topics: []string{topic}, Insecure: true})
+	}
+	require.NoError(t, run())
+	leave, err := consumer.NewRouter(p).Attend()
+	require.NoError(t, err)
+	require.ErrorIs(t, run(), consumer.ErrAttended)
+	leave()
+	require.NoError(t, run(), "the one before has left")
+	require.NoError(t, run())
 }
 
 func TestBackoff(t *testing.T) {

@@ -269,6 +269,8 @@ func newHandler(react func(ctx context.Context, rec consumer.Record, attempt int
 func (*handler) Group() string { return "billing" }
 func (*handler) Err() error    { return nil }
 
+func (*handler) Attend() (leave func(), err error) { return func() {}, nil }
+
 func (h *handler) Peek(consumer.Record) consumer.Peek { return consumer.Peek{Batch: h.batch} }
 
 func (h *handler) HandleRecords(ctx context.Context, recs []consumer.Record) []consumer.Delivery {
@@ -298,7 +300,12 @@ func (h *handler) BeginProgress(_ context.Context, history string, marks []consu
 }
 
 func (h *handler) EndProgress(_ context.Context, marks []consumer.Mark) error {
-	h.db.set(func(d *database) { d.closed += len(marks) })
+	h.db.set(func(d *database) {
+		d.closed += len(marks)
+		for _, m := range marks {
+			d.doubts[m.Partition] = m.Crashed
+		}
+	})
 	return nil
 }
 
@@ -316,6 +323,7 @@ type database struct {
 	mu      sync.Mutex
 	marks   map[int32]consumer.Mark
 	closed  int             // partitions of sessions that have ended
+	doubts  map[int32]bool  // Mark.Crashed at the end of the last one
 	earlier []consumer.Mark // of other topics of the name
 	ends    map[int32]int   // how often each partition was said to be read to its end
 	history string
@@ -324,7 +332,7 @@ type database struct {
 }
 
 func newDatabase() *database {
-	return &database{marks: make(map[int32]consumer.Mark), ends: make(map[int32]int)}
+	return &database{marks: make(map[int32]consumer.Mark), ends: make(map[int32]int), doubts: make(map[int32]bool)}
 }
 
 // set changes the database as something else than the group would.

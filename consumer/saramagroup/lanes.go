@@ -26,8 +26,13 @@ type lanes struct {
 	added  int64     // the last offset that was added
 	latest time.Time // event time of all that was added
 	high   int64     // what passed returned last
-	until  int64     // what lies before may be what has killed a process; see careful
+	doubt  span      // what may have killed a process; see careful
 }
+
+// span is a range of offsets, the last one excluded.
+type span struct{ from, until int64 }
+
+func (s span) has(offset int64) bool { return s.from <= offset && offset < s.until }
 
 // message is one record on its way through.
 type message struct {
@@ -85,16 +90,20 @@ func (m *message) size() int {
 // held returns how many messages, and of how many bytes, are not finished.
 func (l *lanes) held() (messages, bytes int) { return len(l.window), l.bytes }
 
-// take returns the messages to be delivered next: one, or several that share a
-// batch; none when all wait. A batch that is not full waits for its linger.
-func (l *lanes) take(now time.Time) []*message {
+// take returns the messages to be delivered next, which lie before an offset and
+// are not in doubt: one, or several that share a batch; none when all wait. A batch
+// that is not full waits for its linger.
+func (l *lanes) take(now time.Time, before int64) []*message {
 	var batch []*message
 	var blocked map[string]bool // keys of which an earlier message was passed over
 	room := 1
 	for _, m := range l.window {
+		if m.record.Source.Offset >= before {
+			break
+		}
 		key := string(m.record.Key)
 		k := l.keys[key]
-		if m.taken || blocked[key] || k.taken > 0 || now.Before(k.until) || len(batch) > 0 && m.batch == nil {
+		if m.taken || blocked[key] || k.taken > 0 || now.Before(k.until) || len(batch) > 0 && m.batch == nil || l.doubt.has(m.record.Source.Offset) {
 			if blocked == nil {
 				blocked = make(map[string]bool)
 			}
@@ -123,11 +132,11 @@ func (l *lanes) take(now time.Time) []*message {
 func (l *lanes) careful(now time.Time) *message {
 	var blocked map[string]bool
 	for _, m := range l.window {
-		if m.record.Source.Offset >= l.until {
+		if m.record.Source.Offset >= l.doubt.until {
 			break
 		}
 		key := string(m.record.Key)
-		if k := l.keys[key]; !m.taken && !blocked[key] && k.taken == 0 && !now.Before(k.until) {
+		if k := l.keys[key]; l.doubt.has(m.record.Source.Offset) && !m.taken && !blocked[key] && k.taken == 0 && !now.Before(k.until) {
 			return m
 		}
 		if blocked == nil {

@@ -2,6 +2,7 @@ package saramagroup
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestLanesKeepTheirPromises(t *testing.T) {
 				l.add(m)
 				added++
 			case move < 6:
-				batch := l.take(now)
+				batch := l.take(now, math.MaxInt64)
 				if batch == nil {
 					now = now.Add(time.Second)
 					continue
@@ -127,10 +128,10 @@ func TestFinishedMessagesAreNotHeld(t *testing.T) {
 	poison := queued(0, "poison", nil, now)
 	poison.record.Value, poison.record.Headers = make([]byte, 100), []consumer.Header{{Name: "name", Value: make([]byte, 1000)}}
 	l.add(poison)
-	l.retry(l.take(now)[0], now, true)
+	l.retry(l.take(now, math.MaxInt64)[0], now, true)
 	for i := range int64(100_000) {
 		l.add(queued(1+i, fmt.Sprint(i), nil, now))
-		l.finish(l.take(now)[0])
+		l.finish(l.take(now, math.MaxInt64)[0])
 	}
 	messages, bytes := l.held()
 	require.Equal(t, []int{1, len("poison") + 100 + len("name") + 1000, 1}, []int{messages, bytes, len(l.keys)})
@@ -143,12 +144,12 @@ func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 	for i, key := range []string{"a", "b", "a", "c"} {
 		l.add(queued(int64(i), key, nil, now))
 	}
-	first := l.take(now)
+	first := l.take(now, math.MaxInt64)
 	require.Len(t, first, 1)
 	tries, pause := l.retry(first[0], now, true)
 	require.Equal(t, 1, tries)
 	var order []int64
-	for batch := l.take(now); batch != nil; batch = l.take(now) {
+	for batch := l.take(now, math.MaxInt64); batch != nil; batch = l.take(now, math.MaxInt64) {
 		order = append(order, batch[0].record.Source.Offset)
 		l.finish(batch[0])
 	}
@@ -157,8 +158,8 @@ func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 	require.False(t, moved, "nothing passes the message that fails")
 	require.Equal(t, now.Add(pause), l.next(now))
 	now = now.Add(pause)
-	l.finish(l.take(now)[0])
-	l.finish(l.take(now)[0])
+	l.finish(l.take(now, math.MaxInt64)[0])
+	l.finish(l.take(now, math.MaxInt64)[0])
 	high, _, _ := l.passed()
 	require.EqualValues(t, 3, high)
 }
@@ -169,13 +170,13 @@ func TestABatchWaitsForItsLinger(t *testing.T) {
 	options := &consumer.BatchOptions{Max: 3, Linger: 20 * time.Millisecond}
 	l.add(queued(0, "a", options, now))
 	l.add(queued(1, "a", options, now))
-	require.Nil(t, l.take(now))
+	require.Nil(t, l.take(now, math.MaxInt64))
 	require.Equal(t, now.Add(20*time.Millisecond), l.next(now))
 	l.add(queued(2, "b", options, now))
-	require.Len(t, l.take(now), 3, "a full batch leaves at once")
+	require.Len(t, l.take(now, math.MaxInt64), 3, "a full batch leaves at once")
 	l.add(queued(3, "c", options, now))
-	require.Nil(t, l.take(now.Add(19*time.Millisecond)))
-	require.Len(t, l.take(now.Add(20*time.Millisecond)), 1)
+	require.Nil(t, l.take(now.Add(19*time.Millisecond), math.MaxInt64))
+	require.Len(t, l.take(now.Add(20*time.Millisecond), math.MaxInt64), 1)
 }
 
 func TestRewindTo(t *testing.T) {
@@ -242,4 +243,20 @@ func TestRecordsHaveTheirOwnBytes(t *testing.T) {
 	clear(batch)
 	require.Equal(t, consumer.Record{Key: []byte("key"), Value: []byte("value"), Headers: []consumer.Header{{Name: "key", Value: []byte("header")}}}, rec)
 	require.Nil(t, record(&sarama.ConsumerMessage{}).Value)
+}
+
+// What is in doubt waits for what lies before it of its key, and comes alone then.
+func TestDoubtsComeAlone(t *testing.T) {
+	now, options := time.Unix(1000, 0), &consumer.BatchOptions{Max: 10}
+	l := newLanes(backoff{min: time.Second, max: time.Minute}, 0)
+	l.doubt = span{2, 4}
+	for i, key := range []string{"a", "b", "a", "c", "b", "c"} {
+		l.add(queued(int64(i), key, options, now))
+	}
+	require.EqualValues(t, 3, l.careful(now).record.Source.Offset, "a has one before")
+	require.Equal(t, l.window[:2], l.take(now, 2))
+	require.EqualValues(t, 3, l.careful(now).record.Source.Offset)
+	require.Nil(t, l.take(now, math.MaxInt64), "b is in hand, a and c have what is in doubt before")
+	l.finish(l.window[0])
+	require.EqualValues(t, 2, l.careful(now).record.Source.Offset)
 }

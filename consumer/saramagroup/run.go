@@ -21,6 +21,9 @@ type Handler interface {
 	Group() string
 	// Err returns why no record can be handled, or nil.
 	Err() error
+	// Attend is called at the start of Run, which returns its error, and leave at the
+	// end: a second Run at the same time is refused with consumer.ErrAttended.
+	Attend() (leave func(), err error)
 	// HandleRecord delivers one record. The record is finished if and only if
 	// the error is nil and the outcome acknowledges.
 	HandleRecord(ctx context.Context, rec consumer.Record) (consumer.Outcome, error)
@@ -62,7 +65,8 @@ const shortSession = 3 * time.Second
 // through outages of Kafka and PostgreSQL, see the package comment. It returns
 // nil when ctx has ended and the offsets of all finished messages were
 // committed as far as Kafka could be reached, and an error when going on is
-// pointless. It leaves the group before it returns.
+// pointless. It leaves the group before it returns. Each Run at the same time wants
+// a consumer.Processor of its own, else it is consumer.ErrAttended.
 func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if len(brokers) == 0 {
@@ -74,6 +78,11 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 	if err := cfg.validate(); err != nil {
 		return fmt.Errorf("consume: %w", err)
 	}
+	leave, err := handler.Attend()
+	if err != nil {
+		return fmt.Errorf("consume: %w", err)
+	}
+	defer leave()
 	boundUnpacking(cfg.Logger)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

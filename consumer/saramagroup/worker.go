@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -47,7 +48,7 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
-	w.lanes.until = m.cautious[at]
+	w.lanes.doubt = m.doubts[at]
 	w.mark = consumer.Mark{Topic: at.topic, Partition: at.partition, TopicID: w.life, Low: max(w.first, m.lows[at]), High: w.first - 1}
 	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
 	return w
@@ -136,11 +137,12 @@ func (w *worker) add(msg *sarama.ConsumerMessage) {
 	w.marks.reach(w.mark)
 }
 
-// trusted reports whether messages may be delivered as usual: behind a stretch that was
-// taken cautiously not before the database knows that it was read. The next crash
+// trusted reports whether messages behind a stretch that was taken cautiously may be
+// delivered as usual: not before the database knows that it was read. The next crash
 // would begin the same stretch again else, and not come to what is to blame.
 func (w *worker) trusted() bool {
-	return w.lanes.until <= w.first || w.marks.savedRead(place{w.claim.Topic(), w.claim.Partition()}) >= w.lanes.until
+	until := w.lanes.doubt.until
+	return until <= w.first || w.marks.savedRead(place{w.claim.Topic(), w.claim.Partition()}) >= until
 }
 
 // trustedAt is when to look again whether they may.
@@ -151,9 +153,14 @@ func (w *worker) trustedAt() time.Time {
 	return time.Now().Add(w.cfg.CommitInterval / 10)
 }
 
-// readUpTo is where a crash may lie at most; of an earlier session, as long as this
-// one has not come so far.
-func (w *worker) readUpTo() int64 { return max(w.read, w.lanes.until-int64(w.cfg.MaxHeld)) }
+// readUpTo is where a crash may lie at most; of an earlier session, from the first
+// message on that may be to blame until this one has come so far.
+func (w *worker) readUpTo() int64 {
+	if w.read < w.lanes.doubt.from {
+		return w.read
+	}
+	return max(w.read, w.lanes.doubt.until-int64(w.cfg.MaxHeld))
+}
 
 // dispatch starts as many deliveries as may run at once.
 func (w *worker) dispatch(ctx context.Context) {
@@ -162,8 +169,10 @@ func (w *worker) dispatch(ctx context.Context) {
 		var batch []*message
 		switch m := w.lanes.careful(now); {
 		case m == nil && w.trusted():
-			batch = w.lanes.take(now)
-		case m != nil && w.running == 0:
+			batch = w.lanes.take(now, math.MaxInt64)
+		case m == nil:
+			batch = w.lanes.take(now, w.lanes.doubt.from)
+		case w.running == 0:
 			batch, w.alone = w.lanes.mark([]*message{m}), true
 		}
 		if batch == nil {
@@ -176,7 +185,7 @@ func (w *worker) dispatch(ctx context.Context) {
 }
 
 func (w *worker) deliver(ctx context.Context, batch []*message) []consumer.Delivery {
-	if batch[0].record.Source.Offset < w.lanes.until {
+	if w.lanes.doubt.has(batch[0].record.Source.Offset) {
 		select {
 		case w.suspect <- struct{}{}: // of all partitions one: with two, one were innocent
 			defer func() { <-w.suspect }()
