@@ -57,9 +57,10 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: ReopenLetter :execrows
--- ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+-- ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
+-- one of a crash when the process died in that. 0 rows: as RedriveLetter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
+SET state = 'open', reason = CASE WHEN @crashed::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 

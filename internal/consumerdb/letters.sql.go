@@ -580,12 +580,13 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 
 const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = $1, attempts = attempts OPERATOR(pg_catalog.+) $2::integer
-WHERE consumer_group OPERATOR(pg_catalog.=) $3 AND topic OPERATOR(pg_catalog.=) $4 AND kafka_partition OPERATOR(pg_catalog.=) $5 AND kafka_offset OPERATOR(pg_catalog.=) $6
-  AND state OPERATOR(pg_catalog.=) $7 AND generation OPERATOR(pg_catalog.=) $8
+SET state = 'open', reason = CASE WHEN $1::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $2, attempts = attempts OPERATOR(pg_catalog.+) $3::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
+  AND state OPERATOR(pg_catalog.=) $8 AND generation OPERATOR(pg_catalog.=) $9
 `
 
 type ReopenLetterParams struct {
+	Crashed        bool
 	Error          string
 	Tried          int32
 	ConsumerGroup  string
@@ -596,9 +597,11 @@ type ReopenLetterParams struct {
 	Generation     int32
 }
 
-// ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+// ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
+// one of a crash when the process died in that. 0 rows: as RedriveLetter.
 func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int64, error) {
 	result, err := q.db.Exec(ctx, reopenLetter,
+		arg.Crashed,
 		arg.Error,
 		arg.Tried,
 		arg.ConsumerGroup,
