@@ -108,13 +108,16 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 	return false, fmt.Errorf("%w: topic %s partition %d offset %d; redrive or discard it", ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
 }
 
+// asideMark is in no topic's name.
+const asideMark = "~"
+
 // aside is the name under which a letter is kept whose place is taken: the topic was
 // made anew, or what could not be read as a whole is read after all.
 func (s Source) aside() string {
 	if s.TopicID == uuid.Nil {
-		return s.Topic + "~2"
+		return s.Topic + asideMark + "2"
 	}
-	return s.Topic + "~" + s.TopicID.String()[:8]
+	return s.Topic + asideMark + s.TopicID.String()[:8]
 }
 
 // put writes a letter at its place. Neither written nor the same: a letter of another

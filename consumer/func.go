@@ -249,6 +249,9 @@ const notCalled = "the handler did not call this fence; if the program does not 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
 func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {
 	at := it.ev.Source
+	if it.redrive != nil {
+		at = it.redrive.source() // which may be aside
+	}
 	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
 		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.effectsKept(it.ev), Why: notCalled,
 		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -66,8 +67,16 @@ func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
 // was parked and has its turn.
 type requested consumerdb.NextRequestedLetterRow
 
+// source is the place of the letter.
 func (l *requested) source() Source {
 	return Source{Topic: l.Topic, Partition: l.KafkaPartition, Offset: l.KafkaOffset}
+}
+
+// read is where its record was read, also when the letter is kept aside.
+func (l *requested) read() Source {
+	src := l.source()
+	src.Topic, _, _ = strings.Cut(src.Topic, asideMark)
+	return src
 }
 
 // decision is what became of a letter; err is a failure that leaves it as it is.
@@ -167,7 +176,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev, err := p.parse(Record{Source: l.source(), Key: l.RecordKey, Value: l.RecordValue, Headers: headers})
+	ev, err := p.parse(Record{Source: l.read(), Key: l.RecordKey, Value: l.RecordValue, Headers: headers})
 	if err != nil {
 		return Event{}, err
 	}
