@@ -76,7 +76,7 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('oncewar
 
 -- name: LettersToSend :many
 -- LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at, generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
@@ -84,13 +84,15 @@ ORDER BY topic, kafka_partition, kafka_offset
 LIMIT @row_limit::integer;
 
 -- name: LettersSent :exec
--- LettersSent remembers which letters Kafka has.
+-- LettersSent remembers which letters Kafka has; not of one in whose place there is another one by now, or that was decided about.
 WITH given AS (
-  SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset,
+    pg_catalog.unnest(@generations::integer[]) AS generation
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
-WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;
+WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+  AND l.generation OPERATOR(pg_catalog.=) g.generation;
 
 -- name: ParkedAmong :many
 -- ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and whose

@@ -190,11 +190,13 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 
 const lettersSent = `-- name: LettersSent :exec
 WITH given AS (
-  SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset,
+    pg_catalog.unnest($5::integer[]) AS generation
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
 WHERE l.consumer_group OPERATOR(pg_catalog.=) $1 AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+  AND l.generation OPERATOR(pg_catalog.=) g.generation
 `
 
 type LettersSentParams struct {
@@ -202,21 +204,23 @@ type LettersSentParams struct {
 	Topics          []string
 	KafkaPartitions []int32
 	KafkaOffsets    []int64
+	Generations     []int32
 }
 
-// LettersSent remembers which letters Kafka has.
+// LettersSent remembers which letters Kafka has; not of one in whose place there is another one by now, or that was decided about.
 func (q *Queries) LettersSent(ctx context.Context, arg LettersSentParams) error {
 	_, err := q.db.Exec(ctx, lettersSent,
 		arg.ConsumerGroup,
 		arg.Topics,
 		arg.KafkaPartitions,
 		arg.KafkaOffsets,
+		arg.Generations,
 	)
 	return err
 }
 
 const lettersToSend = `-- name: LettersToSend :many
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at, generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
@@ -243,6 +247,7 @@ type LettersToSendRow struct {
 	Error          string
 	Attempts       int32
 	CreatedAt      time.Time
+	Generation     int32
 }
 
 // LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
@@ -272,6 +277,7 @@ func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([
 			&i.Error,
 			&i.Attempts,
 			&i.CreatedAt,
+			&i.Generation,
 		); err != nil {
 			return nil, err
 		}
