@@ -1,32 +1,37 @@
--- name: InsertDeadLetter :execrows
--- InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
-INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
-VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
-  @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state)
-ON CONFLICT DO NOTHING;
-
--- name: ReplaceDeadLetter :execrows
--- ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
--- unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
-UPDATE onceward.consumer_dead_letters
-SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
-  record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state,
-  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
-      AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-      AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error)
-    THEN @again::boolean
-    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END;
+-- name: PutDeadLetter :one
+-- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
+-- that was given up @again, or of another one unless the discarded letter is what says that its event was given up. 0: the one that
+-- is there stays.
+WITH inserted AS (
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until)
+  VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
+    @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state, @unreadable_until)
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+), replaced AS (
+  UPDATE onceward.consumer_dead_letters
+  SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
+    record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state, unreadable_until = @unreadable_until,
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+        AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+        AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+      THEN @again::boolean
+      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
+  RETURNING 1
+)
+SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written;
 
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
--- topic was deleted and created again, so that its offsets started anew.
+-- topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
+-- see a letter for whose transaction it had to wait.
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until)::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 

@@ -102,82 +102,34 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 	return i, err
 }
 
-const insertDeadLetter = `-- name: InsertDeadLetter :execrows
-INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
-VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14)
-ON CONFLICT DO NOTHING
-`
-
-type InsertDeadLetterParams struct {
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	EventID        *uuid.UUID
-	Namespace      *string
-	EventType      *string
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Reason         string
-	Error          string
-	Attempts       int32
-	State          string
-}
-
-// InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
-func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertDeadLetter,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-		arg.EventID,
-		arg.Namespace,
-		arg.EventType,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.Reason,
-		arg.Error,
-		arg.Attempts,
-		arg.State,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const isDeadLetter = `-- name: IsDeadLetter :one
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $4))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4)::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
 `
 
 type IsDeadLetterParams struct {
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Error          string
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	UnreadableUntil int64
+	ConsumerGroup   string
+	Topic           string
+	KafkaPartition  int32
+	KafkaOffset     int64
 }
 
 // IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
-// topic was deleted and created again, so that its offsets started anew.
+// topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
+// see a letter for whose transaction it had to wait.
 func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (bool, error) {
 	row := q.db.QueryRow(ctx, isDeadLetter,
 		arg.RecordKey,
 		arg.RecordValue,
 		arg.RecordHeaders,
-		arg.Error,
+		arg.UnreadableUntil,
 		arg.ConsumerGroup,
 		arg.Topic,
 		arg.KafkaPartition,
@@ -550,6 +502,77 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 	return items, nil
 }
 
+const putDeadLetter = `-- name: PutDeadLetter :one
+WITH inserted AS (
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until)
+  VALUES ($1, $2, $3, $4, $5, $6,
+    $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14, $15)
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+), replaced AS (
+  UPDATE onceward.consumer_dead_letters
+  SET event_id = $5, namespace = $6, event_type = $7, record_key = $8, record_value = $9,
+    record_headers = CAST($10::pg_catalog.text AS pg_catalog.jsonb), reason = $11, error = $12, attempts = $13, state = $14, unreadable_until = $15,
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
+    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $8, record_key IS NULL AND $8 IS NULL)
+        AND COALESCE(record_value OPERATOR(pg_catalog.=) $9, record_value IS NULL AND $9 IS NULL)
+        AND record_headers OPERATOR(pg_catalog.=) CAST($10::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $15
+      THEN $16::boolean
+      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
+  RETURNING 1
+)
+SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
+`
+
+type PutDeadLetterParams struct {
+	ConsumerGroup   string
+	Topic           string
+	KafkaPartition  int32
+	KafkaOffset     int64
+	EventID         *uuid.UUID
+	Namespace       *string
+	EventType       *string
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	Reason          string
+	Error           string
+	Attempts        int32
+	State           string
+	UnreadableUntil int64
+	Again           bool
+}
+
+// PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
+// that was given up @again, or of another one unless the discarded letter is what says that its event was given up. 0: the one that
+// is there stays.
+func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
+	row := q.db.QueryRow(ctx, putDeadLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.EventID,
+		arg.Namespace,
+		arg.EventType,
+		arg.RecordKey,
+		arg.RecordValue,
+		arg.RecordHeaders,
+		arg.Reason,
+		arg.Error,
+		arg.Attempts,
+		arg.State,
+		arg.UnreadableUntil,
+		arg.Again,
+	)
+	var written int64
+	err := row.Scan(&written)
+	return written, err
+}
+
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
 SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
@@ -616,64 +639,6 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 		arg.KafkaOffset,
 		arg.Was,
 		arg.Generation,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const replaceDeadLetter = `-- name: ReplaceDeadLetter :execrows
-UPDATE onceward.consumer_dead_letters
-SET event_id = $1, namespace = $2, event_type = $3, record_key = $4, record_value = $5,
-  record_headers = CAST($6::pg_catalog.text AS pg_catalog.jsonb), reason = $7, error = $8, attempts = $9, state = $10,
-  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
-WHERE consumer_group OPERATOR(pg_catalog.=) $11 AND topic OPERATOR(pg_catalog.=) $12 AND kafka_partition OPERATOR(pg_catalog.=) $13 AND kafka_offset OPERATOR(pg_catalog.=) $14
-  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $4, record_key IS NULL AND $4 IS NULL)
-      AND COALESCE(record_value OPERATOR(pg_catalog.=) $5, record_value IS NULL AND $5 IS NULL)
-      AND record_headers OPERATOR(pg_catalog.=) CAST($6::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $8)
-    THEN $15::boolean
-    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
-`
-
-type ReplaceDeadLetterParams struct {
-	EventID        *uuid.UUID
-	Namespace      *string
-	EventType      *string
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Reason         string
-	Error          string
-	Attempts       int32
-	State          string
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	Again          bool
-}
-
-// ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
-// unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
-func (q *Queries) ReplaceDeadLetter(ctx context.Context, arg ReplaceDeadLetterParams) (int64, error) {
-	result, err := q.db.Exec(ctx, replaceDeadLetter,
-		arg.EventID,
-		arg.Namespace,
-		arg.EventType,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.Reason,
-		arg.Error,
-		arg.Attempts,
-		arg.State,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-		arg.Again,
 	)
 	if err != nil {
 		return 0, err

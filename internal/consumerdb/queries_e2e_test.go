@@ -71,18 +71,18 @@ func TestClaimOnceThenCompleteThenDelete(t *testing.T) {
 func TestDeadLetterIsKeptOnce(t *testing.T) {
 	_, q := install(t)
 	id, namespace := uuid.Must(uuid.NewV7()), "orders"
-	letter := consumerdb.InsertDeadLetterParams{
+	letter := consumerdb.PutDeadLetterParams{
 		ConsumerGroup: "billing", Topic: "orders", KafkaPartition: 2, KafkaOffset: 7, EventID: &id, Namespace: &namespace,
 		RecordKey: []byte("A"), RecordHeaders: `[["a", "Yg=="]]`, Reason: "handler", Error: "no such account", Attempts: 3, State: "open",
 	}
-	n, err := q.InsertDeadLetter(t.Context(), letter)
+	n, err := q.PutDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
-	n, err = q.InsertDeadLetter(t.Context(), letter)
+	n, err = q.PutDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	bare := consumerdb.InsertDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, RecordHeaders: `[]`, Reason: "malformed", Error: "no key", State: "open"}
-	n, err = q.InsertDeadLetter(t.Context(), bare)
+	bare := consumerdb.PutDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, RecordHeaders: `[]`, Reason: "malformed", Error: "no key", State: "open"}
+	n, err = q.PutDeadLetter(t.Context(), bare)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "a message without a key has nothing else than its offset")
 }
