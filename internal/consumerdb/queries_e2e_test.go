@@ -4,6 +4,7 @@ package consumerdb_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,23 @@ func TestDeadLetterIsKeptOnce(t *testing.T) {
 	n, err = q.PutDeadLetter(t.Context(), bare)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "a message without a key has nothing else than its offset")
+}
+
+// The letters that wait are few, and an index has them: the settled ones are not read.
+func TestLettersWaitingReadNoOthers(t *testing.T) {
+	pool, _ := install(t)
+	file, err := os.ReadFile("metrics.sql")
+	require.NoError(t, err)
+	_, query, _ := strings.Cut(string(file), "-- name: LettersWaiting :many")
+	query, _, _ = strings.Cut(query, ";")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "SET enable_seqscan = off") // which an empty table does not need
+	require.NoError(t, err)
+	var plan string
+	require.NoError(t, conn.QueryRow(t.Context(), "EXPLAIN (FORMAT JSON) "+query).Scan(&plan))
+	require.Contains(t, plan, "consumer_dead_letters_of_key")
 }
 
 func TestProgressOnlyWidens(t *testing.T) {
