@@ -134,11 +134,8 @@ func (r *Router) crashed(ctx context.Context, it *item, times int32) (Outcome, e
 	}
 	if err == nil && !settled {
 		_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-			if err := r.giveUp(ctx, tx, it, cause, times); err != nil {
+			if err := r.giveUp(ctx, tx, it, reasonCrash, cause, times); err != nil {
 				return 0, err
-			}
-			if it.end.dead {
-				it.end.letter.reason = reasonCrash
 			}
 			return 1, r.forgetStarts(ctx, tx, it.id, times)
 		})

@@ -95,6 +95,10 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 		return false, err
 	}
 	row.Again = again
+	if !l.event.Key.IsZero() {
+		id, sum := r.processor.claimID(l.event), FingerprintOf(l.event)
+		row.ClaimID, row.Fingerprint = &id, sum[:]
+	}
 	for _, topic := range []string{row.Topic, l.record.Source.aside()} {
 		if topic != row.Topic { // what is parked, and its order, is looked for under the topic's own name
 			row.Topic, row.State = topic, stateOpen

@@ -80,7 +80,7 @@ FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
   AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
   AND state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'replay'
-ORDER BY kafka_partition, kafka_offset LIMIT 1
+ORDER BY seq LIMIT 1
 `
 
 type FirstOfKeyParams struct {
@@ -138,6 +138,32 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 	var same bool
 	err := row.Scan(&same)
 	return same, err
+}
+
+const lettersOfClaim = `-- name: LettersOfClaim :one
+SELECT COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.=) 'redriven'), false)::boolean AS applied,
+  COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.<>) 'redriven' AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash,no-handler,late,from-future}'::pg_catalog.text[])), false)::boolean AS given_up
+FROM onceward.consumer_dead_letters
+WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
+`
+
+type LettersOfClaimParams struct {
+	ClaimID       *uuid.UUID
+	ConsumerGroup string
+}
+
+type LettersOfClaimRow struct {
+	Applied bool
+	GivenUp bool
+}
+
+// LettersOfClaim tells what the letters of an event say of it, as its claim did until the day of that was dropped: that it was applied,
+// by a redrive, or that it was given up. A letter of a replay says nothing of the first delivery.
+func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) (LettersOfClaimRow, error) {
+	row := q.db.QueryRow(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
+	var i LettersOfClaimRow
+	err := row.Scan(&i.Applied, &i.GivenUp)
+	return i, err
 }
 
 const lettersSent = `-- name: LettersSent :exec
@@ -314,7 +340,7 @@ FROM onceward.parked p CROSS JOIN LATERAL (
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
-  ORDER BY w.kafka_partition, w.kafka_offset LIMIT 1) l
+  ORDER BY w.seq LIMIT 1) l
 WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND l.state OPERATOR(pg_catalog.=) 'parked'
   AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
 ORDER BY l.topic, l.kafka_partition, l.kafka_offset LIMIT 1
@@ -445,26 +471,28 @@ func (q *Queries) ParkKey(ctx context.Context, arg ParkKeyParams) (ParkKeyRow, e
 
 const parkedAmong = `-- name: ParkedAmong :many
 WITH given AS (
-  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.event_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.event_id AS pg_catalog.uuid) END AS event_id, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS event_id,
-    pg_catalog.unnest($4::pg_catalog.text[]) AS key_hash) g
+  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.claim_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.claim_id AS pg_catalog.uuid) END AS claim_id,
+    pg_catalog.decode(g.fingerprint, 'hex') AS fingerprint, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS claim_id,
+    pg_catalog.unnest($4::pg_catalog.text[]) AS fingerprint, pg_catalog.unnest($5::pg_catalog.text[]) AS key_hash) g
 ), locked AS (
   SELECT p.topic, p.key_hash FROM onceward.parked p
-  WHERE p.consumer_group OPERATOR(pg_catalog.=) $5 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
   ORDER BY p.topic, p.key_hash FOR SHARE OF p
 )
 SELECT g.n::integer AS n, true::boolean AS parked
 FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
 UNION ALL
 SELECT g.n::integer, false::boolean
-FROM given g JOIN onceward.consumer_dead_letters d ON d.event_id OPERATOR(pg_catalog.=) g.event_id
-WHERE d.consumer_group OPERATOR(pg_catalog.=) $5 AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded'
+FROM given g JOIN onceward.consumer_dead_letters d ON d.claim_id OPERATOR(pg_catalog.=) g.claim_id AND COALESCE(d.fingerprint OPERATOR(pg_catalog.=) g.fingerprint, true)
+WHERE d.consumer_group OPERATOR(pg_catalog.=) $6 AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded'
 `
 
 type ParkedAmongParams struct {
 	Numbers       []string
 	Topics        []string
-	EventIds      []string
+	ClaimIds      []string
+	Fingerprints  []string
 	KeyHashes     []string
 	ConsumerGroup string
 }
@@ -480,7 +508,8 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 	rows, err := q.db.Query(ctx, parkedAmong,
 		arg.Numbers,
 		arg.Topics,
-		arg.EventIds,
+		arg.ClaimIds,
+		arg.Fingerprints,
 		arg.KeyHashes,
 		arg.ConsumerGroup,
 	)
@@ -505,23 +534,24 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 const putDeadLetter = `-- name: PutDeadLetter :one
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until)
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
   VALUES ($1, $2, $3, $4, $5, $6,
-    $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14, $15)
+    $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14, $15, $16, $17)
   ON CONFLICT DO NOTHING
   RETURNING 1
 ), replaced AS (
   UPDATE onceward.consumer_dead_letters
   SET event_id = $5, namespace = $6, event_type = $7, record_key = $8, record_value = $9,
     record_headers = CAST($10::pg_catalog.text AS pg_catalog.jsonb), reason = $11, error = $12, attempts = $13, state = $14, unreadable_until = $15,
+    claim_id = $16, fingerprint = $17, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
     AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $8, record_key IS NULL AND $8 IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) $9, record_value IS NULL AND $9 IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST($10::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $15
-      THEN $16::boolean
-      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
+      THEN $18::boolean OR $14 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.=) ANY('{malformed,mismatch,replay}'::pg_catalog.text[]) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
@@ -543,12 +573,14 @@ type PutDeadLetterParams struct {
 	Attempts        int32
 	State           string
 	UnreadableUntil int64
+	ClaimID         *uuid.UUID
+	Fingerprint     []byte
 	Again           bool
 }
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
-// that was given up @again, or of another one unless the discarded letter is what says that its event was given up. 0: the one that
-// is there stays.
+// that was given up @again, or is parked again, or of another one unless the discarded letter is what says that its event was given up, or
+// that a range was not read. 0: the one that is there stays.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
 		arg.ConsumerGroup,
@@ -566,6 +598,8 @@ func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (i
 		arg.Attempts,
 		arg.State,
 		arg.UnreadableUntil,
+		arg.ClaimID,
+		arg.Fingerprint,
 		arg.Again,
 	)
 	var written int64
@@ -646,6 +680,30 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 	return result.RowsAffected(), nil
 }
 
+const settleApplied = `-- name: SettleApplied :exec
+UPDATE onceward.consumer_dead_letters l
+SET state = 'redriven', generation = l.generation OPERATOR(pg_catalog.+) 1, decided_at = pg_catalog.clock_timestamp(), decided_why = 'another delivery has applied the event',
+  expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
+FROM onceward.processed_events e
+WHERE e.event_id OPERATOR(pg_catalog.>=) $2 AND e.event_id OPERATOR(pg_catalog.<) $3 AND e.outcome OPERATOR(pg_catalog.=) 'p'
+  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group
+  AND l.claim_id OPERATOR(pg_catalog.>=) $2 AND l.claim_id OPERATOR(pg_catalog.<) $3
+  AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'mismatch'
+`
+
+type SettleAppliedParams struct {
+	Keep  pgtype.Interval
+	Lower uuid.UUID
+	Upper uuid.UUID
+}
+
+// SettleApplied ends the letters that wait whose events another delivery has applied, as their claims in a range of ids say that are about
+// to go: after that a redrive would apply them again.
+func (q *Queries) SettleApplied(ctx context.Context, arg SettleAppliedParams) error {
+	_, err := q.db.Exec(ctx, settleApplied, arg.Keep, arg.Lower, arg.Upper)
+	return err
+}
+
 const stopRelease = `-- name: StopRelease :execrows
 UPDATE onceward.consumer_dead_letters SET state = 'open'
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
@@ -694,23 +752,4 @@ type UnparkKeyParams struct {
 func (q *Queries) UnparkKey(ctx context.Context, arg UnparkKeyParams) error {
 	_, err := q.db.Exec(ctx, unparkKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
 	return err
-}
-
-const wasGivenUp = `-- name: WasGivenUp :one
-SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash}'::pg_catalog.text[])
-    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up
-`
-
-type WasGivenUpParams struct {
-	EventID       *uuid.UUID
-	ConsumerGroup string
-}
-
-// WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
-func (q *Queries) WasGivenUp(ctx context.Context, arg WasGivenUpParams) (bool, error) {
-	row := q.db.QueryRow(ctx, wasGivenUp, arg.EventID, arg.ConsumerGroup)
-	var given_up bool
-	err := row.Scan(&given_up)
-	return given_up, err
 }
