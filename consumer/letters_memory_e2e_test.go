@@ -9,9 +9,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -98,7 +100,7 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 		require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, uuid.New(), 9), consumer.Processed))
 		exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, namespace, event_type, record_key, record_value, record_headers, reason, error)
 			SELECT 'billing', $1, 0, $2, $3, $3, 'shop', 'Paid', $4, $5, $6::text::jsonb, 'from-future', 'before'`,
-			rec.Source.Topic, rec.Source.Offset, ev.Key.UUID(), rec.Key, rec.Value, consumer.EncodedHeaders(rec.Headers))
+			rec.Source.Topic, rec.Source.Offset, ev.Key.UUID(), rec.Key, rec.Value, string(must(consumer.EncodeHeaders(rec.Headers))))
 		exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
 		conn := must(d.db.Acquire(t.Context()))
 		_, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
@@ -179,7 +181,12 @@ func TestDiscardedSpeaksOfItsEvent(t *testing.T) {
 		topic := uuid.New()
 		require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, topic, 1), consumer.DeadLettered))
 		require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, topic, 2), consumer.DeadLettered))
-		require.NoError(t, discardAll(t, e, 30*24*time.Hour))
+		given := consumerdb.DiscardGroupLettersParams{Reason: "test", Keep: pgtype.Interval{Days: 30, Valid: true}} // as outboxctl does
+		for offset := range int64(2) {
+			given.ConsumerGroups, given.Topics, given.KafkaPartitions = append(given.ConsumerGroups, "billing"), append(given.Topics, "orders"), append(given.KafkaPartitions, 0)
+			given.KafkaOffsets, given.Generations = append(given.KafkaOffsets, offset+1), append(given.Generations, 0)
+		}
+		require.Len(t, must(consumerdb.New(e.db).DiscardGroupLetters(t.Context(), given)), 2)
 		require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'parked' AND expires_at > clock_timestamp() + interval '120 days'"))
 		require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND expires_at < clock_timestamp() + interval '31 days'"))
 	})
@@ -189,7 +196,7 @@ func TestDiscardedSpeaksOfItsEvent(t *testing.T) {
 // of the event's own first delivery, however late that comes.
 func TestReplayLetterIsNotTheEvents(t *testing.T) {
 	for _, state := range []string{"open", "discarded"} {
-		x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: 7 * day}}
+		x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: 7 * 24 * time.Hour}}
 		r := x.start()
 		ev := at(x.event("Late", time.Now().AddDate(0, 0, -30), 10), 10)
 		replay := ev
