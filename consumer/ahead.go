@@ -2,9 +2,12 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -25,6 +28,13 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 			continue
 		}
 		src := it.ev.Source
+		if it.redrive != nil {
+			if passed, err := p.passed(ctx, q, src); err != nil {
+				return err
+			} else if passed {
+				continue // no save of the mark would remove it
+			}
+		}
 		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
 		row.TopicIds = append(row.TopicIds, src.TopicID.String())
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
@@ -36,6 +46,15 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		return fmt.Errorf("remember offsets ahead of the mark: %w", err)
 	}
 	return nil
+}
+
+// passed reports whether the group's mark is beyond an offset.
+func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
+	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return false, fmt.Errorf("read the mark of %s: %w", src, err)
+	}
+	return err == nil && src.Offset <= mark.HighOffset, nil
 }
 
 // wasApplied asks whether the event at this offset was applied before, beyond the

@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"time"
@@ -192,15 +191,7 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 		if a.byArrival(row.ConsumerGroup, row.EventID) {
 			continue // its letter has the event's own id
 		}
-		// That of a replay has the event's own id too.
-		value := base64.StdEncoding.EncodeToString([]byte(row.EventID.String()))
-		ok, err := q.ReplayHasLetter(ctx, consumerdb.ReplayHasLetterParams{ConsumerGroup: row.ConsumerGroup, ReplayID: value})
-		if err != nil {
-			return err
-		}
-		if !ok {
-			found.add(row.ConsumerGroup, "event "+row.EventID.String())
-		}
+		found.add(row.ConsumerGroup, "event "+row.EventID.String())
 	}
 	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them",
 		"`outboxctl processed forget` the event (by NAMESPACE:UUID), then replay it with `outboxctl replay`")
@@ -219,7 +210,12 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	for i := range rows {
 		row := &rows[i]
-		ids := append(a.otherIDs(row), *row.EventID)
+		ids := []uuid.UUID{*row.ClaimID}
+		for _, w := range a.windows {
+			if w.ConsumerGroup == row.ConsumerGroup {
+				ids = append(ids, arrivalsAt(w, *row.ClaimID, row.CreatedAt)...)
+			}
+		}
 		ok := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
 		if !ok {
 			if ok, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
@@ -233,26 +229,6 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
 		"or will be, and by the redrive again", "look with `outboxctl processed show NAMESPACE:UUID` whether the event was applied; then discard the letter, or redrive it")
 	return nil
-}
-
-// otherIDs returns the ids, besides its own, under which the event of a letter may
-// have been claimed.
-func (a *audit) otherIDs(row *consumerdb.OpenWithoutClaimRow) []uuid.UUID {
-	id := *row.EventID
-	var ids []uuid.UUID
-	if headers, err := decodeHeaders(row.RecordHeaders); err == nil {
-		for _, h := range headers {
-			if replay, err := uuid.ParseBytes(h.Value); err == nil && h.Name == outbox.HeaderReplayID {
-				id, ids = replay, append(ids, replay)
-			}
-		}
-	}
-	for _, w := range a.windows {
-		if w.ConsumerGroup == row.ConsumerGroup {
-			ids = slices.Concat(ids, arrivalsAt(w, id, row.CreatedAt), arrivalsAt(w, *row.EventID, row.CreatedAt))
-		}
-	}
-	return ids
 }
 
 func (a *audit) full(check string, rows int) {

@@ -85,18 +85,22 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 }
 
 // givenUp looks, of an event below the floor, whose claim may be gone with its day,
-// for the letter that says the same: whoever applies such an event is the redrive
-// of that letter, once, and nobody after it was discarded.
+// and of one that is redriven, for letters that say the same. One that was redriven
+// before is a duplicate. Whoever else applies one that was given up is the redrive of
+// its letter, once, and nobody after that was discarded.
 func (p *Processor) givenUp(ctx context.Context, q queries, it *item) error {
-	if it.plan.outcome != Replay || it.ev.redriven || it.id != it.ev.Key.UUID() {
+	if it.plan.outcome != Replay && !it.ev.redriven {
 		return nil
 	}
-	dead, err := q.WasGivenUp(ctx, consumerdb.WasGivenUpParams{EventID: &it.id, ConsumerGroup: p.group})
-	if err != nil {
-		return fmt.Errorf("look for a letter of the event: %w", err)
-	}
-	if dead {
-		it.plan = plan{outcome: DeadLettered, known: slices.Concat(it.plan.ids, it.plan.known)}
+	say, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
+	known := slices.Concat(it.plan.ids, it.plan.known)
+	switch {
+	case err != nil:
+		return fmt.Errorf("look for letters of the event: %w", err)
+	case say.Applied:
+		it.plan = plan{outcome: Duplicate, known: known}
+	case say.GivenUp && !it.ev.redriven:
+		it.plan = plan{outcome: DeadLettered, known: known}
 	}
 	return nil
 }

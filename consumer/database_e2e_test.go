@@ -14,7 +14,12 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
+func TestMain(m *testing.M) {
+	if dsn := os.Getenv(redriveTask); dsn != "" {
+		os.Exit(redriveOnce(dsn))
+	}
+	os.Exit(testdb.Main(m))
+}
 
 // version is the PostgreSQL of the tests that say none: 15, or what
 // ONCEWARD_TEST_POSTGRES says; `make e2e-full` runs them on 18 as well.

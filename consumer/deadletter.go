@@ -42,7 +42,8 @@ type letter struct {
 	cause  error
 	// attempts of the handler; 0 when it was not called
 	attempts int32
-	parked   bool // it waits for another letter of its key
+	parked   bool  // it waits for another letter of its key
+	until    int64 // the offset behind an unreadable range; else 0
 }
 
 // record is the Kafka record that the event came from.
@@ -93,11 +94,16 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 	if err != nil {
 		return false, err
 	}
+	row.Again = again
+	if !l.event.Key.IsZero() {
+		id, sum := r.processor.claimID(l.event), FingerprintOf(l.event)
+		row.ClaimID, row.Fingerprint = &id, sum[:]
+	}
 	for _, topic := range []string{row.Topic, l.record.Source.aside()} {
 		if topic != row.Topic { // what is parked, and its order, is looked for under the topic's own name
 			row.Topic, row.State = topic, stateOpen
 		}
-		written, same, err := put(ctx, consumerdb.New(tx), row, again)
+		written, same, err := put(ctx, consumerdb.New(tx), row)
 		if err != nil {
 			return false, fmt.Errorf("write dead letter: %w", err)
 		}
@@ -108,31 +114,27 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 	return false, fmt.Errorf("%w: topic %s partition %d offset %d; redrive or discard it", ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
 }
 
+// asideMark is in no topic's name.
+const asideMark = "~"
+
 // aside is the name under which a letter is kept whose place is taken: the topic was
 // made anew, or what could not be read as a whole is read after all.
 func (s Source) aside() string {
 	if s.TopicID == uuid.Nil {
-		return s.Topic + "~2"
+		return s.Topic + asideMark + "2"
 	}
-	return s.Topic + "~" + s.TopicID.String()[:8]
+	return s.Topic + asideMark + s.TopicID.String()[:8]
 }
 
 // put writes a letter at its place. Neither written nor the same: a letter of another
 // record waits there.
-func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.InsertDeadLetterParams, again bool) (written, same bool, err error) {
-	n, err := q.InsertDeadLetter(ctx, row)
-	if err == nil && n == 0 {
-		n, err = q.ReplaceDeadLetter(ctx, consumerdb.ReplaceDeadLetterParams{
-			EventID: row.EventID, Namespace: row.Namespace, EventType: row.EventType, RecordKey: row.RecordKey, RecordValue: row.RecordValue,
-			RecordHeaders: row.RecordHeaders, Reason: row.Reason, Error: row.Error, Attempts: row.Attempts, State: row.State,
-			ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset, Again: again,
-		})
-	}
+func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.PutDeadLetterParams) (written, same bool, err error) {
+	n, err := q.PutDeadLetter(ctx, row)
 	if err != nil || n > 0 {
 		return n > 0, false, err
 	}
 	same, err = q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
-		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, Error: row.Error,
+		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, UnreadableUntil: row.UnreadableUntil,
 		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
 	})
 	return false, same, err
@@ -151,23 +153,24 @@ func (r *Router) announce(ctx context.Context, l letter) {
 		"reason", string(l.reason), "error", l.cause.Error())
 }
 
-func (l letter) row(group string) (consumerdb.InsertDeadLetterParams, error) {
+func (l letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
 	headers, err := encodeHeaders(l.record.Headers)
 	if err != nil {
-		return consumerdb.InsertDeadLetterParams{}, err
+		return consumerdb.PutDeadLetterParams{}, err
 	}
-	row := consumerdb.InsertDeadLetterParams{
-		ConsumerGroup:  group,
-		Topic:          l.record.Source.Topic,
-		KafkaPartition: l.record.Source.Partition,
-		KafkaOffset:    l.record.Source.Offset,
-		RecordKey:      l.record.Key,
-		RecordValue:    l.record.Value,
-		RecordHeaders:  string(headers),
-		Reason:         string(l.reason),
-		Error:          errorText(l.cause),
-		Attempts:       l.attempts,
-		State:          stateOpen,
+	row := consumerdb.PutDeadLetterParams{
+		ConsumerGroup:   group,
+		Topic:           l.record.Source.Topic,
+		KafkaPartition:  l.record.Source.Partition,
+		KafkaOffset:     l.record.Source.Offset,
+		RecordKey:       l.record.Key,
+		RecordValue:     l.record.Value,
+		RecordHeaders:   string(headers),
+		Reason:          string(l.reason),
+		Error:           errorText(l.cause),
+		Attempts:        l.attempts,
+		State:           stateOpen,
+		UnreadableUntil: l.until,
 	}
 	if l.parked {
 		row.State = stateParked

@@ -13,7 +13,8 @@ const lettersPage = 20
 
 // Letter is a dead letter on its way to where letters are collected.
 type Letter struct {
-	// Record is the message as it came; its Source is where it was read.
+	// Record is the message as it came; its Source is where the letter is kept, which
+	// is where it was read, unless another letter was there.
 	Record Record
 	// Reason is malformed, mismatch, handler, crash, late, replay, from-future,
 	// no-handler, parked (and open since) or unreadable.
@@ -24,13 +25,16 @@ type Letter struct {
 	Attempts int
 	// At is when the letter was written, in UTC.
 	At time.Time
+
+	generation int32 // of the row that was read
 }
 
 // SendLetters gives the group's dead letters that were not sent yet, and about
 // which nobody has decided, to send: a few at a time, in the order of their
-// records' places. Send returns those that arrived, which are remembered; the
-// others are given to it again at a later call. An error of send ends the call
-// and is returned.
+// records' places. Send returns those that arrived, as they were given, which are
+// remembered; the others are given to it again at a later call, and so is one that
+// was decided about, or replaced, meanwhile. An error of send ends the call and is
+// returned.
 //
 // Each letter is sent at least once: a failure between send and the memory of it
 // sends it again. One member of the group sends at a time; for the others the
@@ -99,7 +103,7 @@ func (r *Router) unsent(ctx context.Context, q *consumerdb.Queries, after Source
 				Source: Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset},
 				Key:    row.RecordKey, Value: row.RecordValue, Headers: headers,
 			},
-			Reason: row.Reason, Error: row.Error, Attempts: int(row.Attempts), At: row.CreatedAt.UTC(),
+			Reason: row.Reason, Error: row.Error, Attempts: int(row.Attempts), At: row.CreatedAt.UTC(), generation: row.Generation,
 		}
 	}
 	return letters, nil
@@ -110,6 +114,7 @@ func sentParams(group string, letters []Letter) consumerdb.LettersSentParams {
 	for _, l := range letters {
 		src := l.Record.Source
 		p.Topics, p.KafkaPartitions, p.KafkaOffsets = append(p.Topics, src.Topic), append(p.KafkaPartitions, src.Partition), append(p.KafkaOffsets, src.Offset)
+		p.Generations = append(p.Generations, l.generation)
 	}
 	return p
 }

@@ -121,3 +121,22 @@ func TestSendLettersOfOneMember(t *testing.T) {
 	require.Equal(t, 1, s.calls)
 	require.EqualValues(t, 2, s.got[1].Record.Source.Offset)
 }
+
+// A letter that was replaced between Kafka and the memory of it was not sent.
+func TestSendLettersReplacedMeanwhile(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	d.dead(2)
+	s := &sender{}
+	for _, want := range []int{2, 3} {
+		_, err := d.router.SendLetters(t.Context(), func(ctx context.Context, letters []consumer.Letter) ([]consumer.Letter, error) {
+			if want == 2 {
+				exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET generation = generation + 1, error = 'another one' WHERE kafka_offset = 2") //nolint:contextcheck // what another member does
+			}
+			return s.send(ctx, letters)
+		})
+		require.NoError(t, err)
+		require.Len(t, s.got, want)
+	}
+	require.Equal(t, "another one", s.got[2].Error)
+}

@@ -68,7 +68,7 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 	h, err := r.route(ev.Type)
 	switch {
 	case errors.Is(err, ErrNoHandler) && r.unknown == UnknownDeadLetter && ev.Source.Topic != "":
-		return r.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: err})
+		return r.unhandled(ctx, ev, err)
 	case err != nil:
 		return Delivery{Err: err}
 	case h.ignored:
@@ -77,6 +77,26 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 	it := r.processor.newItem(ev)
 	it.handler = h
 	r.deliver(ctx, []*item{it})
+	return it.delivery
+}
+
+// unhandled gives up an event without a handler, so that no program that has one
+// applies it beside its letter. One of no class cannot be claimed.
+func (r *Router) unhandled(ctx context.Context, ev Event, cause error) Delivery {
+	if r.processor.windows.index(ev.Type) < 0 {
+		return r.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: cause})
+	}
+	it := r.processor.newItem(ev)
+	it.handler = &handler{}
+	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		return 1, r.giveUp(ctx, tx, it, reasonNoHandler, cause, 0)
+	})
+	if errors.Is(err, ErrInProgress) {
+		return Delivery{Outcome: InProgress}
+	}
+	if err != nil {
+		return Delivery{Err: err}
+	}
 	return it.delivery
 }
 
@@ -362,7 +382,7 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	if !last {
 		return cause, nil
 	}
-	it.end = givenUp(it, cause, attempts)
+	it.end = givenUp(it, reasonHandler, cause, attempts)
 	return nil, nil
 }
 

@@ -122,15 +122,16 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 	if err != nil {
 		return err
 	}
-	var ended *time.Time
-	for _, e := range effects {
+	var ended *consumerdb.EffectsOfEventRow
+	for i, e := range effects {
 		if !e.Open {
-			ended = e.CompletedAt
+			if e.CompletedAt != nil {
+				ended = &effects[i]
+			}
 			continue
 		}
 		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
-			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
-			copy(it.claim.Mismatch.Stored[:], e.RequestFingerprint)
+			it.claim = otherContent(it, e)
 			return nil
 		}
 		it.open = it.open || !e.Stuck
@@ -145,8 +146,11 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 		return err
 	}
 	switch claimed := len(stored) > 0; {
-	case !claimed && len(it.plan.ids) == 0 && ended != nil:
-		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended} // its effects outlive its claim
+	case !claimed && len(it.plan.ids) == 0 && ended != nil: // its effects outlive its claim
+		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
+		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
+			it.claim = otherContent(it, *ended)
+		}
 		return nil
 	case !claimed && len(it.plan.ids) == 0:
 		it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
@@ -165,6 +169,13 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 	it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again}
 	it.ev.Late, it.ev.Unprotected, it.ev.accepted = it.plan.late, it.plan.again, true
 	return nil
+}
+
+// otherContent is the claim of an event whose key has effects of another one.
+func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
+	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
+	copy(c.Mismatch.Stored[:], e.RequestFingerprint)
+	return c
 }
 
 func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
@@ -249,6 +260,9 @@ const notCalled = "the handler did not call this fence; if the program does not 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
 func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {
 	at := it.ev.Source
+	if it.redrive != nil {
+		at = it.redrive.source() // which may be aside
+	}
 	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
 		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.effectsKept(it.ev), Why: notCalled,
 		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,

@@ -79,8 +79,6 @@ func (r *Router) refuse(it *item) (ending, error) {
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return buried(it, reasonMismatch, it.claim.Mismatch), nil
-	case outside && forUs && it.ev.Source.Topic != "" && it.claim.Outcome == FromFuture:
-		return buried(it, reasonFromFuture, r.outsideCause(it)), r.processor.fromFuture(it)
 	case outside && forUs && it.ev.Source.Topic != "":
 		return buried(it, r.outsideReason(it), r.outsideCause(it)), nil
 	}
@@ -93,7 +91,10 @@ func buried(it *item, why reason, cause error) ending {
 }
 
 func (r *Router) outsideReason(it *item) reason {
-	if it.claim.Late {
+	switch {
+	case it.claim.Outcome == FromFuture:
+		return reasonFromFuture
+	case it.claim.Late:
 		return reasonLate
 	}
 	return reasonReplay
@@ -129,7 +130,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			case !written:
 				it.end.letter = nil // it is there, and was announced
 			default:
-				if err := r.park(ctx, tx, it.end.letter); err != nil {
+				if err := r.fits(ctx, tx, it); err != nil {
 					return err
 				}
 			}
@@ -141,6 +142,17 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 		}
 	}
 	return r.processor.remember(ctx, on(tx), items)
+}
+
+// fits refuses a letter that was written and has to wait: for the clock, or because
+// too much is parked. One that was there before is no new one.
+func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
+	if it.end.letter.reason == reasonFromFuture {
+		if err := r.processor.fromFuture(it); err != nil {
+			return err
+		}
+	}
+	return r.park(ctx, tx, it.end.letter)
 }
 
 // markDead turns the claims of an event into those of a dead one. Its effects, if

@@ -67,11 +67,11 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 		if it.ordered() {
 			given.Numbers = append(given.Numbers, strconv.Itoa(len(asked)))
 			given.Topics, given.KeyHashes = append(given.Topics, it.ev.Source.Topic), append(given.KeyHashes, hashOf(it.ev.recordKey()))
-			id := "" // of what cannot be read, or is a replay for this group
-			if !it.ev.Key.IsZero() && it.id == it.ev.Key.UUID() {
+			id := "" // of what cannot be read
+			if !it.ev.Key.IsZero() {
 				id = it.id.String()
 			}
-			given.EventIds = append(given.EventIds, id)
+			given.ClaimIds, given.Fingerprints = append(given.ClaimIds, id), append(given.Fingerprints, hex.EncodeToString(it.fingerprint[:]))
 			asked = append(asked, it)
 		}
 	}

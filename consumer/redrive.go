@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -33,7 +34,8 @@ const lettersKept = 30 * 24 * time.Hour
 //
 // What was parked behind a letter is handled with it, in order, see [LetterPark].
 // One failure of the handler opens the letter again. Failures of infrastructure
-// leave it as it is, for the next call; so does a claim that is held elsewhere.
+// leave it as it is, for the next call; so does a claim that is held elsewhere. One
+// of which the process has died Retry.MaxAttempts times is open again as well.
 // The first such failure is returned after all letters have been tried.
 // Call it now and then; saramagroup.Run does. Safe for concurrent use.
 func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
@@ -65,8 +67,16 @@ func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
 // was parked and has its turn.
 type requested consumerdb.NextRequestedLetterRow
 
+// source is the place of the letter.
 func (l *requested) source() Source {
 	return Source{Topic: l.Topic, Partition: l.KafkaPartition, Offset: l.KafkaOffset}
+}
+
+// read is where its record was read, also when the letter is kept aside.
+func (l *requested) read() Source {
+	src := l.source()
+	src.Topic, _, _ = strings.Cut(src.Topic, asideMark)
+	return src
 }
 
 // decision is what became of a letter; err is a failure that leaves it as it is.
@@ -127,6 +137,14 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	}
 	it := r.processor.newItem(ev)
 	it.handler, it.redrive = h, l
+	starts, may, err := r.processor.countStart(ctx, it.id)
+	switch {
+	case err != nil:
+		return 0, err
+	case !may:
+		return r.usedUp(ctx, it.id)
+	}
+	defer r.processor.endStart(ctx, it.id, starts)
 	r.deliver(ctx, []*item{it})
 	return it.delivery.Outcome, it.delivery.Err
 }
@@ -158,7 +176,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev, err := p.parse(Record{Source: l.source(), Key: l.RecordKey, Value: l.RecordValue, Headers: headers})
+	ev, err := p.parse(Record{Source: l.read(), Key: l.RecordKey, Value: l.RecordValue, Headers: headers})
 	if err != nil {
 		return Event{}, err
 	}
@@ -214,6 +232,7 @@ func (r *Router) reopen(ctx context.Context, l *requested, cause error) decision
 
 func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool, error) {
 	var handler *HandlerError
+	var crash *crashError
 	var tried int32
 	if errors.As(cause, &handler) {
 		tried = 1
@@ -223,8 +242,14 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 		return false, err
 	}
 	defer rollback(ctx, tx)
+	if errors.As(cause, &crash) {
+		tried = crash.times
+		if err := r.forgetStarts(ctx, tx, crash.id, tried); err != nil {
+			return false, judge(ctx, tx, err)
+		}
+	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
-		Error: errorText(cause), Tried: tried, ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Error: errorText(cause), Tried: tried, Crashed: crash != nil, ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {

@@ -125,7 +125,7 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 		if report, err = m.mayGo(ctx, q, l); report != nil || err != nil {
 			return err
 		}
-		return q.RaiseHorizon(ctx, l.To())
+		return giveAway(ctx, q, l)
 	})
 	if partition.TimedOut(err) {
 		r := reportOf(l, LeafClosed, "another session changes windows")
@@ -137,6 +137,15 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 	}
 	m.cfg.crash("horizon")
 	return report, nil
+}
+
+// giveAway decides that a leaf goes. What it alone says of letters is written into
+// them.
+func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) error {
+	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: interval(lettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
+		return fmt.Errorf("settle the letters of events that were applied: %w", err)
+	}
+	return q.RaiseHorizon(ctx, l.To())
 }
 
 // mayGo returns a report that says why not, or nil.

@@ -95,16 +95,16 @@ func (r *Router) count(ctx context.Context, it *item, cause error) error {
 		if it.end.err = cause; err != nil || !last {
 			return 1, err
 		}
-		return 1, r.giveUp(ctx, tx, it, cause, attempts)
+		return 1, r.giveUp(ctx, tx, it, reasonHandler, cause, attempts)
 	})
 	return err
 }
 
-// giveUp claims an event whose last attempt has failed. One that another delivery
+// giveUp claims an event that is not applied, because its last attempt has failed, say. One that another delivery
 // has settled meanwhile is left as it is. An event that is open was not settled,
 // whatever its claim says: that was written with its first effect, by an earlier
 // release.
-func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, cause error, attempts int32) (err error) {
+func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, why reason, cause error, attempts int32) (err error) {
 	if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
 		return err
 	}
@@ -115,16 +115,16 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, cause error, a
 		}
 	}
 	if open {
-		it.end = givenUp(it, cause, attempts)
+		it.end = givenUp(it, why, cause, attempts)
 		return nil
 	}
 	it.end, err = r.refuse(it)
 	return err
 }
 
-// givenUp is the ending of an event that has failed for the last time.
-func givenUp(it *item, cause error, attempts int32) ending {
-	e := buried(it, reasonHandler, cause)
+// givenUp is the ending of an event that becomes a dead letter in place of its effect.
+func givenUp(it *item, why reason, cause error, attempts int32) ending {
+	e := buried(it, why, cause)
 	e.dead, e.letter.attempts = true, attempts
 	return e
 }

@@ -33,5 +33,5 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 	if u.From.Topic == "" || u.Until <= u.From.Offset || u.Why == nil {
 		return fmt.Errorf("%w: unreadable range of %s until %d: it wants a topic, at least one offset and a cause", ErrEvent, u.From, u.Until)
 	}
-	return r.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text()}).Err
+	return r.quarantine(ctx, letter{record: Record{Source: u.From}, reason: reasonUnreadable, cause: u.text(), until: u.Until}).Err
 }

@@ -75,7 +75,7 @@ func (r Roles) rights() []string {
 			fmt.Sprintf("GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s;", strings.Join(r.tables(), ", "), r.quoted(RoleConsumer)),
 			fmt.Sprintf("GRANT SELECT ON %s TO %s;", r.side.versionTable(), r.quoted(RoleConsumer)),
 		)
-		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.buckets(), r.parked()}
+		return []string{do("", "  "+strings.Join(body, "\n  ")), r.windows(), r.ahead(), r.buckets(), r.parked(), r.letters()}
 	}
 	body = append(
 		body,
@@ -192,6 +192,14 @@ func (r Roles) ahead() string {
   GRANT INSERT, UPDATE ON %[2]s TO %[5]s;
   GRANT UPDATE (retired_at) ON onceward.progress TO %[4]s;`,
 		literal(aheadTable), aheadTable, r.quoted(r.All()[1:]...), r.quoted(RoleOperator), r.quoted(RoleConsumer)))
+}
+
+// letters is the right on what version 8 of the consumer's schema brings: to forget
+// an event is to forget what its letters say of it.
+func (r Roles) letters() string {
+	return do("", fmt.Sprintf(`  IF EXISTS (SELECT FROM pg_catalog.pg_attribute WHERE attrelid = pg_catalog.to_regclass('onceward.consumer_dead_letters') AND attname = 'claim_id') THEN
+    GRANT UPDATE (claim_id) ON onceward.consumer_dead_letters TO %s;
+  END IF;`, r.quoted(RoleOperator)))
 }
 
 // parked are the rights on the consumer's side that came with its version 7. A row

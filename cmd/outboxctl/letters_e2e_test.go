@@ -146,6 +146,8 @@ func TestParkedLettersFollow(t *testing.T) {
 		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--state", "parked"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "all"), behind.String())
+		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked"), behind.String())
+		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "open"), behind.String())
 		require.Regexp(t, `state +parked`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
 		require.Contains(t, wrong(t, "dead", "redrive", behind.String(), "--reason", "r", "--yes"), "One that is parked follows the open letter before it")
 		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")

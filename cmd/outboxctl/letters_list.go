@@ -64,7 +64,10 @@ func readLettersList(c *cli.Context) (s letterSelection, states []string, err er
 }
 
 func readGroupStates(c *cli.Context) ([]string, error) {
-	if !c.IsSet("state") {
+	switch {
+	case !c.IsSet("state") && c.IsSet("cause"):
+		return unsettledStates, nil // most of the cause parked are in the state of that name
+	case !c.IsSet("state"):
 		return waitingStates, nil
 	}
 	all := append(slices.Clone(unsettledStates), letterRedriven, letterDiscarded)

@@ -14,22 +14,23 @@ import (
 
 const cameBack = `-- name: CameBack :exec
 WITH gone AS (
-  DELETE FROM onceward.attempts g WHERE g.event_id OPERATOR(pg_catalog.=) $1 AND g.consumer_group OPERATOR(pg_catalog.=) $2
-    AND g.attempts OPERATOR(pg_catalog.=) 0 AND g.starts OPERATOR(pg_catalog.<=) 1
+  DELETE FROM onceward.attempts g WHERE g.event_id OPERATOR(pg_catalog.=) $2 AND g.consumer_group OPERATOR(pg_catalog.=) $3
+    AND g.attempts OPERATOR(pg_catalog.=) 0 AND g.starts OPERATOR(pg_catalog.<=) $1::integer
   RETURNING g.event_id
 )
-UPDATE onceward.attempts a SET starts = a.starts OPERATOR(pg_catalog.-) 1
-WHERE a.event_id OPERATOR(pg_catalog.=) $1 AND a.consumer_group OPERATOR(pg_catalog.=) $2 AND a.starts OPERATOR(pg_catalog.>) 0 AND NOT EXISTS (SELECT FROM gone)
+UPDATE onceward.attempts a SET starts = GREATEST(a.starts OPERATOR(pg_catalog.-) $1::integer, 0)
+WHERE a.event_id OPERATOR(pg_catalog.=) $2 AND a.consumer_group OPERATOR(pg_catalog.=) $3 AND a.starts OPERATOR(pg_catalog.>) 0 AND NOT EXISTS (SELECT FROM gone)
 `
 
 type CameBackParams struct {
+	Starts        int32
 	EventID       uuid.UUID
 	ConsumerGroup string
 }
 
-// CameBack takes one start back: the handling has ended, however. A row that says nothing else goes.
+// CameBack takes starts back: the handling has ended, however, or the event was given up. A row that says nothing else goes.
 func (q *Queries) CameBack(ctx context.Context, arg CameBackParams) error {
-	_, err := q.db.Exec(ctx, cameBack, arg.EventID, arg.ConsumerGroup)
+	_, err := q.db.Exec(ctx, cameBack, arg.Starts, arg.EventID, arg.ConsumerGroup)
 	return err
 }
 
@@ -66,6 +67,7 @@ INSERT INTO onceward.attempts AS a (event_id, consumer_group, attempts, starts, 
 VALUES ($1, $2, 0, 1, $3, pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $4::interval)
 ON CONFLICT (event_id, consumer_group) DO UPDATE
 SET starts = a.starts OPERATOR(pg_catalog.+) 1, expires_at = EXCLUDED.expires_at
+WHERE $5::integer OPERATOR(pg_catalog.<) 0 OR a.starts OPERATOR(pg_catalog.<) $5::integer
 RETURNING starts
 `
 
@@ -74,17 +76,51 @@ type CountStartParams struct {
 	ConsumerGroup string
 	LastError     string
 	Keep          pgtype.Interval
+	Most          int32
 }
 
-// CountStart counts that the handling of an event begins, before it does.
+// CountStart counts that the handling of an event begins, before it does. No row: so many have begun and not come back; a negative
+// limit is none.
 func (q *Queries) CountStart(ctx context.Context, arg CountStartParams) (int32, error) {
 	row := q.db.QueryRow(ctx, countStart,
 		arg.EventID,
 		arg.ConsumerGroup,
 		arg.LastError,
 		arg.Keep,
+		arg.Most,
 	)
 	var starts int32
 	err := row.Scan(&starts)
 	return starts, err
+}
+
+const startsLeft = `-- name: StartsLeft :one
+SELECT starts, (expires_at OPERATOR(pg_catalog.<) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval OPERATOR(pg_catalog.-) $2::interval))::boolean AS over
+FROM onceward.attempts
+WHERE event_id OPERATOR(pg_catalog.=) $3 AND consumer_group OPERATOR(pg_catalog.=) $4
+`
+
+type StartsLeftParams struct {
+	Keep          pgtype.Interval
+	Longest       pgtype.Interval
+	EventID       uuid.UUID
+	ConsumerGroup string
+}
+
+type StartsLeftRow struct {
+	Starts int32
+	Over   bool
+}
+
+// StartsLeft reads how many starts of an event have not come back. over: the last one is so long ago that none is under way.
+func (q *Queries) StartsLeft(ctx context.Context, arg StartsLeftParams) (StartsLeftRow, error) {
+	row := q.db.QueryRow(ctx, startsLeft,
+		arg.Keep,
+		arg.Longest,
+		arg.EventID,
+		arg.ConsumerGroup,
+	)
+	var i StartsLeftRow
+	err := row.Scan(&i.Starts, &i.Over)
+	return i, err
 }

@@ -13,23 +13,17 @@ SELECT e.consumer_group, e.event_id
 FROM onceward.processed_events e
 WHERE e.outcome = 'd' AND (@consumer_group::text = '' OR e.consumer_group = @consumer_group)
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
-    WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group AND l.state <> 'redriven')
+    WHERE l.claim_id = e.event_id AND l.consumer_group = e.consumer_group AND l.state <> 'redriven')
 LIMIT @row_limit::int;
 
--- name: ReplayHasLetter :one
--- ReplayHasLetter tells whether a letter of the group came from the replay with an id, given as the value of its header in base64.
-SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE consumer_group = @consumer_group AND state <> 'redriven'
-    AND record_headers @> pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_array('replay-id', @replay_id::text)))::boolean AS found;
-
 -- name: OpenWithoutClaim :many
--- OpenWithoutClaim finds letters that wait after the handler failed, where the event's own id has no claim of a dead event.
-SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.event_type, l.record_headers, l.created_at
+-- OpenWithoutClaim finds letters that wait after the handler failed, whose event has no claim that says dead under its id.
+SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.claim_id, l.created_at
 FROM onceward.consumer_dead_letters l
-WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
+WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.claim_id IS NOT NULL
   AND (@consumer_group::text = '' OR l.consumer_group = @consumer_group)
   AND NOT EXISTS (SELECT FROM onceward.processed_events e
-    WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
+    WHERE e.event_id = l.claim_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
 LIMIT @row_limit::int;
 
 -- name: DeadAmong :one

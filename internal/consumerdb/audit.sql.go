@@ -95,7 +95,7 @@ SELECT e.consumer_group, e.event_id
 FROM onceward.processed_events e
 WHERE e.outcome = 'd' AND ($1::text = '' OR e.consumer_group = $1)
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
-    WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group AND l.state <> 'redriven')
+    WHERE l.claim_id = e.event_id AND l.consumer_group = e.consumer_group AND l.state <> 'redriven')
 LIMIT $2::int
 `
 
@@ -173,12 +173,12 @@ func (q *Queries) LooseFences(ctx context.Context, consumerGroup string) ([]Loos
 }
 
 const openWithoutClaim = `-- name: OpenWithoutClaim :many
-SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.event_type, l.record_headers, l.created_at
+SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.claim_id, l.created_at
 FROM onceward.consumer_dead_letters l
-WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.event_id IS NOT NULL
+WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.claim_id IS NOT NULL
   AND ($1::text = '' OR l.consumer_group = $1)
   AND NOT EXISTS (SELECT FROM onceward.processed_events e
-    WHERE e.event_id = l.event_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
+    WHERE e.event_id = l.claim_id AND e.consumer_group = l.consumer_group AND e.outcome = 'd')
 LIMIT $2::int
 `
 
@@ -193,12 +193,11 @@ type OpenWithoutClaimRow struct {
 	KafkaPartition int32
 	KafkaOffset    int64
 	EventID        *uuid.UUID
-	EventType      *string
-	RecordHeaders  []byte
+	ClaimID        *uuid.UUID
 	CreatedAt      time.Time
 }
 
-// OpenWithoutClaim finds letters that wait after the handler failed, where the event's own id has no claim of a dead event.
+// OpenWithoutClaim finds letters that wait after the handler failed, whose event has no claim that says dead under its id.
 func (q *Queries) OpenWithoutClaim(ctx context.Context, arg OpenWithoutClaimParams) ([]OpenWithoutClaimRow, error) {
 	rows, err := q.db.Query(ctx, openWithoutClaim, arg.ConsumerGroup, arg.RowLimit)
 	if err != nil {
@@ -214,8 +213,7 @@ func (q *Queries) OpenWithoutClaim(ctx context.Context, arg OpenWithoutClaimPara
 			&i.KafkaPartition,
 			&i.KafkaOffset,
 			&i.EventID,
-			&i.EventType,
-			&i.RecordHeaders,
+			&i.ClaimID,
 			&i.CreatedAt,
 		); err != nil {
 			return nil, err
@@ -226,23 +224,4 @@ func (q *Queries) OpenWithoutClaim(ctx context.Context, arg OpenWithoutClaimPara
 		return nil, err
 	}
 	return items, nil
-}
-
-const replayHasLetter = `-- name: ReplayHasLetter :one
-SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE consumer_group = $1 AND state <> 'redriven'
-    AND record_headers @> pg_catalog.jsonb_build_array(pg_catalog.jsonb_build_array('replay-id', $2::text)))::boolean AS found
-`
-
-type ReplayHasLetterParams struct {
-	ConsumerGroup string
-	ReplayID      string
-}
-
-// ReplayHasLetter tells whether a letter of the group came from the replay with an id, given as the value of its header in base64.
-func (q *Queries) ReplayHasLetter(ctx context.Context, arg ReplayHasLetterParams) (bool, error) {
-	row := q.db.QueryRow(ctx, replayHasLetter, arg.ConsumerGroup, arg.ReplayID)
-	var found bool
-	err := row.Scan(&found)
-	return found, err
 }

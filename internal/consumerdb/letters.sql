@@ -1,32 +1,38 @@
--- name: InsertDeadLetter :execrows
--- InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
-INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
-VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
-  @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state)
-ON CONFLICT DO NOTHING;
-
--- name: ReplaceDeadLetter :execrows
--- ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
--- unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
-UPDATE onceward.consumer_dead_letters
-SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
-  record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state,
-  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
-      AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-      AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error)
-    THEN @again::boolean
-    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END;
+-- name: PutDeadLetter :one
+-- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
+-- that was given up @again, or is parked again, or of another one unless the discarded letter is what says that its event was given up, or
+-- that a range was not read. 0: the one that is there stays.
+WITH inserted AS (
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
+  VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
+    @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state, @unreadable_until, @claim_id, @fingerprint)
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+), replaced AS (
+  UPDATE onceward.consumer_dead_letters
+  SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
+    record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state, unreadable_until = @unreadable_until,
+    claim_id = @claim_id, fingerprint = @fingerprint, seq = DEFAULT,
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+        AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+        AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+      THEN @again::boolean OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.=) ANY('{malformed,mismatch,replay}'::pg_catalog.text[]) END
+  RETURNING 1
+)
+SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written;
 
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
--- topic was deleted and created again, so that its offsets started anew.
+-- topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
+-- see a letter for whose transaction it had to wait.
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) @error))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until)::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
@@ -57,17 +63,32 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: ReopenLetter :execrows
--- ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+-- ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
+-- one of a crash when the process died in that. 0 rows: as RedriveLetter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
+SET state = 'open', reason = CASE WHEN @crashed::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
--- name: WasGivenUp :one
--- WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
-SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE event_id OPERATOR(pg_catalog.=) @event_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash}'::pg_catalog.text[])
-    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up;
+-- name: LettersOfClaim :one
+-- LettersOfClaim tells what the letters of an event say of it, as its claim did until the day of that was dropped: that it was applied,
+-- by a redrive, or that it was given up. A letter of a replay says nothing of the first delivery.
+SELECT COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.=) 'redriven'), false)::boolean AS applied,
+  COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.<>) 'redriven' AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash,no-handler,late,from-future}'::pg_catalog.text[])), false)::boolean AS given_up
+FROM onceward.consumer_dead_letters
+WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch';
+
+-- name: SettleApplied :exec
+-- SettleApplied ends the letters that wait whose events another delivery has applied, as their claims in a range of ids say that are about
+-- to go: after that a redrive would apply them again.
+UPDATE onceward.consumer_dead_letters l
+SET state = 'redriven', generation = l.generation OPERATOR(pg_catalog.+) 1, decided_at = pg_catalog.clock_timestamp(), decided_why = 'another delivery has applied the event',
+  expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval
+FROM onceward.processed_events e
+WHERE e.event_id OPERATOR(pg_catalog.>=) @lower AND e.event_id OPERATOR(pg_catalog.<) @upper AND e.outcome OPERATOR(pg_catalog.=) 'p'
+  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group
+  AND l.claim_id OPERATOR(pg_catalog.>=) @lower AND l.claim_id OPERATOR(pg_catalog.<) @upper
+  AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'mismatch';
 
 -- name: LockLettersToSend :one
 -- LockLettersToSend makes this transaction the only one that copies letters of the group to Kafka; false: another one is at it.
@@ -75,7 +96,7 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('oncewar
 
 -- name: LettersToSend :many
 -- LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at, generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
@@ -83,21 +104,24 @@ ORDER BY topic, kafka_partition, kafka_offset
 LIMIT @row_limit::integer;
 
 -- name: LettersSent :exec
--- LettersSent remembers which letters Kafka has.
+-- LettersSent remembers which letters Kafka has; not of one in whose place there is another one by now, or that was decided about.
 WITH given AS (
-  SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@kafka_offsets::bigint[]) AS kafka_offset,
+    pg_catalog.unnest(@generations::integer[]) AS generation
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
-WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset;
+WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+  AND l.generation OPERATOR(pg_catalog.=) g.generation;
 
 -- name: ParkedAmong :many
 -- ParkedAmong reads which of several records have a key that is parked, and keeps it so for as long as this transaction takes; and whose
 -- event was parked and discarded, which has left no claim.
 WITH given AS (
-  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.event_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.event_id AS pg_catalog.uuid) END AS event_id, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest(@numbers::pg_catalog.text[]) AS n, pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@event_ids::pg_catalog.text[]) AS event_id,
-    pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g
+  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.claim_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.claim_id AS pg_catalog.uuid) END AS claim_id,
+    pg_catalog.decode(g.fingerprint, 'hex') AS fingerprint, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest(@numbers::pg_catalog.text[]) AS n, pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@claim_ids::pg_catalog.text[]) AS claim_id,
+    pg_catalog.unnest(@fingerprints::pg_catalog.text[]) AS fingerprint, pg_catalog.unnest(@key_hashes::pg_catalog.text[]) AS key_hash) g
 ), locked AS (
   SELECT p.topic, p.key_hash FROM onceward.parked p
   WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
@@ -107,7 +131,7 @@ SELECT g.n::integer AS n, true::boolean AS parked
 FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
 UNION ALL
 SELECT g.n::integer, false::boolean
-FROM given g JOIN onceward.consumer_dead_letters d ON d.event_id OPERATOR(pg_catalog.=) g.event_id
+FROM given g JOIN onceward.consumer_dead_letters d ON d.claim_id OPERATOR(pg_catalog.=) g.claim_id AND COALESCE(d.fingerprint OPERATOR(pg_catalog.=) g.fingerprint, true)
 WHERE d.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded';
 
 -- name: ParkKey :one
@@ -142,7 +166,7 @@ FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic
   AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea)
   AND state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'replay'
-ORDER BY kafka_partition, kafka_offset LIMIT 1;
+ORDER BY seq LIMIT 1;
 
 -- name: UnparkKey :exec
 -- UnparkKey removes the row of a key that this transaction has locked, when no letter of it waits.
@@ -161,7 +185,7 @@ FROM onceward.parked p CROSS JOIN LATERAL (
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
-  ORDER BY w.kafka_partition, w.kafka_offset LIMIT 1) l
+  ORDER BY w.seq LIMIT 1) l
 WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.state OPERATOR(pg_catalog.=) 'parked'
   AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY l.topic, l.kafka_partition, l.kafka_offset LIMIT 1;

@@ -80,7 +80,7 @@ FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
   AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
   AND state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'replay'
-ORDER BY kafka_partition, kafka_offset LIMIT 1
+ORDER BY seq LIMIT 1
 `
 
 type FirstOfKeyParams struct {
@@ -102,82 +102,34 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 	return i, err
 }
 
-const insertDeadLetter = `-- name: InsertDeadLetter :execrows
-INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
-  event_type, record_key, record_value, record_headers, reason, error, attempts, state)
-VALUES ($1, $2, $3, $4, $5, $6,
-  $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14)
-ON CONFLICT DO NOTHING
-`
-
-type InsertDeadLetterParams struct {
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	EventID        *uuid.UUID
-	Namespace      *string
-	EventType      *string
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Reason         string
-	Error          string
-	Attempts       int32
-	State          string
-}
-
-// InsertDeadLetter keeps a message that could not be applied. 0 rows: it was kept before.
-func (q *Queries) InsertDeadLetter(ctx context.Context, arg InsertDeadLetterParams) (int64, error) {
-	result, err := q.db.Exec(ctx, insertDeadLetter,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-		arg.EventID,
-		arg.Namespace,
-		arg.EventType,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.Reason,
-		arg.Error,
-		arg.Attempts,
-		arg.State,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const isDeadLetter = `-- name: IsDeadLetter :one
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $4))::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4)::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
 `
 
 type IsDeadLetterParams struct {
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Error          string
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	UnreadableUntil int64
+	ConsumerGroup   string
+	Topic           string
+	KafkaPartition  int32
+	KafkaOffset     int64
 }
 
 // IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
-// topic was deleted and created again, so that its offsets started anew.
+// topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
+// see a letter for whose transaction it had to wait.
 func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (bool, error) {
 	row := q.db.QueryRow(ctx, isDeadLetter,
 		arg.RecordKey,
 		arg.RecordValue,
 		arg.RecordHeaders,
-		arg.Error,
+		arg.UnreadableUntil,
 		arg.ConsumerGroup,
 		arg.Topic,
 		arg.KafkaPartition,
@@ -188,13 +140,41 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 	return same, err
 }
 
+const lettersOfClaim = `-- name: LettersOfClaim :one
+SELECT COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.=) 'redriven'), false)::boolean AS applied,
+  COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.<>) 'redriven' AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash,no-handler,late,from-future}'::pg_catalog.text[])), false)::boolean AS given_up
+FROM onceward.consumer_dead_letters
+WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
+`
+
+type LettersOfClaimParams struct {
+	ClaimID       *uuid.UUID
+	ConsumerGroup string
+}
+
+type LettersOfClaimRow struct {
+	Applied bool
+	GivenUp bool
+}
+
+// LettersOfClaim tells what the letters of an event say of it, as its claim did until the day of that was dropped: that it was applied,
+// by a redrive, or that it was given up. A letter of a replay says nothing of the first delivery.
+func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) (LettersOfClaimRow, error) {
+	row := q.db.QueryRow(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
+	var i LettersOfClaimRow
+	err := row.Scan(&i.Applied, &i.GivenUp)
+	return i, err
+}
+
 const lettersSent = `-- name: LettersSent :exec
 WITH given AS (
-  SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset
+  SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::integer[]) AS kafka_partition, pg_catalog.unnest($4::bigint[]) AS kafka_offset,
+    pg_catalog.unnest($5::integer[]) AS generation
 )
 UPDATE onceward.consumer_dead_letters l SET sent_at = pg_catalog.clock_timestamp()
 FROM given g
 WHERE l.consumer_group OPERATOR(pg_catalog.=) $1 AND l.topic OPERATOR(pg_catalog.=) g.topic AND l.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset
+  AND l.generation OPERATOR(pg_catalog.=) g.generation
 `
 
 type LettersSentParams struct {
@@ -202,21 +182,23 @@ type LettersSentParams struct {
 	Topics          []string
 	KafkaPartitions []int32
 	KafkaOffsets    []int64
+	Generations     []int32
 }
 
-// LettersSent remembers which letters Kafka has.
+// LettersSent remembers which letters Kafka has; not of one in whose place there is another one by now, or that was decided about.
 func (q *Queries) LettersSent(ctx context.Context, arg LettersSentParams) error {
 	_, err := q.db.Exec(ctx, lettersSent,
 		arg.ConsumerGroup,
 		arg.Topics,
 		arg.KafkaPartitions,
 		arg.KafkaOffsets,
+		arg.Generations,
 	)
 	return err
 }
 
 const lettersToSend = `-- name: LettersToSend :many
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at
+SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, attempts, created_at, generation
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND sent_at IS NULL AND state OPERATOR(pg_catalog.=) ANY('{open,requested}'::pg_catalog.text[])
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
@@ -243,6 +225,7 @@ type LettersToSendRow struct {
 	Error          string
 	Attempts       int32
 	CreatedAt      time.Time
+	Generation     int32
 }
 
 // LettersToSend reads the next letters, after a place, that wait for somebody's decision and are not in Kafka yet.
@@ -272,6 +255,7 @@ func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([
 			&i.Error,
 			&i.Attempts,
 			&i.CreatedAt,
+			&i.Generation,
 		); err != nil {
 			return nil, err
 		}
@@ -356,7 +340,7 @@ FROM onceward.parked p CROSS JOIN LATERAL (
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
-  ORDER BY w.kafka_partition, w.kafka_offset LIMIT 1) l
+  ORDER BY w.seq LIMIT 1) l
 WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND l.state OPERATOR(pg_catalog.=) 'parked'
   AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
 ORDER BY l.topic, l.kafka_partition, l.kafka_offset LIMIT 1
@@ -487,26 +471,28 @@ func (q *Queries) ParkKey(ctx context.Context, arg ParkKeyParams) (ParkKeyRow, e
 
 const parkedAmong = `-- name: ParkedAmong :many
 WITH given AS (
-  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.event_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.event_id AS pg_catalog.uuid) END AS event_id, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
-  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS event_id,
-    pg_catalog.unnest($4::pg_catalog.text[]) AS key_hash) g
+  SELECT CAST(g.n AS integer) AS n, g.topic, CASE WHEN g.claim_id OPERATOR(pg_catalog.<>) '' THEN CAST(g.claim_id AS pg_catalog.uuid) END AS claim_id,
+    pg_catalog.decode(g.fingerprint, 'hex') AS fingerprint, pg_catalog.decode(g.key_hash, 'hex') AS key_hash
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS n, pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS claim_id,
+    pg_catalog.unnest($4::pg_catalog.text[]) AS fingerprint, pg_catalog.unnest($5::pg_catalog.text[]) AS key_hash) g
 ), locked AS (
   SELECT p.topic, p.key_hash FROM onceward.parked p
-  WHERE p.consumer_group OPERATOR(pg_catalog.=) $5 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND EXISTS (SELECT FROM given g WHERE g.topic OPERATOR(pg_catalog.=) p.topic AND g.key_hash OPERATOR(pg_catalog.=) p.key_hash)
   ORDER BY p.topic, p.key_hash FOR SHARE OF p
 )
 SELECT g.n::integer AS n, true::boolean AS parked
 FROM given g JOIN locked l ON g.topic OPERATOR(pg_catalog.=) l.topic AND g.key_hash OPERATOR(pg_catalog.=) l.key_hash
 UNION ALL
 SELECT g.n::integer, false::boolean
-FROM given g JOIN onceward.consumer_dead_letters d ON d.event_id OPERATOR(pg_catalog.=) g.event_id
-WHERE d.consumer_group OPERATOR(pg_catalog.=) $5 AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded'
+FROM given g JOIN onceward.consumer_dead_letters d ON d.claim_id OPERATOR(pg_catalog.=) g.claim_id AND COALESCE(d.fingerprint OPERATOR(pg_catalog.=) g.fingerprint, true)
+WHERE d.consumer_group OPERATOR(pg_catalog.=) $6 AND d.reason OPERATOR(pg_catalog.=) 'parked' AND d.state OPERATOR(pg_catalog.=) 'discarded'
 `
 
 type ParkedAmongParams struct {
 	Numbers       []string
 	Topics        []string
-	EventIds      []string
+	ClaimIds      []string
+	Fingerprints  []string
 	KeyHashes     []string
 	ConsumerGroup string
 }
@@ -522,7 +508,8 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 	rows, err := q.db.Query(ctx, parkedAmong,
 		arg.Numbers,
 		arg.Topics,
-		arg.EventIds,
+		arg.ClaimIds,
+		arg.Fingerprints,
 		arg.KeyHashes,
 		arg.ConsumerGroup,
 	)
@@ -542,6 +529,82 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 		return nil, err
 	}
 	return items, nil
+}
+
+const putDeadLetter = `-- name: PutDeadLetter :one
+WITH inserted AS (
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+    event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
+  VALUES ($1, $2, $3, $4, $5, $6,
+    $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14, $15, $16, $17)
+  ON CONFLICT DO NOTHING
+  RETURNING 1
+), replaced AS (
+  UPDATE onceward.consumer_dead_letters
+  SET event_id = $5, namespace = $6, event_type = $7, record_key = $8, record_value = $9,
+    record_headers = CAST($10::pg_catalog.text AS pg_catalog.jsonb), reason = $11, error = $12, attempts = $13, state = $14, unreadable_until = $15,
+    claim_id = $16, fingerprint = $17, seq = DEFAULT,
+    generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
+    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
+    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $8, record_key IS NULL AND $8 IS NULL)
+        AND COALESCE(record_value OPERATOR(pg_catalog.=) $9, record_value IS NULL AND $9 IS NULL)
+        AND record_headers OPERATOR(pg_catalog.=) CAST($10::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $15
+      THEN $18::boolean OR $14 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.=) ANY('{malformed,mismatch,replay}'::pg_catalog.text[]) END
+  RETURNING 1
+)
+SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
+`
+
+type PutDeadLetterParams struct {
+	ConsumerGroup   string
+	Topic           string
+	KafkaPartition  int32
+	KafkaOffset     int64
+	EventID         *uuid.UUID
+	Namespace       *string
+	EventType       *string
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	Reason          string
+	Error           string
+	Attempts        int32
+	State           string
+	UnreadableUntil int64
+	ClaimID         *uuid.UUID
+	Fingerprint     []byte
+	Again           bool
+}
+
+// PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
+// that was given up @again, or is parked again, or of another one unless the discarded letter is what says that its event was given up, or
+// that a range was not read. 0: the one that is there stays.
+func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
+	row := q.db.QueryRow(ctx, putDeadLetter,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.EventID,
+		arg.Namespace,
+		arg.EventType,
+		arg.RecordKey,
+		arg.RecordValue,
+		arg.RecordHeaders,
+		arg.Reason,
+		arg.Error,
+		arg.Attempts,
+		arg.State,
+		arg.UnreadableUntil,
+		arg.ClaimID,
+		arg.Fingerprint,
+		arg.Again,
+	)
+	var written int64
+	err := row.Scan(&written)
+	return written, err
 }
 
 const redriveLetter = `-- name: RedriveLetter :execrows
@@ -580,12 +643,13 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 
 const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', error = $1, attempts = attempts OPERATOR(pg_catalog.+) $2::integer
-WHERE consumer_group OPERATOR(pg_catalog.=) $3 AND topic OPERATOR(pg_catalog.=) $4 AND kafka_partition OPERATOR(pg_catalog.=) $5 AND kafka_offset OPERATOR(pg_catalog.=) $6
-  AND state OPERATOR(pg_catalog.=) $7 AND generation OPERATOR(pg_catalog.=) $8
+SET state = 'open', reason = CASE WHEN $1::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $2, attempts = attempts OPERATOR(pg_catalog.+) $3::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
+  AND state OPERATOR(pg_catalog.=) $8 AND generation OPERATOR(pg_catalog.=) $9
 `
 
 type ReopenLetterParams struct {
+	Crashed        bool
 	Error          string
 	Tried          int32
 	ConsumerGroup  string
@@ -596,9 +660,11 @@ type ReopenLetterParams struct {
 	Generation     int32
 }
 
-// ReopenLetter ends a redrive that failed; tried is how often the handler was called. 0 rows: as RedriveLetter.
+// ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
+// one of a crash when the process died in that. 0 rows: as RedriveLetter.
 func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int64, error) {
 	result, err := q.db.Exec(ctx, reopenLetter,
+		arg.Crashed,
 		arg.Error,
 		arg.Tried,
 		arg.ConsumerGroup,
@@ -614,62 +680,28 @@ func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int
 	return result.RowsAffected(), nil
 }
 
-const replaceDeadLetter = `-- name: ReplaceDeadLetter :execrows
-UPDATE onceward.consumer_dead_letters
-SET event_id = $1, namespace = $2, event_type = $3, record_key = $4, record_value = $5,
-  record_headers = CAST($6::pg_catalog.text AS pg_catalog.jsonb), reason = $7, error = $8, attempts = $9, state = $10,
-  generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
-WHERE consumer_group OPERATOR(pg_catalog.=) $11 AND topic OPERATOR(pg_catalog.=) $12 AND kafka_partition OPERATOR(pg_catalog.=) $13 AND kafka_offset OPERATOR(pg_catalog.=) $14
-  AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-  AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $4, record_key IS NULL AND $4 IS NULL)
-      AND COALESCE(record_value OPERATOR(pg_catalog.=) $5, record_value IS NULL AND $5 IS NULL)
-      AND record_headers OPERATOR(pg_catalog.=) CAST($6::pg_catalog.text AS pg_catalog.jsonb) AND (reason OPERATOR(pg_catalog.<>) 'unreadable' OR error OPERATOR(pg_catalog.=) $8)
-    THEN $15::boolean
-    ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.<>) ALL('{handler,crash,parked}'::pg_catalog.text[]) END
+const settleApplied = `-- name: SettleApplied :exec
+UPDATE onceward.consumer_dead_letters l
+SET state = 'redriven', generation = l.generation OPERATOR(pg_catalog.+) 1, decided_at = pg_catalog.clock_timestamp(), decided_why = 'another delivery has applied the event',
+  expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
+FROM onceward.processed_events e
+WHERE e.event_id OPERATOR(pg_catalog.>=) $2 AND e.event_id OPERATOR(pg_catalog.<) $3 AND e.outcome OPERATOR(pg_catalog.=) 'p'
+  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group
+  AND l.claim_id OPERATOR(pg_catalog.>=) $2 AND l.claim_id OPERATOR(pg_catalog.<) $3
+  AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'mismatch'
 `
 
-type ReplaceDeadLetterParams struct {
-	EventID        *uuid.UUID
-	Namespace      *string
-	EventType      *string
-	RecordKey      []byte
-	RecordValue    []byte
-	RecordHeaders  string
-	Reason         string
-	Error          string
-	Attempts       int32
-	State          string
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
-	Again          bool
+type SettleAppliedParams struct {
+	Keep  pgtype.Interval
+	Lower uuid.UUID
+	Upper uuid.UUID
 }
 
-// ReplaceDeadLetter puts a letter in the place of one that is decided: of the same record that was given up @again, or of another one
-// unless the discarded letter is what says that its event was given up. 0 rows: the one that is there stays.
-func (q *Queries) ReplaceDeadLetter(ctx context.Context, arg ReplaceDeadLetterParams) (int64, error) {
-	result, err := q.db.Exec(ctx, replaceDeadLetter,
-		arg.EventID,
-		arg.Namespace,
-		arg.EventType,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.Reason,
-		arg.Error,
-		arg.Attempts,
-		arg.State,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-		arg.Again,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+// SettleApplied ends the letters that wait whose events another delivery has applied, as their claims in a range of ids say that are about
+// to go: after that a redrive would apply them again.
+func (q *Queries) SettleApplied(ctx context.Context, arg SettleAppliedParams) error {
+	_, err := q.db.Exec(ctx, settleApplied, arg.Keep, arg.Lower, arg.Upper)
+	return err
 }
 
 const stopRelease = `-- name: StopRelease :execrows
@@ -720,23 +752,4 @@ type UnparkKeyParams struct {
 func (q *Queries) UnparkKey(ctx context.Context, arg UnparkKeyParams) error {
 	_, err := q.db.Exec(ctx, unparkKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
 	return err
-}
-
-const wasGivenUp = `-- name: WasGivenUp :one
-SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE event_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash}'::pg_catalog.text[])
-    AND state OPERATOR(pg_catalog.=) ANY('{open,requested,discarded}'::pg_catalog.text[]))::boolean AS given_up
-`
-
-type WasGivenUpParams struct {
-	EventID       *uuid.UUID
-	ConsumerGroup string
-}
-
-// WasGivenUp tells whether a letter says that the event was given up, as its claim did until the day of that was dropped.
-func (q *Queries) WasGivenUp(ctx context.Context, arg WasGivenUpParams) (bool, error) {
-	row := q.db.QueryRow(ctx, wasGivenUp, arg.EventID, arg.ConsumerGroup)
-	var given_up bool
-	err := row.Scan(&given_up)
-	return given_up, err
 }

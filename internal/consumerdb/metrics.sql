@@ -1,11 +1,11 @@
 -- What a collector of metrics asks at a scrape. It may run beside everything else, on a session of the user's.
 
 -- name: LettersWaiting :many
--- LettersWaiting counts the dead letters that nobody has settled, of all groups.
+-- LettersWaiting counts the dead letters that nobody has settled, of all groups. The states are those of the index consumer_dead_letters_of_key.
 SELECT consumer_group, reason, pg_catalog.count(*) AS letters,
   EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) pg_catalog.min(created_at))::pg_catalog.float8 AS oldest_seconds
 FROM onceward.consumer_dead_letters
-WHERE state OPERATOR(pg_catalog.<>) ALL('{redriven,discarded}'::pg_catalog.text[])
+WHERE state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
 GROUP BY consumer_group, reason ORDER BY consumer_group, reason;
 
 -- name: EventsOpen :many

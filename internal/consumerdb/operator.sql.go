@@ -218,7 +218,8 @@ WITH given AS (
 ), given_up AS (
   UPDATE onceward.consumer_dead_letters l
   SET state = 'discarded', decided_at = pg_catalog.clock_timestamp(), decided_by = session_user, decided_why = $6::text,
-    expires_at = pg_catalog.clock_timestamp() + $7::interval
+    expires_at = pg_catalog.clock_timestamp() + GREATEST($7::interval, -- what was parked has no claim: its letter says that it was given up
+      (SELECT pg_catalog.max(w.time_window) * 2 + interval '1 day' FROM onceward.dedup_windows w WHERE w.consumer_group = l.consumer_group AND l.reason = 'parked'))
   FROM found f WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) = (f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset)
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
 ), ended AS (
@@ -514,6 +515,9 @@ WITH forgotten AS (
 ), offsets AS ( -- beyond the mark: each says that its event was applied
   DELETE FROM onceward.ahead h
   WHERE h.consumer_group = $1 AND h.event_id = ANY($2::uuid[]) AND EXISTS (SELECT FROM forgotten)
+), letters AS ( -- each of them says the same
+  UPDATE onceward.consumer_dead_letters l SET claim_id = NULL
+  WHERE l.consumer_group = $1 AND l.claim_id = ANY($2::uuid[]) AND l.state = 'redriven' AND EXISTS (SELECT FROM forgotten)
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
   SELECT 'processed forget', $1, $4, $5 WHERE EXISTS (SELECT FROM forgotten)

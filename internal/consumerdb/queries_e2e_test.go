@@ -4,6 +4,7 @@ package consumerdb_test
 
 import (
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,20 +72,37 @@ func TestClaimOnceThenCompleteThenDelete(t *testing.T) {
 func TestDeadLetterIsKeptOnce(t *testing.T) {
 	_, q := install(t)
 	id, namespace := uuid.Must(uuid.NewV7()), "orders"
-	letter := consumerdb.InsertDeadLetterParams{
+	letter := consumerdb.PutDeadLetterParams{
 		ConsumerGroup: "billing", Topic: "orders", KafkaPartition: 2, KafkaOffset: 7, EventID: &id, Namespace: &namespace,
 		RecordKey: []byte("A"), RecordHeaders: `[["a", "Yg=="]]`, Reason: "handler", Error: "no such account", Attempts: 3, State: "open",
 	}
-	n, err := q.InsertDeadLetter(t.Context(), letter)
+	n, err := q.PutDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n)
-	n, err = q.InsertDeadLetter(t.Context(), letter)
+	n, err = q.PutDeadLetter(t.Context(), letter)
 	require.NoError(t, err)
 	require.Zero(t, n)
-	bare := consumerdb.InsertDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, RecordHeaders: `[]`, Reason: "malformed", Error: "no key", State: "open"}
-	n, err = q.InsertDeadLetter(t.Context(), bare)
+	bare := consumerdb.PutDeadLetterParams{ConsumerGroup: "billing", Topic: "orders", KafkaOffset: 8, RecordHeaders: `[]`, Reason: "malformed", Error: "no key", State: "open"}
+	n, err = q.PutDeadLetter(t.Context(), bare)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, n, "a message without a key has nothing else than its offset")
+}
+
+// The letters that wait are few, and an index has them: the settled ones are not read.
+func TestLettersWaitingReadNoOthers(t *testing.T) {
+	pool, _ := install(t)
+	file, err := os.ReadFile("metrics.sql")
+	require.NoError(t, err)
+	_, query, _ := strings.Cut(string(file), "-- name: LettersWaiting :many")
+	query, _, _ = strings.Cut(query, ";")
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), "SET enable_seqscan = off") // which an empty table does not need
+	require.NoError(t, err)
+	var plan string
+	require.NoError(t, conn.QueryRow(t.Context(), "EXPLAIN (FORMAT JSON) "+query).Scan(&plan))
+	require.Contains(t, plan, "consumer_dead_letters_of_key")
 }
 
 func TestProgressOnlyWidens(t *testing.T) {

@@ -69,7 +69,7 @@ WITH expired AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
   WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) @at
     AND NOT EXISTS (SELECT FROM onceward.processed_events e
-      WHERE e.event_id OPERATOR(pg_catalog.=) l.event_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
+      WHERE e.event_id OPERATOR(pg_catalog.=) l.claim_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
   ORDER BY l.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x

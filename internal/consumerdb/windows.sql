@@ -45,11 +45,11 @@ ORDER BY topic_id OPERATOR(pg_catalog.=) @topic_id DESC, retired_at IS NOT NULL,
 
 -- name: WasUnreadable :one
 -- WasUnreadable tells whether an offset lies in a range that nobody could read and that was passed over: it was finished, and not
--- applied.
+-- applied. 0: a program of an earlier release does not say how far the range goes.
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
   WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND (topic OPERATOR(pg_catalog.=) @topic OR topic OPERATOR(pg_catalog.=) @aside) AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
     AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) @kafka_offset
-    AND CAST(pg_catalog.substring(error, 'until ([0-9]+) of') AS bigint) OPERATOR(pg_catalog.>) @kafka_offset)::boolean AS unreadable;
+    AND (unreadable_until OPERATOR(pg_catalog.>) @kafka_offset OR unreadable_until OPERATOR(pg_catalog.=) 0))::boolean AS unreadable;
 
 -- name: DatabaseTime :one
 -- DatabaseTime is the database's clock.

@@ -243,7 +243,7 @@ const wasUnreadable = `-- name: WasUnreadable :one
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND (topic OPERATOR(pg_catalog.=) $2 OR topic OPERATOR(pg_catalog.=) $3) AND kafka_partition OPERATOR(pg_catalog.=) $4
     AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) $5
-    AND CAST(pg_catalog.substring(error, 'until ([0-9]+) of') AS bigint) OPERATOR(pg_catalog.>) $5)::boolean AS unreadable
+    AND (unreadable_until OPERATOR(pg_catalog.>) $5 OR unreadable_until OPERATOR(pg_catalog.=) 0))::boolean AS unreadable
 `
 
 type WasUnreadableParams struct {
@@ -255,7 +255,7 @@ type WasUnreadableParams struct {
 }
 
 // WasUnreadable tells whether an offset lies in a range that nobody could read and that was passed over: it was finished, and not
-// applied.
+// applied. 0: a program of an earlier release does not say how far the range goes.
 func (q *Queries) WasUnreadable(ctx context.Context, arg WasUnreadableParams) (bool, error) {
 	row := q.db.QueryRow(ctx, wasUnreadable,
 		arg.ConsumerGroup,

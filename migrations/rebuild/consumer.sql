@@ -36,7 +36,7 @@ ALTER TABLE onceward.consumer_dead_letters
   DROP CONSTRAINT IF EXISTS consumer_dead_letters_state_check,
   ADD CONSTRAINT consumer_dead_letters_state_check CHECK (state IN ('open', 'requested', 'parked', 'redriven', 'discarded'));
 CREATE INDEX consumer_dead_letters_requested ON onceward.consumer_dead_letters (consumer_group) WHERE state = 'requested';
-CREATE INDEX consumer_dead_letters_of_key ON onceward.consumer_dead_letters (consumer_group, topic, pg_catalog.sha256(record_key), kafka_partition, kafka_offset)
+CREATE INDEX consumer_dead_letters_of_key ON onceward.consumer_dead_letters (consumer_group, topic, pg_catalog.sha256(record_key), seq)
   WHERE state IN ('open', 'requested', 'parked');
 
 ALTER TABLE onceward.parked
