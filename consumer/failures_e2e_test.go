@@ -295,4 +295,10 @@ func TestNewWantsItsTables(t *testing.T) {
 	_, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: testdb.New(t, version())})
 	require.ErrorIs(t, err, consumer.ErrNotInstalled)
 	require.ErrorContains(t, err, "outboxctl migrate up --side consumer")
+
+	older := newDatabase(t)
+	exec(t, older, "ALTER TABLE onceward.consumer_dead_letters DROP COLUMN unreadable_until")
+	_, err = consumer.New(t.Context(), consumer.Config{Group: "billing", DB: older})
+	require.ErrorIs(t, err, consumer.ErrNotInstalled)
+	require.ErrorContains(t, err, "of an older release")
 }

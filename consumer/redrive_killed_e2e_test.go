@@ -4,7 +4,6 @@ package consumer_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	exec2 "os/exec"
 	"testing"
@@ -71,7 +70,7 @@ func (d *desk) redriven() int {
 	child.Env = append(os.Environ(), redriveTask+"="+d.db.Config().ConnString())
 	child.Stderr = d.t.Output()
 	var exit *exec2.ExitError
-	require.True(d.t, errors.As(child.Run(), &exit))
+	require.ErrorAs(d.t, child.Run(), &exit)
 	return exit.ExitCode()
 }
 

@@ -28,7 +28,8 @@ func deadListCommand() *cli.Command {
 		sideFlag(migrations.Outbox),
 		&cli.StringSliceFlag{
 			Name: "state", Value: cli.NewStringSlice(letterOpen, letterRetrying),
-			Usage: "letters in `STATE`: open, retrying, replayed, discarded or all; with --side consumer open and requested (the default; with --cause parked too), parked, redriven, discarded or all",
+			Usage: "letters in `STATE`: open, retrying, replayed, discarded or all; with --side consumer open and requested (the default; " +
+				"with --cause parked too), parked, redriven, discarded or all",
 		},
 		&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` letters"},
 		outputFlag(),
