@@ -134,7 +134,7 @@ func (r *Router) crashed(ctx context.Context, it *item, times int32) (Outcome, e
 	}
 	if err == nil && !settled {
 		_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-			if err := r.giveUp(ctx, tx, it, reasonCrash, cause, times); err != nil {
+			if err := r.giveUp(ctx, tx, it, givenUp(it, reasonCrash, cause, times)); err != nil {
 				return 0, err
 			}
 			return 1, r.forgetStarts(ctx, tx, it.id, times)

@@ -4,17 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 )
-
-// maxSavepoints is how many events share a transaction in which each has a
-// savepoint: PostgreSQL keeps 64 subtransactions of a session in shared memory,
-// and becomes slow for everybody beyond.
-const maxSavepoints = 50
 
 // HandleRecord reads the event of a Kafka record, from any client, and handles
 // it. A record that breaks the wire contract is kept as a dead letter with the
@@ -89,7 +82,7 @@ func (r *Router) unhandled(ctx context.Context, ev Event, cause error) Delivery 
 	it := r.processor.newItem(ev)
 	it.handler = &handler{}
 	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		return 1, r.giveUp(ctx, tx, it, reasonNoHandler, cause, 0)
+		return 1, r.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
 	})
 	if errors.Is(err, ErrInProgress) {
 		return Delivery{Outcome: InProgress}
@@ -283,131 +276,6 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 		it.end = ending{outcome: Processed}
 	}
 	return nil
-}
-
-// isolate delivers the items in small transactions, each as far as it gets.
-func (r *Router) isolate(ctx context.Context, items []*item) {
-	held := make(map[string]bool)
-	rest := slices.Clone(items)
-	for len(rest) > 0 {
-		rest = slices.DeleteFunc(rest, func(it *item) bool {
-			if it.delivery.Err == nil && held[string(it.ev.AggregateID)] {
-				it.delivery.Err = ErrHeldBack
-			}
-			return it.delivery.Err != nil
-		})
-		chunk := rest[:min(len(rest), maxSavepoints)]
-		if len(chunk) == 0 {
-			return
-		}
-		finished, err := r.isolating(ctx, chunk)
-		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
-			r.alone(ctx, chunk)
-			finished, err = len(chunk), nil
-		}
-		if err != nil {
-			fail(rest[finished:], err)
-			return
-		}
-		for _, it := range chunk {
-			held[string(it.ev.AggregateID)] = held[string(it.ev.AggregateID)] || it.delivery.Err != nil || finished == len(chunk) && !it.delivery.Finished()
-		}
-		rest = rest[finished:]
-	}
-}
-
-// isolating is the transaction with a savepoint around each event. It ends
-// before the first event that is to be tried again; what is before that is
-// committed. The claims of that event and of all after it are taken back: a
-// claim left behind would be an event lost.
-func (r *Router) isolating(ctx context.Context, items []*item) (finished int, err error) {
-	return r.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
-		if err := r.steps.claim(ctx, tx, items); err != nil {
-			return 0, err
-		}
-		for k, it := range items {
-			again, err := r.try(ctx, tx, it)
-			if err != nil {
-				return 0, err
-			}
-			if again != nil {
-				it.delivery.Err = again
-				return k, r.unclaim(ctx, tx, items[k:])
-			}
-			if err := r.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
-				return 0, err
-			}
-		}
-		return len(items), nil
-	})
-}
-
-// errAlone: the events cannot share a transaction, because one of them spoils it
-// for the others.
-var errAlone = errors.New("the events cannot share a transaction")
-
-// try runs one handler within a savepoint. Again is the handler's failure when
-// the event is to be tried another time.
-func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error) {
-	if !it.fresh() {
-		return nil, r.one(ctx, tx, []*item{it})
-	}
-	savepoint, err := tx.Begin(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("savepoint: %w", err)
-	}
-	cause := r.one(ctx, savepoint, []*item{it})
-	if cause == nil {
-		if err := savepoint.Commit(ctx); err != nil {
-			return nil, fmt.Errorf("release savepoint: %w", err)
-		}
-		return nil, nil
-	}
-	switch cause = judge(ctx, tx, cause); {
-	case errors.Is(cause, ErrTxEnded) || isAbandoned(tx):
-		return nil, errAlone // the transaction of its neighbours is over too
-	case !isHandlers(cause):
-		return nil, cause
-	}
-	if err := savepoint.Rollback(ctx); err != nil {
-		return nil, fmt.Errorf("roll back to savepoint: %w", err)
-	}
-	if it.ev.Source.Topic == "" {
-		return cause, nil // there is no place for a letter
-	}
-	attempts, last, err := r.countAttempt(ctx, tx, it, cause)
-	if err != nil {
-		return nil, err
-	}
-	if !last {
-		return cause, nil
-	}
-	it.end = givenUp(it, reasonHandler, cause, attempts)
-	return nil, nil
-}
-
-// unclaim takes the claims of this transaction back.
-func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
-	var ids []uuid.UUID
-	for _, it := range items {
-		if it.fresh() {
-			ids = append(ids, it.claim.ids...)
-		}
-	}
-	return r.processor.deleteClaims(ctx, on(tx), ids)
-}
-
-// alone delivers the items one by one, each in a transaction of its own.
-func (r *Router) alone(ctx context.Context, items []*item) {
-	held := make(map[string]bool)
-	for _, it := range items {
-		if held[string(it.ev.AggregateID)] {
-			it.delivery.Err = ErrHeldBack
-			continue
-		}
-		r.deliver(ctx, []*item{it})
-		held[string(it.ev.AggregateID)] = !it.delivery.Finished()
-	}
 }
 
 // fail gives the error to all items that have none and are not finished.

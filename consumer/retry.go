@@ -95,7 +95,7 @@ func (r *Router) count(ctx context.Context, it *item, cause error) error {
 		if it.end.err = cause; err != nil || !last {
 			return 1, err
 		}
-		return 1, r.giveUp(ctx, tx, it, reasonHandler, cause, attempts)
+		return 1, r.giveUp(ctx, tx, it, givenUp(it, reasonHandler, cause, attempts))
 	})
 	return err
 }
@@ -104,7 +104,7 @@ func (r *Router) count(ctx context.Context, it *item, cause error) error {
 // has settled meanwhile is left as it is. An event that is open was not settled,
 // whatever its claim says: that was written with its first effect, by an earlier
 // release.
-func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, why reason, cause error, attempts int32) (err error) {
+func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (err error) {
 	if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, why reason, ca
 		}
 	}
 	if open {
-		it.end = givenUp(it, why, cause, attempts)
+		it.end = end
 		return nil
 	}
 	it.end, err = r.refuse(it)
