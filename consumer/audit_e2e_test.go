@@ -3,7 +3,6 @@
 package consumer_test
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strings"
 	"testing"
@@ -210,8 +209,7 @@ func TestAuditOfDeadEvents(t *testing.T) {
 		k.claim(replay, "billing", "d", now)
 		k.claim(original, "billing", "p", now)
 		k.letter(original, 4, "handler", "open")
-		k.exec("UPDATE onceward.consumer_dead_letters SET record_headers = jsonb_build_array(jsonb_build_array('replay-id', $1::text)) WHERE kafka_offset = 4",
-			base64.StdEncoding.EncodeToString([]byte(replay.String())))
+		k.exec("UPDATE onceward.consumer_dead_letters SET claim_id = $1 WHERE kafka_offset = 4", replay)
 		k.letter(idAt(k.today), 5, "late", "open") // was never claimed
 		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -20))
 		k.letter(idAt(k.today.AddDate(0, 0, -40)), 8, "handler", "open") // its claim went with its day

@@ -23,7 +23,7 @@ import (
 func TestFloorsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	b := newBelow(t, nil, consumer.Class{}, 2)
-	exec(t, b.db, "UPDATE onceward.dedup_windows SET floor = floor - interval '5 days'")
+	exec(t, b.db, "UPDATE onceward.dedup_windows SET floor = floor - interval '5 days', time_window = '5 days'")
 	p := b.processor()
 	r := consumer.NewRouter(p)
 	r.Tx("Paid", effect("billing"))

@@ -222,7 +222,7 @@ func TestRetentionOfRows(t *testing.T) {
 			k.letter(idAt(k.today), i, "handler", state)
 		}
 		k.exec("UPDATE onceward.consumer_dead_letters SET expires_at = now() - interval '3 hours'")
-		k.exec("UPDATE onceward.consumer_dead_letters SET event_id = $1 WHERE kafka_offset = 4", dead)
+		k.exec("UPDATE onceward.consumer_dead_letters SET event_id = $1, claim_id = $1 WHERE kafka_offset = 4", dead)
 
 		holder := k.holding(migrations.RoleConsumer, "SELECT FROM onceward.attempts WHERE expires_at < now() LIMIT 10 FOR UPDATE")
 		rows := k.maintain().Rows

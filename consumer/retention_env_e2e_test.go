@@ -141,8 +141,8 @@ func (k *kept) fence(id uuid.UUID, status string, leaseEnded time.Duration) {
 
 func (k *kept) letter(id uuid.UUID, offset int, reason, state string) {
 	k.t.Helper()
-	k.exec(`INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, event_type, record_headers, reason, error, state)
-		VALUES ('billing', 'orders', 0, $1, $2, 'Paid', '[]', $3, 'e', $4)`, offset, id, reason, state)
+	k.exec(`INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, event_type, record_headers, reason, error, state)
+		VALUES ('billing', 'orders', 0, $1, $2, $2, 'Paid', '[]', $3, 'e', $4)`, offset, id, reason, state)
 }
 
 // run maintains once, with floors that count at once and short waits.
