@@ -21,6 +21,7 @@ func TestNothingIsDecidedWithoutItsReason(t *testing.T) {
 		d.fence(key, "charge", "-1 minute", "1 day")
 		d.fence(live, "charge", "1 hour", "1 day")
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET bucket = time_window")
 		d.mark("billing", "orders.old", 0, nil, "1 hour")
 		everything := func() []string {
 			return column[string](d, `SELECT l::text FROM onceward.consumer_dead_letters l UNION ALL SELECT f::text FROM onceward.fences f
