@@ -89,7 +89,7 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		require.Empty(t, got.Notes)
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
-		require.Contains(t, out, "a plain copy is judged late or a replay")
+		require.Contains(t, out, "so that a plain copy of it becomes a dead letter")
 		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
 	})
 }
@@ -108,7 +108,7 @@ func TestProcessedForget(t *testing.T) {
 		d.fence(key, "charge", "1 minute", "1 day")
 		code, _, stderr := call(t, forget("--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "`outboxctl fences reconcile "+key.String()+" --group billing --name charge`")
+		require.Contains(t, stderr, "`outboxctl fences reconcile "+key.String()+" --group billing --name charge --made --reason \"…\"`, or --not-made")
 		exec(t, d.pool, "UPDATE onceward.fences SET status = 'COMPLETE', completed_at = now(), expires_at = now() + interval '1 day'")
 		code, _, stderr = call(t, forget()...)
 		require.Equal(t, exitUsage, code)
@@ -120,7 +120,7 @@ func TestProcessedForget(t *testing.T) {
 
 		got := decode[forgetReport](t, fine(t, forget("--yes", "-o", "json")...))
 		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
-		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --reprocess billing`")
+		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --config FILE --reason \"…\"`")
 		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
 		require.Equal(t, []string{"mail", "try mail"}, left())
 		require.Equal(t, []string{"processed forget billing " + key.String() + " applied to the wrong account " + d.operator}, d.actions())
