@@ -24,7 +24,7 @@ var (
 	ErrCommitUnknown = errors.New("outcome of the commit is unknown")
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
-	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
+	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
 	// ErrLetterTaken: dead letters of two other records have this record's places.
 	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )
