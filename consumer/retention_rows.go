@@ -112,11 +112,12 @@ func batches(remove func() (int64, error)) (total int64, err error) {
 
 // measure says how the table stands after the run.
 func (m *maintenance) measure(ctx context.Context) error {
-	existing, err := partition.List(ctx, m.conn, claimsTable)
-	if err != nil {
-		return err
+	existing, unwanted := partition.List(ctx, m.conn, claimsTable)
+	if unwanted != nil && !errors.Is(unwanted, partition.ErrDefault) {
+		return unwanted
 	}
 	m.report.Ahead = partition.Ahead(existing, m.now)
+	var err error
 	if m.report.Horizon, err = readHorizon(ctx, m.q); err != nil {
 		return err
 	}
@@ -126,7 +127,7 @@ func (m *maintenance) measure(ctx context.Context) error {
 		}
 	}
 	m.report.Overdue = overdue(m.windows, m.report.Leaves, m.now)
-	return nil
+	return unwanted // beside a DEFAULT partition the others count
 }
 
 // overdue is how far the floors have passed the oldest leaf that is there all the

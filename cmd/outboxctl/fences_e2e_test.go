@@ -167,6 +167,7 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 		target := key.String() + "/charge"
 		require.Equal(t, []string{"fences release billing " + target + " node-3 is gone " + d.operator, "fences reconcile --not-made billing " + target + " asked Stripe " + d.operator}, d.actions())
 		require.Empty(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"))
+		require.Regexp(t, `fences reconcile --not-made +billing +`+target+` .* asked Stripe`, fine(t, "processed", "show", key.String()))
 	})
 }
 

@@ -149,6 +149,11 @@ type groupLetter struct {
 	id *uuid.UUID
 }
 
+// why is the cause and the error, which may begin with it, cut to so many bytes.
+func (l groupLetter) why(limit int) string {
+	return l.Cause + ": " + printable([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)
+}
+
 func newGroupLetter(v consumerdb.ListGroupLettersRow) groupLetter {
 	at := place{v.Topic, v.KafkaPartition, v.KafkaOffset}
 	l := groupLetter{

@@ -153,7 +153,7 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 		return nil, err
 	}
 	r.note()
-	r.Actions, err = actionsOn(ctx, q, group, targets)
+	r.Actions, err = actionsOn(ctx, q, group, append(targets, targetsOf(key, r.Fences)...))
 	return r, err
 }
 
@@ -264,7 +264,7 @@ func (r *processedReport) print(p *page) {
 		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), printable([]byte(v.LastError), previewBytes)})
 	}
 	for _, v := range r.Letters {
-		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Cause + ": " + printable([]byte(v.Error), previewBytes)})
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.why(previewBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claims)
 	p.table([]string{"group", "failed tries", "last error"}, tries)

@@ -75,6 +75,9 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		exec(t, d.pool, insertWindow, "billing", "*", "3 hours", now)
 		exec(t, d.pool, insertWindow, "mail", "Order*", "1 day", now)
 		require.Contains(t, wrong(t, "processed", "show", key.String()), "group billing class *: the event is below its floor")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = 'mail'")
+		require.NotContains(t, wrong(t, "processed", "show", key.String()), "group mail", "a retired class judges nothing")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = NULL")
 		for _, at := range []time.Time{now.AddDate(0, 0, -7), now, now.AddDate(0, 0, 14)} {
 			d.claim(consumer.ArrivalIDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
 		}

@@ -171,7 +171,7 @@ func TestWindowsAdopt(t *testing.T) {
 		require.Contains(t, stderr, "this would let the new group reports (classes Pay*, *) claim events from "+from.Format(time.DateOnly)+" on, and make 23 partitions for it")
 		code, _, stderr = call(t, append(adopt, "--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "connect as a member of the role consumer_maintainer")
+		require.Contains(t, stderr, "connect as a member of the role onceward_consumer_maintainer")
 
 		maintainer := strings.TrimPrefix(strings.TrimSuffix(d.operator, string(migrations.RoleOperator)), "login-") + string(migrations.RoleConsumerMaintainer)
 		loginAs(t, d.pool, d.pool.Config().ConnString(), maintainer)

@@ -89,7 +89,7 @@ var relaysSide = []string{
 }
 
 // consumersSide are files of outboxctl that serve it.
-var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims)`)
+var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)`)
 
 func printed(root string) ([]printedText, error) {
 	files, err := readTree(root)
