@@ -90,6 +90,8 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 			require.True(t, v.ByArrival)
 		}
 		require.Empty(t, got.Notes)
+		_, _, stderr := call(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r")
+		require.Contains(t, stderr, "without forgetting, `outboxctl replay "+key.String()+" --reprocess mail --config FILE --reason \"…\"` has it applied")
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
 		require.Contains(t, out, "so that a plain copy of it becomes a dead letter")
