@@ -123,10 +123,16 @@ func TestProcessedForget(t *testing.T) {
 		}
 		require.Equal(t, []string{"billing", "mail", "try billing", "try mail"}, left())
 
+		mismatch, failed := d.keep("billing", "orders.order", "mismatch", &key), d.keep("billing", "orders.order", "handler", &key)
 		got := decode[forgetReport](t, fine(t, forget("--yes", "-o", "json")...))
 		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
 		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --config FILE --reason \"…\"`")
 		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
+		discard := func(at place) string {
+			return "`outboxctl dead discard --side consumer " + at.String() + " --group billing --reason \"…\"`"
+		}
+		require.Contains(t, got.Notes, "its dead letter "+mismatch.String()+" has other content, and can never be applied: "+discard(mismatch))
+		require.Contains(t, got.Notes, "its dead letter "+failed.String()+" still waits: `outboxctl dead redrive "+failed.String()+" --group billing --reason \"…\"` or "+discard(failed))
 		require.Equal(t, []string{"mail", "try mail"}, left())
 		require.Equal(t, []string{"processed forget billing " + key.String() + " applied to the wrong account " + d.operator}, d.actions())
 		require.Contains(t, wrong(t, forget("--yes")...), "nothing was forgotten")
