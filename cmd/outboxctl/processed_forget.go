@@ -173,7 +173,7 @@ func (r *processedReport) refusing() *windowOfGroup {
 
 // givenUp reports whether the letter says, for good, that its event was given up.
 func (l groupLetter) givenUp() bool {
-	return l.State == letterDiscarded && (l.Cause == "handler" || l.Cause == "crash")
+	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future"}, l.Cause)
 }
 
 func (r *forgetReport) print(p *page) {
