@@ -130,7 +130,7 @@ func (a *adoption) check(ctx context.Context) error {
 	}
 	for name, found := range map[string]bool{"marks in onceward.progress": traces.Marks, "claims": traces.Claims, "fences": traces.Fences} {
 		if found {
-			return fmt.Errorf("%w: it has %s; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess %s --reason \"…\"`", ErrNotNew, name, a.cfg.Group)
+			return fmt.Errorf("%w: it has %s; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess %s --config FILE --reason \"…\"`", ErrNotNew, name, a.cfg.Group)
 		}
 	}
 	return nil

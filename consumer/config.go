@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -126,7 +127,8 @@ var ErrNotInstalled = errors.New("the consumer's tables are not installed in thi
 
 // New checks the configuration and that the consumer's tables exist, and
 // registers the group's classes. The error names the field and its value, or is
-// [ErrNotInstalled], or [ErrPooler] for a pool that keeps prepared statements
+// [ErrNotInstalled], [ErrInstallation] for a login without the rights of the
+// consumer's role, or [ErrPooler] for a pool that keeps prepared statements
 // behind a pooler that does not.
 func New(ctx context.Context, cfg Config) (*Processor, error) {
 	cfg = cfg.withDefaults()
@@ -139,7 +141,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	}
 	found, err := consumerdb.New(cfg.DB).ConsumerTables(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("look for the consumer's tables: %w", err)
+		return nil, fmt.Errorf("look for the consumer's tables: %w", permitted(cfg.DB, err))
 	}
 	switch {
 	case !found.Installed:
@@ -166,9 +168,18 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 		clock:          time.Now,
 	}
 	if err := p.register(ctx); err != nil {
-		return nil, err
+		return nil, permitted(cfg.DB, err)
 	}
 	return p, nil
+}
+
+// permitted names the role that the login of a program lacks.
+func permitted(db *pgxpool.Pool, err error) error {
+	if !hasCode(err, "42501") { // insufficient_privilege
+		return err
+	}
+	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
+	return fmt.Errorf("%w; then, for a program's login: `GRANT onceward_consumer TO %s` (where the roles have another --prefix than onceward, that): %w", ErrInstallation, login, err)
 }
 
 // Group returns the name of the consumer group.

@@ -24,7 +24,7 @@ var (
 	ErrCommitUnknown = errors.New("outcome of the commit is unknown")
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
-	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer`")
+	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
 	// ErrAttended: another member of the group runs with this Processor.
 	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
 	// ErrLetterTaken: dead letters of two other records have this record's places.

@@ -26,6 +26,9 @@ var (
 	ErrFenceStale = errors.New("the fence is older than the provider keeps its key")
 )
 
+// reconcile is the command that says what became of an effect.
+const reconcile = "`outboxctl fences reconcile KEY --group GROUP --name NAME --made --reason \"…\"` (or --not-made)"
+
 // DefaultLease of an [Effect].
 const DefaultLease = 30 * time.Second
 
@@ -165,7 +168,7 @@ func (e *Effect[R]) validate() error {
 func (e *Effect[R]) drive(ctx context.Context, c Call, stale bool) (result R, err error) {
 	err = recovered(func() (err error) {
 		if stale && e.Reconcile == nil {
-			return fmt.Errorf("%w (%s); ask the provider by its key %s what happened; then say so with `outboxctl fences reconcile`, or give the effect a Reconcile", ErrFenceStale, e.ProviderKeyTTL, c.Key)
+			return fmt.Errorf("%w (%s); ask the provider by its key %s what happened; then say so with "+reconcile+", or give the effect a Reconcile", ErrFenceStale, e.ProviderKeyTTL, c.Key)
 		}
 		if stale {
 			var found bool

@@ -255,7 +255,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 }
 
 // notCalled is why an effect of an event that has ended waits.
-const notCalled = "the handler did not call this fence; if the program does not know it any more, say with `outboxctl fences reconcile` whether the effect happened"
+const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
 func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {

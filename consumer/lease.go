@@ -145,7 +145,7 @@ func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name s
 		copy(mismatch.Stored[:], row.RequestFingerprint)
 		return mismatch
 	case row.CompletedAt == nil && row.Expired && inTx:
-		return &HandlerError{Err: fmt.Errorf("a Fence of the name %q was begun, and nobody knows whether its effect was made; say so with `outboxctl fences reconcile`, or give Do another name", name)}
+		return &HandlerError{Err: fmt.Errorf("a Fence of the name %q was begun, and nobody knows whether its effect was made; say so with "+reconcile+", or give Do another name", name)}
 	case row.CompletedAt == nil:
 		return fmt.Errorf("%w: %s holds the lease until %s", ErrInProgress, row.Owner, row.LeaseUntil.UTC().Format(time.RFC3339))
 	}

@@ -205,6 +205,25 @@ func TestTheLastWordOnAnEffectEndsTheEvent(t *testing.T) {
 	}
 }
 
+// TestAnEffectOfAWaitingLetterStaysStuck: that it was not made changes nothing for
+// the recovery job, and it is left to an operator until the letter is redriven.
+func TestAnEffectOfAWaitingLetterStaysStuck(t *testing.T) {
+	l := newTill(t, 1)
+	l.fails["charge"] = consumer.DeadLetter(errProvider)
+	require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
+	delete(l.fails, "charge")
+	l.longAgo()
+	l.saysOf("charge", false)
+	l.longAgo()
+	require.NoError(t, l.recover(l.router, 0))
+	require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
+	require.Empty(t, l.provider.calls)
+	require.NotEmpty(t, l.stuck())
+	l.redrive(7)
+	l.once()
+	require.Empty(t, l.stuck())
+}
+
 // saysOf is `outboxctl fences reconcile`.
 func (l *till) saysOf(effect string, made bool) {
 	l.t.Helper()

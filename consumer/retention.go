@@ -96,7 +96,8 @@ type MaintainReport struct {
 	Bytes   int64         // of all partitions that are left, with indexes
 	Growing bool          // claims were made of events of today or yesterday
 	// Overdue is for how long the oldest partition that every floor has passed is
-	// there all the same: the lag of the removal. Zero when there is none.
+	// there all the same: the lag of the removal. Zero when there is none. What a group
+	// needed that is retired is overdue since then at most.
 	Overdue time.Duration
 }
 

@@ -112,11 +112,12 @@ func batches(remove func() (int64, error)) (total int64, err error) {
 
 // measure says how the table stands after the run.
 func (m *maintenance) measure(ctx context.Context) error {
-	existing, err := partition.List(ctx, m.conn, claimsTable)
-	if err != nil {
-		return err
+	existing, unwanted := partition.List(ctx, m.conn, claimsTable)
+	if unwanted != nil && !errors.Is(unwanted, partition.ErrDefault) {
+		return unwanted
 	}
 	m.report.Ahead = partition.Ahead(existing, m.now)
+	var err error
 	if m.report.Horizon, err = readHorizon(ctx, m.q); err != nil {
 		return err
 	}
@@ -125,13 +126,14 @@ func (m *maintenance) measure(ctx context.Context) error {
 			m.report.Bytes += l.Bytes
 		}
 	}
-	m.report.Overdue = overdue(m.windows, m.report.Leaves)
-	return nil
+	m.report.Overdue = overdue(m.windows, m.report.Leaves, m.now)
+	return unwanted // beside a DEFAULT partition the others count
 }
 
 // overdue is how far the floors have passed the oldest leaf that is there all the
-// same, and how long ago they were raised last. It is pure.
-func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport) time.Duration {
+// same, and how long ago they were raised last; but for no longer than the group
+// is retired that needed the leaf last. It is pure.
+func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport, now time.Time) (longest time.Duration) {
 	var lowest time.Time
 	var settled time.Duration
 	for _, w := range windows {
@@ -146,11 +148,17 @@ func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport) time.Duration
 			lowest = w.Floor
 		}
 	}
-	longest := time.Duration(0)
 	for _, l := range leaves {
-		if l.State != LeafDropped && !lowest.Before(l.To) {
-			longest = max(longest, lowest.Sub(l.To)+settled)
+		if l.State == LeafDropped || lowest.Before(l.To) {
+			continue
 		}
+		since := lowest.Sub(l.To) + settled
+		for _, w := range windows {
+			if w.RetiredAt != nil && w.Floor.Before(l.To) {
+				since = min(since, max(0, now.Sub(*w.RetiredAt)))
+			}
+		}
+		longest = max(longest, since)
 	}
 	return longest
 }

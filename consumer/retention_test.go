@@ -211,10 +211,16 @@ func TestOverdue(t *testing.T) {
 		{Floor: midnight.AddDate(0, 0, 3), SettledUs: 1},
 		{Floor: midnight.AddDate(-1, 0, 0), RetiredAt: &midnight},
 	}
+	now := midnight.AddDate(0, 0, 9)
 	old := LeafReport{To: midnight.AddDate(0, 0, -2), State: LeafWaiting}
-	require.Equal(t, 48*time.Hour+time.Microsecond, overdue(windows, []LeafReport{{To: midnight.AddDate(0, 0, 1)}, old, {To: midnight}}))
+	leaves := []LeafReport{{To: midnight.AddDate(0, 0, 1)}, old, {To: midnight}}
+	require.Equal(t, 48*time.Hour+time.Microsecond, overdue(windows, leaves, now))
+	require.Equal(t, time.Minute, overdue(windows, leaves, midnight.Add(time.Minute)), "the group that needed them is retired since then")
+	require.Zero(t, overdue(windows, leaves, midnight.Add(-time.Minute)), "of clocks that differ")
+	windows[2].Floor = old.To
+	require.Equal(t, 48*time.Hour+time.Microsecond, overdue(windows, leaves, midnight), "the oldest it did not need")
 	old.State = LeafDropped
-	require.Zero(t, overdue(windows, []LeafReport{old, {To: midnight.Add(1)}}))
+	require.Zero(t, overdue(windows, []LeafReport{old, {To: midnight.Add(1)}}, now))
 }
 
 func TestMaintainDefaultsAndBounds(t *testing.T) {

@@ -36,7 +36,7 @@ func adoptCommand() *cli.Command {
 			"by which a repair orders events, which logical replication does not carry, behind them: after that run it before\n" +
 			"producers write here, or their events may go out before older ones of their aggregates. Producers and\n" +
 			"retention wait meanwhile. A base backup and a disk snapshot are the same system: their relays need no adopt.\n" +
-			"Connect as a member of the role maintainer.\n\n" +
+			"Connect as a member of the role onceward_maintainer.\n\n" +
 			"A relay stops with OTHER_KAFKA when its brokers are of another cluster than the one that it has published to. With\n" +
 			"--kafka say of one relay how the new cluster stands to the old one:\n" +
 			"  continue       it has everything, as after a planned failover to a mirror that has caught up. In exactly-once mode\n" +
@@ -45,7 +45,7 @@ func adoptCommand() *cli.Command {
 			"                 counts as published. In exactly-once mode up to a checkpoint interval of events comes again.\n" +
 			"  gap            nothing is known of it: what counts as published becomes a gap, to be repaired or accepted; what is\n" +
 			"                 pending is published; up to a tick of it may be in the old cluster too.\n" +
-			"The relay must not stream meanwhile. Connect as a member of the role operator.",
+			"The relay must not stream meanwhile. Connect as a member of the role onceward_operator.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "by", Usage: "`HOW` the database came here: copy or dump"},
 			&cli.StringFlag{Name: "kafka", Usage: "`HOW` the new Kafka cluster stands to the old one: continue, from-position or gap"},
@@ -219,7 +219,7 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, 
 func explainMaintainer(err error) error {
 	var pg *pgconn.PgError
 	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
+		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
 	}
 	return explain(err, migrations.Outbox)
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // errDeclined: a person was asked and did not say yes.
-var errDeclined = errors.New("not confirmed; nothing was done")
+var errDeclined = errors.New("not confirmed; nothing was done (--yes does it without asking)")
 
 func yesFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "yes", Aliases: []string{"y"}, Usage: "do not ask"}

@@ -46,7 +46,8 @@ func fencesCommand() *cli.Command {
 				Name: "reconcile", Usage: "say whether the effect of a PENDING fence was made", ArgsUsage: "KEY",
 				Description: "--made completes the fence: deliveries get the result that is given, and the effect is not made again. What\n" +
 					"the program's Commit would have written with it is not written: do that by hand where it is needed.\n" +
-					"--not-made lets the next delivery, or the recovery job, make it; the provider then keeps its key anew.\n" +
+					"--not-made lets the next delivery, or the recovery job, make it; the provider then keeps its key anew. While a\n" +
+					"dead letter of the event waits neither goes on with it: redrive that afterwards.\n" +
 					"An attempt whose lease is live is refused: wait for its end, or release it.",
 				Flags: one(
 					&cli.BoolFlag{Name: "made", Usage: "the effect was made"},

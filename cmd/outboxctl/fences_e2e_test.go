@@ -83,7 +83,7 @@ func TestFencesReconcileMade(t *testing.T) {
 		}
 		code, _, stderr := call(t, made("--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "`outboxctl fences release "+key.String()+"`", "an attempt holds the lease")
+		require.Contains(t, stderr, "`outboxctl fences release "+key.String()+" --group billing --name charge --reason \"…\"`", "an attempt holds the lease")
 		exec(t, d.pool, "UPDATE onceward.fences SET lease_until = now() - interval '1 second'")
 		code, _, stderr = call(t, made()...)
 		require.Equal(t, exitUsage, code)
@@ -167,6 +167,38 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 		target := key.String() + "/charge"
 		require.Equal(t, []string{"fences release billing " + target + " node-3 is gone " + d.operator, "fences reconcile --not-made billing " + target + " asked Stripe " + d.operator}, d.actions())
 		require.Empty(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"))
+		require.Regexp(t, `fences reconcile --not-made +billing +`+target+` .* asked Stripe`, fine(t, "processed", "show", key.String()))
+	})
+}
+
+// While a dead letter of the event waits neither deliveries nor the recovery job go
+// on with it: the fence stays with the operator, who is told of the redrive.
+func TestFencesReconcileOfAnEventWithALetter(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		d.keep("mail", "orders.order", "handler", &key)
+		d.keep("billing", "orders.order", "mismatch", &key)
+		at := d.keep("billing", "orders.order", "handler", &key)
+		for _, name := range []string{"charge", "mail"} {
+			d.fence(key, name, "1 minute", "1 day")
+		}
+		d.keeps(key, "OrderPaid")
+		exec(t, d.pool, "UPDATE onceward.fences SET stuck = 'given up'")
+		cure := ": `outboxctl dead redrive " + at.String() + " --group billing --reason \"…\"`"
+		says := func(name, made string) string {
+			return fine(t, "fences", "reconcile", key.String(), "--name", name, made, "--reason", "r", "--yes")
+		}
+		require.Contains(t, fine(t, "fences", "release", key.String(), "--name", "charge", "--reason", "r", "--yes"), "only its redrive takes the fence over"+cure)
+		exec(t, d.pool, "UPDATE onceward.fences SET lease_until = now() - interval '1 minute'")
+		require.Contains(t, says("charge", "--not-made"), "only its redrive makes the effect"+cure)
+		require.Contains(t, wrong(t, "fences", "list", "--stale"), "stuck: given up")
+		require.Contains(t, says("mail", "--made"), "only its redrive runs the handler on and ends the event"+cure)
+		exec(t, d.pool, "UPDATE onceward.fences SET stuck = NULL WHERE name = 'charge'")
+		says("charge", "--not-made")
+		require.Contains(t, wrong(t, "fences", "list", "--stale"), "stuck: the event waits for the redrive of its dead letter")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE reason = 'handler'")
+		require.Contains(t, says("charge", "--not-made"), "the dead letter "+at.String()+" of the event is requested: a member of the group handles it, and makes the effect")
 	})
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +32,13 @@ type settledReport struct {
 }
 
 // errFenceMoved: the compare-and-set did not find the fence as it was seen.
-var errFenceMoved = errors.New("nothing was changed: an attempt has taken the fence, or its lease has run out, since it was looked at; look again with `outboxctl fences show`")
+var errFenceMoved = errors.New("nothing was changed: an attempt has taken the fence, or its lease has run out, since it was looked at; look again with `outboxctl fences show KEY`")
 
 // settling is one fence about which somebody decides.
 type settling struct {
 	key    outbox.Key
 	fence  fenceReport
+	letter *groupLetter // of the event, with which it waits; nil: none
 	reason string
 	db     *database
 }
@@ -62,6 +65,9 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 	defer s.db.Close()
 	if s.fence, err = onePending(c, s.db, key); err != nil {
 		return err
+	}
+	if err := s.findLetter(c.Context); err != nil {
+		return fmt.Errorf("look for a dead letter of the event: %w", explain(err, migrations.Consumer))
 	}
 	do, err := plan(c, s)
 	if err != nil {
@@ -100,6 +106,33 @@ func onePending(c *cli.Context, db *database, key outbox.Key) (f fenceReport, er
 	return pending[0], nil
 }
 
+// findLetter looks for the letter of the event whose redrive goes on with it.
+func (s *settling) findLetter(ctx context.Context) error {
+	of := letterSelection{selection: selection{keys: []eventName{{namespace: s.key.Namespace(), id: s.key.UUID()}}}, group: s.fence.Group}
+	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, maxListed))
+	for _, v := range rows {
+		l := newGroupLetter(v)
+		if l.Key == s.key.String() && !slices.Contains([]string{causeMismatch, "malformed", causeUnreadable}, l.Cause) {
+			s.letter = &l
+			break
+		}
+	}
+	return err
+}
+
+// next says who does what is to be done now. An event with a letter that waits is
+// left alone by deliveries and the recovery job.
+func (s *settling) next(does string) string {
+	switch l := s.letter; {
+	case l == nil:
+		return "the next delivery, or the recovery job of the group, " + does
+	case l.State == letterOpen:
+		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, l.Group)
+	default:
+		return fmt.Sprintf("the dead letter %s of the event is %s: a member of the group handles it, and %s", l.Place, l.State, does)
+	}
+}
+
 func fencesReconcile(c *cli.Context) error {
 	switch made := c.Bool("made"); {
 	case made == c.Bool("not-made"):
@@ -114,8 +147,8 @@ func fencesReconcile(c *cli.Context) error {
 
 func planReconcile(c *cli.Context, s *settling) (settlement, error) {
 	if s.fence.Live {
-		return settlement{}, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s`",
-			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key)
+		return settlement{}, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s --group %s --name %s --reason \"…\"`",
+			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, s.fence.Group, s.fence.Name)
 	}
 	what := fmt.Sprintf("effect %q of %s for group %s", s.fence.Name, s.key, s.fence.Group)
 	if c.Bool("not-made") {
@@ -142,7 +175,7 @@ func (s *settling) release(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).EndLease(c.Context, consumerdb.EndLeaseParams{
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
-	return &settledReport{Did: "released", Notes: []string{"the next delivery, or the recovery job of the group, takes the fence over"}}, moved(n, err)
+	return &settledReport{Did: "released", Notes: []string{s.next("takes the fence over")}}, moved(n, err)
 }
 
 func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
@@ -150,7 +183,7 @@ func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
 		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 		Keep: keepFor(0),
 	})
-	note := "the next delivery, or the recovery job of the group, makes the effect"
+	note := s.next("makes the effect")
 	if s.ended() {
 		note = "the event has ended, so that nobody makes the effect, unless a handler is called for the event again"
 	}
@@ -245,7 +278,7 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 	case s.ended():
 		report.Notes = append(report.Notes, "the event had ended without it")
 	case !s.fence.Alone:
-		report.Notes = append(report.Notes, "the next delivery, or the recovery job of the group, runs the handler on and ends the event")
+		report.Notes = append(report.Notes, s.next("runs the handler on and ends the event"))
 	case row.Claimed == 0:
 		report.Notes = append(report.Notes, fmt.Sprintf("the group had claimed the event before; `outboxctl processed show %s` tells how", s.key))
 	}

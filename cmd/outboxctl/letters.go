@@ -22,10 +22,14 @@ const (
 )
 
 // causes are the reasons for which a group keeps a letter.
-var causes = []string{"malformed", "mismatch", "handler", "crash", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
+var causes = []string{"malformed", causeMismatch, "handler", "crash", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
 
-// causeUnreadable is that of a range of messages that no member could read.
-const causeUnreadable = "unreadable"
+const (
+	// causeMismatch is that of an event with the key, and not the content, of one that was applied.
+	causeMismatch = "mismatch"
+	// causeUnreadable is that of a range of messages that no member could read.
+	causeUnreadable = "unreadable"
+)
 
 // place is where the record of a letter was read.
 type place struct {
@@ -143,6 +147,11 @@ type groupLetter struct {
 
 	at place
 	id *uuid.UUID
+}
+
+// why is the cause and the error, which may begin with it, cut to so many bytes.
+func (l groupLetter) why(limit int) string {
+	return l.Cause + ": " + printable([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)
 }
 
 func newGroupLetter(v consumerdb.ListGroupLettersRow) groupLetter {

@@ -216,6 +216,31 @@ func TestGroupLettersAreDiscarded(t *testing.T) {
 	})
 }
 
+// Several groups read a topic, and each has its own letter at a place: a decision
+// is about that of one.
+func TestADecisionIsOfOneGroup(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		at := d.keep("billing", "orders.order", "handler", &key)
+		exec(t, d.pool, `INSERT INTO onceward.consumer_dead_letters SELECT (jsonb_populate_record(l, '{"consumer_group": "mail"}')).* FROM onceward.consumer_dead_letters l`)
+		states := func() []string {
+			return column[string](d, "SELECT concat_ws(' ', consumer_group, state) FROM onceward.consumer_dead_letters ORDER BY 1")
+		}
+		for _, what := range []string{at.String(), key.String()} {
+			for _, verb := range []string{"redrive", "discard"} {
+				code, _, stderr := call(t, "dead", verb, "--side", "consumer", what, "--reason", "r", "--yes")
+				require.Equal(t, exitUsage, code)
+				require.Contains(t, stderr, "whose letter? of "+what+" there are letters of the groups billing, mail; give --group")
+			}
+		}
+		require.Equal(t, []string{"billing open", "mail open"}, states())
+		fine(t, "dead", "redrive", at.String(), "--group", "mail", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
+		fine(t, "dead", "discard", "--side", "consumer", key.String(), "--group", "billing", "--reason", "r", "--yes")
+		require.Equal(t, []string{"billing discarded", "mail requested"}, states())
+	})
+}
+
 // A decision about letters that somebody else has decided about meanwhile
 // leaves them as they are, and keeps no action of them.
 func TestADecisionIsMadeOnce(t *testing.T) {

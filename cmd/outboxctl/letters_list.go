@@ -91,7 +91,7 @@ func (r groupLettersReport) print(p *page) {
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
 			v.Group, v.Place, orDash(v.Key), v.State, printable([]byte(orDash(v.EventType)), previewBytes), stamp(&v.KeptAt),
-			strconv.Itoa(int(v.Attempts)), v.Cause + ": " + printable([]byte(v.Error), previewBytes),
+			strconv.Itoa(int(v.Attempts)), v.why(previewBytes),
 		})
 	}
 	p.table([]string{"group", "place", "key", "state", "type", "kept", "attempts", "why"}, rows)

@@ -110,7 +110,8 @@ func readDecision(c *cli.Context) (s letterSelection, reason string, err error) 
 
 // find returns the letters that are meant and wait. It answers itself, with
 // none, where there is nothing to do; a PLACE or KEY without such a letter is
-// wrong.
+// wrong, and so is one of which several groups have letters: a letter is a
+// matter of its group.
 func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]groupLetter, error) {
 	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(d.states, maxListed))
 	if err != nil {
@@ -120,21 +121,28 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 		return nil, fmt.Errorf("more than %d letters: narrow the filters, for example with --from and --to", maxListed)
 	}
 	report := &redriveReport{Action: c.Command.Name, Letters: []groupLetterOutcome{}, Problems: []string{}}
-	found := make(map[string]bool, 2*len(rows))
+	found := make(map[string][]string, 2*len(rows)) // groups
 	var letters []groupLetter
 	for _, v := range rows {
 		l := newGroupLetter(v)
 		if s.elsewhere(l) {
 			continue
 		}
-		found[l.Key], found[l.Place] = true, true
+		for _, text := range []string{l.Key, l.Place} {
+			if !slices.Contains(found[text], l.Group) {
+				found[text] = append(found[text], l.Group)
+			}
+		}
 		letters = append(letters, l)
 		if why := d.unable(l); why != "" {
 			report.Problems = append(report.Problems, why)
 		}
 	}
 	for _, text := range s.given() {
-		if !found[text] {
+		if groups := found[text]; len(groups) > 1 {
+			return nil, usage("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))
+		}
+		if found[text] == nil {
 			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it. One that is parked follows the open letter before it", text, text))
 		}
 	}

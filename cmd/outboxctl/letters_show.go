@@ -158,7 +158,7 @@ func (v wholeGroupLetter) print(p *page) {
 		[2]string{"place", v.Place},
 		[2]string{"key", orDash(v.Key)},
 		[2]string{"state", v.State},
-		[2]string{"why", v.Cause + ": " + printable([]byte(v.Error), 2000)},
+		[2]string{"why", v.why(2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
 		[2]string{"redrives", strconv.Itoa(int(v.Generation))},
 		[2]string{"kept", stamp(&v.KeptAt)},

@@ -104,3 +104,8 @@ func TestHeaderText(t *testing.T) {
 		require.Equal(t, want, headerText(json.RawMessage(kept)), kept)
 	}
 }
+
+func TestWhyALetterIsKept(t *testing.T) {
+	require.Equal(t, "handler: no account", groupLetter{Cause: "handler", Error: "handler: no account"}.why(100))
+	require.Equal(t, "late: the event time", groupLetter{Cause: "late", Error: "the event time"}.why(100))
+}

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/partition"
@@ -92,15 +90,14 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 
 // explainMigrator says who may do this.
 func explainMigrator(err error, side migrations.Side) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) || pg.Code != "42501" { // insufficient_privilege
+	if !denied(err) {
 		return err
 	}
-	role := "maintainer"
+	role := migrations.RoleMaintainer
 	if side == migrations.Consumer {
-		role = "consumer_maintainer"
+		role = migrations.RoleConsumerMaintainer
 	}
-	return fmt.Errorf("%w; connect as a member of the role %s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
+	return fmt.Errorf("%w; connect as a member of the role onceward_%s: `outboxctl migrate roles --side %s --print` shows how to make one", err, role, side)
 }
 
 // migrateReport is the JSON answer of up and down.

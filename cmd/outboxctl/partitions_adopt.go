@@ -21,7 +21,7 @@ func partitionsAdoptCommand() *cli.Command {
 		Description: "Rows that were in a table before it was attached to the outbox are in no log that a relay reads: it stops with\n" +
 			"PARTITION_FILLED. This gives each row of the partition a new transaction id. Every relay of the database finds a gap\n" +
 			"then, and publishes them as its configuration says, also those that were published before the partition was\n" +
-			"detached once, and those that are older than a relay. Producers wait meanwhile. Connect as a member of the role maintainer.",
+			"detached once, and those that are older than a relay. Producers wait meanwhile. Connect as a member of the role onceward_maintainer.",
 		Flags:  append([]cli.Flag{reasonFlag(), yesFlag(), outputFlag()}, dsnFlags()...),
 		Action: adoptPartition,
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -68,7 +69,8 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
 	failed = explainAdopt(failed)
-	if failed != nil && len(done.Leaves) == 0 && !errors.Is(failed, partition.ErrDefault) {
+	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && denied(failed)
+	if failed != nil && nothing && !errors.Is(failed, partition.ErrDefault) {
 		return failed
 	}
 	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
@@ -86,6 +88,12 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return errWrong
 	}
 	return nil
+}
+
+// denied reports whether a right was missing.
+func denied(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
 }
 
 func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {

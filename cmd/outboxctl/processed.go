@@ -34,8 +34,10 @@ func processedCommand() *cli.Command {
 			},
 			{
 				Name: "forget", Usage: "remove a group's claim on an event, so that its next delivery applies it again", ArgsUsage: "KEY",
-				Description: "Nothing delivers the event again by itself: `outboxctl replay KEY --reprocess GROUP` does, and makes the\n" +
-					"group apply it once more without anything being forgotten.",
+				Description: "Nothing delivers the event again by itself: `outboxctl replay KEY --config FILE --reason REASON` does, in the\n" +
+					"producer's database. Below the floor of its class such a copy becomes a dead letter, to be redriven; the\n" +
+					"answer says so. With --reprocess GROUP the group applies an event once more without anything being\n" +
+					"forgotten. Do one of the two: after both, the next plain copy is applied as well.",
 				Flags: append([]cli.Flag{
 					&cli.StringFlag{Name: "group", Usage: "the consumer group `NAME`"}, reasonFlag(), yesFlag(), outputFlag(),
 				}, dsnFlags()...),
@@ -80,8 +82,10 @@ type tryReport struct {
 // windowOfGroup is one class of a group.
 type windowOfGroup struct {
 	group, class string
-	window       time.Duration
 	floor        time.Time
+	keyed        consumer.Keying
+	replay       consumer.ReplayPolicy
+	retired      bool
 }
 
 func processedShow(c *cli.Context) error {
@@ -149,7 +153,7 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 		return nil, err
 	}
 	r.note()
-	r.Actions, err = actionsOn(ctx, q, group, targets)
+	r.Actions, err = actionsOn(ctx, q, group, append(targets, targetsOf(key, r.Fences)...))
 	return r, err
 }
 
@@ -168,8 +172,9 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 	first, last, ok := partition.Extent(days)
 	var done []time.Duration
 	for _, v := range rows {
-		w := windowOfGroup{group: v.ConsumerGroup, class: v.Class, window: time.Duration(v.WindowMs) * time.Millisecond, floor: v.Floor}
-		r.windows = append(r.windows, w)
+		r.windows = append(r.windows, windowOfGroup{
+			group: v.ConsumerGroup, class: v.Class, floor: v.Floor, keyed: consumer.Keying(v.Keyed), replay: consumer.ReplayPolicy(v.Replay), retired: v.RetiredAt != nil,
+		})
 		for _, length := range bucketsOf(v).Lengths() {
 			if ok && !slices.Contains(done, length) {
 				done = append(done, length)
@@ -228,7 +233,7 @@ func (r *processedReport) note() {
 	}
 	for _, w := range r.windows {
 		claimed := slices.ContainsFunc(r.Claims, func(v claimReport) bool { return v.Group == w.group })
-		if !claimed && r.EventTime.Before(w.floor) {
+		if !claimed && !w.retired && r.EventTime.Before(w.floor) {
 			r.Notes = append(r.Notes, fmt.Sprintf("group %s class %s: the event is below its floor %s: a claim that there was may be gone", w.group, w.class, stamp(&w.floor)))
 		}
 	}
@@ -259,7 +264,7 @@ func (r *processedReport) print(p *page) {
 		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), printable([]byte(v.LastError), previewBytes)})
 	}
 	for _, v := range r.Letters {
-		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Cause + ": " + printable([]byte(v.Error), previewBytes)})
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.why(previewBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claims)
 	p.table([]string{"group", "failed tries", "last error"}, tries)

@@ -75,6 +75,9 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		exec(t, d.pool, insertWindow, "billing", "*", "3 hours", now)
 		exec(t, d.pool, insertWindow, "mail", "Order*", "1 day", now)
 		require.Contains(t, wrong(t, "processed", "show", key.String()), "group billing class *: the event is below its floor")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = 'mail'")
+		require.NotContains(t, wrong(t, "processed", "show", key.String()), "group mail", "a retired class judges nothing")
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = NULL")
 		for _, at := range []time.Time{now.AddDate(0, 0, -7), now, now.AddDate(0, 0, 14)} {
 			d.claim(consumer.ArrivalIDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
 		}
@@ -87,9 +90,11 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 			require.True(t, v.ByArrival)
 		}
 		require.Empty(t, got.Notes)
+		_, _, stderr := call(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r")
+		require.Contains(t, stderr, "without forgetting, `outboxctl replay "+key.String()+" --reprocess mail --config FILE --reason \"…\"` has it applied")
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
-		require.Contains(t, out, "a plain copy is judged late or a replay")
+		require.Contains(t, out, "so that a plain copy of it becomes a dead letter")
 		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
 	})
 }
@@ -108,7 +113,7 @@ func TestProcessedForget(t *testing.T) {
 		d.fence(key, "charge", "1 minute", "1 day")
 		code, _, stderr := call(t, forget("--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "`outboxctl fences reconcile "+key.String()+" --group billing --name charge`")
+		require.Contains(t, stderr, "`outboxctl fences reconcile "+key.String()+" --group billing --name charge --made --reason \"…\"`, or --not-made")
 		exec(t, d.pool, "UPDATE onceward.fences SET status = 'COMPLETE', completed_at = now(), expires_at = now() + interval '1 day'")
 		code, _, stderr = call(t, forget()...)
 		require.Equal(t, exitUsage, code)
@@ -118,10 +123,16 @@ func TestProcessedForget(t *testing.T) {
 		}
 		require.Equal(t, []string{"billing", "mail", "try billing", "try mail"}, left())
 
+		mismatch, failed := d.keep("billing", "orders.order", "mismatch", &key), d.keep("billing", "orders.order", "handler", &key)
 		got := decode[forgetReport](t, fine(t, forget("--yes", "-o", "json")...))
 		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
-		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --reprocess billing`")
+		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --config FILE --reason \"…\"`")
 		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
+		discard := func(at place) string {
+			return "`outboxctl dead discard --side consumer " + at.String() + " --group billing --reason \"…\"`"
+		}
+		require.Contains(t, got.Notes, "its dead letter "+mismatch.String()+" has other content, and can never be applied: "+discard(mismatch))
+		require.Contains(t, got.Notes, "its dead letter "+failed.String()+" still waits: `outboxctl dead redrive "+failed.String()+" --group billing --reason \"…\"` or "+discard(failed))
 		require.Equal(t, []string{"mail", "try mail"}, left())
 		require.Equal(t, []string{"processed forget billing " + key.String() + " applied to the wrong account " + d.operator}, d.actions())
 		require.Contains(t, wrong(t, forget("--yes")...), "nothing was forgotten")

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -48,8 +49,7 @@ func processedForget(c *cli.Context) error {
 	if err := found.forgettable(); err != nil {
 		return err
 	}
-	first := found.Claims[0]
-	if err := confirm(c, fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, key, first.Outcome, stamp(&first.ClaimedAt))); err != nil {
+	if err := confirm(c, found.question(group)); err != nil {
 		return err
 	}
 	if report.Forgotten, err = found.forget(c.Context, db, key, group, reason); err != nil {
@@ -57,6 +57,16 @@ func processedForget(c *cli.Context) error {
 	}
 	report.Notes = found.afterwards(group)
 	return answer(c, report, report.print)
+}
+
+// question also says what does without forgetting, where that is the shorter way.
+func (r *processedReport) question(group string) string {
+	first := r.Claims[0]
+	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, stamp(&first.ClaimedAt))
+	if w := r.refusing(); w != nil {
+		q += fmt.Sprintf(" (below the floor of class %s a plain copy becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, group)
+	}
+	return q
 }
 
 // readOneOfGroup checks what needs no server, of commands about one event of
@@ -96,13 +106,13 @@ func (r *processedReport) forgettable() error {
 		return nil
 	}
 	f := r.Fences[i]
-	return fmt.Errorf("fence %q of %s is PENDING: nobody knows yet whether its effect was made; settle it with `outboxctl fences reconcile %s --group %s --name %s`, then forget the claim",
+	return fmt.Errorf("fence %q of %s is PENDING: nobody knows yet whether its effect was made; settle it with `outboxctl fences reconcile %s --group %s --name %s --made --reason \"…\"`, or --not-made, then forget the claim",
 		f.Name, r.Key, r.Key, f.Group, f.Name)
 }
 
-// afterwards says what forgetting does not do.
+// afterwards says what delivers the event again, and what forgetting does not do.
 func (r *processedReport) afterwards(group string) []string {
-	notes := []string{fmt.Sprintf("nothing delivers it again by itself; in the producer's database: `outboxctl replay %s --reprocess %s`", r.Key, group)}
+	notes := []string{r.deliverAgain(group)}
 	var complete []string
 	for _, f := range r.Fences {
 		complete = append(complete, f.Name)
@@ -110,17 +120,60 @@ func (r *processedReport) afterwards(group string) []string {
 	if len(complete) > 0 {
 		notes = append(notes, fmt.Sprintf("its fences stay: the effects %s are not made again", strings.Join(complete, ", ")))
 	}
-	for _, w := range r.windows {
-		if r.EventTime.Before(w.floor) {
-			notes = append(notes, fmt.Sprintf("the event is below the floor %s of class %s: of that class, a plain copy is judged late or a replay", stamp(&w.floor), w.class))
-		}
-	}
 	for _, l := range r.Letters {
-		if slices.Contains(unsettledStates, l.State) {
-			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive` or `dead discard`", l.Place))
+		switch {
+		case !slices.Contains(unsettledStates, l.State):
+		case l.Cause == causeMismatch:
+			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, l.Group))
+		default:
+			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive %s --group %s --reason \"…\"` or `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`",
+				l.Place, l.Place, l.Group, l.Place, l.Group))
 		}
 	}
 	return notes
+}
+
+// deliverAgain says what has a forgotten event applied, once. Below the floor a
+// plain copy becomes a letter, unless one says already that the event was given
+// up. A reprocessing replay is claimed under an id of its own: copies meet the
+// event's claim only, which is gone.
+func (r *processedReport) deliverAgain(group string) string {
+	plain := fmt.Sprintf("in the producer's database `outboxctl replay %s --config FILE --reason \"…\"`", r.Key)
+	const alone = ". Not --reprocess as well: of what the one has applied the other does not know, so that it would be applied twice"
+	w := r.refusing()
+	if w == nil {
+		return "nothing delivers it again by itself: " + plain + ", whose copies are applied once" + alone
+	}
+	below := fmt.Sprintf("the event is below the floor %s of class %s", stamp(&w.floor), w.class)
+	if slices.ContainsFunc(r.Letters, groupLetter.givenUp) {
+		return fmt.Sprintf("%s and was given up, so that plain copies of it are left out: in the producer's database "+
+			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", below, r.Key, group)
+	}
+	return fmt.Sprintf("%s, so that a plain copy of it becomes a dead letter, which is to be redriven: %s (not where a letter of it waits already), "+
+		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`", below, plain, r.Key, group) + alone
+}
+
+// refusing returns the class of what was claimed when a plain copy of the event
+// would not be applied by it.
+func (r *processedReport) refusing() *windowOfGroup {
+	var classes []consumer.Class
+	for _, w := range r.windows {
+		classes = append(classes, consumer.Class{Pattern: w.class})
+	}
+	i := consumer.ClassOf(classes, r.Claims[0].EventType)
+	if i < 0 {
+		return nil
+	}
+	w := &r.windows[i]
+	if w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter || !r.EventTime.Before(w.floor) {
+		return nil
+	}
+	return w
+}
+
+// givenUp reports whether the letter says, for good, that its event was given up.
+func (l groupLetter) givenUp() bool {
+	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future"}, l.Cause)
 }
 
 func (r *forgetReport) print(p *page) {

@@ -348,7 +348,7 @@ func TestReplayIsTheOperators(t *testing.T) {
 		loginAs(t, d.pool, d.pool.Config().ConnString(), writer)
 		code, stdout, stderr := call(t, "replay", key.String(), "--unchecked", "--yes", "--reason", "r")
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "connect as a member of the role operator")
+		require.Contains(t, stderr, "connect as a member of the role onceward_operator")
 		require.Contains(t, stdout, "asked for the replay of 0 of 1 events")
 	})
 }

@@ -129,9 +129,8 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 func explainWrite(err error) error { return explainOperator(err, migrations.Outbox) }
 
 func explainOperator(err error, side migrations.Side) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
+	if denied(err) {
+		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
 	}
 	return explain(err, side)
 }

@@ -41,7 +41,7 @@ func windowsCommand() *cli.Command {
 				Name: "adopt", Usage: "let a new group claim the events of an old topic as its own", ArgsUsage: "GROUP",
 				Description: "It makes the daily partitions back to --from and puts the group's floor there; groups that are there judge by\n" +
 					"their own floors, as before. Without it a new group applies the backlog as late events. Give the classes of\n" +
-					"the program's configuration. It needs the role consumer_maintainer.",
+					"the program's configuration. It needs the role onceward_consumer_maintainer.",
 				Flags: write(
 					&cli.StringFlag{Name: "from", Usage: "event `TIME` of the oldest event to claim: 2026-11-21T12:00:00Z, or a day, in UTC"},
 					&cli.StringSliceFlag{Name: "class", Usage: "`PATTERN` of a class; without it those that are registered, or \"*\""},

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -102,12 +101,11 @@ func readAdopt(c *cli.Context) (cfg consumer.AdoptConfig, err error) {
 
 // explainAdopt names the role: partitions are made by the owner of the table.
 func explainAdopt(err error) error {
-	var pg *pgconn.PgError
 	switch {
 	case errors.Is(err, consumer.ErrMaintained):
 		return fmt.Errorf("%w; try again when it has ended", err)
-	case errors.As(err, &pg) && pg.Code == "42501": // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role consumer_maintainer: `outboxctl migrate roles --side consumer --print` shows how to make one", err)
+	case denied(err):
+		return fmt.Errorf("%w; connect as a member of the role onceward_consumer_maintainer: `outboxctl migrate roles --side consumer --print` shows how to make one", err)
 	}
 	return explain(err, migrations.Consumer)
 }

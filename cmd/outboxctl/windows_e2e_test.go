@@ -178,7 +178,7 @@ func TestWindowsAdopt(t *testing.T) {
 		require.Contains(t, stderr, "this would let the new group reports (classes Pay*, *) claim events from "+from.Format(time.DateOnly)+" on, and make 23 partitions for it")
 		code, _, stderr = call(t, append(adopt, "--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "connect as a member of the role consumer_maintainer")
+		require.Contains(t, stderr, "connect as a member of the role onceward_consumer_maintainer")
 
 		maintainer := strings.TrimPrefix(strings.TrimSuffix(d.operator, string(migrations.RoleOperator)), "login-") + string(migrations.RoleConsumerMaintainer)
 		loginAs(t, d.pool, d.pool.Config().ConnString(), maintainer)
@@ -192,7 +192,7 @@ func TestWindowsAdopt(t *testing.T) {
 		d.claim(newKey(t, "orders").UUID(), "reports", "p")
 		code, _, stderr = call(t, append(adopt, "--yes")...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "the group is not new: it has claims; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess reports --reason \"…\"`")
+		require.Contains(t, stderr, "the group is not new: it has claims; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess reports --config FILE --reason \"…\"`")
 		code, _, stderr = call(t, "windows", "adopt", "other", "--from", "2019-01-01", "--reason", "r", "--yes")
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "want a time of the last 366 days")

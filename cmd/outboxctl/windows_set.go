@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,8 +78,8 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 		change.Notes = append(change.Notes, "a program whose configuration says a longer window lengthens it again at its next start: change the configuration first")
 	}
 	if rows[at].BucketMs == 0 && window.Milliseconds() != rows[at].WindowMs {
-		return errors.New("no program of this release has registered it: the buckets of arrivals are as long as its window until then, and copies of what is claimed in them would be applied again; " +
-			"start the group's program first, or retire the class where there is none any more (`outboxctl windows retire`)")
+		return fmt.Errorf("no program of this release has registered it: the buckets of arrivals are as long as its window until then, and copies of what is claimed in them would be applied again; "+
+			"start the group's program first, or retire the class where there is none any more: `outboxctl windows retire '%s' --class '%s' --reason \"…\"`", p.ConsumerGroup, p.Class)
 	}
 	if rows[at].BucketMs == 0 || length == buckets.Length {
 		return nil

@@ -196,10 +196,12 @@ SELECT (SELECT pg_catalog.count(*) FROM settled) AS settled, (SELECT pg_catalog.
 
 -- name: FenceNotMade :execrows
 -- FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. That of an event that has ended
--- without it ends too. 0 rows: as FenceMade.
+-- without it ends too. While a letter of the event waits nobody but its redrive makes an attempt: until then it is left to an operator. 0 rows: as FenceMade.
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL,
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL,
+    stuck = CASE WHEN EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = f.event_id AND l.consumer_group = f.consumer_group
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')) THEN COALESCE(f.stuck, 'the event waits for the redrive of its dead letter') END,
     expires_at = CASE WHEN f.alone IS NOT TRUE AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL)
       THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch

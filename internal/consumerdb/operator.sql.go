@@ -388,7 +388,9 @@ func (q *Queries) FenceMade(ctx context.Context, arg FenceMadeParams) (FenceMade
 const fenceNotMade = `-- name: FenceNotMade :execrows
 WITH settled AS (
   UPDATE onceward.fences f
-  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL, stuck = NULL,
+  SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL,
+    stuck = CASE WHEN EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = f.event_id AND l.consumer_group = f.consumer_group
+      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')) THEN COALESCE(f.stuck, 'the event waits for the redrive of its dead letter') END,
     expires_at = CASE WHEN f.alone IS NOT TRUE AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL)
       THEN pg_catalog.clock_timestamp() + $3::interval END
   WHERE f.event_id = $4 AND f.consumer_group = $5 AND f.name = $6 AND f.epoch = $7
@@ -410,7 +412,7 @@ type FenceNotMadeParams struct {
 }
 
 // FenceNotMade lets the next attempt at a PENDING fence start anew, also where the provider may have forgotten the key. That of an event that has ended
-// without it ends too. 0 rows: as FenceMade.
+// without it ends too. While a letter of the event waits nobody but its redrive makes an attempt: until then it is left to an operator. 0 rows: as FenceMade.
 func (q *Queries) FenceNotMade(ctx context.Context, arg FenceNotMadeParams) (int64, error) {
 	result, err := q.db.Exec(ctx, fenceNotMade,
 		arg.Target,

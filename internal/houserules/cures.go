@@ -25,10 +25,22 @@ func (c Cure) String() string { return c.File + ": " + c.Command }
 // out, and so are tests and what stands in comments.
 func Cures(root string) ([]Cure, error) {
 	texts, err := printed(root)
-	if err != nil {
-		return nil, err
+	return curesIn(texts), err
+}
+
+// ConsumersCures is [Cures] of the consumer's side.
+func ConsumersCures(root string) ([]Cure, error) {
+	files, err := readTree(root)
+	var texts []printedText
+	for _, f := range files {
+		if !f.isTest() && (f.in("consumer") || consumersSide.MatchString(f.name)) {
+			texts = append(texts, f.printed()...)
+		}
 	}
-	var found []Cure
+	return curesIn(texts), err
+}
+
+func curesIn(texts []printedText) (found []Cure) {
 	for _, p := range texts {
 		commands := ourCommands(p.text)
 		if p.cure {
@@ -41,7 +53,7 @@ func Cures(root string) ([]Cure, error) {
 			}
 		}
 	}
-	return found, nil
+	return found
 }
 
 // HandWork lists the texts of the relay's side that tell somebody to change our
@@ -77,7 +89,7 @@ var relaysSide = []string{
 }
 
 // consumersSide are files of outboxctl that serve it.
-var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims)`)
+var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)`)
 
 func printed(root string) ([]printedText, error) {
 	files, err := readTree(root)
@@ -169,12 +181,12 @@ func raised(root string) ([]printedText, error) {
 }
 
 // groups are the commands of outboxctl that have commands below them.
-const groups = "migrate|dead|gap|partitions|config"
+const groups = "migrate|dead|gap|partitions|config|processed|fences|windows"
 
 // alone are those that have none.
 const alone = "status|doctor|list|show|replay|adopt|retire|pause|resume|skip|audit|completion"
 
-const argument = `(?: (?:--[a-z-]+(?: (?:"…"|\{\}|[A-Z]+\b|outbox\b|consumer\b|copy\b|dump\b|continue\b|from-position\b|gap\b))?|\{\}(?::\{\})?|[A-Z]+\b))*`
+const argument = `(?: (?:--[a-z-]+(?: (?:"…"|'?\{\}'?|[A-Z]+\b|outbox\b|consumer\b|copy\b|dump\b|continue\b|from-position\b|gap\b))?|'?\{\}'?(?::?\{\})?|[A-Z]+\b))*`
 
 var (
 	ours   = regexp.MustCompile(`(?:outboxctl |` + "`" + `)((?:(?:` + groups + `) [a-z]+|(?:` + alone + `)\b)` + argument + `)`)
