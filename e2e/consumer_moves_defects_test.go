@@ -91,6 +91,14 @@ func (t trusting) SaveProgress(ctx context.Context, _ string, marks []consumer.M
 	return t.tapped.SaveProgress(ctx, p.History, marks)
 }
 
+func (t trusting) BeginProgress(ctx context.Context, _ string, marks []consumer.Mark) error {
+	p, err := t.tapped.Progress(ctx)
+	if err != nil {
+		return err
+	}
+	return t.tapped.BeginProgress(ctx, p.History, marks)
+}
+
 // believing finds every mark where Kafka's offset is.
 type believing struct{ *tapped }
 
