@@ -180,7 +180,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven = true
+	ev.redriven, ev.unseen = true, reason(l.Reason) == reasonLate
 	return ev, nil
 }
 
