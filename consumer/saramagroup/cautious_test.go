@@ -252,3 +252,39 @@ func TestDoubtsDoNotGrow(t *testing.T) {
 		require.Equal(t, 4, strings.Count(log.String(), "until=14"))
 	})
 }
+
+// TestNoRedriveBesideASuspect: while a message is delivered cautiously no letter is
+// handled, which might kill the process, and the other way round; both get their turns.
+func TestNoRedriveBesideASuspect(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(20)
+		var mu sync.Mutex
+		inHand, most := 0, 0
+		change := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			inHand += by
+			most = max(most, inHand)
+		}
+		work := func() {
+			change(1)
+			<-time.After(700 * time.Millisecond)
+			change(-1)
+		}
+		h := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) {
+			work()
+			return consumer.Processed, nil
+		})
+		h.house.redrive = func(context.Context) error { work(); return nil }
+		for p := range int32(2) {
+			h.db.marks[p] = consumer.Mark{Topic: topic, Partition: p, High: -1, Crashed: true}
+		}
+		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.HousekeepingInterval = time.Second })
+		_, err := h.await(40)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, h.house.runs(), 5)
+		require.NoError(t, stop())
+		require.Len(t, h.cautiously, 40)
+		require.Equal(t, 1, most)
+	})
+}

@@ -35,7 +35,7 @@ type member struct {
 	lives      map[place]uuid.UUID                  // the topic id of each partition's mark, from Setup on
 	first      map[place]int64                      // the offset at which each partition begins, from Setup on
 	doubts     map[place]span                       // what is delivered cautiously of partitions that were found open
-	suspect    chan struct{}                        // holds one message that is delivered cautiously
+	suspect    chan struct{}                        // of Run: holds one message that is delivered cautiously
 	begun      []consumer.Mark                      // of all partitions, from Setup on
 	marks      marks
 	kafka      committed          // offsets, at Setup

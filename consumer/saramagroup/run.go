@@ -90,7 +90,7 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 		handler: handler, brokers: brokers, cfg: cfg,
 		stop:  func(err error) { stop(fatal{err}) },
 		log:   cfg.Logger.With("group", handler.Group()),
-		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax},
+		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax}, suspect: make(chan struct{}, 1),
 	}
 	defer r.tally.observe(handler.Group(), cfg)()
 	defer r.keepHouse(ctx)()
@@ -107,6 +107,7 @@ type runner struct {
 	pause   backoff
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
+	suspect chan struct{}  // holds one message that is delivered cautiously, or redrives
 	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
 	member  atomic.Pointer[member]
 	session atomic.Pointer[context.CancelCauseFunc]
@@ -205,7 +206,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 	for {
 		m := &member{
 			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks, refused: &r.refused,
-			over: make(chan struct{}), suspect: make(chan struct{}, 1),
+			over: make(chan struct{}), suspect: r.suspect,
 		}
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)
