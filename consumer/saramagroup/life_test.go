@@ -157,7 +157,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			case attempt == 2:
 				return consumer.InProgress, nil
 			}
-			return 0, errors.New("broken")
+			return 0, &consumer.HandlerError{Err: errors.New("broken")}
 		})
 		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		_, err := h.await(2)

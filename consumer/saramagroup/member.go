@@ -213,10 +213,12 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	switch {
 	case d.Err == nil:
 		log.Warn("message waits", "outcome", d.Outcome.String())
-	case consumer.IsInfrastructure(d.Err):
-		log.Warn("message waits for the database", "error", d.Err)
-	default:
+	case counts(d.Err):
 		log.Error("message failed; its aggregate waits", "error", d.Err)
+	case consumer.Permanent(d.Err):
+		log.Error("message stops the member", "error", d.Err)
+	default:
+		log.Warn("message waits for the database", "error", d.Err)
 	}
 }
 
