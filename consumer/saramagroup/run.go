@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,6 +123,9 @@ var (
 	errLogin   = errors.New("the login was refused; it is tried again with the password that is asked for anew")
 )
 
+// errShort stands for the error of a session that was over soon and has none.
+var errShort = errors.New("the last one ended soon and without an error, as in a rebalance of the group")
+
 // run is a member of the group until ctx ends, with one login after another when
 // passwords change.
 func (r *runner) run(ctx context.Context) error {
@@ -231,10 +235,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 		if good {
 			continue
 		}
-		if err == nil {
-			err = cause
-		}
-		if !r.wait(ctx, "no session with Kafka", err) {
+		if !r.wait(ctx, "no session with Kafka", cmp.Or(err, cause, errShort)) {
 			return failure(ctx)
 		}
 	}
