@@ -68,6 +68,11 @@ const shortSession = 3 * time.Second
 // committed as far as Kafka could be reached, and an error when going on is
 // pointless. It leaves the group before it returns. Each Run at the same time wants
 // a consumer.Processor of its own, else it is consumer.ErrAttended.
+//
+// What Kafka was asked for is waited for at the end, for sarama's Net.ReadTimeout
+// (30s) each: the heartbeat, the fetches, the last commit, leaving. A broker that
+// is stopped, or a proxy that holds, makes the end as long. A process that is killed
+// meanwhile was not heard of, and the next member begins cautiously.
 func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if len(brokers) == 0 {
