@@ -230,4 +230,19 @@ func TestIncompleteInstallation(t *testing.T) {
 	require.ErrorIs(t, err, consumer.ErrInstallation)
 	require.True(t, consumer.Permanent(err))
 	require.Zero(t, count(t, e.db, "SELECT count(*) FROM onceward.attempts"))
+	exec(t, e.db, "ALTER TABLE onceward.processed_events_old RENAME TO processed_events")
+
+	// Of a cautious delivery too, and a redrive leaves its letter as it is.
+	r.Tx("Odd", func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
+	odd := newEvent(t)
+	odd.Type = "Odd"
+	require.NoError(t, deliverRecord(t.Context(), r, recordOf(odd, 1), consumer.DeadLettered))
+	exec(t, e.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+	exec(t, e.db, "ALTER TABLE onceward.attempts RENAME TO attempts_old")
+	_, err = r.HandleCautiously(t.Context(), recordOf(newEvent(t), 2))
+	require.ErrorIs(t, err, consumer.ErrInstallation)
+	require.True(t, consumer.Permanent(err))
+	_, err = r.Redrive(t.Context(), 10)
+	require.ErrorIs(t, err, consumer.ErrInstallation)
+	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'requested'"))
 }

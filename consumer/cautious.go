@@ -63,7 +63,7 @@ func (p *Processor) countStart(ctx context.Context, id uuid.UUID) (starts int32,
 	case errors.Is(err, pgx.ErrNoRows):
 		return 0, false, nil
 	case err != nil:
-		return 0, false, &infrastructureError{fmt.Errorf("count the start of a handler: %w", err)}
+		return 0, false, unusable(fmt.Errorf("count the start of a handler: %w", err))
 	}
 	return starts, true, nil
 }
@@ -74,7 +74,7 @@ func (p *Processor) startsLeft(ctx context.Context, id uuid.UUID) (consumerdb.St
 		EventID: id, ConsumerGroup: p.group, Keep: interval(attemptsKept), Longest: interval(p.handlerTimeout + startSlack),
 	})
 	if err != nil {
-		return left, &infrastructureError{fmt.Errorf("read the starts of a handler: %w", err)}
+		return left, unusable(fmt.Errorf("read the starts of a handler: %w", err))
 	}
 	return left, nil
 }

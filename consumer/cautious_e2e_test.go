@@ -4,6 +4,7 @@ package consumer_test
 
 import (
 	"context"
+	"slices"
 	"testing"
 
 	"github.com/google/uuid"
@@ -138,6 +139,16 @@ func TestOpenSessions(t *testing.T) {
 	require.False(t, crashed(first))
 	require.NoError(t, first.EndProgress(t.Context(), marks))
 	require.False(t, crashed(second))
+
+	inherited := func() bool { return must(second.Progress(t.Context())).Marks[0].Inherited }
+	require.NoError(t, first.BeginProgress(t.Context(), history, marks))
+	require.True(t, crashed(second))
+	require.False(t, inherited())
+	doubtful := slices.Clone(marks)
+	doubtful[0].Crashed = true
+	require.NoError(t, first.EndProgress(t.Context(), doubtful))
+	require.True(t, crashed(second))
+	require.True(t, inherited())
 
 	require.NoError(t, first.BeginProgress(t.Context(), history, marks))
 	require.NoError(t, second.BeginProgress(t.Context(), history, marks))

@@ -16,7 +16,7 @@ import (
 type Event struct {
 	// Key identifies the event for ever, through every copy. Required.
 	Key outbox.Key
-	// Type says what happened and chooses the handler. Required.
+	// Type says what happened and chooses the handler. Required, at most 255 bytes.
 	Type string
 	// AggregateType and AggregateID say to what it happened. AggregateID is the
 	// Kafka record key.
@@ -59,6 +59,7 @@ type Event struct {
 
 	raw      *Record // of a RecordReader: the record, which the event may not show
 	redriven bool    // applied by an operator's word, whatever the policy
+	unseen   bool    // the group saw it for the first time when its letter was written
 	accepted bool    // judged before: no floor that has passed it since changes that
 }
 
@@ -130,6 +131,10 @@ func isMalformed(err error) bool {
 	return errors.As(err, &malformed)
 }
 
+// maxType is the longest event type in bytes, as in the outbox. Types are in an index,
+// which takes no longer entries than 2,704 bytes.
+const maxType = 255
+
 // ErrEvent: an [Event] built by hand lacks a field or holds text that
 // PostgreSQL cannot store.
 var ErrEvent = errors.New("invalid event")
@@ -139,8 +144,8 @@ func (e *Event) validate() error {
 	if e.Key.IsZero() {
 		return fmt.Errorf("%w: Key is not set", ErrEvent)
 	}
-	if e.Type == "" || !isText(e.Type) {
-		return fmt.Errorf("%w: Type %q: want UTF-8 text without NUL", ErrEvent, e.Type)
+	if e.Type == "" || len(e.Type) > maxType || !isText(e.Type) {
+		return fmt.Errorf("%w: Type %.120q: want 1 to %d bytes of UTF-8 text without NUL", ErrEvent, e.Type, maxType)
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 //   - it is pure, and safe for concurrent use: a record is read more than once,
 //     also when its dead letter is redriven.
 //
-// A record whose reader returns an error, panics, or makes an event without Key or
-// Type becomes a dead letter with the reason "malformed". Source and RecordHeaders
+// A record whose reader returns an error, panics, ends its goroutine, or makes an event without Key, or
+// with no Type or too long a one, becomes a dead letter with the reason "malformed". Source and RecordHeaders
 // are filled in by the caller.
 type RecordReader func(rec Record) (ev Event, mine bool, err error)
 
@@ -40,7 +40,7 @@ func (p *Processor) parse(rec Record) (Event, error) {
 }
 
 func (p *Processor) readForeign(reader RecordReader, rec Record) (ev Event, mine bool, err error) {
-	err = recovered(func() (err error) {
+	err = <-apart(func() (err error) {
 		ev, mine, err = reader(rec)
 		return err
 	})

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -228,6 +229,10 @@ func TestReadersThatFail(t *testing.T) {
 	for want, reader := range map[string]consumer.RecordReader{
 		"boom":       func(consumer.Record) (consumer.Event, bool, error) { return consumer.Event{}, false, boom },
 		"panic: odd": func(consumer.Record) (consumer.Event, bool, error) { panic("odd") },
+		"Goexit": func(consumer.Record) (consumer.Event, bool, error) {
+			runtime.Goexit()
+			return consumer.Event{}, false, nil
+		},
 		"Key is not": func(consumer.Record) (consumer.Event, bool, error) { return consumer.Event{Type: "Paid"}, true, nil },
 	} {
 		_, err := parse(t, consumer.Record{}, reader)

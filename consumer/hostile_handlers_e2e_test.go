@@ -73,12 +73,17 @@ func TestNilErrorsAreFailures(t *testing.T) {
 			givesUp(t, consumer.Config{}, register)
 		})
 	}
-	t.Run("permanent", func(t *testing.T) {
-		t.Parallel()
-		givesUp(t, consumer.Config{Retry: consumer.Retry{Permanent: func(error) bool { panic("in Permanent") }}}, func(_ *consumer.Processor, r *consumer.Router) {
-			r.Tx("Paid", func(context.Context, pgx.Tx, consumer.Event) error { return errProvider })
+	for name, permanent := range map[string]func(error) bool{
+		"permanent":         func(error) bool { panic("in Permanent") },
+		"permanent, Goexit": func(error) bool { runtime.Goexit(); return true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			givesUp(t, consumer.Config{Retry: consumer.Retry{Permanent: permanent}}, func(_ *consumer.Processor, r *consumer.Router) {
+				r.Tx("Paid", func(context.Context, pgx.Tx, consumer.Event) error { return errProvider })
+			})
 		})
-	})
+	}
 }
 
 // A handler whose time is over inside an effect has failed, whatever broke then.

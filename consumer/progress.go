@@ -42,6 +42,9 @@ type Mark struct {
 	// between High and a little after Read may be what has killed its process. Only
 	// part of what Progress returns.
 	Crashed bool
+	// Inherited, with Crashed: the last session has ended well, but has not come to all
+	// that an earlier one has left in doubt. Only part of what Progress returns.
+	Inherited bool
 	// Retired: an operator has taken the mark out of the group's stream time, or the
 	// group has begun with another topic of the name. To save the mark again, with
 	// whatever High, takes it back in, unless there is that other topic. Only part of
@@ -198,8 +201,10 @@ func (k *knownMarks) least(m Mark) int64 {
 	return anyMark
 }
 
-// anyMark as what a mark must at least be: it need not be there.
-const anyMark = -2
+const (
+	anyMark     = -2        // as what a mark must at least be: it need not be there
+	openCrashed = "crashed" // as who has a partition: nobody, and there are doubts; see EndProgress
+)
 
 func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
@@ -322,7 +327,7 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 			continue // of events without Source
 		}
 		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
-		m.Crashed = row.OpenBy != "" && row.OpenBy != p.incarnation
+		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == openCrashed
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
 			p.sawRead(m.FinishedTime)

@@ -61,7 +61,7 @@ func (r *reader) onceward(ev *Event) {
 	if r.count(outbox.HeaderEventType) == 0 && r.count(outbox.HeaderDebeziumType) > 0 {
 		r.debezium(ev)
 	} else {
-		ev.Type = r.required(outbox.HeaderEventType)
+		ev.Type = r.eventType(outbox.HeaderEventType)
 	}
 	ev.AggregateType = r.optional(outbox.HeaderAggregateType)
 	ev.OccurredAt = r.time(outbox.HeaderOccurredAt)
@@ -71,7 +71,7 @@ func (r *reader) onceward(ev *Event) {
 // debezium reads what the style has of its own. Id says the same as the key, or
 // one of them was changed on the way.
 func (r *reader) debezium(ev *Event) {
-	ev.Type = r.required(outbox.HeaderDebeziumType)
+	ev.Type = r.eventType(outbox.HeaderDebeziumType)
 	r.required(outbox.HeaderDebeziumID)
 	if id := r.uuid(outbox.HeaderDebeziumID); id != ev.Key.UUID() {
 		r.fail(outbox.HeaderDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
@@ -86,7 +86,7 @@ func (r *reader) cloudEvents(ev *Event) {
 	if v := r.required(outbox.HeaderCESource); v != ev.Key.Namespace() {
 		r.fail(outbox.HeaderCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
 	}
-	ev.Type = r.required(outbox.HeaderCEType)
+	ev.Type = r.eventType(outbox.HeaderCEType)
 	ev.AggregateType = r.optional(outbox.HeaderCEAggregateType)
 	ev.OccurredAt = r.time(outbox.HeaderCETime)
 	ev.Position = r.optional(outbox.HeaderPosition)
@@ -161,6 +161,14 @@ func (r *reader) required(name string) string {
 	v := r.optional(name)
 	if v == "" {
 		r.fail(name, "empty", nil)
+	}
+	return v
+}
+
+func (r *reader) eventType(name string) string {
+	v := r.required(name)
+	if len(v) > maxType {
+		r.fail(name, fmt.Sprintf("%d bytes long, at most %d are allowed", len(v), maxType), nil)
 	}
 	return v
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -161,6 +162,8 @@ func TestEventFromRecordRefuses(t *testing.T) {
 		"empty type":          {[]string{"idempotency-key", someKey, "event-type", ""}, "event-type", "empty"},
 		"type with NUL":       {[]string{"idempotency-key", someKey, "event-type", "a\x00"}, "event-type", "NUL"},
 		"type not UTF-8":      {[]string{"idempotency-key", someKey, "event-type", "\xff"}, "event-type", "UTF-8"},
+		"long type":           {[]string{"idempotency-key", someKey, "event-type", strings.Repeat("x", 256)}, "event-type", "256 bytes long, at most 255"},
+		"long ce_type":        {ce("ce_id", someKey, "ce_source", "payments", "ce_type", strings.Repeat("x", 256)), "ce_type", "at most 255"},
 		"bad time":            {ok("occurred-at", "yesterday"), "occurred-at", "RFC 3339"},
 		"two aggregate types": {ok("aggregate-type", "a", "aggregate-type", "a"), "aggregate-type", "2 times"},
 		"unknown mode":        {ok("replay-id", uuid.NewString(), "replay-mode", "again"), "replay-mode", `"again"`},

@@ -33,8 +33,8 @@ const lettersKept = 30 * 24 * time.Hour
 // [Fence] and [Do] have completed before answers with its first result.
 //
 // What was parked behind a letter is handled with it, in order, see [LetterPark].
-// One failure of the handler opens the letter again. Failures of infrastructure
-// leave it as it is, for the next call; so does a claim that is held elsewhere. One
+// One failure of the handler opens the letter again. Failures of infrastructure, and
+// [ErrInstallation], leave it as it is, for the next call; so does a claim that is held elsewhere. One
 // of which the process has died Retry.MaxAttempts times is open again as well.
 // The first such failure is returned after all letters have been tried.
 // Call it now and then; saramagroup.Run does. Safe for concurrent use.
@@ -110,7 +110,7 @@ func (r *Router) decide(ctx context.Context, l *requested) decision {
 	switch {
 	case errors.Is(err, errDecided):
 		return decision{}
-	case IsInfrastructure(err):
+	case IsInfrastructure(err), errors.Is(err, ErrInstallation):
 		return decision{err: fmt.Errorf("letter %s: %w", l.source(), err)}
 	case err != nil:
 		return r.reopen(ctx, l, err)
@@ -180,7 +180,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven = true
+	ev.redriven, ev.unseen = true, reason(l.Reason) == reasonLate
 	return ev, nil
 }
 

@@ -57,7 +57,7 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 	if errors.As(cause, &marked) || r.Permanent == nil {
 		return marked != nil, nil
 	}
-	err = recovered(func() error {
+	err = <-apart(func() error {
 		is = r.Permanent(cause)
 		return nil
 	})
@@ -140,7 +140,7 @@ func (r *Router) countAttempt(ctx context.Context, tx pgx.Tx, it *item, cause er
 	limit := r.processor.retry.MaxAttempts
 	permanent, err := r.processor.retry.permanent(cause)
 	if err != nil {
-		r.processor.log.ErrorContext(ctx, "Retry.Permanent panicked; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
+		r.processor.log.ErrorContext(ctx, "Retry.Permanent panicked, or ended its goroutine; the error counts as one that may pass", "event", it.ev.Key.String(), "error", err)
 	}
 	return attempts, limit >= 0 && int(attempts) >= limit || permanent, nil
 }

@@ -22,7 +22,7 @@ func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
 	if p.windows.lost.CompareAndSwap(true, false) {
 		if err := p.register(ctx); err != nil {
 			p.windows.lost.Store(true)
-			return nil, &infrastructureError{err}
+			return nil, unusable(err)
 		}
 	}
 	conn, err := p.db.Acquire(ctx)
@@ -172,12 +172,7 @@ const handlerGrace = 5 * time.Second
 // One that does not return is left behind with its transaction, whose connection is
 // cut: what it does with that fails.
 func (p *Processor) bounded(ctx context.Context, tx pgx.Tx, call func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		err := errors.New("the handler has ended its goroutine (runtime.Goexit)")
-		defer func() { done <- err }()
-		err = recovered(call)
-	}()
+	done := apart(call)
 	select {
 	case err := <-done:
 		return err
@@ -231,6 +226,17 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 		return &infrastructureError{failed}
 	}
 	return failed
+}
+
+// apart calls what users write in a goroutine of its own, which it may end; see recovered.
+func apart(call func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		err := errors.New("it has ended its goroutine (runtime.Goexit)")
+		defer func() { done <- err }()
+		err = recovered(call)
+	}()
+	return done
 }
 
 // recovered turns a panic of what users write into an error with its stack. That
@@ -292,7 +298,16 @@ func judge(ctx context.Context, tx pgx.Tx, err error) error {
 	case ctx.Err() != nil || tx.Conn().IsClosed():
 		return &infrastructureError{err}
 	case installationCode(code):
-		return fmt.Errorf("%w: %w", ErrInstallation, err)
+		return unusable(err)
 	}
 	return err
+}
+
+// unusable judges the failure of a statement of ours outside the transaction of a
+// delivery: an installation that is not complete is named, all else is infrastructure's.
+func unusable(err error) error {
+	if code, _ := sqlState(err); installationCode(code) {
+		return fmt.Errorf("%w: %w", ErrInstallation, err)
+	}
+	return &infrastructureError{err}
 }

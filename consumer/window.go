@@ -210,7 +210,10 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	}
 	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
 	var err error
-	if at.Before(q.floor) && !q.copied {
+	switch {
+	case ev.unseen:
+		q.evidence = notSeen // whatever the mark has passed since
+	case at.Before(q.floor) && !q.copied:
 		if q.evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
 			return plan{}, err
 		}

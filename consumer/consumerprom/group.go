@@ -13,7 +13,7 @@ import (
 var (
 	generation = desc("generation", "Generation of the group's session that this member is in; 0 between sessions.", "group")
 	finished   = desc("messages_finished_total", "Messages finished by this member, by what became of them.", "group", "outcome")
-	failed     = desc("deliveries_failed_total", "Deliveries that failed and are tried again: handler, infrastructure, in-progress (claimed elsewhere).", "group", "kind")
+	failed     = desc("deliveries_failed_total", "Failed deliveries, tried again: handler (an attempt), infrastructure (none), in-progress (claimed elsewhere).", "group", "kind")
 	rewinds    = desc("rewinds_total", "Partitions that began again because the database had lost commits.", "group")
 	saved      = desc("progress_saved_timestamp_seconds", "When the group's progress was last saved in the database, in Unix seconds; 0 before the first time.", "group")
 

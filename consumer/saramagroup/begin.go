@@ -61,7 +61,8 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 
 // afterCrash returns up to where a partition was read. When the session that has read
 // it did not end, one of the messages up to there, or of those that it read before it
-// could say so, may have killed its process: they are delivered one at a time.
+// could say so, may have killed its process: they are delivered one at a time. What a
+// session in between has not come to is in doubt still, up to the same offset.
 //
 // An offset that was set back says nothing of that session. If it had read beyond the mark, what
 // it had in hand lies there: what the mark proves finished is not to blame. A crash on
@@ -69,18 +70,22 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 // before cost one crash more then.
 func (m *member) afterCrash(at place, mark consumer.Mark, setBack bool) (read int64) {
 	read = m.first[at]
-	if !mark.Crashed {
+	doubt := span{read, mark.Read + int64(m.cfg.MaxHeld)}
+	if !mark.Crashed || doubt.until <= read {
 		return read
 	}
-	doubt := span{read, max(read, mark.Read) + int64(m.cfg.MaxHeld)}
 	if setBack && mark.Read > mark.High {
 		doubt.from = mark.High + 1
 	} else {
-		read = max(read, mark.Read)
+		read = mark.Read
 	}
 	m.doubts[at] = doubt
-	m.log.Warn("the last session of a partition did not end: its process died, or it could not say so. What it may have had in hand is delivered one message at a time",
-		"topic", at.topic, "partition", at.partition, "from", doubt.from, "until", doubt.until)
+	log := m.log.With("topic", at.topic, "partition", at.partition, "from", doubt.from, "until", doubt.until)
+	if mark.Inherited {
+		log.Info("what an earlier session may have died of has not all been read since; it is delivered one message at a time, as before")
+	} else {
+		log.Warn("the last session of a partition did not end: its process died, or it could not say so. What it may have had in hand is delivered one message at a time")
+	}
 	return read
 }
 

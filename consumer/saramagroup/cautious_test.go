@@ -1,9 +1,11 @@
 package saramagroup_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -183,7 +185,7 @@ func TestCrashOnTheWayBack(t *testing.T) {
 			return consumer.Processed, nil
 		})
 		setBack(k, stuck, 45)
-		stop, _ := k.run(stuck, defect{}, func(c *saramagroup.Config) { c.MaxHeld = 60 })
+		stop, _ := k.run(stuck, defect{}, small)
 		<-time.After(5 * time.Second)
 		stuck.db.set(func(d *database) { require.EqualValues(t, 60, d.marks[0].Read) })
 		require.NoError(t, stop())
@@ -216,5 +218,73 @@ func TestEndOnTheWayBack(t *testing.T) {
 		require.NoError(t, stop())
 		require.Empty(t, h.cautiously)
 		require.False(t, h.db.doubts[0])
+	})
+}
+
+// TestDoubtsDoNotGrow: a stretch that is read in several sessions, of which the ones end
+// well and the others do not, ends where it ended at first. Before, each start made it as
+// long as the first one, and a quiet partition never got out of it.
+func TestDoubtsDoNotGrow(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		var log bytes.Buffer
+		h := newHandler(nil)
+		h.db.marks[0] = consumer.Mark{Topic: topic, TopicID: k.topicID(), High: -1, Read: 4, Crashed: true}
+		h.db.marks[1] = consumer.Mark{Topic: topic, TopicID: k.topicID(), Partition: 1, High: -1}
+		for i := range 6 {
+			k.produce(4)
+			stop, _ := k.run(h, defect{}, small, withLog(&log))
+			_, err := h.await(8)
+			require.NoError(t, err)
+			require.NoError(t, stop())
+			require.Equal(t, i < 3, h.db.doubts[0], "after %d messages", 4*(i+1))
+			h.db.set(func(d *database) {
+				m := d.marks[0]
+				m.Crashed, m.Inherited = d.doubts[0], d.doubts[0] && i != 1 // the second one has died
+				d.marks[0] = m
+			})
+		}
+		for _, src := range h.cautiously {
+			require.Less(t, src.Offset, int64(4+10))
+		}
+		require.Len(t, h.cautiously, 4+10)
+		require.Equal(t, 2, strings.Count(log.String(), "did not end"), log.String())
+		require.Equal(t, 2, strings.Count(log.String(), "what an earlier session may have died of"))
+		require.Equal(t, 4, strings.Count(log.String(), "until=14"))
+	})
+}
+
+// TestNoRedriveBesideASuspect: while a message is delivered cautiously no letter is
+// handled, which might kill the process, and the other way round; both get their turns.
+func TestNoRedriveBesideASuspect(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		k.produce(20)
+		var mu sync.Mutex
+		inHand, most := 0, 0
+		change := func(by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			inHand += by
+			most = max(most, inHand)
+		}
+		work := func() {
+			change(1)
+			<-time.After(700 * time.Millisecond)
+			change(-1)
+		}
+		h := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) {
+			work()
+			return consumer.Processed, nil
+		})
+		h.house.redrive = func(context.Context) error { work(); return nil }
+		for p := range int32(2) {
+			h.db.marks[p] = consumer.Mark{Topic: topic, Partition: p, High: -1, Crashed: true}
+		}
+		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.HousekeepingInterval = time.Second })
+		_, err := h.await(40)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, h.house.runs(), 5)
+		require.NoError(t, stop())
+		require.Len(t, h.cautiously, 40)
+		require.Equal(t, 1, most)
 	})
 }

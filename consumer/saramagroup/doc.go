@@ -40,9 +40,9 @@
 // A session writes into the marks that it has them, until its end. Where a session
 // finds that another one has not ended, a message may have killed its process: up
 // to a little behind what was read, messages go to Handler.HandleCautiously, one at
-// a time of all partitions, and nothing behind them before the database knows that
-// they were read. Of an offset that was set back they begin behind the mark, before
-// which nothing was in hand.
+// a time of all partitions, with no redrive beside it, and nothing behind them before
+// the database knows that they were read. Of an offset that was set back they begin
+// behind the mark, before which nothing was in hand.
 //
 // # Stream time
 //

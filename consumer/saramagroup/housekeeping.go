@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"cmp"
 	"context"
 	"sync"
 )
@@ -8,6 +9,7 @@ import (
 // How much one run does at most. What is left waits for the next.
 const (
 	redriveLimit = 1000
+	redrivePart  = 20 // for which a message waits that is delivered cautiously
 	recoverLimit = 100
 )
 
@@ -19,7 +21,7 @@ type chore struct {
 
 func (r *runner) chores() []chore {
 	return []chore{
-		{"redrive dead letters", func(ctx context.Context) (int, error) { return r.handler.Redrive(ctx, redriveLimit) }},
+		{"redrive dead letters", r.redrive},
 		{"recover fences", func(ctx context.Context) (int, error) { return r.handler.RecoverFences(ctx, recoverLimit) }},
 		{"copy dead letters to their topic", r.sendLetters},
 	}
@@ -50,5 +52,29 @@ func (r *runner) tidy(ctx context.Context, c chore) {
 	done, err := c.do(ctx)
 	if err != nil && ctx.Err() == nil {
 		r.log.Warn("housekeeping failed; it will be tried again", "part", c.name, "done", done, "error", err, "retry_in", r.cfg.HousekeepingInterval)
+	}
+}
+
+// redrive handles letters again, part by part.
+func (r *runner) redrive(ctx context.Context) (total int, err error) {
+	for total < redriveLimit {
+		done, failed := r.redrivePart(ctx)
+		total, err = total+done, cmp.Or(err, failed)
+		if done < redrivePart {
+			break
+		}
+	}
+	return total, err
+}
+
+// redrivePart does so while no message is delivered cautiously: were it a letter that
+// kills the process, the message would be blamed as well.
+func (r *runner) redrivePart(ctx context.Context) (done int, err error) {
+	select {
+	case r.suspect <- struct{}{}:
+		defer func() { <-r.suspect }()
+		return r.handler.Redrive(ctx, redrivePart)
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
 }

@@ -157,7 +157,7 @@ func TestFailuresAreLogged(t *testing.T) {
 			case attempt == 2:
 				return consumer.InProgress, nil
 			}
-			return 0, errors.New("broken")
+			return 0, &consumer.HandlerError{Err: errors.New("broken")}
 		})
 		stop, _ := k.run(h, defect{}, func(c *saramagroup.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
 		_, err := h.await(2)
@@ -218,4 +218,18 @@ type onSetup struct {
 func (o onSetup) Setup(s sarama.ConsumerGroupSession) error {
 	o.end()
 	return o.ConsumerGroupHandler.Setup(s)
+}
+
+// TestShortSessions: a session that a rebalance ends at once is logged with its cause.
+func TestShortSessions(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		var log bytes.Buffer
+		stop, _ := k.run(newHandler(nil), defect{}, withLog(&log), func(c *saramagroup.Config) { c.SessionTimeout = 8 * time.Second }) // a heartbeat in 2s
+		<-time.After(time.Second)
+		other, _ := k.run(newHandler(nil), defect{})
+		<-time.After(20 * time.Second)
+		require.NoError(t, other())
+		require.NoError(t, stop())
+		require.Contains(t, log.String(), `msg="no session with Kafka" group=billing error="the last one ended soon and without an error, as in a rebalance of the group"`)
+	})
 }

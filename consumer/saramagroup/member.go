@@ -35,7 +35,7 @@ type member struct {
 	lives      map[place]uuid.UUID                  // the topic id of each partition's mark, from Setup on
 	first      map[place]int64                      // the offset at which each partition begins, from Setup on
 	doubts     map[place]span                       // what is delivered cautiously of partitions that were found open
-	suspect    chan struct{}                        // holds one message that is delivered cautiously
+	suspect    chan struct{}                        // of Run: holds one message that is delivered cautiously
 	begun      []consumer.Mark                      // of all partitions, from Setup on
 	marks      marks
 	kafka      committed          // offsets, at Setup
@@ -213,10 +213,12 @@ func (m *member) report(src consumer.Source, d consumer.Delivery, attempt int, d
 	switch {
 	case d.Err == nil:
 		log.Warn("message waits", "outcome", d.Outcome.String())
-	case consumer.IsInfrastructure(d.Err):
-		log.Warn("message waits for the database", "error", d.Err)
-	default:
+	case counts(d.Err):
 		log.Error("message failed; its aggregate waits", "error", d.Err)
+	case consumer.Permanent(d.Err):
+		log.Error("message stops the member", "error", d.Err)
+	default:
+		log.Warn("message waits for the database", "error", d.Err)
 	}
 }
 

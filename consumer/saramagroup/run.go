@@ -1,6 +1,7 @@
 package saramagroup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,6 +68,11 @@ const shortSession = 3 * time.Second
 // committed as far as Kafka could be reached, and an error when going on is
 // pointless. It leaves the group before it returns. Each Run at the same time wants
 // a consumer.Processor of its own, else it is consumer.ErrAttended.
+//
+// What Kafka was asked for is waited for at the end, for sarama's Net.ReadTimeout
+// (30s) each: the heartbeat, the fetches, the last commit, leaving. A broker that
+// is stopped, or a proxy that holds, makes the end as long. A process that is killed
+// meanwhile was not heard of, and the next member begins cautiously.
 func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) error {
 	cfg = cfg.withDefaults()
 	if len(brokers) == 0 {
@@ -90,7 +96,7 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 		handler: handler, brokers: brokers, cfg: cfg,
 		stop:  func(err error) { stop(fatal{err}) },
 		log:   cfg.Logger.With("group", handler.Group()),
-		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax},
+		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax}, suspect: make(chan struct{}, 1),
 	}
 	defer r.tally.observe(handler.Group(), cfg)()
 	defer r.keepHouse(ctx)()
@@ -107,6 +113,7 @@ type runner struct {
 	pause   backoff
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
+	suspect chan struct{}  // holds one message that is delivered cautiously, or redrives
 	refused atomic.Bool    // an answer that holds a batch which unpacks to too much
 	member  atomic.Pointer[member]
 	session atomic.Pointer[context.CancelCauseFunc]
@@ -120,6 +127,9 @@ var (
 	errRefused = errors.New("an answer of Kafka was refused")
 	errLogin   = errors.New("the login was refused; it is tried again with the password that is asked for anew")
 )
+
+// errShort stands for the error of a session that was over soon and has none.
+var errShort = errors.New("the last one ended soon and without an error, as in a rebalance of the group")
 
 // run is a member of the group until ctx ends, with one login after another when
 // passwords change.
@@ -205,7 +215,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 	for {
 		m := &member{
 			handler: r.handler, cfg: r.cfg, stop: r.stop, log: r.log, client: client, tally: &r.tally, looks: &r.looks, refused: &r.refused,
-			over: make(chan struct{}), suspect: make(chan struct{}, 1),
+			over: make(chan struct{}), suspect: r.suspect,
 		}
 		started := time.Now()
 		session, end := context.WithCancelCause(ctx)
@@ -230,10 +240,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 		if good {
 			continue
 		}
-		if err == nil {
-			err = cause
-		}
-		if !r.wait(ctx, "no session with Kafka", err) {
+		if !r.wait(ctx, "no session with Kafka", cmp.Or(err, cause, errShort)) {
 			return failure(ctx)
 		}
 	}

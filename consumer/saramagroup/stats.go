@@ -35,7 +35,7 @@ type FailureKind string
 // The kinds of failures.
 const (
 	FailureHandler        FailureKind = "handler"        // counted as an attempt, see consumer.Retry
-	FailureInfrastructure FailureKind = "infrastructure" // consumer.IsInfrastructure
+	FailureInfrastructure FailureKind = "infrastructure" // consumer.IsInfrastructure, or something is missing: counts for nothing
 	FailureInProgress     FailureKind = "in-progress"    // another process holds the claim
 )
 

@@ -2,6 +2,7 @@ package saramagroup
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -91,11 +92,18 @@ func (t *tally) failed(d consumer.Delivery) {
 	switch {
 	case d.Err == nil:
 		t.inProgress.Add(1)
-	case consumer.IsInfrastructure(d.Err):
-		t.database.Add(1)
-	default:
+	case counts(d.Err):
 		t.handler.Add(1)
+	default:
+		t.database.Add(1)
 	}
+}
+
+// counts reports whether a failure is an attempt: it is the handler's own. What else
+// there is, such as consumer.ErrNoPartition, says nothing of the event.
+func counts(err error) bool {
+	var failed *consumer.HandlerError
+	return errors.As(err, &failed) && !consumer.IsInfrastructure(err)
 }
 
 func (t *tally) snapshot(group string) Snapshot {

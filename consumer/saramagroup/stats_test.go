@@ -68,8 +68,10 @@ func TestSnapshots(t *testing.T) {
 				return 0, fmt.Errorf("query: %w", &pgconn.PgError{Code: "57P01"})
 			case rec.Source.Offset == 1 && attempt == 2:
 				return consumer.InProgress, nil
-			case rec.Source.Offset == 1 && attempt < 6:
-				return 0, errors.New("broken")
+			case rec.Source.Offset == 1 && attempt == 3:
+				return 0, fmt.Errorf("handle: %w", consumer.ErrNoPartition)
+			case rec.Source.Offset == 1 && attempt < 7:
+				return 0, fmt.Errorf("handle: %w", &consumer.HandlerError{Err: errors.New("broken")})
 			case rec.Source.Offset == 3:
 				return consumer.DeadLettered, nil
 			}
@@ -99,7 +101,7 @@ func TestSnapshots(t *testing.T) {
 		s = a.last()
 		require.Equal(t, saramagroup.PartitionStats{Topic: topic, Next: 5, HighWater: 5}, s.Partitions[0])
 		require.Equal(t, map[saramagroup.FailureKind]int64{
-			saramagroup.FailureHandler: 3, saramagroup.FailureInfrastructure: 1, saramagroup.FailureInProgress: 1,
+			saramagroup.FailureHandler: 3, saramagroup.FailureInfrastructure: 2, saramagroup.FailureInProgress: 1,
 		}, s.Failed)
 		for outcome, want := range map[consumer.Outcome]int64{
 			consumer.Processed: 3, consumer.Duplicate: 1, consumer.DeadLettered: 1, consumer.Ignored: 0, consumer.Mismatch: 0,

@@ -153,13 +153,14 @@ func (w *worker) trustedAt() time.Time {
 	return time.Now().Add(w.cfg.CommitInterval / 10)
 }
 
-// readUpTo is where a crash may lie at most; of an earlier session, from the first
-// message on that may be to blame until this one has come so far.
+// readUpTo is where a crash may lie at most. From the first message on that may be to
+// blame for an earlier one it stays what that has left, until all of them were read: the
+// next session begins with the same doubts, and not with as many more.
 func (w *worker) readUpTo() int64 {
-	if w.read < w.lanes.doubt.from {
-		return w.read
+	if doubt := w.lanes.doubt; doubt.has(w.read) {
+		return doubt.until - int64(w.cfg.MaxHeld)
 	}
-	return max(w.read, w.lanes.doubt.until-int64(w.cfg.MaxHeld))
+	return w.read
 }
 
 // dispatch starts as many deliveries as may run at once.
@@ -187,7 +188,7 @@ func (w *worker) dispatch(ctx context.Context) {
 func (w *worker) deliver(ctx context.Context, batch []*message) []consumer.Delivery {
 	if w.lanes.doubt.has(batch[0].record.Source.Offset) {
 		select {
-		case w.suspect <- struct{}{}: // of all partitions one: with two, one were innocent
+		case w.suspect <- struct{}{}: // of all partitions and letters one: with two, one were innocent
 			defer func() { <-w.suspect }()
 		case <-ctx.Done():
 			return []consumer.Delivery{{Err: ctx.Err()}}
