@@ -15,9 +15,16 @@ import (
 // breaks it each time, and would be tried again for ever.
 var errBroken = errors.New("the transaction broke while the handler ran")
 
-// maxBreaks is how often in a row that may happen to an event, while others are
-// finished in between, before it counts as a failure of its handler.
-const maxBreaks = 5
+// errConflict marks that it gave way to another transaction: a deadlock, or a failed
+// serialization, which pass when it is tried again.
+var errConflict = errors.New("the transaction of the handler gave way to another one")
+
+// How often in a row that may happen to an event, while others are finished in between,
+// before it counts as a failure of its handler.
+const (
+	maxBreaks    = 5
+	maxConflicts = 10
+)
 
 // maxBroken bounds the events of which breaks are remembered: some are finished by
 // other members.
@@ -80,9 +87,12 @@ func (b *breaks) count(id uuid.UUID, cause error) error {
 	if counts {
 		e.times, e.at = e.times+1, b.finished
 	}
-	if counts && e.times > maxBreaks {
-		e.owed = &HandlerError{Err: fmt.Errorf("its transaction broke %d times in a row, while other events were applied; "+
-			"find out what makes the server or a pooler end the session: %w", e.times, cause)}
+	most, look := maxBreaks, "what makes the server or a pooler end the session"
+	if errors.Is(cause, errConflict) {
+		most, look = maxConflicts, "with what its statements conflict each time"
+	}
+	if counts && e.times > most {
+		e.owed = &HandlerError{Err: fmt.Errorf("its transaction broke %d times in a row, while other events were applied; find out %s: %w", e.times, look, cause)}
 		cause = e.owed
 	}
 	b.put(id, e)
@@ -108,7 +118,7 @@ func (b *breaks) paid(id uuid.UUID) {
 
 // broke reports whether the handlers may have broken the transaction.
 func broke(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (errors.Is(err, errBroken) || errors.Is(err, ErrCommitUnknown))
+	return ctx.Err() == nil && (errors.Is(err, errBroken) || errors.Is(err, errConflict) || errors.Is(err, ErrCommitUnknown))
 }
 
 // brokeAgain reports whether events of a transaction that broke are to have one each:

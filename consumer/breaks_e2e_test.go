@@ -104,6 +104,32 @@ func TestTransactionsThatBreak(t *testing.T) {
 	}
 }
 
+// TestConflictsForEver (P1): deadlocks and failed serializations pass, ten in a row; an
+// event that meets one each time, while others are applied, becomes a letter.
+func TestConflictsForEver(t *testing.T) {
+	for _, code := range []string{"40001", "40P01"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, nil)
+			r := breaker(t, e.db, func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
+				_, err := tx.Exec(ctx, fmt.Sprintf("DO $$ BEGIN RAISE EXCEPTION 'conflict' USING ERRCODE = '%s'; END $$", code))
+				return err
+			})
+			ev, rounds := killing(t, "Paid", 7), 0
+			for out := consumer.Outcome(0); out != consumer.DeadLettered; rounds++ {
+				require.Less(t, rounds, 40)
+				var err error
+				if out, err = r.Handle(t.Context(), ev); err != nil {
+					require.Equal(t, rounds < 10, consumer.IsInfrastructure(err), "%d: %v", rounds, err)
+				}
+				require.NoError(t, deliver(t.Context(), r, at(newEvent(t), int64(100+rounds)), consumer.Processed))
+			}
+			require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND attempts = 2 AND error LIKE '%conflict each time%'"))
+			require.Equal(t, rounds, e.effects())
+		})
+	}
+}
+
 // TestBatchesThatBreak: the neighbours of such an event are applied from its second
 // break on, whether or not another one of the batch fails as well.
 func TestBatchesThatBreak(t *testing.T) {

@@ -268,7 +268,7 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 	r.processor.tell(run[0].ev.Type, began)
 	if err != nil {
 		for _, it := range run {
-			it.broke = errors.Is(err, errBroken)
+			it.broke = errors.Is(err, errBroken) || errors.Is(err, errConflict)
 		}
 		return err
 	}

@@ -164,11 +164,8 @@ func handlersCode(code string) bool {
 	return !infrastructureCode(code) || code == "53400" || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
 }
 
-// othersCode judges an SQLSTATE that broke the transaction of a handler: one for which
-// another transaction, or the crash of another session, is to blame.
-func othersCode(code string) bool {
-	return code == "40001" || code == "40P01" || code == "57P02"
-}
+// conflictCode judges an SQLSTATE by which a transaction gives way to another one.
+func conflictCode(code string) bool { return code == "40001" || code == "40P01" }
 
 // installationCode judges an SQLSTATE of a statement of ours: a missing right,
 // table, column or schema.

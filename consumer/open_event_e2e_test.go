@@ -242,3 +242,36 @@ func (l *till) saysOf(effect string, made bool) {
 	require.NoError(l.t, err)
 	require.Equal(l.t, int64(1), settled)
 }
+
+// TestOpenEventWithoutItsHandler: an open event whose handler is gone ends by one that
+// gives it up, or finds nothing to do; the recovery job gives it to that.
+func TestOpenEventWithoutItsHandler(t *testing.T) {
+	for name, c := range map[string]struct {
+		says    error
+		letters int
+	}{"given up": {consumer.DeadLetter(errBroken), 1}, "nothing to do": {consumer.ErrNothingToDo, 0}} {
+		t.Run(name, func(t *testing.T) {
+			l := newTill(t, 3)
+			l.fails["book"] = errProvider
+			_, err := l.router.Handle(t.Context(), l.event)
+			require.Error(t, err)
+			require.Equal(t, 1, l.open())
+			l.longAgo()
+
+			other := consumer.NewRouter(l.processor) // the type has no Func handler any more
+			other.Tx("Paid", effect("billing"))
+			require.Zero(t, must(other.RecoverFences(t.Context(), 10)))
+			last := consumer.NewRouter(l.processor)
+			last.Func("Paid", func(context.Context, consumer.Event) error { return c.says })
+			_, err = last.RecoverFences(t.Context(), 10)
+			require.NoError(t, err)
+			require.Equal(t, c.letters, l.letters())
+			require.Equal(t, c.letters, l.open(), "it waits with its letter")
+			if c.letters > 0 {
+				l.discard(t.Context(), l.event.Source.Offset)
+			}
+			require.Zero(t, l.open())
+			require.Equal(t, 1, l.effects(), "what was charged stays; nothing else was made")
+		})
+	}
+}

@@ -220,7 +220,10 @@ func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	case conn.IsClosed() && (coded && handlersCode(code) || over):
 		return failed // it waited too long, or its own deadline made pgx close the connection
 	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !handlersCode(code):
-		if !othersCode(code) {
+		switch {
+		case conflictCode(code):
+			failed.Err = fmt.Errorf("%w: %w", errConflict, err)
+		case code != "57P02": // the crash of another session
 			failed.Err = fmt.Errorf("%w: %w", errBroken, err)
 		}
 		return &infrastructureError{failed}
