@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -72,5 +73,36 @@ func (l *look) wasApplied(ctx context.Context, ev *Event) (bool, error) {
 	return ahead, nil
 }
 
-// sawRead raises the latest event time that this process has read.
-func (p *Processor) sawRead(at time.Time) { raise(&p.read, at) }
+// reads are the latest event times that are known to have been read, of each partition
+// of a topic. A floor passes no time of which another partition is a window behind, so
+// that each is judged by its own. Safe for concurrent use.
+type reads struct {
+	mu sync.RWMutex
+	of map[partitionOfTopic]time.Time
+}
+
+type partitionOfTopic struct {
+	topic     string
+	partition int32
+}
+
+// raise lifts the time of a partition; it never lowers it.
+func (r *reads) raise(topic string, partition int32, at time.Time) {
+	key := partitionOfTopic{topic, partition}
+	if at.IsZero() || !r.latest(topic, partition).Before(at) {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of == nil {
+		r.of = make(map[partitionOfTopic]time.Time)
+	}
+	r.of[key] = latest(r.of[key], at)
+}
+
+// latest is zero when nothing is known.
+func (r *reads) latest(topic string, partition int32) time.Time {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.of[partitionOfTopic{topic, partition}]
+}

@@ -118,7 +118,7 @@ type Processor struct {
 	attended   atomic.Bool  // a member of the group runs on it
 	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
 	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
-	read       atomic.Int64 // the latest event time that this process has read of topics, Unix ms; 0: unknown
+	reads      reads
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 

@@ -129,8 +129,12 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 	if begins {
 		row.OpenBy = p.incarnation
 	}
-	if slices.ContainsFunc(marks, func(m Mark) bool { return m.AtEnd }) {
-		p.sawRead(p.windows.now()) // the time of another member's events, at most, which the mark counts from now on
+	for _, m := range marks {
+		at := m.FinishedTime
+		if m.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
+			at = latest(at, p.windows.now())
+		}
+		p.reads.raise(m.Topic, m.Partition, at)
 	}
 	counted := p.ages.take()
 	if err := p.saveProgress(ctx, history, row, counted); err != nil {
@@ -330,7 +334,7 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == openCrashed
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
-			p.sawRead(m.FinishedTime)
+			p.reads.raise(m.Topic, m.Partition, m.FinishedTime)
 		}
 		progress.Marks = append(progress.Marks, m)
 	}

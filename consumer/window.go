@@ -228,15 +228,18 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	return plan{ids: sorted(append(ids, id))}, err
 }
 
-// behind reports whether an event of a topic lies further behind what was read than
-// its window. Its claim goes as soon as its floor is raised, when copies of it may be
-// on their way still, and before the mark has passed it perhaps.
+// behind reports whether an event of a topic lies further behind what was read of its
+// partition than its window. Its claim goes as soon as its floor is raised, when
+// copies of it may be on their way still, and before the mark has passed it perhaps.
 func (p *Processor) behind(ev *Event) bool {
-	read := p.windows.now()
-	if seen := p.read.Load(); seen != 0 {
-		read = time.UnixMilli(seen)
+	if ev.Source.Topic == "" {
+		return false
 	}
-	return ev.Source.Topic != "" && outbox.IDTime(p.claimID(*ev)).Before(read.Add(-p.windowOf(ev.Type)))
+	read := p.reads.latest(ev.Source.Topic, ev.Source.Partition)
+	if read.IsZero() {
+		read = p.windows.now()
+	}
+	return outbox.IDTime(p.claimID(*ev)).Before(read.Add(-p.windowOf(ev.Type)))
 }
 
 // byArrival plans an event whose claim goes with the clock. At an offset that the
