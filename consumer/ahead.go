@@ -13,22 +13,16 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// leavesTrace reports whether an event that this transaction claims leaves a row
-// in onceward.ahead: it came from a topic, and a delivery after a crash, which
-// begins at the mark, might not find its claim. That is so of one claimed by
-// arrival, whose buckets go on with the clock.
-func (it *item) leavesTrace() bool {
-	return it.ev.Source.Topic != "" && len(it.plan.ids) > 0 && (len(it.plan.ids) > 1 || it.plan.ids[0] != it.id)
-}
-
-// remember writes the traces of items that are claimed in this transaction.
+// remember writes a row of onceward.ahead for each item that this transaction claims,
+// that came from a topic, and whose claim a delivery after a crash, which begins at
+// the mark, might not find: it is claimed by arrival, whose buckets go on with the clock.
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
 	for _, it := range items {
-		if len(it.claim.ids) == 0 || !it.leavesTrace() {
+		src := it.ev.Source
+		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
 			continue
 		}
-		src := it.ev.Source
 		if it.redrive != nil {
 			if passed, err := p.passed(ctx, q, src); err != nil {
 				return err
@@ -88,10 +82,10 @@ type partitionOfTopic struct {
 
 // raise lifts the time of a partition; it never lowers it.
 func (r *reads) raise(topic string, partition int32, at time.Time) {
-	key := partitionOfTopic{topic, partition}
-	if at.IsZero() || !r.latest(topic, partition).Before(at) {
+	if !at.After(r.latest(topic, partition)) {
 		return
 	}
+	key := partitionOfTopic{topic, partition}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.of == nil {

@@ -170,7 +170,7 @@ var ErrOldTransaction = errors.New("the transaction is too old to claim by arriv
 
 // inTime refuses a claim by arrival whose transaction began half a bucket ago.
 func (l *look) inTime(it *item) error {
-	if len(it.plan.ids) == 0 || len(it.plan.ids) == 1 && it.plan.ids[0] == it.id {
+	if !it.byArrival() {
 		return nil
 	}
 	class := l.processor.windows.index(it.ev.Type)

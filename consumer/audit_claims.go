@@ -194,7 +194,7 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 		found.add(row.ConsumerGroup, "event "+row.EventID.String())
 	}
 	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them",
-		"`outboxctl processed forget` the event (by NAMESPACE:UUID), then replay it with `outboxctl replay`")
+		"forget the event, `outboxctl processed forget KEY --group GROUP --reason \"…\"` (a KEY is NAMESPACE:UUID), and do what that prints")
 	return nil
 }
 

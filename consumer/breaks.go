@@ -15,9 +15,9 @@ import (
 // breaks it each time, and would be tried again for ever.
 var errBroken = errors.New("the transaction broke while the handler ran")
 
-// errConflict marks that it gave way to another transaction: a deadlock, or a failed
-// serialization, which pass when it is tried again.
-var errConflict = errors.New("the transaction of the handler gave way to another one")
+// errConflict is the errBroken of one that gave way to another transaction: a deadlock,
+// or a failed serialization, which pass when it is tried again.
+var errConflict = fmt.Errorf("%w, and gave way to another one", errBroken)
 
 // How often in a row that may happen to an event, while others are finished in between,
 // before it counts as a failure of its handler.
@@ -118,7 +118,7 @@ func (b *breaks) paid(id uuid.UUID) {
 
 // broke reports whether the handlers may have broken the transaction.
 func broke(ctx context.Context, err error) bool {
-	return ctx.Err() == nil && (errors.Is(err, errBroken) || errors.Is(err, errConflict) || errors.Is(err, ErrCommitUnknown))
+	return ctx.Err() == nil && (errors.Is(err, errBroken) || errors.Is(err, ErrCommitUnknown))
 }
 
 // brokeAgain reports whether events of a transaction that broke are to have one each:

@@ -15,7 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/pgserver"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/testdb"
 )
 
 // breaker is a group whose handler of a payload "kills" makes the server end its
@@ -195,18 +195,8 @@ func TestOutagesMakeNoLetters(t *testing.T) {
 // TestServerThatCrashes: right after an event has made the server crash nothing can be
 // counted. It is before its next attempt.
 func TestServerThatCrashes(t *testing.T) {
-	ctx := context.WithoutCancel(t.Context())
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Version: "18", Settings: map[string]string{"restart_after_crash": "on"}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(ctx)) })
-	pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
-	require.NoError(t, err)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	exec(t, pool, `CREATE TABLE effects (event text NOT NULL, consumer_group text NOT NULL)`)
+	_, pool := testdb.Own(t, pgserver.Options{Version: "18", Settings: map[string]string{"restart_after_crash": "on"}})
+	install(t, pool)
 	r := breaker(t, pool, func(ctx context.Context, tx pgx.Tx, _ consumer.Event) error {
 		backend, err := os.FindProcess(int(tx.Conn().PgConn().PID()))
 		if err == nil {

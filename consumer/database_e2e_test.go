@@ -30,10 +30,16 @@ func version() string { return cmp.Or(os.Getenv("ONCEWARD_TEST_POSTGRES"), "15")
 func newDatabase(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	pool := testdb.New(t, version())
+	install(t, pool)
+	return pool
+}
+
+// install makes the consumer's tables, and one of effects.
+func install(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
 	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
 	require.NoError(t, err)
 	_, err = m.Up(t.Context())
 	require.NoError(t, err)
 	exec(t, pool, `CREATE TABLE effects (event text NOT NULL, consumer_group text NOT NULL)`)
-	return pool
 }

@@ -76,11 +76,20 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 		it.end = ending{outcome: DeadLettered, letter: &l}
 		return 1, err
 	})
-	if errors.Is(err, ErrInProgress) {
-		return Delivery{Outcome: InProgress}
+	d := it.after(err)
+	if d.Err != nil {
+		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
 	}
-	if err != nil {
-		return Delivery{Err: fmt.Errorf("keep record %s: %w", l.record.Source, err)}
+	return d
+}
+
+// after is what became of an item whose one transaction ended with err.
+func (it *item) after(err error) Delivery {
+	switch {
+	case errors.Is(err, ErrInProgress):
+		return Delivery{Outcome: InProgress}
+	case err != nil:
+		return Delivery{Err: err}
 	}
 	return it.delivery
 }

@@ -84,13 +84,7 @@ func (r *Router) unhandled(ctx context.Context, ev Event, cause error) Delivery 
 	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		return 1, r.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
 	})
-	if errors.Is(err, ErrInProgress) {
-		return Delivery{Outcome: InProgress}
-	}
-	if err != nil {
-		return Delivery{Err: err}
-	}
-	return it.delivery
+	return it.after(err)
 }
 
 // HandleBatch delivers events, in their order, whose types were registered with
@@ -268,7 +262,7 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 	r.processor.tell(run[0].ev.Type, began)
 	if err != nil {
 		for _, it := range run {
-			it.broke = errors.Is(err, errBroken) || errors.Is(err, errConflict)
+			it.broke = errors.Is(err, errBroken)
 		}
 		return err
 	}

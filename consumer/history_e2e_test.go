@@ -3,18 +3,16 @@
 package consumer_test
 
 import (
-	"context"
 	"os"
 	exec2 "os/exec"
 	"path/filepath"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/pgserver"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/testdb"
 )
 
 // TestRestoredSnapshot (A4, W1): a data directory that was put back is another
@@ -24,18 +22,8 @@ func TestRestoredSnapshot(t *testing.T) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			t.Parallel()
-			ctx := context.WithoutCancel(t.Context())
-			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: version})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, server.Stop(ctx)) })
-			pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
-			require.NoError(t, err)
-			t.Cleanup(pool.Close)
-			m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
-			require.NoError(t, err)
-			_, err = m.Up(t.Context())
-			require.NoError(t, err)
-			exec(t, pool, `CREATE TABLE effects (event text NOT NULL, consumer_group text NOT NULL)`)
+			server, pool := testdb.Own(t, pgserver.Options{Version: version})
+			install(t, pool)
 			e := &env{t: t, db: pool}
 			apply := func(from, to int64) {
 				r := e.router("billing", effect("billing"))
@@ -63,7 +51,7 @@ func TestRestoredSnapshot(t *testing.T) {
 			apply(20, 24)
 			again(func() { restore(t, snapshot, data) })
 			require.Equal(t, 20, e.effects())
-			err = r.SaveProgress(t.Context(), before.History, mark(24))
+			err := r.SaveProgress(t.Context(), before.History, mark(24))
 			require.ErrorIs(t, err, consumer.ErrHistory)
 			now := must(r.Progress(t.Context()))
 			require.EqualValues(t, 19, now.Marks[0].High, "what is lost is read again")

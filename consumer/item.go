@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -49,6 +50,11 @@ func (p *Processor) newItem(ev Event) *item {
 
 func (it *item) reset() {
 	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded, it.broke = plan{}, Claim{}, ending{}, false, false, false, false
+}
+
+// byArrival reports whether the event is to be claimed under other ids than its own.
+func (it *item) byArrival() bool {
+	return slices.ContainsFunc(it.plan.ids, func(id uuid.UUID) bool { return id != it.id })
 }
 
 // fresh reports whether the transaction under way has claimed the event, so that

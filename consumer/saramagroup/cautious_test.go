@@ -64,23 +64,33 @@ func TestAfterACrash(t *testing.T) {
 	})
 }
 
+// hands count how much is in hand at a time, at the most.
+type hands struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (h *hands) change(by int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.now += by
+	h.most = max(h.most, h.now)
+}
+
+func (h *hands) work(d time.Duration) {
+	h.change(1)
+	<-time.After(d)
+	h.change(-1)
+}
+
 // TestOneSuspectAtATime: of all partitions that were found open one message is handled
 // at a time. When the process dies, only that one can be to blame.
 func TestOneSuspectAtATime(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(5)
-		var mu sync.Mutex
-		inHand, most := 0, 0
-		change := func(by int) {
-			mu.Lock()
-			defer mu.Unlock()
-			inHand += by
-			most = max(most, inHand)
-		}
+		var hands hands
 		h := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) {
-			change(1)
-			<-time.After(100 * time.Millisecond)
-			change(-1)
+			hands.work(100 * time.Millisecond)
 			return consumer.Processed, nil
 		})
 		for p := range int32(2) {
@@ -91,7 +101,7 @@ func TestOneSuspectAtATime(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, stop())
 		require.Len(t, h.cautiously, 10)
-		require.Equal(t, 1, most)
+		require.Equal(t, 1, hands.most)
 	})
 }
 
@@ -258,24 +268,12 @@ func TestDoubtsDoNotGrow(t *testing.T) {
 func TestNoRedriveBesideASuspect(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(20)
-		var mu sync.Mutex
-		inHand, most := 0, 0
-		change := func(by int) {
-			mu.Lock()
-			defer mu.Unlock()
-			inHand += by
-			most = max(most, inHand)
-		}
-		work := func() {
-			change(1)
-			<-time.After(700 * time.Millisecond)
-			change(-1)
-		}
+		var hands hands
 		h := newHandler(func(context.Context, consumer.Record, int) (consumer.Outcome, error) {
-			work()
+			hands.work(700 * time.Millisecond)
 			return consumer.Processed, nil
 		})
-		h.house.redrive = func(context.Context) error { work(); return nil }
+		h.house.redrive = func(context.Context) error { hands.work(700 * time.Millisecond); return nil }
 		for p := range int32(2) {
 			h.db.marks[p] = consumer.Mark{Topic: topic, Partition: p, High: -1, Crashed: true}
 		}
@@ -285,6 +283,6 @@ func TestNoRedriveBesideASuspect(t *testing.T) {
 		require.GreaterOrEqual(t, h.house.runs(), 5)
 		require.NoError(t, stop())
 		require.Len(t, h.cautiously, 40)
-		require.Equal(t, 1, most)
+		require.Equal(t, 1, hands.most)
 	})
 }

@@ -28,7 +28,7 @@ import (
 // one that is too large when the topic takes it; redriven when an operator asks
 // for it, also while Kafka is away.
 func TestDeadLettersOfARealKafka(t *testing.T) {
-	_, pool := startDatabase(t)
+	_, pool := startDatabase(t, durable)
 	cluster, err := kafkaserver.Start(t.Context(), kafkaserver.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, cluster.Stop(context.Background())) })

@@ -22,7 +22,7 @@ import (
 // batch and in others, are applied once, and none of them makes a letter.
 func TestPoisonThatKillsTheProcess(t *testing.T) {
 	const events, poison = 120, 70
-	pool := startFastDatabase(t)
+	_, pool := startDatabase(t, nil)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
 	require.NoError(t, err)
 	defer cluster.Close()

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -29,7 +30,7 @@ import (
 // Each event has one effect, and what no handler could read is kept.
 func TestOutageOfPostgreSQLIsRiddenThrough(t *testing.T) {
 	const events = 200
-	server, pool := startDatabase(t)
+	server, pool := startDatabase(t, durable)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(2, topic))
 	require.NoError(t, err)
 	defer cluster.Close()
@@ -76,15 +77,13 @@ func TestOutageOfPostgreSQLIsRiddenThrough(t *testing.T) {
 	require.Equal(t, []int{events, events, 1}, []int{all, claims, letters})
 }
 
-func startDatabase(t *testing.T) (*pgserver.Server, *pgxpool.Pool) {
+// durable are the settings of a server that crashes, unlike other test servers.
+var durable = map[string]string{"fsync": "on"}
+
+// startDatabase starts a server with the consumer's tables and a table of effects.
+func startDatabase(t *testing.T, settings map[string]string) (*pgserver.Server, *pgxpool.Pool) {
 	t.Helper()
-	// Durable, unlike other test servers: this one crashes.
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Version: "15", Settings: map[string]string{"fsync": "on"}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	server, pool := testdb.Own(t, pgserver.Options{Version: "15", Settings: settings})
 	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
 	require.NoError(t, err)
 	_, err = m.Up(t.Context())

@@ -20,8 +20,6 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/saramagroup"
-	"github.com/onceward/onceward/internal/pgserver"
-	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -34,7 +32,7 @@ func TestOneFailingAggregate(t *testing.T) {
 	if os.Getenv("E2E_FULL") == "1" {
 		lasts = 5 * time.Minute
 	}
-	pool := startFastDatabase(t)
+	_, pool := startDatabase(t, nil)
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, topic))
 	require.NoError(t, err)
 	defer cluster.Close()
@@ -134,22 +132,4 @@ func event(t *testing.T, aggregate string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Key: []byte(aggregate), Value: []byte("{}"), Headers: []kgo.RecordHeader{
 		{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: outbox.HeaderEventType, Value: []byte("Paid")},
 	}}
-}
-
-// startFastDatabase starts one that is not durable.
-func startFastDatabase(t *testing.T) *pgxpool.Pool {
-	t.Helper()
-	server, err := pgserver.Start(t.Context(), pgserver.Options{Version: "15"})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
-	pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
-	m, err := migrations.New(migrations.Config{Pool: pool, Side: migrations.Consumer})
-	require.NoError(t, err)
-	_, err = m.Up(t.Context())
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), "CREATE TABLE effects (event text NOT NULL)")
-	require.NoError(t, err)
-	return pool
 }

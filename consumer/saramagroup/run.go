@@ -290,7 +290,8 @@ func (r *runner) watch(reports <-chan error) {
 			r.member.Load().end()
 		case errors.Is(err, sarama.ErrOffsetOutOfRange):
 			r.stop(fmt.Errorf("the messages after the committed offset of group %q are gone from Kafka (retention, or the topic was created again): %w; "+
-				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay`), then set the group's offset by hand", r.handler.Group(), err))
+				"compare the topic with the outbox (`outboxctl list`), replay what was lost (`outboxctl replay KEY --config FILE --reason \"…\"`), "+
+				"then set the group's offset by hand", r.handler.Group(), err))
 		case errors.Is(err, sarama.ErrDecompressedBatchTooLarge):
 			r.log.Warn("a batch unpacks to more than the limit, and nothing of its broker can be read; joining again, to find it and to go on behind it", "error", err)
 			r.refused.Store(true)

@@ -33,7 +33,7 @@ type stream struct {
 func newStream(t *testing.T) *stream {
 	t.Helper()
 	s := &stream{t: t}
-	_, s.pool = startDatabase(t)
+	_, s.pool = startDatabase(t, durable)
 	var err error
 	s.cluster, err = kafkaserver.Start(t.Context(), kafkaserver.Options{})
 	require.NoError(t, err)

@@ -56,6 +56,19 @@ func New(t *testing.T, version string) *pgxpool.Pool {
 	return pool
 }
 
+// Own returns a server of the test's own, which it may stop or break, and a pool over
+// it. Both end with the test.
+func Own(t *testing.T, options pgserver.Options) (*pgserver.Server, *pgxpool.Pool) {
+	t.Helper()
+	server, err := pgserver.Start(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return server, pool
+}
+
 // start returns the package's server of the version. Another test that asks
 // for it meanwhile waits.
 func start(t *testing.T, version string) *pgserver.Server {
