@@ -24,7 +24,7 @@ type heldForm struct {
 }
 
 var (
-	heldShort = heldForm{missing: 2000, healed: 20, behind: 100_000, others: 40_000}
+	heldShort = heldForm{missing: 2000, healed: 20, behind: 100_000, others: 120_000}
 	heldLong  = heldForm{missing: 20_000, healed: 200, behind: 1_000_000, others: 200_000}
 )
 
@@ -71,19 +71,11 @@ func (h *heldRoutes) waits() int {
 
 func (h *heldRoutes) run() {
 	t := h.t
-	free := h.pass()
-	for range 4 {
-		free = min(free, h.pass())
-	}
+	beside := &heldRoutes{replays: newReplays(t, newWorldOn(t, h.server), h.mode), heldForm: h.heldForm}
 	kept := h.hold()
 	h.settle()
-	held := h.pass()
-	for range 8 { // what else runs on the machine only ever makes it slower
-		if held.Seconds() < free.Seconds()/0.8 {
-			break
-		}
-		held = min(held, h.pass())
-	}
+	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
+	free, held := h.compare(beside)
 	t.Logf("%s: %d events of others took %s with all topics there, %s while %d events of %d topics waited", h.mode, h.others, free, held, h.waits(), h.missing)
 	require.Less(t, held.Seconds(), free.Seconds()/0.8, "others are as fast as without")
 	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
@@ -97,6 +89,25 @@ func (h *heldRoutes) run() {
 	h.heal(kept)
 	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
 	h.relay.stop()
+}
+
+// compare takes passes in turn beside an outbox whose topics are all there, and
+// returns the shortest of each: what else runs on the machine only ever makes one
+// slower, and comes and goes. While the other is measured this relay is off.
+func (h *heldRoutes) compare(beside *heldRoutes) (free, held time.Duration) {
+	free, held = time.Hour, time.Hour
+	for n := range 9 {
+		if n >= 3 && held.Seconds() < free.Seconds()/0.8 {
+			break
+		}
+		h.relay.stop()
+		free = min(free, beside.pass())
+		h.relay.start()
+		caughtUp(h.t, h.world, h.relay)
+		held = min(held, h.pass())
+	}
+	beside.relay.stop()
+	return free, held
 }
 
 // pass is how long events of a topic that is there take.
