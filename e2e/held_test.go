@@ -72,6 +72,7 @@ func (h *heldRoutes) waits() int {
 func (h *heldRoutes) run() {
 	t := h.t
 	beside := &heldRoutes{replays: newReplays(t, newWorldOn(t, h.server), h.mode), heldForm: h.heldForm}
+	beside.relay.stop()
 	kept := h.hold()
 	h.settle()
 	require.Less(t, memory(t, h.relay, "VmHWM"), float64(memoryBar))
@@ -93,7 +94,7 @@ func (h *heldRoutes) run() {
 
 // compare takes passes in turn beside an outbox whose topics are all there, and
 // returns the shortest of each: what else runs on the machine only ever makes one
-// slower, and comes and goes. While the other is measured this relay is off.
+// slower, and comes and goes. While one is measured the other's relay is off.
 func (h *heldRoutes) compare(beside *heldRoutes) (free, held time.Duration) {
 	free, held = time.Hour, time.Hour
 	for n := range 9 {
@@ -101,13 +102,19 @@ func (h *heldRoutes) compare(beside *heldRoutes) (free, held time.Duration) {
 			break
 		}
 		h.relay.stop()
-		free = min(free, beside.pass())
-		h.relay.start()
-		caughtUp(h.t, h.world, h.relay)
-		held = min(held, h.pass())
+		free = min(free, beside.turn())
+		beside.relay.stop()
+		held = min(held, h.turn())
 	}
-	beside.relay.stop()
 	return free, held
+}
+
+// turn is a pass of a relay that was off, and has read first what came meanwhile.
+func (h *heldRoutes) turn() time.Duration {
+	h.t.Helper()
+	h.relay.start()
+	caughtUp(h.t, h.world, h.relay)
+	return h.pass()
 }
 
 // pass is how long events of a topic that is there take.
