@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -81,17 +80,6 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
 	}
 	return d
-}
-
-// after is what became of an item whose one transaction ended with err.
-func (it *item) after(err error) Delivery {
-	switch {
-	case errors.Is(err, ErrInProgress):
-		return Delivery{Outcome: InProgress}
-	case err != nil:
-		return Delivery{Err: err}
-	}
-	return it.delivery
 }
 
 // keep writes the letter. One that is there already, from an earlier delivery, is

@@ -61,6 +61,17 @@ func (it *item) byArrival() bool {
 // its handler has to run.
 func (it *item) fresh() bool { return it.claim.Outcome == Processed }
 
+// after is what became of an item whose one transaction ended with err.
+func (it *item) after(err error) Delivery {
+	switch {
+	case errors.Is(err, ErrInProgress):
+		return Delivery{Outcome: InProgress}
+	case err != nil:
+		return Delivery{Err: err}
+	}
+	return it.delivery
+}
+
 // event is the event as its handler gets it.
 func (it *item) event() Event {
 	ev := it.ev
