@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -47,9 +48,7 @@ var letterboxes atomic.Int64
 func onEachServer(t *testing.T, tests map[string]func(*letterbox)) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
-			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: version})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+			server := testdb.Server(t, pgserver.Options{Version: version})
 			for name, test := range tests {
 				t.Run(name, func(t *testing.T) { test(newLetterbox(t, server)) })
 			}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/testdb"
 )
 
 // The model: a log of events, replays and controls is read to its end, with
@@ -357,9 +358,7 @@ func (s *simulatedRelay) control(ctx context.Context, tx logTx, c *cdc.Control, 
 func TestLettersModel(t *testing.T) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
-			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: version})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+			server := testdb.Server(t, pgserver.Options{Version: version})
 			box, runs, crashes, letters, released := newLetterbox(t, server), 0, 0, 0, 0
 			rapid.Check(t, func(rt *rapid.T) {
 				runs++

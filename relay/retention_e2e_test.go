@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pgserver"
+	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -38,9 +39,7 @@ var outboxes atomic.Int64
 func TestRetention(t *testing.T) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
-			server, err := pgserver.Start(t.Context(), pgserver.Options{Version: version})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+			server := testdb.Server(t, pgserver.Options{Version: version})
 			for _, tc := range []struct {
 				name string
 				test func(*oldOutbox)

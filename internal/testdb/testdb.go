@@ -60,13 +60,20 @@ func New(t *testing.T, version string) *pgxpool.Pool {
 // it. Both end with the test.
 func Own(t *testing.T, options pgserver.Options) (*pgserver.Server, *pgxpool.Pool) {
 	t.Helper()
-	server, err := pgserver.Start(t.Context(), options)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	server := Server(t, options)
 	pool, err := pgxpool.New(t.Context(), server.DSN("postgres"))
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
 	return server, pool
+}
+
+// Server is the server of [Own], without a pool.
+func Server(t *testing.T, options pgserver.Options) *pgserver.Server {
+	t.Helper()
+	server, err := pgserver.Start(t.Context(), options)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Stop(context.Background())) })
+	return server
 }
 
 // start returns the package's server of the version. Another test that asks
