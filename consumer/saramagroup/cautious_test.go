@@ -174,6 +174,31 @@ func TestSetBackAfterACrash(t *testing.T) {
 	})
 }
 
+// TestSetBackWithDoubtsLeft: a crash is still in doubt when a session has read further
+// since, but not to the end of the stretch, as it ends in a quiet partition. What it has
+// finished is not to blame either: of an offset that is set back then, only the rest of
+// the stretch is delivered cautiously.
+func TestSetBackWithDoubtsLeft(t *testing.T) {
+	inFakeTime(t, func(k *kafka) {
+		h := newHandler(nil)
+		setBack(k, h, 45)
+		h.db.set(func(d *database) {
+			m := d.marks[0]
+			m.High, m.Inherited = 51, true
+			d.marks[0] = m
+		})
+		stop, _ := k.run(h, defect{}, small)
+		_, err := h.await(55)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Len(t, h.cautiously, 45+10-52)
+		for _, src := range h.cautiously {
+			require.GreaterOrEqual(t, src.Offset, int64(52))
+		}
+		require.Contains(t, h.batches, 4)
+	})
+}
+
 // TestCrashOnTheWayBack: a process that dies of a message below the mark, which an
 // earlier program ignored for instance, has read no further, or has left an offset of
 // its own: from there on everything is in doubt.
