@@ -161,12 +161,11 @@ func (g *crowd) settle(crashed ...*consumerProcess) {
 // finish waits until the consumers that run have worked off the topic.
 func (g *crowd) finish() {
 	g.t.Helper()
-	limit := 3*time.Minute + time.Duration(g.events)*5*time.Millisecond
-	eventually(g.t, "every event has its effect or its dead letter", limit, func() bool {
-		return scalar[int](g.w, `SELECT (SELECT count(DISTINCT key) FROM effects) + (SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND state <> 'redriven')`) >= g.events
+	workedOff(g.t, "events without their effect or their dead letter", func() int64 {
+		return max(0, int64(g.events)-scalar[int64](g.w, `SELECT (SELECT count(DISTINCT key) FROM effects) + (SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'handler' AND state <> 'redriven')`))
 	})
-	// The end of the topic is reached, copies included.
-	eventually(g.t, "the offsets reach the end", time.Minute, func() bool { return g.lag() == 0 })
+	// The end of the topic is reached, copies included. After a rewind this is all there is to wait for.
+	workedOff(g.t, "records between the offsets and the end", g.lag)
 }
 
 // lag is how far the group's offsets are from the end of the topic.

@@ -255,6 +255,24 @@ func eventually(t *testing.T, what string, limit time.Duration, yes func() bool)
 	require.Eventually(t, yes, limit, 20*time.Millisecond, what)
 }
 
+// workedOff waits until nothing is left of what other processes work off, however long
+// that takes: a limit would be one for the machine. It fails when for two minutes as
+// much is left as before.
+func workedOff(t *testing.T, what string, left func() int64) {
+	t.Helper()
+	last, since := int64(-1), time.Now()
+	for range time.Tick(20 * time.Millisecond) {
+		switch n := left(); {
+		case n == 0:
+			return
+		case n != last:
+			last, since = n, time.Now()
+		default:
+			require.Less(t, time.Since(since), 2*time.Minute, "nothing moves: %d %s", n, what)
+		}
+	}
+}
+
 // scalar reads one value.
 func scalar[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
