@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,12 +109,10 @@ func (p *Processor) givenUp(ctx context.Context, q queries, it *item) error {
 // insert claims under the ids of all plans, in their order, in which every
 // transaction claims: two that claim in opposite orders deadlock. An item is
 // fresh when it was claimed under all of its ids, or it leaves no claim. All: so
-// were those of all items.
+// were those of all items. Where there is nothing to claim, the statement bounds the
+// transaction all the same.
 func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) (all bool, err error) {
 	row := p.claimParams(first)
-	if len(row.EventIds) == 0 {
-		return false, nil
-	}
 	claimed, err := q.ClaimEvents(ctx, row)
 	if err != nil {
 		return false, err
@@ -159,7 +158,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
-	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group}
+	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group, LockTimeout: strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)}
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
 		c.EventTypes = append(c.EventTypes, r.it.ev.Type)

@@ -98,7 +98,8 @@ type Config struct {
 type Processor struct {
 	group          string
 	db             *pgxpool.Pool
-	settings       string // SQL that bounds a claiming transaction
+	lockTimeout    time.Duration
+	bounds         bounds
 	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
@@ -155,7 +156,8 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	p := &Processor{
 		group:          cfg.Group,
 		db:             cfg.DB,
-		settings:       settings(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		lockTimeout:    cfg.LockTimeout,
+		bounds:         boundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
 		incarnation:    uuid.NewString(),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
@@ -237,19 +239,24 @@ func (c Config) validate() error {
 	return nil
 }
 
-// settings returns the statements that bound a claiming transaction. They have
-// no parameters, so that they travel with BEGIN in one round trip.
+// bounds are statements that bound a transaction. They have no parameters, so that
+// they travel with BEGIN in one round trip.
 //
 // A claim whose commit PostgreSQL forgets in a crash would be a lost effect
 // once the Kafka offset has moved: synchronous_commit is raised to "on" where
 // the session asks for less, and left where it asks for more.
-func settings(lock, session time.Duration) string {
-	return fmt.Sprintf(`SELECT pg_catalog.set_config('onceward.lock_timeout', pg_catalog.current_setting('lock_timeout'), true);
+type bounds struct {
+	all     string
+	session string // the rest is done by the claim, with which the transaction begins
+}
+
+func boundsOf(lock, session time.Duration) bounds {
+	idle := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", session.Milliseconds())
+	return bounds{session: idle, all: fmt.Sprintf(`%s;
+SELECT pg_catalog.set_config('onceward.lock_timeout', pg_catalog.current_setting('lock_timeout'), true);
 SET LOCAL lock_timeout = %d;
-SET LOCAL idle_in_transaction_session_timeout = %d;
 SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
-WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])`,
-		lock.Milliseconds(), session.Milliseconds())
+WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])`, idle, lock.Milliseconds())}
 }
 
 // isText reports whether a PostgreSQL text column can hold s.

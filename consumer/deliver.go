@@ -174,10 +174,23 @@ func isHandlers(err error) bool {
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
 func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+	return r.inTxOf(ctx, r.steps.begin, items, work)
+}
+
+// claiming is inTx for work that begins with the claim of its items, which bounds the
+// transaction, unless something is locked before.
+func (r *Router) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+	if items[0].redrive != nil || r.processor.retry.OnLetter == LetterPark {
+		return r.inTx(ctx, items, work)
+	}
+	return r.inTxOf(ctx, r.steps.beginClaim, items, work)
+}
+
+func (r *Router) inTxOf(ctx context.Context, begin func(context.Context) (pgx.Tx, error), items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
 	for _, it := range items {
 		it.reset()
 	}
-	tx, err := r.steps.begin(ctx)
+	tx, err := begin(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -214,7 +227,7 @@ func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (
 
 // together is the transaction without savepoints: all or nothing.
 func (r *Router) together(ctx context.Context, items []*item) error {
-	_, err := r.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+	_, err := r.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
 		if err := r.steps.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}

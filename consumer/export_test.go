@@ -173,7 +173,7 @@ func OpenPartitions(r *Router) {
 // IgnoreGroups claims for all groups together.
 func IgnoreGroups(r *Router) {
 	p := r.processor
-	shared := &Processor{group: "all", db: p.db, settings: p.settings, log: p.log}
+	shared := &Processor{group: "all", db: p.db, bounds: p.bounds, lockTimeout: p.lockTimeout, log: p.log}
 	shared.windows.classes = p.windows.classes
 	shared.windows.known.Store(p.windows.known.Load())
 	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error { return shared.claims(ctx, on(tx), items) }
@@ -192,7 +192,9 @@ func FirstKeyForAll(r *Router) {
 }
 
 // Unbounded begins transactions without their settings.
-func Unbounded(r *Router) { r.steps.begin = r.processor.db.Begin }
+func Unbounded(r *Router) {
+	r.steps.begin, r.steps.beginClaim = r.processor.db.Begin, r.processor.db.Begin
+}
 
 // With builds a defect into the router and returns it.
 func (r *Router) With(d Defect) *Router {

@@ -233,7 +233,7 @@ func (r *Router) call(ctx context.Context, it *item) error {
 // which may go after a while.
 func (r *Router) endEvent(ctx context.Context, it *item) error {
 	var left int64
-	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+	_, err := r.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}

@@ -51,7 +51,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 // committed. The claims of that event and of all after it are taken back: a
 // claim left behind would be an event lost.
 func (r *Router) isolating(ctx context.Context, items []*item) (finished int, err error) {
-	return r.inTx(ctx, items, func(tx pgx.Tx) (int, error) {
+	return r.claiming(ctx, items, func(tx pgx.Tx) (int, error) {
 		if err := r.steps.claim(ctx, tx, items); err != nil {
 			return 0, err
 		}

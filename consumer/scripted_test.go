@@ -48,7 +48,7 @@ func scriptedProcessor(t *testing.T, script map[string]answer) (*Processor, *scr
 	}
 	p := Disconnected()
 	p.group, p.log, p.handlerTimeout = "billing", slog.New(slog.DiscardHandler), time.Minute
-	p.settings = settings(time.Second, time.Minute)
+	p.lockTimeout, p.bounds = time.Second, boundsOf(time.Second, time.Minute)
 	p.db, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(p.db.Close)

@@ -18,7 +18,14 @@ import (
 const rollbackTimeout = 5 * time.Second
 
 // begin opens a transaction that is bounded as Config says, in one round trip.
-func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
+func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.all) }
+
+// beginClaim is begin for a transaction that begins with a claim.
+func (p *Processor) beginClaim(ctx context.Context) (pgx.Tx, error) {
+	return p.beginIn(ctx, p.bounds.session)
+}
+
+func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
 	if p.windows.lost.CompareAndSwap(true, false) {
 		if err := p.register(ctx); err != nil {
 			p.windows.lost.Store(true)
@@ -29,7 +36,7 @@ func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) {
 	if err != nil {
 		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
 	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + p.settings})
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + bounds})
 	if err != nil {
 		conn.Release()
 		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}

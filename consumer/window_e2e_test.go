@@ -40,6 +40,7 @@ var windowPromises = map[string]struct {
 	"two late copies at once":                {check: lateAtOnce, defects: map[string]consumer.Defect{"late unclaimed": consumer.LateUnclaimed}},
 	"a late event may be refused":            {check: lateRefused, class: consumer.Class{Late: consumer.LateDeadLetter}},
 	"a replay is reported, not applied":      {check: replayReported, defects: map[string]consumer.Defect{"no evidence": consumer.NoEvidence}},
+	"a refused event's letter is synced":     {check: refusedIsSynced},
 	"a replay from nowhere is an outcome":    {check: replayFromNowhere, defects: map[string]consumer.Defect{"no evidence": consumer.NoEvidence}},
 	"a repair is never late":                 {check: repairBelow, defects: map[string]consumer.Defect{"no evidence": consumer.NoEvidence}},
 	"a redelivery is never late":             {check: redeliverBelow, defects: map[string]consumer.Defect{"no evidence": consumer.NoEvidence}},
@@ -200,6 +201,22 @@ func lateRefused(b *below) error {
 func replayReported(b *below) error {
 	ev := b.event(50)
 	return errors.Join(b.deliver(ev, consumer.DeadLettered), b.deliver(ev, consumer.DeadLettered), b.left(0, "replay 50"))
+}
+
+// refusedIsSynced: a transaction whose claim claims nothing is bounded like any other.
+func refusedIsSynced(b *below) error {
+	exec(b.t, b.db, `DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET synchronous_commit = off', current_database()); END $$`)
+	exec(b.t, b.db, `CREATE TABLE wrote (synced text)`)
+	exec(b.t, b.db, `CREATE FUNCTION synced() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN INSERT INTO wrote VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$`)
+	exec(b.t, b.db, `CREATE TRIGGER synced AFTER INSERT ON onceward.consumer_dead_letters FOR EACH ROW EXECUTE FUNCTION synced()`)
+	b.db.Reset()
+	if err := b.deliver(b.event(50), consumer.DeadLettered); err != nil {
+		return err
+	}
+	if n := count(b.t, b.db, "SELECT count(*) FROM wrote WHERE synced = 'on'"); n != 1 {
+		return fmt.Errorf("%d letters were written with synchronous_commit = on, want 1", n)
+	}
+	return nil
 }
 
 func replayFromNowhere(b *below) error {
