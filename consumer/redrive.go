@@ -180,8 +180,23 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven, ev.unseen = true, reason(l.Reason) == reasonLate
+	ev.redriven, ev.unseen = true, l.firstSight(p, &ev)
 	return ev, nil
+}
+
+// firstSight reports whether the letter says that the group had not applied its event:
+// it was late, or its claim was new. Where replays are applied, one may have that too.
+func (l *requested) firstSight(p *Processor, ev *Event) bool {
+	switch reason(l.Reason) {
+	case reasonLate:
+		return true
+	case reasonReplay:
+		return false
+	case reasonMalformed: // nobody has judged it
+		return !p.copied(ev)
+	}
+	i := p.windows.index(ev.Type)
+	return i < 0 || p.windows.known.Load().of[i].replay == ReplayDeadLetter
 }
 
 // refusedAgain is the error of a letter whose event cannot be claimed even by an

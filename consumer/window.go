@@ -208,7 +208,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if c.Keyed == ByArrival {
 		return l.byArrival(ctx, ev)
 	}
-	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
+	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
 	case ev.unseen:
