@@ -164,7 +164,7 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
 	unread, err := l.q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
-		ConsumerGroup: l.processor.group, Topic: src.Topic, Aside: src.aside(), KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
 	})
 	if err != nil {
 		return unknown, fmt.Errorf("ask whether %s could be read: %w", src, err)
