@@ -114,6 +114,27 @@ func TestReadAfterAll(t *testing.T) {
 	require.NoError(t, deliver(t.Context(), l.start(), ev, consumer.Duplicate))
 }
 
+// TestReadAfterAllAndReleased: so it is when it was parked, which leaves no claim, and was
+// handled when the mark had passed it.
+func TestReadAfterAllAndReleased(t *testing.T) {
+	l := newLives(t)
+	topic := uuid.New()
+	l.unread(topic)
+	r := ordersOf(t, l.env, consumer.Config{Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark}, Classes: []consumer.Class{l.class}},
+		func(ev consumer.Event) bool { return ev.Source.Offset == 6 })
+	parked := recordAt(t, topic, 7)
+	require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, topic, 6), consumer.DeadLettered))
+	require.NoError(t, deliverRecord(t.Context(), r, parked, consumer.DeadLettered))
+	l.saveMark(topic, 20)
+	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded', generation = generation + 1 WHERE kafka_offset = 6")
+	require.Equal(t, 1, must(r.Redrive(t.Context(), 10)))
+	require.Equal(t, 1, l.effects())
+	l.saveMark(topic, 30)
+	l.outage()
+	require.NoError(t, deliverRecord(t.Context(), r, parked, consumer.Duplicate))
+	require.Equal(t, 1, l.effects())
+}
+
 // TestRedrivenKeepsItsPlace: the letter that says that an event was applied stays, when
 // another record comes to its place.
 func TestRedrivenKeepsItsPlace(t *testing.T) {
