@@ -46,10 +46,14 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 // passed reports whether the group's mark is beyond an offset.
 func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
 	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && src.Offset > mark.HighOffset:
+		return false, nil
+	case err != nil:
 		return false, fmt.Errorf("read the mark of %s: %w", src, err)
 	}
-	return err == nil && src.Offset <= mark.HighOffset, nil
+	unread, err := p.unread(ctx, q.Queries, src) // there the mark says nothing of it
+	return !unread, err
 }
 
 // wasApplied asks whether the event at this offset was applied before, beyond the

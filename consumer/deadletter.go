@@ -3,9 +3,9 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -84,8 +84,8 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 
 // keep writes the letter. One that is there already, from an earlier delivery, is
 // left as it is, unless it is decided and the event was given up again. A decided
-// letter of another record gives its place up; beside one that waits this one is
-// kept under a topic's name that Kafka does not allow.
+// letter of another record gives its place up, unless it says what became of an event;
+// beside one that stays this one is kept under a topic's name that Kafka does not allow.
 func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (written bool, err error) {
 	row, err := l.row(r.Group())
 	if err != nil {
@@ -96,10 +96,7 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 		id, sum := r.processor.claimID(l.event), FingerprintOf(l.event)
 		row.ClaimID, row.Fingerprint = &id, sum[:]
 	}
-	for _, topic := range []string{row.Topic, l.record.Source.aside()} {
-		if topic != row.Topic { // what is parked, and its order, is looked for under the topic's own name
-			row.Topic, row.State = topic, stateOpen
-		}
+	for n := 2; ; n++ {
 		written, same, err := put(ctx, consumerdb.New(tx), row)
 		if err != nil {
 			return false, fmt.Errorf("write dead letter: %w", err)
@@ -107,24 +104,17 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 		if written || same {
 			return written, nil
 		}
+		// What is parked, and its order, is looked for under the topic's own name.
+		row.Topic, row.State = l.record.Source.Topic+asideMark+strconv.Itoa(n), stateOpen
 	}
-	return false, fmt.Errorf("%w: topic %s partition %d offset %d; redrive or discard it", ErrLetterTaken, row.Topic, row.KafkaPartition, row.KafkaOffset)
 }
 
-// asideMark is in no topic's name.
+// asideMark is in no topic's name. A number behind it makes a letter's name whose place is
+// taken: the topic was made anew, or what could not be read as a whole is read after all.
 const asideMark = "~"
 
-// aside is the name under which a letter is kept whose place is taken: the topic was
-// made anew, or what could not be read as a whole is read after all.
-func (s Source) aside() string {
-	if s.TopicID == uuid.Nil {
-		return s.Topic + asideMark + "2"
-	}
-	return s.Topic + asideMark + s.TopicID.String()[:8]
-}
-
 // put writes a letter at its place. Neither written nor the same: a letter of another
-// record waits there.
+// record stays there.
 func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.PutDeadLetterParams) (written, same bool, err error) {
 	n, err := q.PutDeadLetter(ctx, row)
 	if err != nil || n > 0 {
@@ -132,7 +122,7 @@ func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.PutDeadLette
 	}
 	same, err = q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
 		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, UnreadableUntil: row.UnreadableUntil,
-		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
+		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
 	})
 	return false, same, err
 }
@@ -158,6 +148,7 @@ func (l letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
 	row := consumerdb.PutDeadLetterParams{
 		ConsumerGroup:   group,
 		Topic:           l.record.Source.Topic,
+		TopicID:         l.record.Source.TopicID,
 		KafkaPartition:  l.record.Source.Partition,
 		KafkaOffset:     l.record.Source.Offset,
 		RecordKey:       l.record.Key,

@@ -27,8 +27,6 @@ var (
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
 	// ErrAttended: another member of the group runs with this Processor.
 	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
-	// ErrLetterTaken: dead letters of two other records have this record's places.
-	ErrLetterTaken = errors.New("dead letter of another record is in this place")
 )
 
 // What a handler may not do; a [*HandlerError] wraps one of them.

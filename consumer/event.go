@@ -59,7 +59,7 @@ type Event struct {
 
 	raw      *Record // of a RecordReader: the record, which the event may not show
 	redriven bool    // applied by an operator's word, whatever the policy
-	unseen   bool    // the group saw it for the first time when its letter was written
+	unseen   bool    // the group had not applied it when its letter was written
 	accepted bool    // judged before: no floor that has passed it since changes that
 }
 

@@ -180,8 +180,18 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if err != nil {
 		return Event{}, err
 	}
-	ev.redriven, ev.unseen = true, reason(l.Reason) == reasonLate
+	ev.redriven, ev.unseen = true, l.firstSight(p, &ev)
 	return ev, nil
+}
+
+// firstSight reports whether the letter says that the group had not applied its event:
+// it was late, or its claim was new. Where replays are applied, one may have that too;
+// and of what could not be read nobody has asked whether it was a copy.
+func (l *requested) firstSight(p *Processor, ev *Event) bool {
+	why, class := reason(l.Reason), p.windows.index(ev.Type)
+	refuses := class < 0 || p.windows.known.Load().of[class].replay == ReplayDeadLetter
+	claimed := why != reasonReplay && why != reasonMalformed
+	return why == reasonLate || claimed && refuses || why == reasonMalformed && !p.copied(ev)
 }
 
 // refusedAgain is the error of a letter whose event cannot be claimed even by an

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/outbox"
 )
 
 // TestRedriveBelowTheFloor: an operator's word applies what the class refuses.
@@ -54,6 +56,45 @@ func TestRedriveBelowTheFloor(t *testing.T) {
 				require.Equal(t, 2, count(t, d.db, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'`))
 			})
 		}
+	}
+}
+
+// TestRedriveIsTheFirstSight: the event of a letter that says that it was never applied is
+// late when the mark has passed it, and no copy that may have been.
+func TestRedriveIsTheFirstSight(t *testing.T) {
+	repair := []consumer.Header{{Name: outbox.HeaderRepairID, Value: []byte(uuid.NewString())}}
+	never := []string{"handler", "crash", "no-handler", "parked", "from-future", "late", "malformed"}
+	for name, c := range map[string]struct {
+		reasons []string
+		class   consumer.Class
+		headers []consumer.Header
+		late    bool
+	}{
+		"never applied":              {reasons: never, late: true},
+		"a replay":                   {reasons: []string{"replay"}},
+		"a repair that was judged":   {reasons: []string{"handler", "parked"}, headers: repair, late: true},
+		"a repair that was not":      {reasons: []string{"malformed", "replay"}, headers: repair},
+		"late, replays are applied":  {reasons: []string{"late"}, class: consumer.Class{Replay: consumer.ReplayProcess}, late: true},
+		"where replays are applied":  {reasons: []string{"handler"}, class: consumer.Class{Replay: consumer.ReplayProcess}},
+		"by arrival there is no day": {reasons: []string{"handler"}, class: consumer.Class{Keyed: consumer.ByArrival}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBelow(t, nil, c.class, 2)
+			d := &desk{env: b.env, router: b.router}
+			for i, reason := range c.reasons {
+				rec := d.record(b.event(0))
+				exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, state)
+					VALUES ('billing', $1, 0, $2, $3, $4, $5::text::jsonb, $6, 'before', 'requested')`,
+					windowTopic, i, rec.Key, rec.Value, string(must(consumer.EncodeHeaders(append(rec.Headers, c.headers...)))), reason)
+			}
+			d.redrive(len(c.reasons))
+			require.Len(t, b.seen, len(c.reasons))
+			for i, ev := range b.seen {
+				require.Equal(t, c.late, ev.Late, c.reasons[i])
+				require.Equal(t, !c.late && c.class.Keyed != consumer.ByArrival, ev.Unprotected, c.reasons[i])
+			}
+		})
 	}
 }
 

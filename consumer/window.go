@@ -163,16 +163,25 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
 		return finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
-	unread, err := l.q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
-		ConsumerGroup: l.processor.group, Topic: src.Topic, Aside: src.aside(), KafkaPartition: src.Partition, KafkaOffset: src.Offset,
-	})
-	if err != nil {
-		return unknown, fmt.Errorf("ask whether %s could be read: %w", src, err)
-	}
-	if unread {
+	unread, err := l.processor.unread(ctx, l.q, src)
+	switch {
+	case err != nil:
+		return unknown, err
+	case unread:
 		return finished, nil
 	}
 	return proven, nil
+}
+
+// unread asks whether a record lies in a range that nobody could read at first.
+func (p *Processor) unread(ctx context.Context, q *consumerdb.Queries, src Source) (bool, error) {
+	unread, err := q.WasUnreadable(ctx, consumerdb.WasUnreadableParams{
+		ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil {
+		return false, fmt.Errorf("ask whether %s could be read: %w", src, err)
+	}
+	return unread, nil
 }
 
 // plan is how an event is to be claimed, or why not.
@@ -208,7 +217,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if c.Keyed == ByArrival {
 		return l.byArrival(ctx, ev)
 	}
-	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev)}
+	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
 	case ev.unseen:

@@ -18,12 +18,14 @@ import (
 func TestLettersOfTheSchemaBefore(t *testing.T) {
 	pool := testdb.New(t, "15")
 	up(t, pool, migrations.Consumer, "")
-	file, err := os.ReadFile("consumer/00008_letters.sql")
-	require.NoError(t, err)
-	_, down, ok := strings.Cut(string(file), "-- +goose Down")
-	require.True(t, ok)
-	exec(t, pool, down)
-	exec(t, pool, "DELETE FROM onceward.consumer_migrations WHERE version_id = 8")
+	for _, name := range []string{"00009_letter_lives.sql", "00008_letters.sql"} {
+		file, err := os.ReadFile("consumer/" + name)
+		require.NoError(t, err)
+		_, down, ok := strings.Cut(string(file), "-- +goose Down")
+		require.True(t, ok)
+		exec(t, pool, down)
+	}
+	exec(t, pool, "DELETE FROM onceward.consumer_migrations WHERE version_id >= 8")
 	const insert = `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, reason, error, event_id) VALUES ('billing', 'orders', 3, $1, $2, $3, $4)`
 	crashed, other := "01a21061-cf7f-7621-bb55-4186ee5af6f8", "01a21061-cf7f-7621-bb55-4186ee5af6f9"
 	exec(t, pool, insert, 5, "unreadable", "offsets from 5 until 12 of orders/3: it unpacks to too much", nil)

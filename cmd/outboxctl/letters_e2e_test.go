@@ -108,7 +108,9 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		require.Contains(t, out, "handler: no such account")
 		require.Contains(t, out, "there are more; raise --limit")
 
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET topic_id = '0a1b2c3d-0000-4000-8000-000000000000' WHERE consumer_group = 'billing'")
 		out = fine(t, "dead", "show", "--side", "consumer", first.String(), "--payload")
+		require.Regexp(t, `topic id +0a1b2c3d-0000-4000-8000-000000000000`, out)
 		require.Regexp(t, `key +`+key.String(), out)
 		require.Regexp(t, `record headers +idempotency-key=x`, out)
 		require.Contains(t, out, "payload (billing, orders.order/0@0):\n{\"total\": 12}")

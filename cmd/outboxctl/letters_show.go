@@ -25,6 +25,7 @@ type groupLettersShown struct {
 
 type wholeGroupLetter struct {
 	groupLetter
+	TopicID        string          `json:"topic_id,omitempty"` // Kafka's, of the topic that it was read from
 	RecordKey      []byte          `json:"record_key"`
 	Headers        json.RawMessage `json:"record_headers,omitempty"` // pairs of name and base64 value, in order
 	Tombstone      bool            `json:"tombstone"`
@@ -87,7 +88,7 @@ func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection
 			return err
 		}
 		l := wholeGroupLetter{
-			groupLetter: newGroupLetter(v), RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
+			groupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
 			PayloadBytes: len(record.RecordValue), PayloadPreview: printable(record.RecordValue, previewBytes),
 		}
 		if c.Bool("payload") {
@@ -156,6 +157,7 @@ func (v wholeGroupLetter) print(p *page) {
 	p.pairs(
 		[2]string{"group", v.Group},
 		[2]string{"place", v.Place},
+		[2]string{"topic id", v.TopicID},
 		[2]string{"key", orDash(v.Key)},
 		[2]string{"state", v.State},
 		[2]string{"why", v.why(2000)},

@@ -122,6 +122,7 @@ func (m *member) pass(s sarama.ConsumerGroupSession, at place, found *stretch) e
 			continue // nobody is to read it
 		}
 		u := b.letter(at)
+		u.From.TopicID = m.topicID(at.topic)
 		if err := m.insist(s.Context(), "keep what cannot be read", func(ctx context.Context) error { return m.handler.KeepUnreadable(ctx, u) }); err != nil {
 			return err
 		}

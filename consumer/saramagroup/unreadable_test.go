@@ -78,7 +78,7 @@ func TestUnreadableBehindAMessageThatFails(t *testing.T) {
 		require.Equal(t, append(want[1:], 104), slices.Compact(got))
 		require.LessOrEqual(t, k.offset(0), int64(0), "it waits for the first")
 		require.Len(t, h.unreadable, 1)
-		require.Equal(t, consumer.Source{Topic: topic, Offset: 101}, h.unreadable[0].From)
+		require.Equal(t, consumer.Source{Topic: topic, Offset: 101, TopicID: k.topicID()}, h.unreadable[0].From)
 		require.EqualValues(t, 104, h.unreadable[0].Until)
 		require.ErrorContains(t, h.unreadable[0].Why, "unpacks to more than the 16777216 that sarama.MaxDecompressedBatchSize allows")
 		close(release)

@@ -15,10 +15,15 @@ SELECT EXISTS (SELECT FROM onceward.ahead
     AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset AND event_id OPERATOR(pg_catalog.=) @event_id)::boolean AS ahead;
 
 -- name: ForgetAhead :exec
--- ForgetAhead removes what marks have passed: the mark itself says it now.
+-- ForgetAhead removes what marks have passed: the mark itself says it now. It does not where nobody could read the offsets at first, for
+-- as long as the letter of that range is kept.
 DELETE FROM onceward.ahead a
 USING (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@kafka_partitions::integer[]) AS kafka_partition, pg_catalog.unnest(@high_offsets::bigint[]) AS high_offset,
   pg_catalog.unnest(@topic_ids::pg_catalog.text[]) AS topic_id) t
 WHERE a.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND a.topic OPERATOR(pg_catalog.=) t.topic AND a.kafka_partition OPERATOR(pg_catalog.=) t.kafka_partition
   AND a.kafka_offset OPERATOR(pg_catalog.<=) t.high_offset
-  AND (a.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid) OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[a.topic_id, CAST(t.topic_id AS pg_catalog.uuid)]));
+  AND (a.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid) OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[a.topic_id, CAST(t.topic_id AS pg_catalog.uuid)]))
+  AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.consumer_group OPERATOR(pg_catalog.=) a.consumer_group
+    AND pg_catalog.split_part(l.topic, '~', 1) OPERATOR(pg_catalog.=) a.topic AND l.kafka_partition OPERATOR(pg_catalog.=) a.kafka_partition
+    AND (l.topic_id OPERATOR(pg_catalog.=) a.topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[l.topic_id, a.topic_id]))
+    AND l.reason OPERATOR(pg_catalog.=) 'unreadable' AND l.kafka_offset OPERATOR(pg_catalog.<=) a.kafka_offset AND l.unreadable_until OPERATOR(pg_catalog.>) a.kafka_offset);

@@ -59,4 +59,4 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND event_id OPERATO
 -- ConsumerTables says whether the consumer's side is installed, and whether as this release needs it.
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
-    AND a.attname OPERATOR(pg_catalog.=) 'unreadable_until' AND NOT a.attisdropped)::boolean AS current;
+    AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current;

@@ -91,7 +91,7 @@ func (q *Queries) CompleteClaims(ctx context.Context, arg CompleteClaimsParams) 
 const consumerTables = `-- name: ConsumerTables :one
 SELECT (pg_catalog.to_regclass('onceward.processed_events') IS NOT NULL)::boolean AS installed,
   EXISTS (SELECT FROM pg_catalog.pg_attribute a WHERE a.attrelid OPERATOR(pg_catalog.=) pg_catalog.to_regclass('onceward.consumer_dead_letters')
-    AND a.attname OPERATOR(pg_catalog.=) 'unreadable_until' AND NOT a.attisdropped)::boolean AS current
+    AND a.attname OPERATOR(pg_catalog.=) 'topic_id' AND NOT a.attisdropped)::boolean AS current
 `
 
 type ConsumerTablesRow struct {

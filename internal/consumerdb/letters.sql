@@ -1,17 +1,17 @@
 -- name: PutDeadLetter :one
 -- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
--- that was given up @again, or is parked again, or of another one unless the discarded letter is what says that its event was given up, or
--- that a range was not read. 0: the one that is there stays.
+-- that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
+-- that a range was not read. What has no event is the same within one life of its topic only. 0: the one that is there stays.
 WITH inserted AS (
-  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
     event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
-  VALUES (@consumer_group, @topic, @kafka_partition, @kafka_offset, @event_id, @namespace,
+  VALUES (@consumer_group, @topic, @topic_id, @kafka_partition, @kafka_offset, @event_id, @namespace,
     @event_type, @record_key, @record_value, CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), @reason, @error, @attempts, @state, @unreadable_until, @claim_id, @fingerprint)
   ON CONFLICT DO NOTHING
   RETURNING 1
 ), replaced AS (
   UPDATE onceward.consumer_dead_letters
-  SET event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
+  SET topic_id = @topic_id, event_id = @event_id, namespace = @namespace, event_type = @event_type, record_key = @record_key, record_value = @record_value,
     record_headers = CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb), reason = @reason, error = @error, attempts = @attempts, state = @state, unreadable_until = @unreadable_until,
     claim_id = @claim_id, fingerprint = @fingerprint, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
@@ -20,19 +20,21 @@ WITH inserted AS (
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
       THEN @again::boolean OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
-      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.=) ANY('{malformed,mismatch,replay}'::pg_catalog.text[]) END
+      ELSE reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written;
 
 -- name: IsDeadLetter :one
 -- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
--- topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
--- see a letter for whose transaction it had to wait.
+-- topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
+-- which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until)::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id])))::boolean AS same
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 

@@ -105,9 +105,10 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 const isDeadLetter = `-- name: IsDeadLetter :one
 SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
   AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4)::boolean AS same
+  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4
+  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $5 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $5])))::boolean AS same
 FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
+WHERE consumer_group OPERATOR(pg_catalog.=) $6 AND topic OPERATOR(pg_catalog.=) $7 AND kafka_partition OPERATOR(pg_catalog.=) $8 AND kafka_offset OPERATOR(pg_catalog.=) $9
 `
 
 type IsDeadLetterParams struct {
@@ -115,6 +116,7 @@ type IsDeadLetterParams struct {
 	RecordValue     []byte
 	RecordHeaders   string
 	UnreadableUntil int64
+	TopicID         uuid.UUID
 	ConsumerGroup   string
 	Topic           string
 	KafkaPartition  int32
@@ -122,14 +124,15 @@ type IsDeadLetterParams struct {
 }
 
 // IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
-// topic was deleted and created again, so that its offsets started anew. It is a statement of its own, because PutDeadLetter does not
-// see a letter for whose transaction it had to wait.
+// topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
+// which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
 func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (bool, error) {
 	row := q.db.QueryRow(ctx, isDeadLetter,
 		arg.RecordKey,
 		arg.RecordValue,
 		arg.RecordHeaders,
 		arg.UnreadableUntil,
+		arg.TopicID,
 		arg.ConsumerGroup,
 		arg.Topic,
 		arg.KafkaPartition,
@@ -533,25 +536,26 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 
 const putDeadLetter = `-- name: PutDeadLetter :one
 WITH inserted AS (
-  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, namespace,
+  INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
     event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
-  VALUES ($1, $2, $3, $4, $5, $6,
-    $7, $8, $9, CAST($10::pg_catalog.text AS pg_catalog.jsonb), $11, $12, $13, $14, $15, $16, $17)
+  VALUES ($1, $2, $3, $4, $5, $6, $7,
+    $8, $9, $10, CAST($11::pg_catalog.text AS pg_catalog.jsonb), $12, $13, $14, $15, $16, $17, $18)
   ON CONFLICT DO NOTHING
   RETURNING 1
 ), replaced AS (
   UPDATE onceward.consumer_dead_letters
-  SET event_id = $5, namespace = $6, event_type = $7, record_key = $8, record_value = $9,
-    record_headers = CAST($10::pg_catalog.text AS pg_catalog.jsonb), reason = $11, error = $12, attempts = $13, state = $14, unreadable_until = $15,
-    claim_id = $16, fingerprint = $17, seq = DEFAULT,
+  SET topic_id = $3, event_id = $6, namespace = $7, event_type = $8, record_key = $9, record_value = $10,
+    record_headers = CAST($11::pg_catalog.text AS pg_catalog.jsonb), reason = $12, error = $13, attempts = $14, state = $15, unreadable_until = $16,
+    claim_id = $17, fingerprint = $18, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
-  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3 AND kafka_offset OPERATOR(pg_catalog.=) $4
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
     AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
-    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $8, record_key IS NULL AND $8 IS NULL)
-        AND COALESCE(record_value OPERATOR(pg_catalog.=) $9, record_value IS NULL AND $9 IS NULL)
-        AND record_headers OPERATOR(pg_catalog.=) CAST($10::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $15
-      THEN $18::boolean OR $14 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
-      ELSE state OPERATOR(pg_catalog.=) 'redriven' OR reason OPERATOR(pg_catalog.=) ANY('{malformed,mismatch,replay}'::pg_catalog.text[]) END
+    AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $9, record_key IS NULL AND $9 IS NULL)
+        AND COALESCE(record_value OPERATOR(pg_catalog.=) $10, record_value IS NULL AND $10 IS NULL)
+        AND record_headers OPERATOR(pg_catalog.=) CAST($11::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $16
+        AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
+      THEN $19::boolean OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
@@ -560,6 +564,7 @@ SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELEC
 type PutDeadLetterParams struct {
 	ConsumerGroup   string
 	Topic           string
+	TopicID         uuid.UUID
 	KafkaPartition  int32
 	KafkaOffset     int64
 	EventID         *uuid.UUID
@@ -579,12 +584,13 @@ type PutDeadLetterParams struct {
 }
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
-// that was given up @again, or is parked again, or of another one unless the discarded letter is what says that its event was given up, or
-// that a range was not read. 0: the one that is there stays.
+// that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
+// that a range was not read. What has no event is the same within one life of its topic only. 0: the one that is there stays.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
 		arg.ConsumerGroup,
 		arg.Topic,
+		arg.TopicID,
 		arg.KafkaPartition,
 		arg.KafkaOffset,
 		arg.EventID,

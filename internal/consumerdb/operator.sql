@@ -20,8 +20,8 @@ WHERE l.state = ANY(@states::text[])
 ORDER BY l.created_at, l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset LIMIT @row_limit::int;
 
 -- name: ReadGroupLetter :one
--- ReadGroupLetter reads the record of a letter.
-SELECT record_key, record_value, record_headers
+-- ReadGroupLetter reads the record of a letter, and of which topic it is by Kafka's id; empty when that is not known.
+SELECT record_key, record_value, record_headers, CASE WHEN topic_id <> '00000000-0000-0000-0000-000000000000' THEN topic_id::text ELSE '' END::text AS topic_id
 FROM onceward.consumer_dead_letters
 WHERE consumer_group = @consumer_group AND topic = @topic AND kafka_partition = @kafka_partition AND kafka_offset = @kafka_offset;
 

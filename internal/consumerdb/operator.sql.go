@@ -1026,7 +1026,7 @@ func (q *Queries) MarksOfGroup(ctx context.Context, arg MarksOfGroupParams) ([]M
 }
 
 const readGroupLetter = `-- name: ReadGroupLetter :one
-SELECT record_key, record_value, record_headers
+SELECT record_key, record_value, record_headers, CASE WHEN topic_id <> '00000000-0000-0000-0000-000000000000' THEN topic_id::text ELSE '' END::text AS topic_id
 FROM onceward.consumer_dead_letters
 WHERE consumer_group = $1 AND topic = $2 AND kafka_partition = $3 AND kafka_offset = $4
 `
@@ -1042,9 +1042,10 @@ type ReadGroupLetterRow struct {
 	RecordKey     []byte
 	RecordValue   []byte
 	RecordHeaders []byte
+	TopicID       string
 }
 
-// ReadGroupLetter reads the record of a letter.
+// ReadGroupLetter reads the record of a letter, and of which topic it is by Kafka's id; empty when that is not known.
 func (q *Queries) ReadGroupLetter(ctx context.Context, arg ReadGroupLetterParams) (ReadGroupLetterRow, error) {
 	row := q.db.QueryRow(ctx, readGroupLetter,
 		arg.ConsumerGroup,
@@ -1053,7 +1054,12 @@ func (q *Queries) ReadGroupLetter(ctx context.Context, arg ReadGroupLetterParams
 		arg.KafkaOffset,
 	)
 	var i ReadGroupLetterRow
-	err := row.Scan(&i.RecordKey, &i.RecordValue, &i.RecordHeaders)
+	err := row.Scan(
+		&i.RecordKey,
+		&i.RecordValue,
+		&i.RecordHeaders,
+		&i.TopicID,
+	)
 	return i, err
 }
 

@@ -64,12 +64,16 @@ WITH expired AS (
 DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_group, f.name) OPERATOR(pg_catalog.=) (x.event_id, x.consumer_group, x.name);
 
 -- name: DeleteLetters :execrows
--- DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead.
+-- DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead,
+-- and as another letter of its event waits, to whose redrive it says what became of the event.
 WITH expired AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
   WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) @at
     AND NOT EXISTS (SELECT FROM onceward.processed_events e
       WHERE e.event_id OPERATOR(pg_catalog.=) l.claim_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters w
+      WHERE w.claim_id OPERATOR(pg_catalog.=) l.claim_id AND w.consumer_group OPERATOR(pg_catalog.=) l.consumer_group
+        AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'mismatch')
   ORDER BY l.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x

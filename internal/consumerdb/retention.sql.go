@@ -75,6 +75,9 @@ WITH expired AS (
   WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) $1
     AND NOT EXISTS (SELECT FROM onceward.processed_events e
       WHERE e.event_id OPERATOR(pg_catalog.=) l.claim_id AND e.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND e.outcome OPERATOR(pg_catalog.=) 'd')
+    AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters w
+      WHERE w.claim_id OPERATOR(pg_catalog.=) l.claim_id AND w.consumer_group OPERATOR(pg_catalog.=) l.consumer_group
+        AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'mismatch')
   ORDER BY l.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x
@@ -86,7 +89,8 @@ type DeleteLettersParams struct {
 	RowLimit int32
 }
 
-// DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead.
+// DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead,
+// and as another letter of its event waits, to whose redrive it says what became of the event.
 func (q *Queries) DeleteLetters(ctx context.Context, arg DeleteLettersParams) (int64, error) {
 	result, err := q.db.Exec(ctx, deleteLetters, arg.At, arg.RowLimit)
 	if err != nil {

@@ -241,7 +241,8 @@ func (q *Queries) RegisterWindow(ctx context.Context, arg RegisterWindowParams) 
 
 const wasUnreadable = `-- name: WasUnreadable :one
 SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
-  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND (topic OPERATOR(pg_catalog.=) $2 OR topic OPERATOR(pg_catalog.=) $3) AND kafka_partition OPERATOR(pg_catalog.=) $4
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND pg_catalog.split_part(topic, '~', 1) OPERATOR(pg_catalog.=) $2::pg_catalog.text AND kafka_partition OPERATOR(pg_catalog.=) $3
+    AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
     AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) $5
     AND (unreadable_until OPERATOR(pg_catalog.>) $5 OR unreadable_until OPERATOR(pg_catalog.=) 0))::boolean AS unreadable
 `
@@ -249,19 +250,20 @@ SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
 type WasUnreadableParams struct {
 	ConsumerGroup  string
 	Topic          string
-	Aside          string
 	KafkaPartition int32
+	TopicID        uuid.UUID
 	KafkaOffset    int64
 }
 
-// WasUnreadable tells whether an offset lies in a range that nobody could read and that was passed over: it was finished, and not
-// applied. 0: a program of an earlier release does not say how far the range goes.
+// WasUnreadable tells whether an offset lies in a range of this topic id, or where one is unknown, that nobody could read and that was passed
+// over: it was finished, and not applied. 0: a program of an earlier release does not say how far the range goes. What is behind a ~ is no part
+// of the topic's name.
 func (q *Queries) WasUnreadable(ctx context.Context, arg WasUnreadableParams) (bool, error) {
 	row := q.db.QueryRow(ctx, wasUnreadable,
 		arg.ConsumerGroup,
 		arg.Topic,
-		arg.Aside,
 		arg.KafkaPartition,
+		arg.TopicID,
 		arg.KafkaOffset,
 	)
 	var unreadable bool

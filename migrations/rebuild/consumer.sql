@@ -30,7 +30,7 @@ ALTER TABLE onceward.dedup_windows
   ADD CONSTRAINT dedup_windows_replay_check CHECK (replay IN ('dead-letter', 'park', 'process')),
   ADD CONSTRAINT dedup_windows_keyed_check CHECK (keyed IN ('event-time', 'arrival'));
 
-DROP INDEX IF EXISTS onceward.consumer_dead_letters_requested, onceward.consumer_dead_letters_of_key;
+DROP INDEX IF EXISTS onceward.consumer_dead_letters_requested, onceward.consumer_dead_letters_of_key, onceward.consumer_dead_letters_unreadable;
 ALTER TABLE onceward.consumer_dead_letters
   ALTER COLUMN created_at SET DEFAULT pg_catalog.clock_timestamp(),
   DROP CONSTRAINT IF EXISTS consumer_dead_letters_state_check,
@@ -38,6 +38,7 @@ ALTER TABLE onceward.consumer_dead_letters
 CREATE INDEX consumer_dead_letters_requested ON onceward.consumer_dead_letters (consumer_group) WHERE state = 'requested';
 CREATE INDEX consumer_dead_letters_of_key ON onceward.consumer_dead_letters (consumer_group, topic, pg_catalog.sha256(record_key), seq)
   WHERE state IN ('open', 'requested', 'parked');
+CREATE INDEX consumer_dead_letters_unreadable ON onceward.consumer_dead_letters (consumer_group, kafka_partition, kafka_offset) WHERE reason = 'unreadable';
 
 ALTER TABLE onceward.parked
   ALTER COLUMN parked_at SET DEFAULT pg_catalog.clock_timestamp();
