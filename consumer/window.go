@@ -179,10 +179,16 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 type plan struct {
 	ids     []uuid.UUID // in order; none: not at all
 	known   []uuid.UUID // under which it may have been claimed, when it is not to be
-	outcome Outcome     // Replay or FromFuture when there are no ids
+	outcome Outcome     // what it is when there are no ids
 	late    bool
-	again   bool // a replay that is applied all the same
-	ahead   bool // no mark had passed its offset
+	again   bool           // a replay that is applied all the same
+	ahead   bool           // no mark had passed its offset
+	other   *MismatchError // goes with the outcome
+}
+
+// refusal is the claim of an event without ids of which none is there.
+func (pl *plan) refusal() Claim {
+	return Claim{Outcome: pl.outcome, Late: pl.late, Mismatch: pl.other}
 }
 
 // plan judges an event.
