@@ -212,10 +212,14 @@ func TestTraceBehindAnEnd(t *testing.T) {
 
 // inOtherBuckets does something while what is claimed by arrival meets no claim of
 // before, as it is when more than a bucket lies between.
-func (c *crashed) inOtherBuckets(do func()) {
-	exec(c.t, c.db, "UPDATE onceward.dedup_windows SET bucket = interval '9 hours 13 minutes 7.123 seconds'")
+func (c *crashed) inOtherBuckets(ctx context.Context, do func()) {
+	set := func(bucket string) {
+		_, err := c.db.Exec(ctx, "UPDATE onceward.dedup_windows SET bucket = $1::text::interval", bucket)
+		require.NoError(c.t, err)
+	}
+	set("9 hours 13 minutes 7.123 seconds")
+	defer set("1 minute")
 	do()
-	exec(c.t, c.db, "UPDATE onceward.dedup_windows SET bucket = interval '1 minute'")
 }
 
 // lateAt is a late event of another aggregate than any other.
@@ -248,9 +252,9 @@ func TestOneOffsetInTwoMembers(t *testing.T) {
 					calls++
 				}
 				if got.Key == ev.Key && (calls == 2 || !tc.fails) { // with a savepoint, when it fails
-					x.inOtherBuckets(func() { err = deliver(t.Context(), young, ev, consumer.Processed) })
+					x.inOtherBuckets(ctx, func() { err = deliver(ctx, young, ev, consumer.Processed) })
 					if tc.marked {
-						require.NoError(t, young.SaveProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: ev.Source.TopicID, High: 10}}))
+						require.NoError(t, young.SaveProgress(ctx, history, []consumer.Mark{{Topic: "orders", TopicID: ev.Source.TopicID, High: 10}}))
 					}
 				}
 				if got.Key == ev.Key && tc.fails {
@@ -302,7 +306,7 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, consumer.Processed, claim.Outcome)
 			done := make(chan struct{})
-			x.inOtherBuckets(func() {
+			x.inOtherBuckets(t.Context(), func() {
 				got, err := handle(hasty.start())
 				require.NoError(t, err)
 				require.Equal(t, consumer.InProgress, got)
