@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,7 +47,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		return nil
 	}
 	taken, err := q.RememberAhead(ctx, row)
-	if err == nil && taken == 0 { // a statement of its own: it has to see what the first has waited for
+	if err == nil && taken == 0 && slices.Contains(ahead, "true") { // a statement of its own: it has to see what the first has waited for
 		taken, err = q.PassedAmong(ctx, consumerdb.PassedAmongParams{
 			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: ahead,
 		})

@@ -285,18 +285,25 @@ func TestOneOffsetInTwoMembers(t *testing.T) {
 // TestOffsetOfATransactionUnderWay: who meets the row of a transaction that is not
 // committed waits for it, and is in progress when that takes too long.
 func TestOffsetOfATransactionUnderWay(t *testing.T) {
-	for _, eventType := range []string{"Paid", "Moved", "Called"} {
+	for _, eventType := range []string{"Paid", "Moved", "Called", "claimed by hand"} {
 		t.Run(eventType, func(t *testing.T) {
 			t.Parallel()
 			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
 			hasty := &crashed{env: &env{t: t, db: hastyPool(t, x.db)}, class: x.class}
 			ev, next := x.lateAt(eventType, 10), x.lateAt(eventType, 11)
-			handle := func(r *consumer.Router) (consumer.Outcome, error) {
-				if eventType != "Moved" {
-					return r.Handle(t.Context(), ev)
+			handle := func(x *crashed, r *consumer.Router) (consumer.Outcome, error) {
+				switch eventType {
+				case "Moved":
+					got := r.HandleBatch(t.Context(), []consumer.Event{ev, next})
+					return got[0].Outcome, errors.Join(got[0].Err, got[1].Err)
+				case "claimed by hand":
+					tx, err := x.db.Begin(t.Context())
+					require.NoError(t, err)
+					defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+					claim, err := r.Processor().Claim(t.Context(), tx, ev)
+					return claim.Outcome, err
 				}
-				got := r.HandleBatch(t.Context(), []consumer.Event{ev, next})
-				return got[0].Outcome, errors.Join(got[0].Err, got[1].Err)
+				return r.Handle(t.Context(), ev)
 			}
 			r := x.start()
 			tx, err := x.db.Begin(t.Context())
@@ -307,12 +314,12 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 			require.Equal(t, consumer.Processed, claim.Outcome)
 			done := make(chan struct{})
 			x.inOtherBuckets(t.Context(), func() {
-				got, err := handle(hasty.start())
+				got, err := handle(hasty, hasty.start())
 				require.NoError(t, err)
 				require.Equal(t, consumer.InProgress, got)
 				go func() {
 					defer close(done)
-					got, err = handle(r)
+					got, err = handle(x, r)
 				}()
 				x.waitBlocked(t.Context(), done)
 				require.NoError(t, tx.Commit(t.Context()))
@@ -320,7 +327,7 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 				if eventType != "Moved" { // which goes on alone
 					require.ErrorContains(t, err, "another member has finished the offset")
 					require.True(t, consumer.IsInfrastructure(err))
-					got, err = handle(r)
+					got, err = handle(x, r)
 				}
 				require.NoError(t, err)
 				require.Equal(t, consumer.Duplicate, got)

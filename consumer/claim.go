@@ -80,13 +80,16 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, error) {
 	it := p.newItem(ev)
 	err := p.claims(ctx, q, []*item{it})
-	if errors.Is(err, ErrInProgress) {
-		return Claim{Outcome: InProgress}, nil
-	}
 	if err == nil {
 		err = p.remember(ctx, q, []*item{it})
 	}
-	return it.claim, err
+	switch {
+	case errors.Is(err, ErrInProgress):
+		return Claim{Outcome: InProgress}, nil
+	case err != nil:
+		return Claim{}, err
+	}
+	return it.claim, nil
 }
 
 // Complete stores a result, JSON, in the claim that [Processor.Claim] made in
