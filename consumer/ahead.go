@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,8 +17,14 @@ import (
 // remember writes a row of onceward.ahead for each item that this transaction claims,
 // that came from a topic, and whose claim a delivery after a crash, which begins at
 // the mark, might not find: it is claimed by arrival, whose buckets go on with the clock.
+//
+// A claim of another member, which has the partition by now perhaps, may lie in other
+// buckets when its transaction began much later or earlier. Both write the same row:
+// the slower one fails, as it does when the mark has passed the offset meanwhile, and
+// finds a duplicate when it is tried again.
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
+	var ahead []string
 	for _, it := range items {
 		src := it.ev.Source
 		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
@@ -33,15 +40,32 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
 		row.TopicIds = append(row.TopicIds, src.TopicID.String())
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
+		row.Fresh = append(row.Fresh, strconv.FormatBool(it.fresh() && !it.ev.redriven))
+		ahead = append(ahead, strconv.FormatBool(it.fresh() && it.plan.ahead))
 	}
 	if len(row.Topics) == 0 {
 		return nil
 	}
-	if err := q.RememberAhead(ctx, row); err != nil {
+	taken, err := q.RememberAhead(ctx, row)
+	if err == nil && taken == 0 && slices.Contains(ahead, "true") { // a statement of its own: it has to see what the first has waited for
+		taken, err = q.PassedAmong(ctx, consumerdb.PassedAmongParams{
+			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: ahead,
+		})
+	}
+	switch locked := hasCode(err, "55P03"); {
+	case (locked || taken > 0) && len(items) > 1:
+		return errAlone
+	case locked:
+		return ErrInProgress
+	case err != nil:
 		return fmt.Errorf("remember offsets ahead of the mark: %w", err)
+	case taken > 0:
+		return errAppliedMeanwhile
 	}
 	return nil
 }
+
+var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile")}
 
 // passed reports whether the group's mark is beyond an offset.
 func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
@@ -56,19 +80,25 @@ func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, er
 	return !unread, err
 }
 
-// wasApplied asks whether the event at this offset was applied before, beyond the
-// mark.
-func (l *look) wasApplied(ctx context.Context, ev *Event) (bool, error) {
+// offsetState is what is known of the offset of an event.
+type offsetState struct {
+	applied bool // the event was before, beyond the mark
+	ahead   bool // the mark has not passed the offset
+}
+
+// stateOf looks for the offset of an event.
+func (l *look) stateOf(ctx context.Context, ev *Event) (offsetState, error) {
 	if ev.Source.Topic == "" || ev.redriven {
-		return false, nil
+		return offsetState{}, nil
 	}
-	ahead, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
-		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset, EventID: l.processor.claimID(*ev),
+	is, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
+		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,
+		EventID: l.processor.claimID(*ev),
 	})
 	if err != nil {
-		return false, fmt.Errorf("look for the offset ahead of the mark: %w", err)
+		return offsetState{}, fmt.Errorf("look for the offset ahead of the mark: %w", err)
 	}
-	return ahead, nil
+	return offsetState{applied: is.Ahead, ahead: !is.Passed}, nil
 }
 
 // reads are the latest event times that are known to have been read, of each partition

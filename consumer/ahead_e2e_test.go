@@ -4,11 +4,13 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
@@ -206,4 +208,142 @@ func TestTraceBehindAnEnd(t *testing.T) {
 	c.outage()
 	require.NoError(t, deliver(t.Context(), c.start(), ev, consumer.Duplicate))
 	require.Equal(t, 1, c.effects())
+}
+
+// inOtherBuckets does something while what is claimed by arrival meets no claim of
+// before, as it is when more than a bucket lies between.
+func (c *crashed) inOtherBuckets(ctx context.Context, do func()) {
+	set := func(bucket string) {
+		_, err := c.db.Exec(ctx, "UPDATE onceward.dedup_windows SET bucket = $1::text::interval", bucket)
+		require.NoError(c.t, err)
+	}
+	set("9 hours 13 minutes 7.123 seconds")
+	defer set("1 minute")
+	do()
+}
+
+// lateAt is a late event of another aggregate than any other.
+func (c *crashed) lateAt(eventType string, offset int64) consumer.Event {
+	ev := c.event(eventType, time.Now().AddDate(0, 0, -30), offset)
+	ev.Source.TopicID, ev.AggregateID = uuid.UUID{1}, []byte(ev.Key.String())
+	return ev
+}
+
+// TestOneOffsetInTwoMembers: a member that has lost a partition without knowing, and
+// whose handler takes longer than a bucket, does not apply what the new member has
+// applied meanwhile, nor gives it up.
+func TestOneOffsetInTwoMembers(t *testing.T) {
+	for name, tc := range map[string]struct {
+		eventType string
+		marked    bool
+		fails     bool
+	}{
+		"tx": {eventType: "Paid"}, "tx, and marked": {eventType: "Paid", marked: true}, "batch": {eventType: "Moved"}, "batch, and marked": {eventType: "Moved", marked: true},
+		"batch, given up": {eventType: "Moved", fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+			young, old, calls := x.start(), consumer.NewRouter(x.start().Processor()), 0
+			history := must(young.Progress(t.Context())).History
+			ev, next := x.lateAt(tc.eventType, 10), x.lateAt(tc.eventType, 11)
+			slow := func(ctx context.Context, tx pgx.Tx, got consumer.Event) (err error) {
+				if got.Key == ev.Key {
+					calls++
+				}
+				if got.Key == ev.Key && (calls == 2 || !tc.fails) { // with a savepoint, when it fails
+					x.inOtherBuckets(ctx, func() { err = deliver(ctx, young, ev, consumer.Processed) })
+					if tc.marked {
+						require.NoError(t, young.SaveProgress(ctx, history, []consumer.Mark{{Topic: "orders", TopicID: ev.Source.TopicID, High: 10}}))
+					}
+				}
+				if got.Key == ev.Key && tc.fails {
+					return consumer.DeadLetter(errBroken)
+				}
+				require.NoError(t, err)
+				return effect("billing")(ctx, tx, got)
+			}
+			want := 1
+			if tc.eventType == "Paid" {
+				old.Tx("Paid", slow)
+				_, err := old.Handle(t.Context(), ev)
+				require.ErrorContains(t, err, "another member has finished the offset")
+				require.True(t, consumer.IsInfrastructure(err))
+				require.NoError(t, deliver(t.Context(), old, ev, consumer.Duplicate))
+			} else {
+				old.Batch("Moved", consumer.BatchOptions{}, slow)
+				got := old.HandleBatch(t.Context(), []consumer.Event{ev, next})
+				require.Equal(t, []consumer.Delivery{{Outcome: consumer.Duplicate}, {Outcome: consumer.Processed}}, got)
+				want++
+			}
+			require.Equal(t, want, x.effects())
+			require.Zero(t, x.letters())
+		})
+	}
+}
+
+// TestOffsetOfATransactionUnderWay: who meets the row of a transaction that is not
+// committed waits for it, and is in progress when that takes too long.
+func TestOffsetOfATransactionUnderWay(t *testing.T) {
+	for _, eventType := range []string{"Paid", "Moved", "Called", "claimed by hand"} {
+		t.Run(eventType, func(t *testing.T) {
+			t.Parallel()
+			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+			hasty := &crashed{env: &env{t: t, db: hastyPool(t, x.db)}, class: x.class}
+			ev, next := x.lateAt(eventType, 10), x.lateAt(eventType, 11)
+			handle := func(x *crashed, r *consumer.Router) (consumer.Outcome, error) {
+				switch eventType {
+				case "Moved":
+					got := r.HandleBatch(t.Context(), []consumer.Event{ev, next})
+					return got[0].Outcome, errors.Join(got[0].Err, got[1].Err)
+				case "claimed by hand":
+					tx, err := x.db.Begin(t.Context())
+					require.NoError(t, err)
+					defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+					claim, err := r.Processor().Claim(t.Context(), tx, ev)
+					return claim.Outcome, err
+				}
+				return r.Handle(t.Context(), ev)
+			}
+			r := x.start()
+			tx, err := x.db.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+			claim, err := r.Processor().Claim(t.Context(), tx, ev)
+			require.NoError(t, err)
+			require.Equal(t, consumer.Processed, claim.Outcome)
+			done := make(chan struct{})
+			x.inOtherBuckets(t.Context(), func() {
+				got, err := handle(hasty, hasty.start())
+				require.NoError(t, err)
+				require.Equal(t, consumer.InProgress, got)
+				go func() {
+					defer close(done)
+					got, err = handle(x, r)
+				}()
+				x.waitBlocked(t.Context(), done)
+				require.NoError(t, tx.Commit(t.Context()))
+				<-done
+				if eventType != "Moved" { // which goes on alone
+					require.ErrorContains(t, err, "another member has finished the offset")
+					require.True(t, consumer.IsInfrastructure(err))
+					got, err = handle(x, r)
+				}
+				require.NoError(t, err)
+				require.Equal(t, consumer.Duplicate, got)
+			})
+			require.Zero(t, x.letters())
+		})
+	}
+}
+
+// hastyPool is one whose sessions wait for no lock.
+func hastyPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
+	t.Helper()
+	cfg := pool.Config()
+	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "200ms"
+	hasty, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(hasty.Close)
+	return hasty
 }

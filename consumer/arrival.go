@@ -92,12 +92,20 @@ func BucketsOf(keyed Keying, window, length, old time.Duration, until *time.Time
 // the old buckets only.
 func (b Buckets) Changing(at time.Time) bool { return b.Old > 0 && at.Before(b.OldUntil) }
 
-// Lengths returns those of the buckets that there are and were.
+// Lengths returns those of the buckets that there are and were, in which claims may be.
 func (b Buckets) Lengths() []time.Duration {
 	if b.Old == 0 || b.Old == b.Length {
 		return []time.Duration{b.Length}
 	}
 	return []time.Duration{b.Length, b.Old}
+}
+
+// lengthsAt returns those of the buckets in which is claimed at the given time.
+func (b Buckets) lengthsAt(at time.Time) []time.Duration {
+	if !b.Changing(at) {
+		return []time.Duration{b.Length}
+	}
+	return b.Lengths()
 }
 
 // IDs returns the ids under which an event that arrives at the given time is
@@ -149,7 +157,7 @@ func (l *look) arrival(ctx context.Context, id uuid.UUID, eventType string) ([]u
 // into, for a version of the program that has not the same ones: one that works beside
 // this one, or did before. One that was retired counts for as long as its claims may.
 func (l *look) others(class int, eventType string) (out []Buckets) {
-	own, lengths := l.processor.windows.classes[class], l.classes[class].buckets.Lengths()
+	own, lengths := l.processor.windows.classes[class], l.classes[class].buckets.lengthsAt(l.began)
 	for i := range l.all {
 		row := &l.all[i]
 		b := registeredOf(row).buckets
@@ -157,7 +165,7 @@ func (l *look) others(class int, eventType string) (out []Buckets) {
 		if row.Class == own.Pattern || gone || Keying(row.Keyed) != own.Keyed || !(Class{Pattern: row.Class}).matches(eventType) {
 			continue
 		}
-		if slices.ContainsFunc(b.Lengths(), func(length time.Duration) bool { return !slices.Contains(lengths, length) }) {
+		if slices.ContainsFunc(b.lengthsAt(l.began), func(length time.Duration) bool { return !slices.Contains(lengths, length) }) {
 			out = append(out, b)
 		}
 	}

@@ -154,3 +154,24 @@ func TestOldTransactionClaimsNothingByArrival(t *testing.T) {
 	require.NoError(t, late(30*time.Minute, uuid.New(), uuid.New()))
 	require.ErrorContains(t, late(30*time.Minute+1, uuid.New(), uuid.New()), "it began 30m0s ago, buckets are 1h0m0s long; claim within half of that")
 }
+
+// TestOldBucketsHideNobody: buckets of a change that is over are not claimed in, so
+// that those of another class of the same length still have to be.
+func TestOldBucketsHideNobody(t *testing.T) {
+	p := Disconnected()
+	p.windows.classes = []Class{{Pattern: "Paid", Keyed: ByArrival}}
+	whole := consumerdb.ClassesOfGroupRow{Class: "*", Keyed: string(ByArrival), BucketUs: (3 * oneDay).Microseconds()}
+	l := &look{processor: p, began: midnight, classes: []registered{{buckets: Buckets{Length: oneDay, Old: 3 * oneDay, OldUntil: midnight.Add(1)}}}, all: []consumerdb.ClassesOfGroupRow{whole}}
+	require.Empty(t, l.others(0, "Paid"), "it is claimed in them as well")
+	l.classes[0].buckets.OldUntil = midnight
+	require.Equal(t, []Buckets{{Length: 3 * oneDay}}, l.others(0, "Paid"))
+
+	was := whole // and what the other one claims in no more need not be met
+	was.BucketUs, was.OldBucketUs, was.OldUntil = oneDay.Microseconds(), (3 * oneDay).Microseconds(), &midnight
+	l.all = []consumerdb.ClassesOfGroupRow{was}
+	require.Empty(t, l.others(0, "Paid"))
+	retired := midnight.Add(-5 * oneDay)
+	was.BucketUs, was.RetiredAt = (2 * oneDay).Microseconds(), &retired
+	l.all = []consumerdb.ClassesOfGroupRow{was}
+	require.Len(t, l.others(0, "Paid"), 1, "of one that was retired, for as long as its longest ones may last")
+}

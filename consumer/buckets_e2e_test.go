@@ -353,6 +353,11 @@ func TestArrivalMeetsOtherClasses(t *testing.T) {
 	copied(newer, before)
 	e.once(newer, beside)
 	copied(older, beside)
+	exec(t, e.db, `UPDATE onceward.dedup_windows w SET old_bucket = o.bucket, old_until = now() - interval '1 hour'
+		FROM onceward.dedup_windows o WHERE o.consumer_group = w.consumer_group AND o.class <> w.class`) // changes of long ago
+	beside = webhook(t)
+	e.once(newer, beside)
+	copied(older, beside)
 
 	// The same for late events whose own day is gone.
 	whole.Keyed, special.Keyed, whole.Window, special.Window = "", "", 2*aDay+time.Hour, 5*aDay+3*time.Hour

@@ -80,13 +80,16 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, error) {
 	it := p.newItem(ev)
 	err := p.claims(ctx, q, []*item{it})
-	if errors.Is(err, ErrInProgress) {
-		return Claim{Outcome: InProgress}, nil
-	}
 	if err == nil {
 		err = p.remember(ctx, q, []*item{it})
 	}
-	return it.claim, err
+	switch {
+	case errors.Is(err, ErrInProgress):
+		return Claim{Outcome: InProgress}, nil
+	case err != nil:
+		return Claim{}, err
+	}
+	return it.claim, nil
 }
 
 // Complete stores a result, JSON, in the claim that [Processor.Claim] made in
@@ -98,15 +101,11 @@ func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []
 // completeOne finds the claim again. One by arrival has the same ids as before:
 // the time of arrival is that of the transaction.
 func (p *Processor) completeOne(ctx context.Context, q queries, ev Event, result []byte) error {
-	err := p.complete(ctx, q, ev, result, []uuid.UUID{p.claimID(ev)})
-	if !errors.Is(err, errNoClaim) {
-		return err
-	}
 	pl, err := (&look{processor: p, q: q.Queries}).plan(ctx, &ev)
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
 	}
-	return p.complete(ctx, q, ev, result, slices.Concat(pl.ids, pl.known))
+	return p.complete(ctx, q, ev, result, slices.Concat([]uuid.UUID{p.claimID(ev)}, pl.ids, pl.known))
 }
 
 var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")

@@ -47,6 +47,8 @@ func (p *Processor) claims(ctx context.Context, q queries, items []*item) error 
 			it.plan, it.claim = owner.plan, Claim{Outcome: Duplicate, ids: owner.claim.ids} // of one in this very transaction
 		case owner.fresh():
 			it.claim = Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Stored: owner.fingerprint, Given: it.fingerprint}}
+		case owner.fingerprint != it.fingerprint && len(owner.plan.ids) == 0:
+			return errAlone // what letters say of the one is nothing of the other
 		default:
 			if it.plan = owner.plan; !p.found(it, stored) {
 				return fmt.Errorf("claim %s: %w", it.ev.Key, errClaimGone)
@@ -77,33 +79,12 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 		if err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
-		if err := p.givenUp(ctx, q, it); err != nil {
+		if err := p.recall(ctx, q, it); err != nil {
 			return nil, fmt.Errorf("claim %s: %w", it.ev.Key, err)
 		}
 		first[it.id] = it
 	}
 	return first, nil
-}
-
-// givenUp looks, of an event below the floor, whose claim may be gone with its day,
-// and of one that is redriven, for letters that say the same. One that was redriven
-// before is a duplicate. Whoever else applies one that was given up is the redrive of
-// its letter, once, and nobody after that was discarded.
-func (p *Processor) givenUp(ctx context.Context, q queries, it *item) error {
-	if it.plan.outcome != Replay && !it.ev.redriven {
-		return nil
-	}
-	say, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
-	known := slices.Concat(it.plan.ids, it.plan.known)
-	switch {
-	case err != nil:
-		return fmt.Errorf("look for letters of the event: %w", err)
-	case say.Applied:
-		it.plan = plan{outcome: Duplicate, known: known}
-	case say.GivenUp && !it.ev.redriven:
-		it.plan = plan{outcome: DeadLettered, known: known}
-	}
-	return nil
 }
 
 // insert claims under the ids of all plans, in their order, in which every
@@ -200,7 +181,7 @@ func (p *Processor) found(it *item, stored map[uuid.UUID]consumerdb.FindClaimsRo
 			return true
 		}
 	}
-	it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
+	it.claim = it.plan.refusal()
 	return len(it.plan.ids) == 0
 }
 

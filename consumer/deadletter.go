@@ -26,10 +26,11 @@ const (
 	reasonParked     reason = "parked"
 )
 
-// What consumer_dead_letters.state says of a letter that is not settled.
+// What consumer_dead_letters.state says of a letter.
 const (
-	stateOpen   = "open"
-	stateParked = "parked"
+	stateOpen     = "open"
+	stateParked   = "parked"
+	stateRedriven = "redriven"
 )
 
 // letter is a message that could not be applied, and why. The event is the

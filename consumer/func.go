@@ -153,7 +153,7 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 		}
 		return nil
 	case !claimed && len(it.plan.ids) == 0:
-		it.claim = Claim{Outcome: it.plan.outcome, Late: it.plan.late}
+		it.claim = it.plan.refusal()
 		return nil
 	case claimed:
 		p.found(it, stored)

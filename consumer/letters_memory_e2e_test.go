@@ -103,6 +103,8 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 		exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, namespace, event_type, record_key, record_value, record_headers, reason, error)
 			SELECT 'billing', $1, 0, $2, $3, $3, 'shop', 'Paid', $4, $5, $6::text::jsonb, 'from-future', 'before'`,
 			rec.Source.Topic, rec.Source.Offset, ev.Key.UUID(), rec.Key, rec.Value, string(must(consumer.EncodeHeaders(rec.Headers))))
+		exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, fingerprint, namespace, event_type, record_headers, reason, error)
+			SELECT consumer_group, topic, kafka_partition, kafka_offset + 1, event_id, claim_id, '\x00', namespace, event_type, record_headers, 'parked', 'another event with its key' FROM onceward.consumer_dead_letters`)
 		exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
 		conn := must(d.db.Acquire(t.Context()))
 		_, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
@@ -110,6 +112,7 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, 1, d.claims(), "its day is gone")
 		require.Equal(t, 1, count(t, d.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
+		exec(t, d.db, "DELETE FROM onceward.consumer_dead_letters WHERE fingerprint IS NOT NULL")
 		exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1 WHERE state = 'open'")
 		require.Zero(t, must(ordersOf(t, d.env, consumer.Config{}, nil).Redrive(t.Context(), 10)))
 		require.Equal(t, 2, d.effects())

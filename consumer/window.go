@@ -188,9 +188,16 @@ func (p *Processor) unread(ctx context.Context, q *consumerdb.Queries, src Sourc
 type plan struct {
 	ids     []uuid.UUID // in order; none: not at all
 	known   []uuid.UUID // under which it may have been claimed, when it is not to be
-	outcome Outcome     // Replay or FromFuture when there are no ids
+	outcome Outcome     // what it is when there are no ids
 	late    bool
-	again   bool // a replay that is applied all the same
+	again   bool           // a replay that is applied all the same
+	ahead   bool           // no mark had passed its offset
+	other   *MismatchError // goes with the outcome
+}
+
+// refusal is the claim of an event without ids of which none is there.
+func (pl *plan) refusal() Claim {
+	return Claim{Outcome: pl.outcome, Late: pl.late, Mismatch: pl.other}
 }
 
 // plan judges an event.
@@ -200,23 +207,33 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	if class < 0 {
 		return plan{}, fmt.Errorf("%w: %q of group %q; add a class to Config.Classes whose pattern matches", ErrNoClass, ev.Type, p.group)
 	}
-	c, id := &p.windows.classes[class], p.claimID(*ev)
-	at, behind := outbox.IDTime(id), p.behind(ev)
-	if c.Keyed == ByEventTime && !behind && p.windows.obvious(class, at) {
+	id := p.claimID(*ev)
+	if p.windows.classes[class].Keyed == ByEventTime && !p.behind(ev) && p.windows.obvious(class, outbox.IDTime(id)) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	if err := l.read(ctx); err != nil {
 		return plan{}, err
 	}
-	if applied, err := l.wasApplied(ctx, ev); err != nil {
+	at, err := l.stateOf(ctx, ev)
+	switch {
+	case err != nil:
 		return plan{}, err
-	} else if applied {
+	case at.applied:
 		ids, err := l.arrival(ctx, id, ev.Type)
 		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, ids...)}, err // a claim that is there says more
 	}
-	if c.Keyed == ByArrival {
+	pl, err := l.judge(ctx, ev, class)
+	pl.ahead = at.ahead
+	return pl, err
+}
+
+// judge judges an event that is not obvious.
+func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
+	p, id := l.processor, l.processor.claimID(*ev)
+	if p.windows.classes[class].Keyed == ByArrival {
 		return l.byArrival(ctx, ev)
 	}
+	at := outbox.IDTime(id)
 	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
@@ -230,7 +247,7 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	switch v := q.judge(); {
 	case v != verdictClaim:
 		return l.below(ctx, ev, class, v)
-	case !behind:
+	case !p.behind(ev):
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	ids, err := l.arrival(ctx, id, ev.Type)

@@ -46,9 +46,12 @@ func (q *Queries) ForgetAhead(ctx context.Context, arg ForgetAheadParams) error 
 }
 
 const isAhead = `-- name: IsAhead :one
-SELECT EXISTS (SELECT FROM onceward.ahead
-  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
-    AND kafka_offset OPERATOR(pg_catalog.=) $4 AND event_id OPERATOR(pg_catalog.=) $5)::boolean AS ahead
+SELECT EXISTS (SELECT FROM onceward.ahead a
+  WHERE a.consumer_group OPERATOR(pg_catalog.=) $1 AND a.topic OPERATOR(pg_catalog.=) $2 AND a.kafka_partition OPERATOR(pg_catalog.=) $3
+    AND a.kafka_offset OPERATOR(pg_catalog.=) $4 AND a.event_id OPERATOR(pg_catalog.=) $5)::boolean AS ahead,
+  EXISTS (SELECT FROM onceward.progress p
+  WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) $2 AND p.kafka_partition OPERATOR(pg_catalog.=) $3
+    AND p.topic_id OPERATOR(pg_catalog.=) $6 AND p.high_offset OPERATOR(pg_catalog.>=) $4)::boolean AS passed
 `
 
 type IsAheadParams struct {
@@ -57,49 +60,102 @@ type IsAheadParams struct {
 	KafkaPartition int32
 	KafkaOffset    int64
 	EventID        uuid.UUID
+	TopicID        uuid.UUID
+}
+
+type IsAheadRow struct {
+	Ahead  bool
+	Passed bool
 }
 
 // IsAhead tells whether the event at an offset beyond the mark was applied before, also at that offset of an earlier topic of the
-func (q *Queries) IsAhead(ctx context.Context, arg IsAheadParams) (bool, error) {
+func (q *Queries) IsAhead(ctx context.Context, arg IsAheadParams) (IsAheadRow, error) {
 	row := q.db.QueryRow(ctx, isAhead,
 		arg.ConsumerGroup,
 		arg.Topic,
 		arg.KafkaPartition,
 		arg.KafkaOffset,
 		arg.EventID,
+		arg.TopicID,
 	)
-	var ahead bool
-	err := row.Scan(&ahead)
-	return ahead, err
+	var i IsAheadRow
+	err := row.Scan(&i.Ahead, &i.Passed)
+	return i, err
 }
 
-const rememberAhead = `-- name: RememberAhead :exec
-INSERT INTO onceward.ahead (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
-SELECT $1, t.topic, CAST(t.topic_id AS pg_catalog.uuid), CAST(t.kafka_partition AS integer), CAST(t.kafka_offset AS bigint), CAST(t.event_id AS pg_catalog.uuid)
-FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_partition,
-  pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id) t
-ORDER BY t.topic, CAST(t.kafka_partition AS integer), CAST(t.kafka_offset AS bigint)
-ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id
+const passedAmong = `-- name: PassedAmong :one
+SELECT pg_catalog.count(*) AS passed
+FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
+  pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS asked) t
+JOIN onceward.progress p ON p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) CAST(t.kafka_partition AS integer) AND p.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid)
+WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND p.high_offset OPERATOR(pg_catalog.>=) CAST(t.kafka_offset AS bigint) AND CAST(t.asked AS boolean)
+`
+
+type PassedAmongParams struct {
+	Topics          []string
+	TopicIds        []string
+	KafkaPartitions []string
+	KafkaOffsets    []string
+	Asked           []string
+	ConsumerGroup   string
+}
+
+// PassedAmong counts those of the offsets that are asked for that marks have passed.
+func (q *Queries) PassedAmong(ctx context.Context, arg PassedAmongParams) (int64, error) {
+	row := q.db.QueryRow(ctx, passedAmong,
+		arg.Topics,
+		arg.TopicIds,
+		arg.KafkaPartitions,
+		arg.KafkaOffsets,
+		arg.Asked,
+		arg.ConsumerGroup,
+	)
+	var passed int64
+	err := row.Scan(&passed)
+	return passed, err
+}
+
+const rememberAhead = `-- name: RememberAhead :one
+WITH given AS (
+  SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, CAST(t.kafka_partition AS integer) AS kafka_partition, CAST(t.kafka_offset AS bigint) AS kafka_offset,
+    CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh
+  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
+    pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS event_id, pg_catalog.unnest($6::pg_catalog.text[]) AS fresh) t
+), written AS (
+  INSERT INTO onceward.ahead AS a (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
+  SELECT $7, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
+  FROM given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
+  ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id WHERE a.event_id OPERATOR(pg_catalog.<>) EXCLUDED.event_id
+  RETURNING a.topic, a.topic_id, a.kafka_partition, a.kafka_offset
+)
+SELECT pg_catalog.count(*) AS taken FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
+  WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
 `
 
 type RememberAheadParams struct {
-	ConsumerGroup   string
 	Topics          []string
 	TopicIds        []string
 	KafkaPartitions []string
 	KafkaOffsets    []string
 	EventIds        []string
+	Fresh           []string
+	ConsumerGroup   string
 }
 
-// RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again.
-func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) error {
-	_, err := q.db.Exec(ctx, rememberAhead,
-		arg.ConsumerGroup,
+// RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again, and counts those that
+// are new to this transaction and that another one has written since this one looked. A row of another event, in whose place the topic was
+// made anew, is none.
+func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (int64, error) {
+	row := q.db.QueryRow(ctx, rememberAhead,
 		arg.Topics,
 		arg.TopicIds,
 		arg.KafkaPartitions,
 		arg.KafkaOffsets,
 		arg.EventIds,
+		arg.Fresh,
+		arg.ConsumerGroup,
 	)
-	return err
+	var taken int64
+	err := row.Scan(&taken)
+	return taken, err
 }

@@ -72,13 +72,14 @@ SET state = 'open', reason = CASE WHEN @crashed::boolean AND reason OPERATOR(pg_
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
--- name: LettersOfClaim :one
--- LettersOfClaim tells what the letters of an event say of it, as its claim did until the day of that was dropped: that it was applied,
--- by a redrive, or that it was given up. A letter of a replay says nothing of the first delivery.
-SELECT COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.=) 'redriven'), false)::boolean AS applied,
-  COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.<>) 'redriven' AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash,no-handler,late,from-future}'::pg_catalog.text[])), false)::boolean AS given_up
+-- name: LettersOfClaim :many
+-- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped, but for the one at a place:
+-- it is the one that is handled. at is when that was decided, or the letter written.
+SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
-WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch';
+WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch'
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.<>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
+ORDER BY seq;
 
 -- name: SettleApplied :exec
 -- SettleApplied ends the letters that wait whose events another delivery has applied, as their claims in a range of ids say that are about
@@ -88,7 +89,7 @@ SET state = 'redriven', generation = l.generation OPERATOR(pg_catalog.+) 1, deci
   expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) sqlc.arg(keep)::interval
 FROM onceward.processed_events e
 WHERE e.event_id OPERATOR(pg_catalog.>=) @lower AND e.event_id OPERATOR(pg_catalog.<) @upper AND e.outcome OPERATOR(pg_catalog.=) 'p'
-  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group
+  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group AND COALESCE(l.fingerprint OPERATOR(pg_catalog.=) e.fingerprint, true)
   AND l.claim_id OPERATOR(pg_catalog.>=) @lower AND l.claim_id OPERATOR(pg_catalog.<) @upper
   AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'mismatch';
 

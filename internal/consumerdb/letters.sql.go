@@ -143,30 +143,60 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 	return same, err
 }
 
-const lettersOfClaim = `-- name: LettersOfClaim :one
-SELECT COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.=) 'redriven'), false)::boolean AS applied,
-  COALESCE(pg_catalog.bool_or(state OPERATOR(pg_catalog.<>) 'redriven' AND reason OPERATOR(pg_catalog.=) ANY('{handler,crash,no-handler,late,from-future}'::pg_catalog.text[])), false)::boolean AS given_up
+const lettersOfClaim = `-- name: LettersOfClaim :many
+SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
+  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.<>) ($3::pg_catalog.text, $4::integer, $5::bigint)
+ORDER BY seq
 `
 
 type LettersOfClaimParams struct {
-	ClaimID       *uuid.UUID
-	ConsumerGroup string
+	ClaimID        *uuid.UUID
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
 }
 
 type LettersOfClaimRow struct {
-	Applied bool
-	GivenUp bool
+	State       string
+	Reason      string
+	Fingerprint []byte
+	At          time.Time
 }
 
-// LettersOfClaim tells what the letters of an event say of it, as its claim did until the day of that was dropped: that it was applied,
-// by a redrive, or that it was given up. A letter of a replay says nothing of the first delivery.
-func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) (LettersOfClaimRow, error) {
-	row := q.db.QueryRow(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
-	var i LettersOfClaimRow
-	err := row.Scan(&i.Applied, &i.GivenUp)
-	return i, err
+// LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped, but for the one at a place:
+// it is the one that is handled. at is when that was decided, or the letter written.
+func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) ([]LettersOfClaimRow, error) {
+	rows, err := q.db.Query(ctx, lettersOfClaim,
+		arg.ClaimID,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []LettersOfClaimRow
+	for rows.Next() {
+		var i LettersOfClaimRow
+		if err := rows.Scan(
+			&i.State,
+			&i.Reason,
+			&i.Fingerprint,
+			&i.At,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const lettersSent = `-- name: LettersSent :exec
@@ -692,7 +722,7 @@ SET state = 'redriven', generation = l.generation OPERATOR(pg_catalog.+) 1, deci
   expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
 FROM onceward.processed_events e
 WHERE e.event_id OPERATOR(pg_catalog.>=) $2 AND e.event_id OPERATOR(pg_catalog.<) $3 AND e.outcome OPERATOR(pg_catalog.=) 'p'
-  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group
+  AND l.claim_id OPERATOR(pg_catalog.=) e.event_id AND l.consumer_group OPERATOR(pg_catalog.=) e.consumer_group AND COALESCE(l.fingerprint OPERATOR(pg_catalog.=) e.fingerprint, true)
   AND l.claim_id OPERATOR(pg_catalog.>=) $2 AND l.claim_id OPERATOR(pg_catalog.<) $3
   AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND l.reason OPERATOR(pg_catalog.<>) 'mismatch'
 `

@@ -1,0 +1,55 @@
+package consumer
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// recall looks for letters of an event whose claim may be gone: it lies below the
+// floor, is claimed by arrival, or is redriven. One that a redrive has applied is a
+// duplicate. Who applies one of which a letter waits is the redrive or the release of
+// that, once, and nobody after it was discarded. Where the key was another event's, it
+// is a mismatch.
+func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
+	if it.plan.outcome != Replay && !it.ev.redriven && (!it.byArrival() || it.ev.accepted) {
+		return nil
+	}
+	asked := consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group}
+	if it.redrive != nil {
+		asked.Topic, asked.KafkaPartition, asked.KafkaOffset = it.redrive.Topic, it.redrive.KafkaPartition, it.redrive.KafkaOffset
+	}
+	letters, err := q.LettersOfClaim(ctx, asked)
+	if err != nil {
+		return fmt.Errorf("look for letters of the event: %w", err)
+	}
+	if outcome, other := it.said(letters); outcome != 0 {
+		it.plan = plan{outcome: outcome, other: other, known: slices.Concat(it.plan.ids, it.plan.known)}
+	}
+	return nil
+}
+
+// said is what letters say of an event, 0 for nothing: as a claim would that is there
+// still. A letter that waits for another one, for the clock, or for somebody who looks
+// at late events, has left none, so that it takes the key from nobody. One of a replay
+// says nothing of the first delivery.
+func (it *item) said(letters []consumerdb.LettersOfClaimRow) (outcome Outcome, other *MismatchError) {
+	for _, l := range letters {
+		same, applied := l.Fingerprint == nil || bytes.Equal(l.Fingerprint, it.fingerprint[:]), l.State == stateRedriven
+		why := reason(l.Reason)
+		claimed := why == reasonHandler || why == reasonCrash || why == reasonNoHandler
+		switch {
+		case same && applied:
+			return Duplicate, nil
+		case same && !it.ev.redriven && why != reasonReplay:
+			outcome, other = DeadLettered, nil
+		case !same && outcome == 0 && (applied || claimed && !it.ev.redriven):
+			outcome, other = Mismatch, &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: l.At}
+			copy(other.Stored[:], l.Fingerprint)
+		}
+	}
+	return outcome, other
+}
