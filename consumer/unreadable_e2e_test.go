@@ -6,10 +6,28 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
 )
+
+// Who sets the offset into the middle of a batch finds the rest of it, which has a letter.
+func TestRestOfAnUnreadableRange(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t)
+	keep := func(topic uuid.UUID, from, until int64) int {
+		u := consumer.Unreadable{From: consumer.Source{Topic: "orders", TopicID: topic, Partition: 3, Offset: from}, Until: until, Why: errors.New("it unpacks to too much")}
+		require.NoError(t, d.router.KeepUnreadable(t.Context(), u))
+		return d.letters()
+	}
+	topic := uuid.New()
+	require.Equal(t, 1, keep(topic, 5, 12))
+	require.Equal(t, 1, keep(topic, 8, 12), "the rest of it")
+	require.Equal(t, 2, keep(topic, 8, 13), "more than it")
+	require.Equal(t, 3, keep(uuid.New(), 9, 12), "in another life of the topic")
+	require.Equal(t, 4, keep(uuid.Nil, 10, 12), "nobody knows in which")
+}
 
 // A range that nobody could read is one letter, however often it is met, and no
 // redrive takes it, so that what it says stays.

@@ -38,6 +38,14 @@ SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NU
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
 
+-- name: RangeIsKept :one
+-- RangeIsKept tells whether a letter of this life of the topic has all of a range that nobody could read: who sets an offset into the
+-- middle of a batch finds the rest of it.
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND pg_catalog.split_part(topic, '~', 1) OPERATOR(pg_catalog.=) @topic::pg_catalog.text AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
+    AND topic_id OPERATOR(pg_catalog.=) @topic_id AND topic_id OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid
+    AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) @kafka_offset AND unreadable_until OPERATOR(pg_catalog.>=) @until)::boolean AS kept;
+
 -- name: NextRequestedLetter :one
 -- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
 -- and those of messages that could not be read, which hold nothing to handle.

@@ -643,6 +643,38 @@ func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (i
 	return written, err
 }
 
+const rangeIsKept = `-- name: RangeIsKept :one
+SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND pg_catalog.split_part(topic, '~', 1) OPERATOR(pg_catalog.=) $2::pg_catalog.text AND kafka_partition OPERATOR(pg_catalog.=) $3
+    AND topic_id OPERATOR(pg_catalog.=) $4 AND topic_id OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid
+    AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) $5 AND unreadable_until OPERATOR(pg_catalog.>=) $6)::boolean AS kept
+`
+
+type RangeIsKeptParams struct {
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	TopicID        uuid.UUID
+	KafkaOffset    int64
+	Until          int64
+}
+
+// RangeIsKept tells whether a letter of this life of the topic has all of a range that nobody could read: who sets an offset into the
+// middle of a batch finds the rest of it.
+func (q *Queries) RangeIsKept(ctx context.Context, arg RangeIsKeptParams) (bool, error) {
+	row := q.db.QueryRow(ctx, rangeIsKept,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.TopicID,
+		arg.KafkaOffset,
+		arg.Until,
+	)
+	var kept bool
+	err := row.Scan(&kept)
+	return kept, err
+}
+
 const redriveLetter = `-- name: RedriveLetter :execrows
 UPDATE onceward.consumer_dead_letters
 SET state = 'redriven', decided_at = pg_catalog.clock_timestamp(), expires_at = pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) $1::interval
