@@ -124,7 +124,7 @@ func (o *backlog) othersGoOn() (late int) {
 	o.times, o.healthy = nil, true
 	o.produce(others)
 	o.start(1, 0)
-	eventually(o.t, "others' events are finished", time.Minute, func() bool { return o.lag() == 0 })
+	workedOff(o.t, "records are not finished", o.lag)
 	o.stop()
 	o.maintain()
 	require.Equal(o.t, partition.Day(time.Now().Add(-o.window)), o.floor())

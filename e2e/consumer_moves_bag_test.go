@@ -31,7 +31,7 @@ func (m *mover) bag() map[string]func() bool {
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
 		// users' mistakes
 		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "unknown type": m.unknownType,
-		"malformed record": m.malformedRecord, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies,
+		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies,
 	}
 	if m.replicated != nil {
 		all["promoted"] = m.promoted
@@ -292,8 +292,7 @@ func (m *mover) unknownType() bool {
 }
 
 func (m *mover) malformedRecord() bool {
-	m.malformed++
-	m.sendAll(&sarama.ProducerMessage{Topic: m.w.topic(), Partition: int32(m.rng.IntN(int(m.w.partitions))), Value: sarama.StringEncoder("not an event")})
+	m.malformedAt(int32(m.rng.IntN(int(m.w.partitions))))
 	return true
 }
 

@@ -188,16 +188,16 @@ func (m *mover) redriveAll() {
 
 // backAndForth restores a snapshot of before the last effects.
 func (m *mover) backAndForth() {
-	eventually(m.t, "all is finished", time.Minute, func() bool { return m.lag() == 0 })
+	workedOff(m.t, "records are not finished", m.lag)
 	require.True(m.t, m.snapshotTaken())
 	m.publish(200)
-	eventually(m.t, "all is finished", time.Minute, func() bool { return m.lag() == 0 })
+	workedOff(m.t, "records are not finished", m.lag)
 	require.True(m.t, m.snapshotRestored())
 }
 
 // oldOnes publishes events below the floor, which has come to lie where it can.
 func (m *mover) oldOnes() {
-	eventually(m.t, "all is finished", time.Minute, func() bool { return m.lag() == 0 })
+	workedOff(m.t, "records are not finished", m.lag)
 	m.partitionsMaintained()
 	m.partitionsMaintained()
 	for range 50 {

@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +59,8 @@ type mover struct {
 	producer    sarama.SyncProducer
 	told        map[string]*toldEvent
 	order       []*toldEvent // the same, in the order of their publication
-	malformed   int
-	snapshot    string // a copy of the data folder
+	malformed   int          // records, and batches, that no event can be made of
+	snapshot    string       // a copy of the data folder
 	due         []later
 	deck        []string
 	unfit       map[string]bool // kinds of the deck that are at its end now
@@ -186,6 +187,7 @@ func (m *mover) begin() {
 	for _, c := range m.members {
 		c.start()
 	}
+	m.firstRecords()
 	m.publish(200)
 	eventually(m.t, "events are applied", time.Minute, func() bool { return scalar[int](m.w, `SELECT count(*) FROM effects`) > 50 })
 	m.began = time.Now()
@@ -254,19 +256,25 @@ func (m *mover) doDue(now time.Time) {
 }
 
 // settle ends all faults, waits until all is finished, and looks: what is missing
-// may come still for a while, what is too much will not go.
+// may come still for a while, what is too much will not go. The while begins anew
+// whenever less is left than ever since the storm.
 func (m *mover) settle() {
 	m.doDue(time.Now().Add(time.Hour))
+	least := int64(math.MaxInt64)
 	for deadline := time.Now().Add(m.limit); ; {
 		m.watch()
-		if m.lags() == 0 && m.undecided() == 0 {
+		left := m.lags() + int64(m.undecided())
+		if left < least {
+			least, deadline = left, time.Now().Add(m.limit)
+		}
+		if left == 0 {
 			if m.found = m.check(); len(m.found) == 0 {
 				m.quiet++
 				return
 			}
 		}
 		if time.Now().After(deadline) {
-			m.found = append(m.check(), fmt.Sprintf("%s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", m.limit, m.lags(), m.undecided(), m.quiet+1, m.seed))
+			m.found = append(m.check(), fmt.Sprintf("nothing has moved for %s after the last move: lag %d, %d letters and effects are undecided; at quiet moment %d, seed %d", m.limit, m.lags(), m.undecided(), m.quiet+1, m.seed))
 			return
 		}
 		require.NoError(m.t, wait(m.t.Context(), 200*time.Millisecond))

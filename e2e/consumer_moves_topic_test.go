@@ -3,10 +3,14 @@
 package e2e
 
 import (
+	"slices"
 	"time"
 
 	"github.com/IBM/sarama"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
 // finished waits, with the members at work, until the group has finished the topic
@@ -36,6 +40,42 @@ func (m *mover) topicMadeAnew() bool {
 		return m.w.admin.CreateTopic(m.w.topic(), &sarama.TopicDetail{NumPartitions: m.w.partitions, ReplicationFactor: 1}, false) == nil
 	})
 	eventually(m.t, "it has leaders", 30*time.Second, m.writable)
+	m.firstRecords()
+	return true
+}
+
+// firstRecords publishes, in every life of the topic at the same places, what nobody
+// can make an event of: a letter of one life is none of the other.
+func (m *mover) firstRecords() {
+	m.malformedAt(0)
+	m.unreadableAt(1, 30)
+}
+
+func (m *mover) malformedAt(partition int32) {
+	m.malformed++
+	m.sendAll(&sarama.ProducerMessage{Topic: m.w.topic(), Partition: partition, Value: sarama.StringEncoder("not an event")})
+}
+
+// unreadableBytes are more than a member unpacks.
+const unreadableBytes = saramagroup.DefaultMaxUnpacked + 1<<20
+
+// unreadableAt publishes one batch of so many records that no member unpacks.
+func (m *mover) unreadableAt(partition int32, records int) {
+	client, err := kgo.NewClient(kgo.SeedBrokers(m.w.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()),
+		kgo.ProducerBatchMaxBytes(2*unreadableBytes), kgo.ProducerLinger(time.Second))
+	require.NoError(m.t, err)
+	defer client.Close()
+	batch := make([]*kgo.Record, records)
+	for i := range batch {
+		batch[i] = &kgo.Record{Topic: m.w.topic(), Partition: partition, Value: make([]byte, unreadableBytes/records+1)}
+	}
+	m.malformed++
+	require.NoError(m.t, client.ProduceSync(m.t.Context(), batch...).FirstErr())
+}
+
+// unreadableBatch publishes a batch that becomes one letter.
+func (m *mover) unreadableBatch() bool {
+	m.unreadableAt(int32(m.rng.IntN(int(m.w.partitions))), 1+m.rng.IntN(40))
 	return true
 }
 
@@ -70,8 +110,12 @@ func (m *mover) clusterMoved() bool {
 	}
 	old := m.committed()
 	for p, all := range byPartition {
-		if block := old.GetBlock(m.w.topic(), int32(p)); block.Offset < int64(len(all)-kept) {
+		block := old.GetBlock(m.w.topic(), int32(p))
+		if block.Offset < int64(len(all)-kept) {
 			return false // too much of it is not finished
+		}
+		if slices.ContainsFunc(all[min(block.Offset, int64(len(all))):], unmirrored) {
+			return false
 		}
 	}
 	require.NoError(m.t, m.w.admin.DeleteTopic(m.w.topic()))
@@ -87,6 +131,9 @@ func (m *mover) clusterMoved() bool {
 	return true
 }
 
+// unmirrored: nobody can make an event of it.
+func unmirrored(r *sarama.ConsumerMessage) bool { return r.Key == nil && len(r.Headers) == 0 }
+
 // mirror writes the last records and the translated offsets.
 func (m *mover) mirror(byPartition [][]*sarama.ConsumerMessage, kept int, old *sarama.OffsetFetchResponse) {
 	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
@@ -97,6 +144,10 @@ func (m *mover) mirror(byPartition [][]*sarama.ConsumerMessage, kept int, old *s
 	for p, all := range byPartition {
 		first := max(0, len(all)-kept)
 		for _, r := range all[first:] {
+			if unmirrored(r) {
+				first++
+				continue
+			}
 			to := &sarama.ProducerMessage{Topic: r.Topic, Partition: r.Partition, Key: sarama.ByteEncoder(r.Key), Value: sarama.ByteEncoder(r.Value)}
 			for _, h := range r.Headers {
 				to.Headers = append(to.Headers, *h)

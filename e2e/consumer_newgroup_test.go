@@ -105,7 +105,7 @@ func (g *crowd) older() func() int {
 		want := back * int(g.w.partitions)
 		group := g.group
 		g.group = older
-		eventually(g.t, "the older group has judged them", time.Minute, func() bool { return g.lag() == 0 })
+		workedOff(g.t, "records are not finished", g.lag)
 		g.group = group
 		c.stop()
 		require.Zero(g.t, scalar[int](g.w, `SELECT count(*) FROM onceward.processed_events WHERE consumer_group = $1`, older))
