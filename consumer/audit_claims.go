@@ -151,7 +151,7 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 	if id.Version() != 8 {
 		return false
 	}
-	return slices.ContainsFunc(a.windows, func(w consumerdb.WindowsRow) bool {
+	return slices.ContainsFunc(a.ever, func(w consumerdb.WindowsRow) bool {
 		return w.ConsumerGroup == group && slices.ContainsFunc(bucketsOf(w).Lengths(), func(length time.Duration) bool {
 			return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
 		})
@@ -211,7 +211,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 	for i := range rows {
 		row := &rows[i]
 		ids := []uuid.UUID{*row.ClaimID}
-		for _, w := range a.windows {
+		for _, w := range a.ever {
 			if w.ConsumerGroup == row.ConsumerGroup {
 				ids = append(ids, arrivalsAt(w, *row.ClaimID, row.CreatedAt)...)
 			}

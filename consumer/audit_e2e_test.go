@@ -230,6 +230,21 @@ func TestAuditOfDeadEvents(t *testing.T) {
 	})
 }
 
+// What was claimed by arrival by the rules of a class is right for as long as the
+// claim is there, whatever has become of the class.
+func TestAuditKnowsClaimsByArrivalOfARetiredClass(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		now, late := time.Now(), idAt(k.today.AddDate(0, 0, -7))
+		for _, id := range byArrival(late, now) {
+			k.claim(id, "billing", "d", now)
+		}
+		k.letter(late, 1, "handler", "open")
+		require.Empty(k.t, k.audit())
+		k.exec("UPDATE onceward.dedup_windows SET retired_at = clock_timestamp()")
+		require.Empty(k.t, k.audit())
+	})
+}
+
 // On a big table an audit reads the end of each partition, whatever its size.
 func TestAuditIsBounded(t *testing.T) {
 	onBoth(t, func(k *kept) {
