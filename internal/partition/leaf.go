@@ -135,6 +135,11 @@ func Sibling(table, leaf string) string {
 	return pgx.Identifier{schema, leaf}.Sanitize()
 }
 
+// finalize is the statement that ends a detach that was begun.
+func (p Partition) finalize(table string) string {
+	return fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, p.Name))
+}
+
 // Attach is the statement that puts a leaf into "schema.table", for its day.
 func (p Partition) Attach(table string) string {
 	return fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')", quote(table), Sibling(table, p.Name), p.Lower, p.Upper)
