@@ -21,7 +21,7 @@ func windowsCommand() *cli.Command {
 			"clock alone, and is never lowered.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still",
+				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still, or partitions are not as they should be",
 				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
 				Action: windowsList,
 			},
@@ -77,15 +77,19 @@ const (
 
 const day = 24 * time.Hour
 
-// readWindow reads a duration that may be in days.
+// readWindow reads a duration that may begin with days.
 func readWindow(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int64
-		if n, err = strconv.ParseInt(days, 10, 32); err == nil {
-			d = time.Duration(n) * day
-		}
+	rest, whole := text, int64(0)
+	var err error
+	if days, clock, ok := strings.Cut(text, "d"); ok {
+		rest = clock
+		whole, err = strconv.ParseInt(days, 10, 32)
 	}
+	var d time.Duration
+	if err == nil && (rest != "" || rest == text) {
+		d, err = time.ParseDuration(rest)
+	}
+	d += time.Duration(whole) * day
 	if err != nil || d < minWindow || d > maxWindow || d%time.Millisecond != 0 {
 		return 0, usage("--window %q: want a length such as 7d, 36h or 15m, from 1m to 3660d in whole milliseconds", text)
 	}
@@ -94,8 +98,12 @@ func readWindow(text string) (time.Duration, error) {
 
 // lengthText writes a duration as readWindow reads it.
 func lengthText(d time.Duration) string {
-	if d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
+	days := ""
+	if d >= day {
+		days = strconv.FormatInt(int64(d/day), 10) + "d"
+		if d %= day; d == 0 {
+			return days
+		}
 	}
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -103,5 +111,5 @@ func lengthText(d time.Duration) string {
 			text = text[:len(text)-2]
 		}
 	}
-	return text
+	return days + text
 }

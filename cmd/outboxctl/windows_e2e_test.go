@@ -55,6 +55,25 @@ func TestWindowsList(t *testing.T) {
 	})
 }
 
+// What can be listed is listed beside partitions that are not as they should be.
+func TestWindowsListBesideWrongPartitions(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		list := func(trouble string) {
+			t.Helper()
+			out := wrong(t, "windows", "list")
+			require.Regexp(t, `billing +\* +7d `, out)
+			require.Contains(t, out, "the oldest partition is that of "+daysAgo(7).Format(time.DateOnly))
+			require.Contains(t, out, trouble)
+		}
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward.processed_events_"+daysAgo(1).Format("20060102"))
+		list("! maintain partitions: name of a partition is taken: ")
+		exec(t, d.pool, "CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+		list("! maintain partitions: processed_events has a DEFAULT partition: every replay whose day is gone is taken for new; it is onceward.rest, and `outboxctl audit` prints how to take it away")
+	})
+}
+
 func TestWindowsSet(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
@@ -220,6 +239,6 @@ func TestWindowsAdvise(t *testing.T) {
 		d.keep("mail", "t", "replay", &key)
 		d.keep("mail", "t", "handler", &key)
 		d.keep("mail", "t", "replay", nil)
-		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 50h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
+		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 2d2h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
 	})
 }

@@ -37,6 +37,8 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 		"windows set billing * --reason r":                      "say what to change: --window, --late or --replay",
 		"windows set billing * --window 30s":                    `--window "30s": want a length such as 7d`,
 		"windows set billing * --window 4000d":                  "from 1m to 3660d",
+		"windows set billing * --window d":                      `--window "d"`,
+		"windows set billing * --window 1d2d":                   `--window "1d2d"`,
 		"windows set billing * --window week":                   `--window "week"`,
 		"windows set billing * --window 1m1us":                  "in whole milliseconds",
 		"windows set billing * --late park":                     `--late "park": want process or dead-letter`,
@@ -63,13 +65,16 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 
 func TestLengths(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"7d": 7 * day, "36h": 36 * time.Hour, "15m": 15 * time.Minute, "1h30m": 90 * time.Minute, "1m30s": 90 * time.Second, "1d": day, "3660d": maxWindow, "10h10m": 610 * time.Minute, "20m": 20 * time.Minute,
+		"7d": 7 * day, "1d12h": 36 * time.Hour, "12d3h16m16s": 12*day + 3*time.Hour + 976*time.Second, "15m": 15 * time.Minute, "1h30m": 90 * time.Minute, "1m30s": 90 * time.Second, "1d": day, "3660d": maxWindow, "10h10m": 610 * time.Minute, "20m": 20 * time.Minute,
 	} {
 		got, err := readWindow(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
 		require.Equal(t, text, lengthText(got))
 	}
+	hours, err := readWindow("36h")
+	require.NoError(t, err)
+	require.Equal(t, "1d12h", lengthText(hours))
 	require.Equal(t, "2d", lengthText(48*time.Hour))
 	require.Equal(t, "0s", lengthText(0))
 	require.Equal(t, "1m0.5s", lengthText(time.Minute+500*time.Millisecond))
@@ -96,8 +101,8 @@ func TestAdviceIsGivenGroupByGroup(t *testing.T) {
 		{Group: "billing", Class: "*", Window: "1d", Oldest: "0s", Recommended: "1d", Ages: []ageReport{}},
 		{
 			Group: "billing", Class: "Pay*", Window: "4h", Seen: 8, Oldest: "3h", EventType: "PayIn", TooSmall: true, Recommended: "8h",
-			Ages: []ageReport{{"2s", 7}, {"4h33m4s", 1}}, Replays: 3, OldestReplay: "50h",
+			Ages: []ageReport{{"2s", 7}, {"4h33m4s", 1}}, Replays: 3, OldestReplay: "2d2h",
 		},
-		{Group: "mail", Class: "*", Window: "1d", Seen: 1, Oldest: "2s", EventType: "Sent", Recommended: "1d", Ages: []ageReport{{"4s", 1}}, Replays: 1, OldestReplay: "30h"},
+		{Group: "mail", Class: "*", Window: "1d", Seen: 1, Oldest: "2s", EventType: "Sent", Recommended: "1d", Ages: []ageReport{{"4s", 1}}, Replays: 1, OldestReplay: "1d6h"},
 	}}, report)
 }

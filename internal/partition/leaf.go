@@ -135,9 +135,14 @@ func Sibling(table, leaf string) string {
 	return pgx.Identifier{schema, leaf}.Sanitize()
 }
 
-// finalize is the statement that ends a detach that was begun.
-func (p Partition) finalize(table string) string {
-	return fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, p.Name))
+// Reattach returns the statements that bring a leaf of "schema.table" back that was
+// detached, or is about to be.
+func (l *Leaf) Reattach(table string) []string {
+	attach := []string{l.Attach(table)}
+	if l.Pending {
+		return append([]string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, l.Name))}, attach...)
+	}
+	return attach
 }
 
 // Attach is the statement that puts a leaf into "schema.table", for its day.

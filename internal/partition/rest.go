@@ -40,10 +40,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, table, col
 		if l.Attached && !l.Pending || !l.To().After(from) {
 			continue
 		}
-		if l.Pending {
-			out = append(out, l.finalize(table))
-		}
-		out = append(out, l.Attach(table))
+		out = append(out, l.Reattach(table)...)
 	}
 	for _, day := range days {
 		if !slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {
@@ -51,7 +48,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, table, col
 		}
 	}
 	return append(out, "RESET ROLE",
-		fmt.Sprintf("INSERT INTO %s SELECT * FROM %s WHERE %s >= '%s' ON CONFLICT DO NOTHING", parent, e.Partition, pgx.Identifier{column}.Sanitize(), firstID(from)),
+		fmt.Sprintf("INSERT INTO %s SELECT * FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT DO NOTHING", parent, e.Partition, pgx.Identifier{column}.Sanitize(), firstID(from)),
 		"DROP TABLE "+e.Partition, "COMMIT"), nil
 }
 
