@@ -184,18 +184,19 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, w := range a.windows {
 		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
+		raise := fmt.Sprintf("`outboxctl windows raise '%s' '%s' --reason \"…\"`", w.ConsumerGroup, w.Class)
 		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
 			a.found(Finding{
 				Check: "floor", Group: w.ConsumerGroup, Subject: class, What: "it lies below the oldest partition, " + a.table.leaves[0].Name +
 					": events between are not judged as late, and their deliveries fail and are tried again",
-				Do: "attach again what somebody detached; for days that are lost, raise the floor: UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp()",
+				Do: "attach again what somebody detached; for days that are lost " + raise,
 			})
 		}
 		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
 			a.found(Finding{
 				Check: "horizon", Group: w.ConsumerGroup, Subject: class, What: "it lies below the horizon " + rfc(a.table.horizon) +
 					": claims from there on may have been dropped, and a replay taken for new",
-				Do: "UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp() with the horizon; find out who lowered it",
+				Do: raise + "; find out who lowered it",
 			})
 		}
 	}
