@@ -94,7 +94,7 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		require.Contains(t, stderr, "without forgetting, `outboxctl replay "+key.String()+" --reprocess mail --config FILE --reason \"…\"` has it applied")
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
-		require.Contains(t, out, "so that a plain copy of it becomes a dead letter")
+		require.Contains(t, out, "so that a replayed copy of it becomes a dead letter")
 		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
 	})
 }
