@@ -73,7 +73,7 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if len(a.table.leaves) > 0 {
 		from = earliest(from, a.table.leaves[0].From())
 	}
-	statements, err := a.table.rest.WithoutDefault(ctx, tx, claimsTable, "event_id", leaves, from)
+	statements, err := a.table.rest.WithoutDefault(ctx, tx, "event_id", leaves, from)
 	if err != nil {
 		return err
 	}

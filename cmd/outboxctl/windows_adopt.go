@@ -11,7 +11,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -103,8 +102,6 @@ func readAdopt(c *cli.Context) (cfg consumer.AdoptConfig, err error) {
 // explainAdopt names the role: partitions are made by the owner of the table.
 func explainAdopt(err error) error {
 	switch {
-	case errors.Is(err, partition.ErrDefault):
-		return fmt.Errorf("%w; `outboxctl audit` prints how", err)
 	case errors.Is(err, consumer.ErrMaintained):
 		return fmt.Errorf("%w; try again when it has ended", err)
 	case denied(err):

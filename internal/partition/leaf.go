@@ -66,7 +66,7 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
 		found := l
 		if found.Attached {
-			found.Partition, err = parseBound(l.Name, bound)
+			found.Partition, err = parseBound(table, l.Name, bound)
 		} else if day, wrong := time.Parse(name+nameLayout, l.Name); wrong == nil {
 			found.Partition = OfDay(name, day)
 		} else {

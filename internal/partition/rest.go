@@ -17,11 +17,12 @@ import (
 const maxRest = 400
 
 // WithoutDefault returns the statements, one transaction, that take the DEFAULT
-// partition out of "schema.table" and lose no row of from or later: they attach the
+// partition out of its table and lose no row of from or later: they attach the
 // days that are detached and those that it has rows of, which are made where no table
 // has their name, and put its rows there. Who owns both tables may run them. leaves are
 // those of [Leaves]; the column has the event id.
-func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, table, column string, leaves []Leaf, from time.Time) ([]string, error) {
+func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, column string, leaves []Leaf, from time.Time) ([]string, error) {
+	table := e.Table
 	days, err := restDays(ctx, q, table, column, leaves, from)
 	if err != nil {
 		return nil, fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
