@@ -181,8 +181,16 @@ func (a *adoption) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, l := range leaves {
-		if l.Pending || !l.Attached {
+	horizon, err := readHorizon(ctx, a.q)
+	if err != nil {
+		return err
+	}
+	for i := range leaves {
+		switch l := &leaves[i]; {
+		case l.Attached && !l.Pending:
+		case l.To().After(horizon):
+			return fmt.Errorf("partition %s: %s, and not retention; who did so is not known: %s; then try again", l.Name, detached(l), attachAgain(l))
+		default:
 			return fmt.Errorf("partition %s is being removed; run `outboxctl partitions maintain --side consumer`, then try again", l.Name)
 		}
 	}

@@ -4,6 +4,7 @@ package consumer_test
 
 import (
 	"context"
+	"regexp"
 	"testing"
 	"time"
 
@@ -140,6 +141,14 @@ func TestAdoptRefuses(t *testing.T) {
 		require.NoError(t, err)
 
 		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)
+		_, err = k.adopt(same)
+		require.ErrorContains(t, err, "partition "+k.leaf+": somebody detached it, and not retention; who did so is not known: attach it again (as the owner: ")
+		_, err = k.conn.Exec(t.Context(), regexp.MustCompile(`ALTER TABLE [^)]*\) TO \('[^)]*\)`).FindString(err.Error()))
+		require.NoError(t, err)
+		_, err = k.adopt(func(c *consumer.AdoptConfig) { c.DryRun = true })
+		require.NoError(t, err)
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -7))
 		refused(nil, "partition "+k.leaf+" is being removed; run `outboxctl partitions maintain --side consumer`", same)
 		k.exec("DROP TABLE onceward." + k.leaf)
 		_, err = consumer.Adopt(t.Context(), k.dial(migrations.RoleOperator), consumer.AdoptConfig{Group: "reports", From: k.today, Reason: "r"})

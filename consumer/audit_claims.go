@@ -23,8 +23,7 @@ func tail(l *partition.Leaf) string {
 
 // tails runs work on the leaves that matter, until it has taken too long.
 func (a *audit) tails(check string, matters func(*partition.Leaf) bool, work func(*partition.Leaf) error) error {
-	if a.hasDefault {
-		a.cut(check, "not looked at, because of the DEFAULT partition")
+	if a.besideDefault(check) {
 		return nil
 	}
 	began := time.Now()
@@ -39,6 +38,14 @@ func (a *audit) tails(check string, matters func(*partition.Leaf) bool, work fun
 		}
 	}
 	return nil
+}
+
+// besideDefault leaves a check out where claims lie in a DEFAULT partition.
+func (a *audit) besideDefault(check string) bool {
+	if a.table.rest != nil {
+		a.cut(check, "not looked at, because of the DEFAULT partition")
+	}
+	return a.table.rest != nil
 }
 
 // claimRow is a claim that may have been made below the floor.
@@ -151,7 +158,7 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 	if id.Version() != 8 {
 		return false
 	}
-	return slices.ContainsFunc(a.windows, func(w consumerdb.WindowsRow) bool {
+	return slices.ContainsFunc(a.ever, func(w consumerdb.WindowsRow) bool {
 		return w.ConsumerGroup == group && slices.ContainsFunc(bucketsOf(w).Lengths(), func(length time.Duration) bool {
 			return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
 		})
@@ -201,30 +208,41 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 // letters looks for letters whose redrive and whose redelivery could both be
 // applied.
 func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
+	if a.besideDefault("letter") {
+		return nil
+	}
 	q := consumerdb.New(tx)
 	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group, RowLimit: auditRows})
 	if err != nil {
 		return err
 	}
 	a.full("letter", len(rows))
-	var found byGroup
+	var found, hidden byGroup
 	for i := range rows {
 		row := &rows[i]
 		ids := []uuid.UUID{*row.ClaimID}
-		for _, w := range a.windows {
+		for _, w := range a.ever {
 			if w.ConsumerGroup == row.ConsumerGroup {
 				ids = append(ids, arrivalsAt(w, *row.ClaimID, row.CreatedAt)...)
 			}
 		}
-		ok := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
-		if !ok {
-			if ok, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
+		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
+		if !dead {
+			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: ids}); err != nil {
 				return err
 			}
 		}
-		if !ok {
-			found.add(row.ConsumerGroup, fmt.Sprintf("letter %s of event %s", Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, row.EventID))
+		letter := fmt.Sprintf("letter %s of event %s", Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, row.EventID)
+		switch {
+		case dead:
+		case slices.ContainsFunc(ids, a.table.hidden):
+			hidden.add("", letter)
+		default:
+			found.add(row.ConsumerGroup, letter)
 		}
+	}
+	if h := hidden.of[""]; h != nil {
+		a.cut("letter", "%d letters were not looked at, the first %s: their claims are of days that are not attached, see hole and detached", h.Count, h.Subject)
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
 		"or will be, and by the redrive again", "look with `outboxctl processed show NAMESPACE:UUID` whether the event was applied; then discard the letter, or redrive it")

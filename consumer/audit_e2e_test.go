@@ -65,10 +65,72 @@ func TestAuditFailsLoudlyAtADefaultPartition(t *testing.T) {
 		k.fence(idAt(k.today), "PENDING", 2*time.Hour)
 		report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
 		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
-		require.Equal(k.t, "default-partition", report.Findings[0].Check)
-		require.Contains(k.t, report.Findings[0].What, "processed_events_rest")
+		require.Equal(k.t, "default-partition onceward.processed_events_rest", report.Findings[0].Check+" "+report.Findings[0].Subject)
 		require.Equal(k.t, "fence", report.Findings[1].Check, "the other checks go on")
-		require.Len(k.t, report.Unfinished, 2)
+		require.Len(k.t, report.Unfinished, 3)
+	})
+}
+
+// A DEFAULT partition hides a day that somebody detached. What is printed brings both
+// back, with the claims that were made meanwhile; what nobody needs any more goes.
+func TestADefaultPartitionIsTakenAway(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		detached, dropped := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3)).Name, partition.OfDay("processed_events", k.today.AddDate(0, 0, -5)).Name
+		before, both, made, gone := idAt(k.today.AddDate(0, 0, -3)), idAt(k.today.AddDate(0, 0, -3)), idAt(k.today.AddDate(0, 0, -5)), idAt(k.today.AddDate(0, 0, -20))
+		k.claim(before, "billing", "d", time.Now())
+		k.claim(both, "billing", "p", time.Now())
+		k.letter(before, 1, "handler", "open")
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + detached)
+		k.exec("DROP TABLE onceward." + dropped)
+		k.exec(`CREATE TABLE onceward."the Rest" PARTITION OF onceward.processed_events DEFAULT`)
+		k.exec(`ALTER TABLE onceward."the Rest" OWNER TO onceward_consumer_maintainer`)
+		for _, id := range []uuid.UUID{both, made, gone} {
+			k.claim(id, "billing", "p", time.Now())
+		}
+		report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		var found []string
+		for _, f := range report.Findings {
+			found = append(found, f.Check+" "+f.Subject)
+		}
+		require.Equal(k.t, []string{
+			`default-partition onceward."the Rest"`, "hole " + k.date(-5) + "T00:00:00Z to " + k.date(-4) + "T00:00:00Z",
+			"hole " + k.date(-3) + "T00:00:00Z to " + k.date(-2) + "T00:00:00Z", "detached " + detached,
+		}, found)
+		require.Contains(k.t, report.Unfinished, "letter: not looked at, because of the DEFAULT partition")
+		printed := report.Findings[0].Do
+		for _, f := range report.Findings[1:] {
+			require.Contains(k.t, f.Do, "do what default-partition says")
+		}
+		_, err = k.conn.Exec(k.t.Context(), printed[strings.Index(printed, "BEGIN;"):strings.Index(printed, "COMMIT;")+len("COMMIT;")])
+		require.NoError(k.t, err, printed)
+		k.maintain()
+		require.Empty(k.t, k.audit())
+		for id, want := range map[uuid.UUID]string{before: detached + " d", both: detached + " p", made: dropped + " p"} {
+			require.Equal(k.t, "onceward."+want, k.text("SELECT concat_ws(' ', tableoid::regclass, outcome) FROM onceward.processed_events WHERE event_id = $1", id))
+		}
+		require.Equal(k.t, "0", k.text("SELECT count(*)::text FROM onceward.processed_events WHERE event_id = $1", gone))
+		require.Equal(k.t, "1", k.text("SELECT count(DISTINCT tableowner)::text FROM pg_tables WHERE schemaname = 'onceward'"))
+	})
+}
+
+// A letter whose claim lies in a day that is not attached is no finding of its own.
+func TestAuditDoesNotJudgeLettersOfADayThatIsNotThere(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		detached := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3)).Name
+		hidden, seen := idAt(k.today.AddDate(0, 0, -3)), idAt(k.today)
+		k.claim(hidden, "billing", "d", time.Now())
+		k.letter(hidden, 1, "handler", "open")
+		k.letter(seen, 2, "handler", "open")
+		for _, sql := range []string{"ALTER TABLE onceward.processed_events DETACH PARTITION onceward.", "DROP TABLE onceward."} {
+			k.exec(sql + detached)
+			report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+			require.NoError(k.t, err)
+			require.Equal(k.t, []string{"letter: 1 letters were not looked at, the first letter orders/0@1 of event " + hidden.String() +
+				": their claims are of days that are not attached, see hole and detached"}, report.Unfinished)
+			last := report.Findings[len(report.Findings)-1]
+			require.Equal(k.t, "letter letter orders/0@2 of event "+seen.String()+" 1", fmt.Sprint(last.Check, " ", last.Subject, " ", last.Count))
+		}
 	})
 }
 
@@ -227,6 +289,21 @@ func TestAuditOfDeadEvents(t *testing.T) {
 			"dead-claim billing 1 event " + redriven.String(),
 			"letter billing 1 letter orders/0@7 of event " + applied.String(),
 		}, k.audit())
+	})
+}
+
+// What was claimed by arrival by the rules of a class is right for as long as the
+// claim is there, whatever has become of the class.
+func TestAuditKnowsClaimsByArrivalOfARetiredClass(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		now, late := time.Now(), idAt(k.today.AddDate(0, 0, -7))
+		for _, id := range byArrival(late, now) {
+			k.claim(id, "billing", "d", now)
+		}
+		k.letter(late, 1, "handler", "open")
+		require.Empty(k.t, k.audit())
+		k.exec("UPDATE onceward.dedup_windows SET retired_at = clock_timestamp()")
+		require.Empty(k.t, k.audit())
 	})
 }
 

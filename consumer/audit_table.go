@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/outbox"
 )
 
 // table is what the catalog says of processed_events.
@@ -20,6 +23,7 @@ type table struct {
 	horizon time.Time        // zero: nothing was dropped
 	needed  time.Time        // some class may claim from here on
 	now     time.Time
+	rest    *partition.DefaultError // nil: there is no DEFAULT partition
 }
 
 // partitions reads the table and checks its days.
@@ -36,16 +40,7 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	leaves, err := partition.Leaves(ctx, tx, claimsTable)
-	if errors.Is(err, partition.ErrDefault) {
-		a.hasDefault = true
-		a.found(Finding{
-			Check: "default-partition", Subject: claimsTable, What: err.Error(),
-			Do: "ALTER TABLE onceward.processed_events DETACH PARTITION it, insert its rows into the table again where their days have partitions, and drop it; " +
-				"of the events in it nobody knows whether they were applied twice",
-		})
-		return nil
-	}
-	if err != nil {
+	if err != nil && !errors.As(err, &a.table.rest) {
 		return err
 	}
 	for _, l := range leaves {
@@ -55,9 +50,35 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 			a.table.loose = append(a.table.loose, l)
 		}
 	}
+	if a.table.rest != nil {
+		if err := a.foundDefault(ctx, tx, leaves); err != nil {
+			return err
+		}
+	}
 	for _, f := range a.table.judge() {
 		a.found(f)
 	}
+	return nil
+}
+
+// foundDefault says how to get rid of the DEFAULT partition. What it has of days
+// that retention would have dropped goes with it.
+func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.Leaf) error {
+	a.found(Finding{
+		Check: "default-partition", Subject: a.table.rest.Partition,
+		What: "it is the DEFAULT partition of " + claimsTable + ", and takes the claims of every event whose day has no partition: a replay whose day is gone is taken for new",
+		Do:   "move its rows to their days and drop it",
+	})
+	from := partition.Day(a.table.needed)
+	if len(a.table.leaves) > 0 {
+		from = earliest(from, a.table.leaves[0].From())
+	}
+	statements, err := a.table.rest.WithoutDefault(ctx, tx, "event_id", leaves, from)
+	if err != nil {
+		return err
+	}
+	a.report.Findings[len(a.report.Findings)-1].Do = "as the owner of both tables, or a superuser, in one session, while the consumers wait: " + strings.Join(statements, "; ") + ";" +
+		" then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
@@ -86,7 +107,13 @@ func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 // judge checks that each day that is needed has one partition. It is pure.
 func (t *table) judge() []Finding {
 	var out []Finding
-	const maintain = "run `outboxctl partitions maintain --side consumer`, and see that it runs every few minutes"
+	const maintain = "`outboxctl partitions maintain --side consumer` makes it, every few minutes, or says what keeps it from that"
+	refused := func(do string) (what, cure string) {
+		if t.rest != nil {
+			return "only the DEFAULT partition takes events of ", "do what default-partition says, which makes or attaches it"
+		}
+		return "their deliveries fail and are tried again, because no partition takes events of ", do
+	}
 	for i := 1; i < len(t.leaves); i++ {
 		before, l := &t.leaves[i-1], &t.leaves[i]
 		from := before.To()
@@ -100,20 +127,20 @@ func (t *table) judge() []Finding {
 				Do: "detach the one that was attached last and insert its rows into the table again",
 			})
 		case from.Before(l.From()):
-			out = append(out, Finding{
-				Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: "no partition takes events of these times; their deliveries fail and are tried again",
-				Do: "attach the partition again if somebody detached it; else " + maintain,
-			})
+			what, do := refused("attach the partition again if somebody detached it; else " + maintain)
+			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
 		}
 	}
 	if n := len(t.leaves); n == 0 || !t.leaves[n-1].To().After(t.now) {
-		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: "no partition takes events of today; their deliveries fail and are tried again", Do: maintain})
+		what, do := refused(maintain)
+		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: what + "today", Do: do})
 	}
 	for i := range t.loose {
 		if l := &t.loose[i]; l.To().After(t.needed) {
+			_, do := refused("see `outboxctl partitions status --side consumer`, which says how to attach it again")
 			out = append(out, Finding{
 				Check: "detached", Subject: l.Name, What: "somebody detached it, or began to, although its claims are needed; a key in it may be claimed again",
-				Do: "see `outboxctl partitions status --side consumer`, which says how to attach it again",
+				Do: do,
 			})
 		}
 	}
@@ -157,18 +184,19 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, w := range a.windows {
 		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
+		raise := fmt.Sprintf("`outboxctl windows raise '%s' '%s' --reason \"…\"`", w.ConsumerGroup, w.Class)
 		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
 			a.found(Finding{
 				Check: "floor", Group: w.ConsumerGroup, Subject: class, What: "it lies below the oldest partition, " + a.table.leaves[0].Name +
 					": events between are not judged as late, and their deliveries fail and are tried again",
-				Do: "attach again what somebody detached; for days that are lost, raise the floor: UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp()",
+				Do: "attach again what somebody detached; for days that are lost " + raise,
 			})
 		}
 		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {
 			a.found(Finding{
 				Check: "horizon", Group: w.ConsumerGroup, Subject: class, What: "it lies below the horizon " + rfc(a.table.horizon) +
 					": claims from there on may have been dropped, and a replay taken for new",
-				Do: "UPDATE onceward.dedup_windows SET floor = …, raised_at = pg_catalog.clock_timestamp() with the horizon; find out who lowered it",
+				Do: raise + "; find out who lowered it",
 			})
 		}
 	}
@@ -186,6 +214,15 @@ func (a *audit) fences(ctx context.Context, tx pgx.Tx) error {
 		})
 	}
 	return err
+}
+
+// hidden reports whether the claim of an id may lie where nobody sees it: in a table
+// that is detached, or in a hole.
+func (t *table) hidden(id uuid.UUID) bool {
+	at, n := outbox.IDTime(id), len(t.leaves)
+	has := func(l partition.Leaf) bool { return !at.Before(l.From()) && at.Before(l.To()) }
+	hole := !at.Before(t.needed) && (n == 0 || at.Before(t.leaves[n-1].To()))
+	return slices.ContainsFunc(t.loose, has) || hole && !slices.ContainsFunc(t.leaves, has)
 }
 
 // newestFirst returns the leaves that may hold what a check looks for, newest

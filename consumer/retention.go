@@ -88,6 +88,7 @@ func (c MaintainConfig) withDefaults() (MaintainConfig, error) {
 // MaintainReport is what [Maintain] did and found.
 type MaintainReport struct {
 	Made    []string      // partitions made; with DryRun those that would be
+	Blocked string        // why those that are missing could not be made; empty: nothing to say
 	Floors  []FloorReport // by group and class
 	Leaves  []LeafReport  // oldest first
 	Rows    []RowsReport  // what expires row by row, by table
@@ -119,7 +120,8 @@ type MaintainReport struct {
 // caller's alone meanwhile; a pooler in transaction mode will not do. One session
 // works at a time, another gets [ErrMaintained]. What waits for a lock or for
 // older transactions is in the report and no error; an error does not keep the
-// other steps from their turn.
+// other steps from their turn. Beside a DEFAULT partition none is made and none that
+// is attached goes, and the error matches [ErrDefaultPartition] as well.
 func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (MaintainReport, error) {
 	var report MaintainReport
 	cfg, err := cfg.withDefaults()
@@ -161,6 +163,8 @@ type maintenance struct {
 	now    time.Time
 	// windows are the classes of all groups, as they were read last.
 	windows []consumerdb.WindowsRow
+	// rest is the DEFAULT partition; empty: there is none.
+	rest string
 	// detaching is the leaf whose detach is not finished; PostgreSQL allows one
 	// at a time.
 	detaching string
@@ -208,14 +212,20 @@ func (m *maintenance) premake(ctx context.Context) error {
 	if first := horizon.Add(24*time.Hour - time.Nanosecond); first.After(days.First) {
 		days.First = first
 	}
-	if !m.cfg.DryRun {
+	if m.cfg.DryRun {
+		m.report.Made, err = partition.Missing(ctx, m.conn, claimsTable, days)
+	} else {
 		m.report.Made, err = partition.Ensure(ctx, m.conn, claimsTable, "event_id", days)
-		if partition.TimedOut(err) {
-			err = nil // somebody alters the table now; Ahead tells when this goes on for days
-		}
-		return err
 	}
-	m.report.Made, err = partition.Missing(ctx, m.conn, claimsTable, days)
+	var rest *partition.DefaultError
+	switch {
+	case errors.As(err, &rest): // measure tells it
+		m.report.Blocked = fmt.Sprintf("beside the DEFAULT partition %s none is made", rest.Partition)
+		return nil
+	case partition.TimedOut(err): // somebody alters the table now; Ahead tells when this goes on for days
+		m.report.Blocked = fmt.Sprintf("another session held a lock on %s for %s; the next run tries again", claimsTable, m.cfg.LockTimeout)
+		return nil
+	}
 	return err
 }
 

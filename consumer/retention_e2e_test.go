@@ -3,6 +3,7 @@
 package consumer_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -215,11 +216,27 @@ func TestRetentionByRoles(t *testing.T) {
 	require.True(t, k.exists(k.leaf))
 }
 
-func TestRetentionRefusesADefaultPartition(t *testing.T) {
+// Beside a DEFAULT partition every other one is looked at, and an error of one of them
+// is told as well.
+func TestRetentionBesideADefaultPartition(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		k.exec("CREATE TABLE onceward.processed_events_rest PARTITION OF onceward.processed_events DEFAULT")
-		_, err := k.run()
-		require.ErrorIs(k.t, err, partition.ErrDefault)
+		leaf := partition.OfDay("processed_events", k.today.AddDate(0, 0, -9)).Name
+		k.exec("CREATE TABLE onceward." + leaf + " (LIKE onceward.processed_events)") // of the superuser
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -8))
+		young := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3)).Name
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + young)
+		report, err := k.run()
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		require.ErrorContains(k.t, err, "partition "+leaf+": drop: ")
+		require.Equal(k.t, 1, strings.Count(err.Error(), "DEFAULT"), err)
+		require.Equal(k.t, "beside the DEFAULT partition onceward.processed_events_rest none is made", report.Blocked)
+		require.Equal(k.t, k.date(-7), k.floor("billing"), "floors go on")
+		require.Equal(k.t, consumer.LeafClosed, find(report, k.leaf).State)
+		require.Contains(k.t, find(report, k.leaf).Why, "stays while there is the DEFAULT partition onceward.processed_events_rest")
+		require.Equal(k.t, k.date(-8), k.text("SELECT to_char(dropped_before AT TIME ZONE 'UTC', 'YYYY-MM-DD') FROM onceward.dedup_horizon"))
+		require.Contains(k.t, find(report, young).Why, "somebody detached it, although its claims are needed: `outboxctl audit` prints how to bring it back")
+		require.Positive(k.t, report.Bytes)
 		require.True(k.t, k.exists(k.leaf))
 	})
 }
@@ -229,6 +246,7 @@ func TestRetentionWhenPremakeStalls(t *testing.T) {
 		holder := k.holding(migrations.RoleConsumerMaintainer, "LOCK TABLE ONLY onceward.processed_events IN SHARE UPDATE EXCLUSIVE MODE")
 		report := k.maintain(ahead(70))
 		require.Empty(k.t, report.Made)
+		require.Equal(k.t, "another session held a lock on onceward.processed_events for 200ms; the next run tries again", report.Blocked)
 		require.Equal(k.t, 64, report.Ahead)
 		require.Equal(k.t, k.date(-7), k.floor("billing"), "the rest of the run goes on")
 		k.claim(idAt(k.today), "billing", "p", time.Now())

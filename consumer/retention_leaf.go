@@ -57,7 +57,11 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 		return err
 	}
 	leaves, err := partition.Leaves(ctx, m.conn, claimsTable)
-	if err != nil {
+	var rest *partition.DefaultError
+	switch {
+	case errors.As(err, &rest):
+		m.rest = rest.Partition // measure tells it
+	case err != nil:
 		return err
 	}
 	var errs []error
@@ -83,12 +87,8 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon time.Time) (LeafReport, error) {
 	leaving := l.Pending || !l.Attached
 	switch {
-	case leaving && l.Pending && needed(m.windows, l.To()):
-		return wrong(reportOf(l, LeafDetaching, "somebody began to detach it although its claims are needed: run ALTER TABLE %s DETACH PARTITION %s FINALIZE, then attach it again",
-			claimsTable, partition.Sibling(claimsTable, l.Name))), nil
 	case leaving && needed(m.windows, l.To()):
-		return wrong(reportOf(l, LeafDetaching, "somebody detached it although its claims are needed: attach it again "+
-			"(%s), or drop it when it is none of ours", l.Attach(claimsTable))), nil
+		return wrong(reportOf(l, LeafDetaching, "%s, although its claims are needed: %s", detached(l), m.reattach(l))), nil
 	case !leaving || l.To().After(horizon):
 		if report, err := m.decide(ctx, l); report != nil {
 			return *report, err
@@ -98,6 +98,27 @@ func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon ti
 		return reportOf(l, LeafDetaching, "decided; the next run goes on with it"), nil
 	}
 	return m.remove(ctx, l)
+}
+
+// detached says of a leaf that retention has not given up what became of it.
+func detached(l *partition.Leaf) string {
+	if l.Pending {
+		return "somebody began to detach it"
+	}
+	return "somebody detached it"
+}
+
+// reattach says how to bring a leaf back. Beside a DEFAULT partition it cannot come
+// alone, because that may have claims of its day.
+func (m *maintenance) reattach(l *partition.Leaf) string {
+	if m.rest != "" {
+		return "`outboxctl audit` prints how to bring it back, with the claims of its day that the DEFAULT partition took"
+	}
+	return attachAgain(l)
+}
+
+func attachAgain(l *partition.Leaf) string {
+	return "attach it again (as the owner: " + strings.Join(l.Reattach(claimsTable), "; ") + "), or drop it when it is none of ours"
 }
 
 // needed reports whether some class may claim events from before an instant. It
@@ -112,6 +133,10 @@ func needed(windows []consumerdb.WindowsRow, end time.Time) bool {
 func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafReport, error) {
 	if report, err := m.mayGo(ctx, m.q, l); report != nil || err != nil {
 		return report, err // without the lock, which nearly every leaf is spared
+	}
+	if m.rest != "" && l.Attached {
+		r := m.stays(l)
+		return &r, nil
 	}
 	if m.cfg.DryRun {
 		r := reportOf(l, LeafClosed, "every floor has passed it; would be dropped")
@@ -146,6 +171,12 @@ func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) err
 		return fmt.Errorf("settle the letters of events that were applied: %w", err)
 	}
 	return q.RaiseHorizon(ctx, l.To())
+}
+
+// stays says of a leaf that nothing needs that it is not detached beside a DEFAULT
+// partition, which PostgreSQL does not do without holding inserts back.
+func (m *maintenance) stays(l *partition.Leaf) LeafReport {
+	return reportOf(l, LeafClosed, "every floor has passed it; it stays while there is the DEFAULT partition %s", m.rest)
 }
 
 // mayGo returns a report that says why not, or nil.
@@ -230,6 +261,9 @@ func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([
 // before the drop: until the detach, somebody may have claimed by a floor that was
 // read before it was raised.
 func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
+	if l.Attached && m.rest != "" && !l.Pending {
+		return m.stays(l), nil
+	}
 	if l.Attached {
 		if m.detaching != "" && m.detaching != l.Name {
 			return reportOf(l, LeafClosed, "nothing needs it; waits for the detach of %s", m.detaching), nil

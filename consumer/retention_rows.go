@@ -112,12 +112,12 @@ func batches(remove func() (int64, error)) (total int64, err error) {
 
 // measure says how the table stands after the run.
 func (m *maintenance) measure(ctx context.Context) error {
-	existing, unwanted := partition.List(ctx, m.conn, claimsTable)
-	if unwanted != nil && !errors.Is(unwanted, partition.ErrDefault) {
-		return unwanted
+	var rest *partition.DefaultError
+	existing, err := partition.List(ctx, m.conn, claimsTable)
+	if err != nil && !errors.As(err, &rest) {
+		return err
 	}
 	m.report.Ahead = partition.Ahead(existing, m.now)
-	var err error
 	if m.report.Horizon, err = readHorizon(ctx, m.q); err != nil {
 		return err
 	}
@@ -127,7 +127,10 @@ func (m *maintenance) measure(ctx context.Context) error {
 		}
 	}
 	m.report.Overdue = overdue(m.windows, m.report.Leaves, m.now)
-	return unwanted // beside a DEFAULT partition the others count
+	if rest != nil { // the others count beside it
+		return fmt.Errorf("%w; it is %s, and `outboxctl audit` prints how to take it away", ErrDefaultPartition, rest.Partition)
+	}
+	return nil
 }
 
 // overdue is how far the floors have passed the oldest leaf that is there all the

@@ -151,9 +151,18 @@ func TestParkedLettersFollow(t *testing.T) {
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked"), behind.String())
 		require.NotContains(t, fine(t, "dead", "list", "--side", "consumer", "--cause", "parked", "--state", "open"), behind.String())
 		require.Regexp(t, `state +parked`, fine(t, "dead", "show", "--side", "consumer", behind.String()))
-		require.Contains(t, wrong(t, "dead", "redrive", behind.String(), "--reason", "r", "--yes"), "One that is parked follows the open letter before it")
+		before := " is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as " + first.String() + " is settled, the first letter of its key: " +
+			"see `outboxctl dead show --side consumer " + first.String() + " --group billing`, and redrive or discard that one"
+		for _, meant := range [][]string{{behind.String()}, {"--cause", "parked"}} {
+			out := wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...)
+			require.Equal(t, "! "+behind.String()+before+"\nnothing was decided\n", out)
+		}
+		fine(t, "dead", "show", "--side", "consumer", first.String(), "--group", "billing")
 		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
 		require.Equal(t, []string{"0 requested", "1 parked"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE state = 'requested'")
+		require.Contains(t, wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes"), behind.String()+" is parked, and no letter is before it: a member of group billing handles")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE state = 'redriven'")
 		fine(t, "dead", "discard", behind.String(), "--side", "consumer", "--reason", "r", "--yes")
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--state", "discarded"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), first.String())

@@ -138,12 +138,20 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 			report.Problems = append(report.Problems, why)
 		}
 	}
+	var parked []string
+	if !slices.Contains(d.states, letterParked) && len(letters) == 0 {
+		var why []string
+		if why, parked, err = s.parked(c.Context, consumerdb.New(db)); err != nil {
+			return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
+		}
+		report.Problems = append(report.Problems, why...)
+	}
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {
 			return nil, usage("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))
 		}
-		if found[text] == nil {
-			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it. One that is parked follows the open letter before it", text, text))
+		if found[text] == nil && !slices.Contains(parked, text) {
+			report.Problems = append(report.Problems, fmt.Sprintf("%s is no dead letter that can be decided; `outboxctl dead show --side consumer %s` tells what became of it", text, text))
 		}
 	}
 	if len(report.Problems) == 0 && len(letters) > 0 {

@@ -250,7 +250,7 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		p.line("! %s", r.Missing)
 	}
 	if name := r.Partitions.Default; name != "" {
-		p.line("! %v", &partition.DefaultError{Partition: name})
+		p.line("! %v", &partition.DefaultError{Table: map[string]string{string(migrations.Consumer): processedTable}[r.Side], Partition: name})
 	}
 }
 

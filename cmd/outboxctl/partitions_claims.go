@@ -25,9 +25,10 @@ type claimsReport struct {
 	DaysAhead      int             `json:"days_ahead"`
 	Made           []string        `json:"partitions_made"`
 	Bytes          int64           `json:"bytes"`
-	Growing        bool            `json:"growing"`         // claims were made of events of today or yesterday
-	Horizon        *time.Time      `json:"horizon"`         // claims before it may be gone
-	OverdueSeconds int64           `json:"overdue_seconds"` // of the oldest partition that every floor has passed
+	Blocked        string          `json:"blocked,omitempty"` // why those that are missing could not be made
+	Growing        bool            `json:"growing"`           // claims were made of events of today or yesterday
+	Horizon        *time.Time      `json:"horizon"`           // claims before it may be gone
+	OverdueSeconds int64           `json:"overdue_seconds"`   // of the oldest partition that every floor has passed
 	Floors         []floorReport   `json:"floors"`
 	Leaves         []leafReport    `json:"partitions"`
 	Rows           []expiryReport  `json:"rows"`
@@ -68,19 +69,19 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, consumer.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explainAdopt(failed)
+	failed = explainAdopt(othersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
 	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && denied(failed)
-	if failed != nil && nothing && !errors.Is(failed, partition.ErrDefault) {
+	if failed != nil && nothing {
 		return failed
 	}
 	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
-	if errors.Is(err, consumer.ErrDefaultPartition) {
-		failed, err = nil, nil // the finding says it
-	}
-	if err != nil {
-		return explain(err, migrations.Consumer)
+	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
+		return errors.Join(failed, explain(err, migrations.Consumer))
 	}
 	report := newClaimsReport(done, audit, dryRun)
+	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
+		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
+	}
 	if err := answer(c, report, report.print); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
@@ -88,6 +89,22 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return errWrong
 	}
 	return nil
+}
+
+// othersThan leaves one of the errors out that were joined; nil: there is no other.
+func othersThan(err, one error) error {
+	if !errors.Is(err, one) {
+		return err
+	}
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // its parts are looked at one by one
+	if !ok {
+		return othersThan(errors.Unwrap(err), one)
+	}
+	var others []error
+	for _, part := range joined.Unwrap() {
+		others = append(others, othersThan(part, one))
+	}
+	return errors.Join(others...)
 }
 
 // denied reports whether a right was missing.
@@ -106,7 +123,7 @@ func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConf
 
 func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
 	r := &claimsReport{
-		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
+		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
 		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {
@@ -144,15 +161,25 @@ func (r *claimsReport) findProblems(done consumer.MaintainReport) {
 			add("%s: %s", l.Name, l.Why)
 		}
 	}
+	blocked, runs := done.Blocked, ", and that `outboxctl partitions maintain --side consumer` runs"
+	switch {
+	case !r.DryRun:
+		runs = "" // this is it
+		if blocked == "" {
+			blocked = "this run could make no more"
+		}
+	case blocked == "":
+		blocked = "run `outboxctl partitions maintain --side consumer`"
+	}
 	if done.Ahead < fewClaimDaysAhead {
-		add("partitions reach only %d days ahead; run `outboxctl partitions maintain --side consumer`", done.Ahead)
+		add("partitions reach only %d days ahead; %s", done.Ahead, blocked)
 	}
 	if done.Overdue > overdueAfter {
-		add("a partition that no group needs is there since %s; see what it waits for, and that `outboxctl partitions maintain --side consumer` runs", done.Overdue.Round(time.Hour))
+		add("a partition that no group needs is there since %s; see what it waits for%s", done.Overdue.Round(time.Hour), runs)
 	}
 	for _, v := range done.Rows {
 		if v.Lag > overdueAfter {
-			add("a row of %s expired %s ago and is there; see that `outboxctl partitions maintain --side consumer` runs", v.Table, v.Lag.Round(time.Hour))
+			add("a row of %s expired %s ago and is there; see whether a session holds it, or its event can still be delivered%s", v.Table, v.Lag.Round(time.Hour), runs)
 		}
 	}
 }
@@ -168,6 +195,9 @@ func (r *claimsReport) print(p *page) {
 		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
 	}
 	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, size(r.Bytes))
+	if r.Blocked != "" {
+		p.line("%s", r.Blocked)
+	}
 	if r.OverdueSeconds > 0 {
 		p.line("a partition could have been dropped %s ago", time.Duration(r.OverdueSeconds)*time.Second)
 	}
@@ -178,7 +208,7 @@ func (r *claimsReport) print(p *page) {
 			why = "retired"
 		}
 		floors = append(floors, []string{
-			f.Group, f.Class, (time.Duration(f.WindowSeconds) * time.Second).String(), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
+			f.Group, f.Class, lengthText(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
 		})
 	}
 	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -164,12 +165,19 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 	if err != nil {
 		return nil, err
 	}
+	var rest *partition.DefaultError
 	days, err := partition.List(ctx, db, processedTable)
-	if err != nil {
+	switch {
+	case errors.As(err, &rest):
+		r.Notes = append(r.Notes, "claims of the event may be hidden: "+rest.Error())
+	case err != nil:
 		return nil, err
 	}
 	ids := []uuid.UUID{id}
 	first, last, ok := partition.Extent(days)
+	if at := r.EventTime; ok && at.After(first) && at.Before(last.AddDate(0, 0, 1)) && !partition.Has(days, at) {
+		r.Notes = append(r.Notes, "no partition takes its day, so that its claim is not seen: `outboxctl audit` says what to do")
+	}
 	var done []time.Duration
 	for _, v := range rows {
 		r.windows = append(r.windows, windowOfGroup{

@@ -105,6 +105,19 @@ func TestForgottenIsAppliedOnceMore(t *testing.T) {
 	})
 }
 
+// TestForgottenBelowTheFloorIsLate: a copy that nobody has replayed is applied at once.
+func TestForgottenBelowTheFloorIsLate(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		b, key := newBilling(d), late(t, time.Now().AddDate(0, -1, 0))
+		b.deliver(key, "")
+		printed := fine(d.t, "processed", "forget", key.String(), "--group", "billing", "--reason", "r", "--yes")
+		require.Contains(d.t, printed, "a replayed copy of it becomes a dead letter")
+		require.Contains(d.t, printed, "A copy that the producer or the relay sends again is late, and applied as the class says of late events")
+		require.Equal(d.t, consumer.Processed, b.deliver(key, ""))
+		require.Equal(d.t, 2, b.effects())
+	})
+}
+
 // TestForgetAndReprocessApplyTwice is what processed forget warns of.
 func TestForgetAndReprocessApplyTwice(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {

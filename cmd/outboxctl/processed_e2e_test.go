@@ -94,8 +94,22 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		require.Contains(t, stderr, "without forgetting, `outboxctl replay "+key.String()+" --reprocess mail --config FILE --reason \"…\"` has it applied")
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
-		require.Contains(t, out, "so that a plain copy of it becomes a dead letter")
+		require.Contains(t, out, "so that a replayed copy of it becomes a dead letter")
 		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
+	})
+}
+
+// Where claims may lie that nobody sees, processed show says so.
+func TestProcessedShowOfADayThatIsNotThere(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := late(t, time.Now().AddDate(0, 0, -2))
+		d.claim(key.UUID(), "billing", "p")
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward.processed_events_"+key.Time().UTC().Format("20060102"))
+		require.Contains(t, wrong(t, "processed", "show", key.String()), "no partition takes its day, so that its claim is not seen: `outboxctl audit` says what to do")
+		exec(t, d.pool, "CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+		require.Contains(t, wrong(t, "processed", "show", key.String()), "claims of the event may be hidden: table has a DEFAULT partition: onceward.rest")
+		require.Contains(t, wrong(t, "migrate", "status", "--side", "consumer"), "`outboxctl audit` prints what moves its rows to their days and drops it")
 	})
 }
 

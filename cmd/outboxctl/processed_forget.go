@@ -64,7 +64,7 @@ func (r *processedReport) question(group string) string {
 	first := r.Claims[0]
 	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, stamp(&first.ClaimedAt))
 	if w := r.refusing(); w != nil {
-		q += fmt.Sprintf(" (below the floor of class %s a plain copy becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, group)
+		q += fmt.Sprintf(" (below the floor of class %s a replayed copy of it becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, group)
 	}
 	return q
 }
@@ -133,9 +133,9 @@ func (r *processedReport) afterwards(group string) []string {
 	return notes
 }
 
-// deliverAgain says what has a forgotten event applied, once. Below the floor a
-// plain copy becomes a letter, unless one says already that the event was given
-// up. A reprocessing replay is claimed under an id of its own: copies meet the
+// deliverAgain says what has a forgotten event applied, once. Below the floor a copy
+// by outboxctl becomes a letter, unless one says already that the event was given
+// up; one that the producer or the relay sends again is late. A reprocessing replay is claimed under an id of its own: copies meet the
 // event's claim only, which is gone.
 func (r *processedReport) deliverAgain(group string) string {
 	plain := fmt.Sprintf("in the producer's database `outboxctl replay %s --config FILE --reason \"…\"`", r.Key)
@@ -149,8 +149,8 @@ func (r *processedReport) deliverAgain(group string) string {
 		return fmt.Sprintf("%s and was given up, so that plain copies of it are left out: in the producer's database "+
 			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", below, r.Key, group)
 	}
-	return fmt.Sprintf("%s, so that a plain copy of it becomes a dead letter, which is to be redriven: %s (not where a letter of it waits already), "+
-		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`", below, plain, r.Key, group) + alone
+	return fmt.Sprintf("%s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s (not where a letter of it waits already), "+
+		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. A copy that the producer or the relay sends again is late, and applied as the class says of late events", below, plain, r.Key, group) + alone
 }
 
 // refusing returns the class of what was claimed when a plain copy of the event

@@ -21,7 +21,7 @@ func windowsCommand() *cli.Command {
 			"clock alone, and is never lowered.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still",
+				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still, or partitions are not as they should be",
 				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
 				Action: windowsList,
 			},
@@ -48,6 +48,13 @@ func windowsCommand() *cli.Command {
 					&cli.StringFlag{Name: "window", Usage: "`WINDOW` of classes that are not registered yet, e.g. 7d", Value: "7d"},
 				),
 				Action: windowsAdopt,
+			},
+			{
+				Name: "raise", Usage: "raise a floor that lies below where claims are kept, as audit finds it", ArgsUsage: "GROUP CLASS",
+				Description: "It is set to the day of the oldest partition, or to where retention has dropped claims, whichever is later. What\n" +
+					"is detached is to be attached again instead. It needs the role onceward_consumer_maintainer.",
+				Flags:  write(),
+				Action: windowsRaise,
 			},
 			{
 				Name: "retire", Usage: "let a group, a class or a topic that is not used any more hold nothing back", ArgsUsage: "GROUP",
@@ -77,15 +84,19 @@ const (
 
 const day = 24 * time.Hour
 
-// readWindow reads a duration that may be in days.
+// readWindow reads a duration that may begin with days.
 func readWindow(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		var n int64
-		if n, err = strconv.ParseInt(days, 10, 32); err == nil {
-			d = time.Duration(n) * day
-		}
+	rest, whole := text, int64(0)
+	var err error
+	if days, clock, ok := strings.Cut(text, "d"); ok {
+		rest = clock
+		whole, err = strconv.ParseInt(days, 10, 32)
 	}
+	var d time.Duration
+	if err == nil && (rest != "" || rest == text) {
+		d, err = time.ParseDuration(rest)
+	}
+	d += time.Duration(whole) * day
 	if err != nil || d < minWindow || d > maxWindow || d%time.Millisecond != 0 {
 		return 0, usage("--window %q: want a length such as 7d, 36h or 15m, from 1m to 3660d in whole milliseconds", text)
 	}
@@ -94,8 +105,12 @@ func readWindow(text string) (time.Duration, error) {
 
 // lengthText writes a duration as readWindow reads it.
 func lengthText(d time.Duration) string {
-	if d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
+	days := ""
+	if d >= day {
+		days = strconv.FormatInt(int64(d/day), 10) + "d"
+		if d %= day; d == 0 {
+			return days
+		}
 	}
 	text := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -103,5 +118,5 @@ func lengthText(d time.Duration) string {
 			text = text[:len(text)-2]
 		}
 	}
-	return text
+	return days + text
 }

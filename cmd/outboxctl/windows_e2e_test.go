@@ -3,6 +3,7 @@
 package main
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,25 @@ func TestWindowsList(t *testing.T) {
 		out = wrong(t, "windows", "list")
 		require.Regexp(t, `billing +Pay\* .* stands still`, out)
 		require.Contains(t, out, "! billing Pay*: the group has finished partition 1 of topic orders.order")
+	})
+}
+
+// What can be listed is listed beside partitions that are not as they should be.
+func TestWindowsListBesideWrongPartitions(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		list := func(trouble string) {
+			t.Helper()
+			out := wrong(t, "windows", "list")
+			require.Regexp(t, `billing +\* +7d `, out)
+			require.Contains(t, out, "the oldest partition is that of "+daysAgo(7).Format(time.DateOnly))
+			require.Contains(t, out, trouble)
+		}
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward.processed_events_"+daysAgo(1).Format("20060102"))
+		list("! maintain partitions: name of a partition is taken: ")
+		exec(t, d.pool, "CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+		list("! maintain partitions: processed_events has a DEFAULT partition: every replay whose day is gone is taken for new; it is onceward.rest, and `outboxctl audit` prints how to take it away")
 	})
 }
 
@@ -199,6 +219,45 @@ func TestWindowsAdopt(t *testing.T) {
 	})
 }
 
+// What audit prints for a floor below what claims are kept of mends it, as the
+// maintainer, and an operator is told who may.
+func TestWindowsRaise(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "Pay*", "7 days", daysAgo(9))
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		exec(t, d.pool, "INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", daysAgo(8))
+		printed := regexp.MustCompile("`outboxctl (windows raise [^`]*)`")
+		found := printed.FindAllStringSubmatch(wrong(t, "audit"), -1)
+		require.Len(t, found, 2, "floor and horizon")
+		require.Equal(t, found[0], found[1])
+		command := append(strings.Fields(strings.NewReplacer("'", "", `"…"`, "lost").Replace(found[0][1])), "--yes")
+		code, _, stderr := call(t, command...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "connect as a member of the role onceward_consumer_maintainer")
+
+		maintainer := strings.TrimPrefix(strings.TrimSuffix(d.operator, string(migrations.RoleOperator)), "login-") + string(migrations.RoleConsumerMaintainer)
+		loginAs(t, d.pool, d.pool.Config().ConnString(), maintainer)
+		oldest := "onceward.processed_events_" + daysAgo(7).Format("20060102")
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION "+oldest)
+		code, _, stderr = call(t, command...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "is detached, and may have claims from there on: attach it again: ")
+		exec(t, d.pool, regexp.MustCompile(`ALTER TABLE [^)]*\) TO \('[^)]*\)`).FindString(stderr))
+		out := fine(t, command...)
+		require.Contains(t, out, "group billing class Pay*: floor "+daysAgo(7).Format(time.DateOnly))
+		require.Equal(t, "nothing is wrong\n", fine(t, "audit"))
+		require.Len(t, d.actions(), 1)
+		require.Contains(t, d.actions()[0], "windows raise billing Pay*: floor "+daysAgo(7).Format(time.DateOnly))
+		code, _, stderr = call(t, command...)
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "is not below where claims are kept")
+		code, _, stderr = call(t, "windows", "raise", "billing", "Ref*", "--reason", "r", "--yes")
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "no such class in use")
+	})
+}
+
 func TestWindowsAdvise(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
@@ -220,6 +279,6 @@ func TestWindowsAdvise(t *testing.T) {
 		d.keep("mail", "t", "replay", &key)
 		d.keep("mail", "t", "handler", &key)
 		d.keep("mail", "t", "replay", nil)
-		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 50h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
+		require.Regexp(t, `mail \*: 1 copies came from below the floor and are kept as letters, the oldest 2d2h(0m\d+s)? late`, fine(t, "windows", "advise", "--group", "mail"))
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -19,6 +21,7 @@ type windowsReport struct {
 	Windows         []windowReport `json:"windows"`
 	OldestPartition *time.Time     `json:"oldest_partition"`
 	Horizon         *time.Time     `json:"horizon"` // claims before it may be gone, but for groups that were adopted
+	Problems        []string       `json:"problems"`
 }
 
 type windowReport struct {
@@ -60,10 +63,9 @@ func windowsList(c *cli.Context) error {
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
-	for _, w := range report.Windows {
-		if w.Wrong {
-			return errWrong
-		}
+	wrong := func(w windowReport) bool { return w.Wrong }
+	if len(report.Problems) > 0 || slices.ContainsFunc(report.Windows, wrong) {
+		return errWrong
 	}
 	return nil
 }
@@ -84,10 +86,13 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		plan, err = consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true})
 		return err
 	})
-	if err != nil {
+	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
+	switch {
+	case errors.Is(err, consumer.ErrDefaultPartition), errors.Is(err, partition.ErrTaken):
+		report.Problems = append(report.Problems, err.Error())
+	case err != nil:
 		return nil, err
 	}
-	report := &windowsReport{Windows: []windowReport{}}
 	if len(plan.Leaves) > 0 {
 		report.OldestPartition = &plan.Leaves[0].From
 	}
@@ -153,6 +158,7 @@ func (r *windowsReport) print(p *page) {
 			p.line("%s%s %s: %s", mark, w.Group, w.Class, w.Why)
 		}
 	}
+	printProblems(p, r.Problems)
 }
 
 // errNoClass: nothing was found that the command could change.

@@ -14,7 +14,7 @@ import (
 	"github.com/onceward/onceward/migrations"
 )
 
-// windowChange is the JSON answer of windows set and windows retire.
+// windowChange is the JSON answer of windows set, raise and retire.
 type windowChange struct {
 	Group   string   `json:"group"`
 	Class   string   `json:"class,omitempty"`

@@ -29,7 +29,7 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 		"fences reconcile " + someKey + " --made --result ch_1 --reason r":   `--result "ch_1": want JSON`,
 		"fences reconcile " + someKey + " --made":                            "--reason is missing",
 		"fences release " + someKey + " --reason r":                          "no database; give --dsn",
-		"windows":                                               "want one of list, set, adopt, retire, advise",
+		"windows":                                               "want one of list, set, adopt, raise, retire, advise",
 		"windows list billing":                                  `takes no argument, got "billing"; to name a group: --group`,
 		"windows advise billing":                                `takes no argument, got "billing"; to name a group: --group`,
 		"windows list --output no":                              `--output "no"`,
@@ -37,6 +37,8 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 		"windows set billing * --reason r":                      "say what to change: --window, --late or --replay",
 		"windows set billing * --window 30s":                    `--window "30s": want a length such as 7d`,
 		"windows set billing * --window 4000d":                  "from 1m to 3660d",
+		"windows set billing * --window d":                      `--window "d"`,
+		"windows set billing * --window 1d2d":                   `--window "1d2d"`,
 		"windows set billing * --window week":                   `--window "week"`,
 		"windows set billing * --window 1m1us":                  "in whole milliseconds",
 		"windows set billing * --late park":                     `--late "park": want process or dead-letter`,
@@ -47,6 +49,8 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 		"windows adopt reports --from noon":                     `--from "noon": want a time such as`,
 		"windows adopt reports --from 2026-11-01 --window x":    `--window "x"`,
 		"windows adopt reports --from 2026-11-01":               "--reason is missing",
+		"windows raise billing":                                 "takes GROUP and CLASS, got 1 arguments",
+		"windows raise billing *":                               "--reason is missing",
 		"windows retire":                                        "takes one GROUP, got 0",
 		"windows retire billing --class * --topic t --reason r": "--class and --topic: give one of them",
 		"windows retire billing":                                "--reason is missing",
@@ -63,13 +67,16 @@ func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
 
 func TestLengths(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"7d": 7 * day, "36h": 36 * time.Hour, "15m": 15 * time.Minute, "1h30m": 90 * time.Minute, "1m30s": 90 * time.Second, "1d": day, "3660d": maxWindow, "10h10m": 610 * time.Minute, "20m": 20 * time.Minute,
+		"7d": 7 * day, "1d12h": 36 * time.Hour, "12d3h16m16s": 12*day + 3*time.Hour + 976*time.Second, "15m": 15 * time.Minute, "1h30m": 90 * time.Minute, "1m30s": 90 * time.Second, "1d": day, "3660d": maxWindow, "10h10m": 610 * time.Minute, "20m": 20 * time.Minute,
 	} {
 		got, err := readWindow(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
 		require.Equal(t, text, lengthText(got))
 	}
+	hours, err := readWindow("36h")
+	require.NoError(t, err)
+	require.Equal(t, "1d12h", lengthText(hours))
 	require.Equal(t, "2d", lengthText(48*time.Hour))
 	require.Equal(t, "0s", lengthText(0))
 	require.Equal(t, "1m0.5s", lengthText(time.Minute+500*time.Millisecond))
@@ -96,8 +103,8 @@ func TestAdviceIsGivenGroupByGroup(t *testing.T) {
 		{Group: "billing", Class: "*", Window: "1d", Oldest: "0s", Recommended: "1d", Ages: []ageReport{}},
 		{
 			Group: "billing", Class: "Pay*", Window: "4h", Seen: 8, Oldest: "3h", EventType: "PayIn", TooSmall: true, Recommended: "8h",
-			Ages: []ageReport{{"2s", 7}, {"4h33m4s", 1}}, Replays: 3, OldestReplay: "50h",
+			Ages: []ageReport{{"2s", 7}, {"4h33m4s", 1}}, Replays: 3, OldestReplay: "2d2h",
 		},
-		{Group: "mail", Class: "*", Window: "1d", Seen: 1, Oldest: "2s", EventType: "Sent", Recommended: "1d", Ages: []ageReport{{"4s", 1}}, Replays: 1, OldestReplay: "30h"},
+		{Group: "mail", Class: "*", Window: "1d", Seen: 1, Oldest: "2s", EventType: "Sent", Recommended: "1d", Ages: []ageReport{{"4s", 1}}, Replays: 1, OldestReplay: "1d6h"},
 	}}, report)
 }

@@ -243,6 +243,16 @@ WITH adopted AS (
 )
 SELECT floor FROM adopted;
 
+-- name: RaiseWindow :execrows
+-- RaiseWindow raises the floor of a class that is in use, and never lowers it. 0 rows: there is no such class with a lower floor.
+WITH raised AS (
+  UPDATE onceward.dedup_windows w SET floor = @floor, raised_at = pg_catalog.clock_timestamp()
+  WHERE w.consumer_group = @consumer_group AND w.class = @class AND w.retired_at IS NULL AND w.floor < @floor
+  RETURNING w.consumer_group, w.class
+)
+INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
+SELECT 'windows raise', r.consumer_group, r.class || @did::text, @reason FROM raised r;
+
 -- name: SetWindow :execrows
 -- SetWindow changes window, buckets and policies of a class; NULL leaves one as it is. The buckets of before go on to be claimed
 -- for as long as a copy may come that meets only them; they are not changed again meanwhile. 0 rows: there is no such class.

@@ -1025,6 +1025,39 @@ func (q *Queries) MarksOfGroup(ctx context.Context, arg MarksOfGroupParams) ([]M
 	return items, nil
 }
 
+const raiseWindow = `-- name: RaiseWindow :execrows
+WITH raised AS (
+  UPDATE onceward.dedup_windows w SET floor = $3, raised_at = pg_catalog.clock_timestamp()
+  WHERE w.consumer_group = $4 AND w.class = $5 AND w.retired_at IS NULL AND w.floor < $3
+  RETURNING w.consumer_group, w.class
+)
+INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
+SELECT 'windows raise', r.consumer_group, r.class || $1::text, $2 FROM raised r
+`
+
+type RaiseWindowParams struct {
+	Did           string
+	Reason        string
+	Floor         time.Time
+	ConsumerGroup string
+	Class         string
+}
+
+// RaiseWindow raises the floor of a class that is in use, and never lowers it. 0 rows: there is no such class with a lower floor.
+func (q *Queries) RaiseWindow(ctx context.Context, arg RaiseWindowParams) (int64, error) {
+	result, err := q.db.Exec(ctx, raiseWindow,
+		arg.Did,
+		arg.Reason,
+		arg.Floor,
+		arg.ConsumerGroup,
+		arg.Class,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const readGroupLetter = `-- name: ReadGroupLetter :one
 SELECT record_key, record_value, record_headers, CASE WHEN topic_id <> '00000000-0000-0000-0000-000000000000' THEN topic_id::text ELSE '' END::text AS topic_id
 FROM onceward.consumer_dead_letters

@@ -1,6 +1,7 @@
 package houserules
 
 import (
+	"errors"
 	"go/ast"
 	"os"
 	"path"
@@ -24,19 +25,13 @@ func (c Cure) String() string { return c.File + ": " + c.Command }
 // and the SQL of the fields named Cure. What the consumer's side prints is left
 // out, and so are tests and what stands in comments.
 func Cures(root string) ([]Cure, error) {
-	texts, err := printed(root)
+	texts, err := printed(root, relays)
 	return curesIn(texts), err
 }
 
 // ConsumersCures is [Cures] of the consumer's side.
 func ConsumersCures(root string) ([]Cure, error) {
-	files, err := readTree(root)
-	var texts []printedText
-	for _, f := range files {
-		if !f.isTest() && (f.in("consumer") || consumersSide.MatchString(f.name)) {
-			texts = append(texts, f.printed()...)
-		}
-	}
+	texts, err := printed(root, consumers)
 	return curesIn(texts), err
 }
 
@@ -56,17 +51,18 @@ func curesIn(texts []printedText) (found []Cure) {
 	return found
 }
 
-// HandWork lists the texts of the relay's side that tell somebody to change our
-// tables, or the slot's position, by SQL of their own: there may be none.
+// HandWork lists the texts of both sides that tell somebody to change our tables,
+// or the slot's position, by SQL of their own: there may be none.
 func HandWork(root string) ([]string, error) {
-	texts, err := printed(root)
+	texts, err := printed(root, relays)
+	more, failed := printed(root, consumers)
 	var out []string
-	for _, p := range texts {
+	for _, p := range append(texts, more...) {
 		if (p.cure || !statementBegins.MatchString(p.text)) && handWork.MatchString(p.text) {
 			out = append(out, p.file+": "+p.text)
 		}
 	}
-	return out, err
+	return out, errors.Join(err, failed)
 }
 
 var (
@@ -91,20 +87,31 @@ var relaysSide = []string{
 // consumersSide are files of outboxctl that serve it.
 var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)`)
 
-func printed(root string) ([]printedText, error) {
+// side is one of the two: its migrations and its files.
+type side struct {
+	schema string
+	has    func(*file) bool
+}
+
+var (
+	relays    = side{"outbox", func(f *file) bool { return f.in(relaysSide...) && !consumersSide.MatchString(f.name) }}
+	consumers = side{"consumer", func(f *file) bool { return f.in("consumer") || consumersSide.MatchString(f.name) }}
+)
+
+// printed collects the texts of the files of a side, with what its database says.
+func printed(root string, of side) ([]printedText, error) {
 	files, err := readTree(root)
 	if err != nil {
 		return nil, err
 	}
 	var out []printedText
 	for _, f := range files {
-		if f.isTest() || !f.in(relaysSide...) || consumersSide.MatchString(f.name) {
-			continue
+		if !f.isTest() && of.has(f) {
+			out = append(out, f.printed()...)
 		}
-		out = append(out, f.printed()...)
 	}
-	sql, err := raised(root)
-	return append(out, sql...), err
+	said, err := raised(root, of.schema)
+	return append(out, said...), err
 }
 
 // printed lists the strings of a file.
@@ -126,13 +133,23 @@ func (f *file) printed() (out []printedText) {
 		}
 		p := printedText{file: f.name, text: filled.ReplaceAllString(text, "{}")}
 		for _, outer := range inside {
-			p.cure = p.cure || named(outer, "cure")
+			p.cure = p.cure || named(outer, "cure") || advice(outer)
 			p.help = p.help || named(outer, "Description") || named(outer, "Usage")
 		}
 		out = append(out, p)
 		return false
 	})
 	return out
+}
+
+// advice reports whether a node is the field Do of a finding.
+func advice(node ast.Node) bool {
+	field, ok := node.(*ast.KeyValueExpr)
+	key, isName := (*ast.Ident)(nil), false
+	if ok {
+		key, isName = field.Key.(*ast.Ident)
+	}
+	return isName && key.Name == "Do"
 }
 
 // named reports whether a field, a variable or a function has the word in its name.
@@ -162,9 +179,9 @@ func named(node ast.Node, word string) bool {
 
 var raisedText = regexp.MustCompile(`(?:RAISE EXCEPTION|HINT =) '((?:[^']|'')*)'`)
 
-// raised lists what functions of the outbox say.
-func raised(root string) ([]printedText, error) {
-	names, err := filepath.Glob(filepath.Join(root, "migrations", "outbox", "*.sql"))
+// raised lists what functions of a side say.
+func raised(root, schema string) ([]printedText, error) {
+	names, err := filepath.Glob(filepath.Join(root, "migrations", schema, "*.sql"))
 	var out []printedText
 	for _, name := range names {
 		text, err := os.ReadFile(name) //nolint:gosec // G304: a file of the tree that is checked
@@ -174,7 +191,7 @@ func raised(root string) ([]printedText, error) {
 		up, _, _ := strings.Cut(string(text), "-- +goose Down")
 		for _, found := range raisedText.FindAllStringSubmatch(up, -1) {
 			said := strings.ReplaceAll(strings.ReplaceAll(found[1], "''", "'"), "%", "{}")
-			out = append(out, printedText{file: "migrations/outbox/" + path.Base(filepath.ToSlash(name)), text: said})
+			out = append(out, printedText{file: "migrations/" + schema + "/" + path.Base(filepath.ToSlash(name)), text: said})
 		}
 	}
 	return out, err

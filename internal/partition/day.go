@@ -24,12 +24,17 @@ var (
 
 // DefaultError: the table has a DEFAULT partition. It matches [ErrDefault].
 type DefaultError struct {
+	Table     string // "schema.table"
 	Partition string // with its schema, quoted for SQL
 }
 
 // Error implements error.
 func (e *DefaultError) Error() string {
-	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; move its rows where they belong and drop it", ErrDefault, e.Partition)
+	cure := "move its rows where they belong and drop it"
+	if e.Table == claims {
+		cure = "`outboxctl audit` prints what moves its rows to their days and drops it"
+	}
+	return fmt.Sprintf("%v: %s; it hides that an event's day has no partition; %s", ErrDefault, e.Partition, cure)
 }
 
 // Unwrap returns [ErrDefault].

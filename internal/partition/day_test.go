@@ -115,18 +115,18 @@ func TestExtent(t *testing.T) {
 
 func TestParseBound(t *testing.T) {
 	want := OfDay("outbox", noon)
-	p, err := parseBound("outbox_20261121", "FOR VALUES FROM ('"+want.Lower.String()+"') TO ('"+want.Upper.String()+"')")
+	p, err := parseBound("public.events", "outbox_20261121", "FOR VALUES FROM ('"+want.Lower.String()+"') TO ('"+want.Upper.String()+"')")
 	require.NoError(t, err)
 	require.Equal(t, want, p)
 
-	p, err = parseBound("all", "FOR VALUES FROM (MINVALUE) TO (MAXVALUE)")
+	p, err = parseBound("public.events", "all", "FOR VALUES FROM (MINVALUE) TO (MAXVALUE)")
 	require.NoError(t, err)
 	require.Equal(t, uuid.Nil, p.Lower)
 	require.True(t, p.overlaps(want))
 
-	_, err = parseBound("rest", "DEFAULT")
+	_, err = parseBound("public.events", "rest", "DEFAULT")
 	require.ErrorIs(t, err, ErrDefault)
-	_, err = parseBound("hashed", "FOR VALUES WITH (modulus 4, remainder 0)")
+	_, err = parseBound("public.events", "hashed", "FOR VALUES WITH (modulus 4, remainder 0)")
 	require.ErrorContains(t, err, "hashed")
 }
 

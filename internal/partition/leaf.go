@@ -66,7 +66,7 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
 		found := l
 		if found.Attached {
-			found.Partition, err = parseBound(l.Name, bound)
+			found.Partition, err = parseBound(table, l.Name, bound)
 		} else if day, wrong := time.Parse(name+nameLayout, l.Name); wrong == nil {
 			found.Partition = OfDay(name, day)
 		} else {
@@ -133,6 +133,16 @@ func Drop(ctx context.Context, conn Conn, table, leaf string, against func(conte
 func Sibling(table, leaf string) string {
 	schema, _, _ := splitTable(table)
 	return pgx.Identifier{schema, leaf}.Sanitize()
+}
+
+// Reattach returns the statements that bring a leaf of "schema.table" back that was
+// detached, or is about to be.
+func (l *Leaf) Reattach(table string) []string {
+	attach := []string{l.Attach(table)}
+	if l.Pending {
+		return append([]string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, l.Name))}, attach...)
+	}
+	return attach
 }
 
 // Attach is the statement that puts a leaf into "schema.table", for its day.

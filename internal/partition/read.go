@@ -44,7 +44,7 @@ func List(ctx context.Context, q Querier, table string) ([]Partition, error) {
 	var out []Partition
 	var unwanted error
 	_, err = pgx.ForEachRow(rows, []any{&child, &bound}, func() error {
-		p, err := parseBound(child, bound)
+		p, err := parseBound(table, child, bound)
 		if errors.Is(err, ErrDefault) {
 			unwanted = err
 			return nil
@@ -65,9 +65,9 @@ func List(ctx context.Context, q Querier, table string) ([]Partition, error) {
 var bounds = regexp.MustCompile(`^FOR VALUES FROM \((MINVALUE|'[0-9a-f-]{36}')\) TO \((MAXVALUE|'[0-9a-f-]{36}')\)$`)
 
 // parseBound reads what pg_get_expr says of a partition's bound.
-func parseBound(name, bound string) (Partition, error) {
+func parseBound(table, name, bound string) (Partition, error) {
 	if bound == "DEFAULT" {
-		return Partition{}, &DefaultError{Partition: name}
+		return Partition{}, &DefaultError{Table: table, Partition: name}
 	}
 	m := bounds.FindStringSubmatch(bound)
 	if m == nil {

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+)
+
+// parked says of the letters that are meant and parked why they are not redriven, by
+// their keys. The texts are their PLACEs and KEYs. A hundred are looked at: who asks
+// for more wants to know why, and not of each.
+func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries) (why, texts []string, err error) {
+	if s.cause != letterParked && len(s.given()) == 0 {
+		return nil, nil, nil // nobody asks for them
+	}
+	rows, err := q.ListGroupLetters(ctx, s.query([]string{letterParked}, 99))
+	if err != nil {
+		return nil, nil, err
+	}
+	var first []groupLetter // of each key
+	behind := make(map[string]int)
+	for _, v := range rows {
+		l := newGroupLetter(v)
+		if s.elsewhere(l) {
+			continue
+		}
+		texts = append(texts, l.Place, l.Key)
+		head, err := headOf(ctx, q, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		id := l.Group + " " + head.String()
+		if behind[id]++; behind[id] == 1 {
+			l.at = head
+			first = append(first, l)
+		}
+	}
+	for _, l := range first {
+		these := fmt.Sprintf("%s is parked", l.Place)
+		if n := behind[l.Group+" "+l.at.String()]; n > 1 {
+			these = fmt.Sprintf("%s and %d more of its key are parked", l.Place, n-1)
+		}
+		if l.at.String() == l.Place {
+			why = append(why, fmt.Sprintf("%s, and no letter is before it: a member of group %s handles what is parked, in order, when one runs", these, l.Group))
+			continue
+		}
+		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: "+
+			"see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", these, l.Group, l.at, l.at, l.Group))
+	}
+	return why, texts, nil
+}
+
+// headOf returns the first letter of a letter's key that is not settled.
+func headOf(ctx context.Context, q *consumerdb.Queries, l groupLetter) (place, error) {
+	at := consumerdb.ReadGroupLetterParams{ConsumerGroup: l.Group, Topic: l.at.Topic, KafkaPartition: l.at.Partition, KafkaOffset: l.at.Offset}
+	record, err := q.ReadGroupLetter(ctx, at)
+	if err == nil {
+		var head consumerdb.FirstOfKeyRow
+		head, err = q.FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: l.Group, Topic: l.at.Topic, RecordKey: record.RecordKey})
+		if err == nil {
+			return place{l.at.Topic, head.KafkaPartition, head.KafkaOffset}, nil
+		}
+	}
+	if errors.Is(err, pgx.ErrNoRows) {
+		return l.at, nil // it was settled just now
+	}
+	return place{}, err
+}
