@@ -118,7 +118,7 @@ func (m *maintenance) reattach(l *partition.Leaf) string {
 }
 
 func attachAgain(l *partition.Leaf) string {
-	return "attach it again (as the owner: " + strings.Join(l.Reattach(claimsTable), "; ") + "), or drop it when it is none of ours"
+	return "attach it again (as a member of onceward_consumer_maintainer: " + strings.Join(l.Reattach(claimsTable), "; ") + "), or drop it when it is none of ours"
 }
 
 // needed reports whether some class may claim events from before an instant. It

@@ -76,6 +76,7 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00011_kafka.sql: outboxctl status":       "it only looks",
 	"migrations/outbox/00012_attachings.sql: outboxctl status":  "TestRetireRelay",
 	"cmd/outboxctl/status.go: outboxctl retire --slot":          "TestRetireBesideTheOriginal",
+	"internal/partition/day.go: outboxctl audit":                "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
 	"internal/partition/taken.go: ALTER TABLE":                  "TestADetachedDayIsNamed, TestADetachedDayOfClaimsIsAttachedAgain",
 	"internal/partition/taken.go: outboxctl partitions":         "TestADetachedDayIsNamed",
 	"cmd/outboxctl/gap_decide.go: outboxctl ":                   "this one: skip of what holds a relay up, and pause",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -13,9 +14,10 @@ import (
 // parked says of the letters that are meant and parked why they are not redriven, by
 // their keys. The texts are their PLACEs and KEYs. A hundred are looked at: who asks
 // for more wants to know why, and not of each.
-func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries) (why, texts []string, err error) {
-	if s.cause != letterParked && len(s.given()) == 0 {
-		return nil, nil, nil // nobody asks for them
+func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision) (why, texts []string, err error) {
+	why = []string{}
+	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 {
+		return why, nil, nil // nobody asks for them
 	}
 	rows, err := q.ListGroupLetters(ctx, s.query([]string{letterParked}, 99))
 	if err != nil {

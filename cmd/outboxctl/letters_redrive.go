@@ -139,12 +139,10 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 		}
 	}
 	var parked []string
-	if !slices.Contains(d.states, letterParked) && len(letters) == 0 {
-		var why []string
-		if why, parked, err = s.parked(c.Context, consumerdb.New(db)); err != nil {
+	if len(letters) == 0 {
+		if report.Problems, parked, err = s.parked(c.Context, consumerdb.New(db), d); err != nil {
 			return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 		}
-		report.Problems = append(report.Problems, why...)
 	}
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {

@@ -96,7 +96,7 @@ func othersThan(err, one error) error {
 	if !errors.Is(err, one) {
 		return err
 	}
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // its parts are looked at one by one
+	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return othersThan(errors.Unwrap(err), one)
 	}

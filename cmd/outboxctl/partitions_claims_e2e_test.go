@@ -113,7 +113,7 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	exec(t, pool, "INSERT INTO onceward.dedup_windows SELECT (jsonb_populate_record(w, '{\"consumer_group\": \"stock\"}')).* FROM onceward.dedup_windows w WHERE consumer_group = 'billing'")
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "stock"))
 	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
-	code, stdout, stderr := call(t, "audit", "-o", "json")
+	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event "):])
 
@@ -135,7 +135,7 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	wrong("! partitions reach only 0 days ahead; beside the DEFAULT partition onceward.rest none is made", maintain...)
 	exec(t, pool, "CREATE TABLE onceward.processed_events_20200101 (LIKE onceward.processed_events)") // of the superuser
 	exec(t, pool, "INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ('2020-01-02T00:00:00Z')")
-	code, stdout, stderr = call(t, maintain...)
+	code, stdout, stderr := call(t, maintain...)
 	require.Equal(t, exitFailed, code, "an error of one day is told beside it")
 	require.Contains(t, stderr, "partition processed_events_20200101: drop: ")
 	require.NotContains(t, stderr, "DEFAULT")

@@ -150,7 +150,8 @@ func (r *processedReport) deliverAgain(group string) string {
 			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", below, r.Key, group)
 	}
 	return fmt.Sprintf("%s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s (not where a letter of it waits already), "+
-		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. A copy that the producer or the relay sends again is late, and applied as the class says of late events", below, plain, r.Key, group) + alone
+		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
+		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", below, plain, r.Key, group) + alone
 }
 
 // refusing returns the class of what was claimed when a plain copy of the event

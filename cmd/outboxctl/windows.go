@@ -49,13 +49,7 @@ func windowsCommand() *cli.Command {
 				),
 				Action: windowsAdopt,
 			},
-			{
-				Name: "raise", Usage: "raise a floor that lies below where claims are kept, as audit finds it", ArgsUsage: "GROUP CLASS",
-				Description: "It is set to the day of the oldest partition, or to where retention has dropped claims, whichever is later. What\n" +
-					"is detached is to be attached again instead. It needs the role onceward_consumer_maintainer.",
-				Flags:  write(),
-				Action: windowsRaise,
-			},
+			raiseCommand(write()),
 			{
 				Name: "retire", Usage: "let a group, a class or a topic that is not used any more hold nothing back", ArgsUsage: "GROUP",
 				Description: "A retired class keeps no partition. A start of the program registers it again, with a floor above what was\n" +

@@ -187,6 +187,27 @@ func TestWindowsRetire(t *testing.T) {
 	})
 }
 
+// A group that makes progress and has no window keeps every partition: what retention
+// prints lets it go.
+func TestWindowsRetireOfAGroupWithoutWindows(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "1 day", daysAgo(1))
+		exec(t, d.pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '1 hour'")
+		d.mark("ghost", "orders.old", 0, daysAgo(9), "9 days")
+		printed := regexp.MustCompile("`outboxctl (windows retire [^`]*)`").FindStringSubmatch(wrong(t, "partitions", "status", "--side", "consumer"))
+		require.NotNil(t, printed)
+		require.Contains(t, fine(t, append(strings.Fields(strings.ReplaceAll(printed[1], `"…"`, "gone")), "--yes")...), "group ghost: marks of 1 partitions retired")
+		require.Equal(t, []string{"windows retire ghost  gone " + d.operator}, column[string](d, "SELECT concat_ws(' ', action, consumer_group, target, reason, by_role) FROM onceward.consumer_actions"))
+		_, out, _ := call(t, "partitions", "status", "--side", "consumer")
+		require.NotContains(t, out, "ghost")
+		require.Contains(t, out, "every floor has passed it; would be dropped")
+		code, _, stderr := call(t, "windows", "retire", "nobody", "--reason", "r", "--yes")
+		require.Equal(t, exitFailed, code)
+		require.Contains(t, stderr, "no such class in use")
+	})
+}
+
 // Partitions are the owner's: a maintainer adopts, an operator is told so.
 func TestWindowsAdopt(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {

@@ -14,6 +14,16 @@ import (
 	"github.com/onceward/onceward/internal/partition"
 )
 
+func raiseCommand(flags []cli.Flag) *cli.Command {
+	return &cli.Command{
+		Name: "raise", Usage: "raise a floor that lies below where claims are kept, as audit finds it", ArgsUsage: "GROUP CLASS",
+		Description: "It is set to the day of the oldest partition, or to where retention has dropped claims, whichever is later. What\n" +
+			"is detached is to be attached again instead. It needs the role onceward_consumer_maintainer.",
+		Flags:  flags,
+		Action: windowsRaise,
+	}
+}
+
 // windowsRaise raises a floor to where claims are kept: by more only retention does,
 // which knows what the group has finished.
 func windowsRaise(c *cli.Context) error {

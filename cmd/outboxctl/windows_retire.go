@@ -70,16 +70,20 @@ func retireClasses(c *cli.Context, db *database, change *windowChange) error {
 		return err
 	}
 	n, err := q.RetireWindows(c.Context, consumerdb.RetireWindowsParams{ConsumerGroup: change.Group, Class: change.Class, Reason: change.Reason})
-	if err == nil && n == 0 {
-		err = errNoClass
+	marks := int64(0)
+	if err == nil && last != nil { // who reads nothing any more holds nothing back
+		marks, err = q.RetireTopic(c.Context, consumerdb.RetireTopicParams{ConsumerGroup: change.Group, AllTopics: true, SavedUntil: *last, Reason: change.Reason})
 	}
-	if err == nil && change.Class == "" && last != nil { // who reads nothing any more holds nothing back
-		_, err = q.RetireTopic(c.Context, consumerdb.RetireTopicParams{ConsumerGroup: change.Group, AllTopics: true, SavedUntil: *last, Reason: change.Reason})
+	if err == nil && n+marks == 0 {
+		err = errNoClass
 	}
 	if err != nil {
 		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
 	}
 	change.Changed = []string{fmt.Sprintf("%d classes retired", n)}
+	if n == 0 { // it has none, or they were retired before
+		change.Changed = []string{fmt.Sprintf("marks of %d partitions retired", marks)}
+	}
 	change.Notes = []string{"a program that has them in its configuration registers them again, with floors above what was dropped meanwhile"}
 	return nil
 }

@@ -287,14 +287,16 @@ WHERE consumer_group = @consumer_group AND (NOT @one_topic::boolean OR topic = @
 ORDER BY topic, kafka_partition;
 
 -- name: RetireTopic :one
--- RetireTopic takes the marks of a topic that a group does not read any more out of its stream time, which they hold back. They stay.
+-- RetireTopic takes the marks of a topic that a group does not read any more, or of all, out of its stream time, which they hold back. They stay.
+-- That a group is retired is written down by RetireWindows, unless it has no class.
 WITH forgotten AS (
   UPDATE onceward.progress p SET retired_at = pg_catalog.clock_timestamp()
   WHERE p.consumer_group = @consumer_group AND (@all_topics::boolean OR p.topic = @topic) AND p.updated_at <= @saved_until AND p.retired_at IS NULL
   RETURNING p.kafka_partition
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
-  SELECT 'windows retire --topic', @consumer_group, @topic, @reason WHERE NOT @all_topics::boolean AND EXISTS (SELECT FROM forgotten)
+  SELECT CASE WHEN @all_topics::boolean THEN 'windows retire' ELSE 'windows retire --topic' END, @consumer_group, @topic, @reason
+  WHERE EXISTS (SELECT FROM forgotten) AND NOT (@all_topics::boolean AND EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group = @consumer_group))
 )
 SELECT pg_catalog.count(*) FROM forgotten;
 

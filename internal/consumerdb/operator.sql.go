@@ -1258,7 +1258,8 @@ WITH forgotten AS (
   RETURNING p.kafka_partition
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
-  SELECT 'windows retire --topic', $1, $3, $5 WHERE NOT $2::boolean AND EXISTS (SELECT FROM forgotten)
+  SELECT CASE WHEN $2::boolean THEN 'windows retire' ELSE 'windows retire --topic' END, $1, $3, $5
+  WHERE EXISTS (SELECT FROM forgotten) AND NOT ($2::boolean AND EXISTS (SELECT FROM onceward.dedup_windows w WHERE w.consumer_group = $1))
 )
 SELECT pg_catalog.count(*) FROM forgotten
 `
@@ -1271,7 +1272,8 @@ type RetireTopicParams struct {
 	Reason        string
 }
 
-// RetireTopic takes the marks of a topic that a group does not read any more out of its stream time, which they hold back. They stay.
+// RetireTopic takes the marks of a topic that a group does not read any more, or of all, out of its stream time, which they hold back. They stay.
+// That a group is retired is written down by RetireWindows, unless it has no class.
 func (q *Queries) RetireTopic(ctx context.Context, arg RetireTopicParams) (int64, error) {
 	row := q.db.QueryRow(ctx, retireTopic,
 		arg.ConsumerGroup,

@@ -23,11 +23,12 @@ const maxRest = 400
 // those of [Leaves]; the column has the event id.
 func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, column string, leaves []Leaf, from time.Time) ([]string, error) {
 	table := e.Table
-	days, err := restDays(ctx, q, table, column, leaves, from)
+	days, err := e.days(ctx, q, column, leaves, from)
 	if err != nil {
 		return nil, fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
 	}
-	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass", quote(table))
+	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class "+
+		"WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass", quote(table))
 	if err != nil {
 		return nil, fmt.Errorf("look whose %s is: %w", table, err)
 	}
@@ -53,14 +54,14 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, column str
 		"DROP TABLE "+e.Partition, "COMMIT"), nil
 }
 
-// restDays goes from day to day of what no leaf takes, by an index.
-func restDays(ctx context.Context, q Querier, table, column string, leaves []Leaf, from time.Time) (days []Partition, err error) {
-	_, name, err := splitTable(table)
+// days goes from day to day of what no leaf takes, by an index.
+func (e *DefaultError) days(ctx context.Context, q Querier, column string, leaves []Leaf, from time.Time) (days []Partition, err error) {
+	_, name, err := splitTable(e.Table)
 	if err != nil {
 		return nil, err
 	}
 	id := pgx.Identifier{column}.Sanitize()
-	query := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.>=) $1 AND %[1]s OPERATOR(pg_catalog.<) $2 ORDER BY %[1]s LIMIT 1", id, quote(table))
+	query := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.>=) $1 AND %[1]s OPERATOR(pg_catalog.<) $2 ORDER BY %[1]s LIMIT 1", id, quote(e.Table))
 	at := firstID(from)
 	for len(days) < maxRest {
 		end := uuid.Max
