@@ -77,8 +77,8 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if err != nil {
 		return err
 	}
-	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, or as a superuser where that does not own it, in one session, while the consumers wait: " + strings.Join(statements, "; ") + ";" +
-		" then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, or as a superuser where that does not own it, in one session, while the consumers wait: " +
+		strings.Join(statements, "; ") + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 

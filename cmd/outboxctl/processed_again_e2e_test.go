@@ -23,10 +23,10 @@ type billing struct {
 	offset int64
 }
 
-func newBilling(d *desk) *billing {
+func newBilling(d *desk, classes ...consumer.Class) *billing {
 	d.t.Helper()
 	exec(d.t, d.pool, "CREATE TABLE public.effects (event_id uuid)")
-	p, err := consumer.New(d.t.Context(), consumer.Config{Group: "billing", DB: d.pool})
+	p, err := consumer.New(d.t.Context(), consumer.Config{Group: "billing", DB: d.pool, Classes: classes})
 	require.NoError(d.t, err)
 	b := &billing{desk: d, router: consumer.NewRouter(p)}
 	b.router.Tx("OrderPaid", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
@@ -130,18 +130,29 @@ func TestForgetAndReprocessApplyTwice(t *testing.T) {
 	})
 }
 
-// TestForgottenBelowTheFloorAfterItWasGivenUp: a discarded letter says so for good,
-// and plain copies are left out.
-func TestForgottenBelowTheFloorAfterItWasGivenUp(t *testing.T) {
-	onConsumerDesks(t, func(d *desk) {
-		b, key := newBilling(d), late(t, time.Now().AddDate(0, -1, 0))
-		b.deliver(key, "")
-		at := d.keep("billing", "orders.order", "handler", &key)
-		fine(d.t, "dead", "discard", "--side", "consumer", at.String(), "--reason", "r", "--yes")
-		printed := b.forget(key)
-		require.Contains(d.t, printed, "was given up, so that plain copies of it are left out")
-		require.Equal(d.t, 2, b.effects())
-		require.Equal(d.t, consumer.DeadLettered, b.deliver(key, consumer.ReplayRedeliver))
-		require.Equal(d.t, 2, b.effects())
-	})
+// TestForgottenAfterItWasGivenUp: a discarded letter says so for good, and plain copies
+// are left out where letters are asked.
+func TestForgottenAfterItWasGivenUp(t *testing.T) {
+	for name, tc := range map[string]struct {
+		classes []consumer.Class
+		at      time.Time
+	}{
+		"below the floor": {nil, time.Now().AddDate(0, -1, 0)},
+		"by arrival":      {[]consumer.Class{{Pattern: "*", Window: time.Hour, Keyed: consumer.ByArrival}}, time.Now()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onConsumerDesks(t, func(d *desk) {
+				b, key := newBilling(d, tc.classes...), late(t, tc.at)
+				b.deliver(key, "")
+				at := d.keep("billing", "orders.order", "handler", &key)
+				exec(d.t, d.pool, "UPDATE onceward.consumer_dead_letters SET claim_id = event_id")
+				fine(d.t, "dead", "discard", "--side", "consumer", at.String(), "--reason", "r", "--yes")
+				printed := b.forget(key)
+				require.Contains(d.t, printed, "was given up, so that plain copies of it are left out")
+				require.Equal(d.t, 2, b.effects())
+				require.Equal(d.t, consumer.DeadLettered, b.deliver(key, consumer.ReplayRedeliver))
+				require.Equal(d.t, 2, b.effects())
+			})
+		})
+	}
 }

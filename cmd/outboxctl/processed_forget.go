@@ -133,30 +133,30 @@ func (r *processedReport) afterwards(group string) []string {
 	return notes
 }
 
-// deliverAgain says what has a forgotten event applied, once. Below the floor a copy
-// by outboxctl becomes a letter, unless one says already that the event was given
-// up; one that the producer or the relay sends again is late. A reprocessing replay is claimed under an id of its own: copies meet the
+// deliverAgain says what has a forgotten event applied, once. Where letters are asked, below
+// the floor and by arrival, plain copies of one that was given up are left out; below the
+// floor another by outboxctl becomes a letter, and one that the producer or the relay sends
+// again is late. A reprocessing replay is claimed under an id of its own: copies meet the
 // event's claim only, which is gone.
 func (r *processedReport) deliverAgain(group string) string {
 	plain := fmt.Sprintf("in the producer's database `outboxctl replay %s --config FILE --reason \"…\"`", r.Key)
 	const alone = ". Not --reprocess as well: of what the one has applied the other does not know, so that it would be applied twice"
-	w := r.refusing()
-	if w == nil {
+	w := r.class()
+	below := w != nil && w.keyed != consumer.ByArrival && r.EventTime.Before(w.floor)
+	switch {
+	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, groupLetter.givenUp):
+		return fmt.Sprintf("the event was given up, so that plain copies of it are left out: in the producer's database "+
+			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, group)
+	case r.refusing() == nil:
 		return "nothing delivers it again by itself: " + plain + ", whose copies are applied once" + alone
 	}
-	below := fmt.Sprintf("the event is below the floor %s of class %s", stamp(&w.floor), w.class)
-	if slices.ContainsFunc(r.Letters, groupLetter.givenUp) {
-		return fmt.Sprintf("%s and was given up, so that plain copies of it are left out: in the producer's database "+
-			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", below, r.Key, group)
-	}
-	return fmt.Sprintf("%s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s (not where a letter of it waits already), "+
-		"then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
-		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", below, plain, r.Key, group) + alone
+	return fmt.Sprintf("the event is below the floor %s of class %s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s "+
+		"(not where a letter of it waits already), then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
+		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", stamp(&w.floor), w.class, plain, r.Key, group) + alone
 }
 
-// refusing returns the class of what was claimed when a plain copy of the event
-// would not be applied by it.
-func (r *processedReport) refusing() *windowOfGroup {
+// class is that of what was claimed, nil when it is not known.
+func (r *processedReport) class() *windowOfGroup {
 	var classes []consumer.Class
 	for _, w := range r.windows {
 		classes = append(classes, consumer.Class{Pattern: w.class})
@@ -165,8 +165,14 @@ func (r *processedReport) refusing() *windowOfGroup {
 	if i < 0 {
 		return nil
 	}
-	w := &r.windows[i]
-	if w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter || !r.EventTime.Before(w.floor) {
+	return &r.windows[i]
+}
+
+// refusing returns the class of what was claimed when a plain copy of the event
+// would not be applied by it.
+func (r *processedReport) refusing() *windowOfGroup {
+	w := r.class()
+	if w == nil || w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter || !r.EventTime.Before(w.floor) {
 		return nil
 	}
 	return w
@@ -174,7 +180,7 @@ func (r *processedReport) refusing() *windowOfGroup {
 
 // givenUp reports whether the letter says, for good, that its event was given up.
 func (l groupLetter) givenUp() bool {
-	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future"}, l.Cause)
+	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future", "parked"}, l.Cause)
 }
 
 func (r *forgetReport) print(p *page) {
