@@ -127,7 +127,11 @@ func (t *table) judge() []Finding {
 				Do: "detach the one that was attached last and insert its rows into the table again",
 			})
 		case from.Before(l.From()):
-			what, do := refused("attach the partition again if somebody detached it; else " + maintain)
+			makes := maintain
+			if from.Before(t.horizon) {
+				makes = "retention has dropped claims of that time, and makes none anew: raise the floors below it, `outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
+			}
+			what, do := refused("attach the partition again if somebody detached it; else " + makes)
 			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
 		}
 	}

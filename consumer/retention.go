@@ -201,14 +201,19 @@ func (m *maintenance) locked(ctx context.Context, work func(q *consumerdb.Querie
 	})
 }
 
-// premake makes the days from one longest window ago to as far ahead as claims
-// may lie, but none whose claims may be gone.
+// premake makes the days from one longest window ago, or from the lowest floor, to as
+// far ahead as claims may lie, but none whose claims may be gone.
 func (m *maintenance) premake(ctx context.Context) error {
 	horizon, err := readHorizon(ctx, m.q)
 	if err != nil {
 		return err
 	}
 	days := premadeDays(m.now, m.longest(), max(m.cfg.Ahead, m.ahead()))
+	for _, w := range m.windows {
+		if w.RetiredAt == nil {
+			days.First = earliest(days.First, w.Floor)
+		}
+	}
 	if first := horizon.Add(24*time.Hour - time.Nanosecond); first.After(days.First) {
 		days.First = first
 	}

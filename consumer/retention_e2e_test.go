@@ -257,6 +257,28 @@ func TestRetentionWhenPremakeStalls(t *testing.T) {
 	})
 }
 
+// A group that lags needs days of before its window: a hole there is made, as audit
+// says, and none below what claims were dropped of.
+func TestRetentionMakesTheHolesOfAGroupThatLags(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.day(-20)
+		k.progress("billing", 0, k.today.AddDate(0, 0, -13))
+		k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, -20))
+		hole := "hole  1 " + k.date(-19) + "T00:00:00Z to " + k.date(-8) + "T00:00:00Z"
+		require.Equal(k.t, []string{hole}, k.audit())
+		require.Len(k.t, k.maintain().Made, 11)
+		require.Empty(k.t, k.audit())
+
+		k.exec("DROP TABLE onceward." + partition.OfDay("processed_events", k.today.AddDate(0, 0, -15)).Name)
+		k.exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.today.AddDate(0, 0, -9))
+		require.Empty(k.t, k.maintain().Made)
+		report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.NoError(k.t, err)
+		require.Equal(k.t, "hole", report.Findings[0].Check)
+		require.Contains(k.t, report.Findings[0].Do, "`outboxctl windows raise GROUP CLASS --reason \"…\"`")
+	})
+}
+
 func TestRetentionMakesRoomForLongWindows(t *testing.T) {
 	k := newKept(t, "15")
 	k.window("billing", "Order*", 20*24*time.Hour, -8)
