@@ -77,7 +77,8 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if err != nil {
 		return err
 	}
-	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, or as a superuser where that does not own it, in one session, while the consumers wait: " +
+	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, " +
+		"or as a superuser where that does not own it, in one session, while the consumers wait: " +
 		strings.Join(statements, "; ") + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
@@ -129,7 +130,8 @@ func (t *table) judge() []Finding {
 		case from.Before(l.From()):
 			makes := maintain
 			if from.Before(t.horizon) {
-				makes = "retention has dropped claims of that time, and makes none anew: raise the floors below it, `outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
+				makes = "retention has dropped claims of that time, and makes none anew: raise the floors below it, " +
+					"`outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
 			}
 			what, do := refused("attach the partition again if somebody detached it; else " + makes)
 			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
