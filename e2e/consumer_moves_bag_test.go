@@ -25,12 +25,13 @@ func (m *mover) bag() map[string]func() bool {
 		"connections terminated": m.connectionsTerminated, "postgres crashed": m.postgresCrashed, "zombie": m.zombie,
 		// an operator's commands
 		"letters redriven": m.lettersRedriven, "letter discarded": m.discarded(""), "claim forgotten": m.claimForgotten,
-		"window set": m.windowSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited,
+		"window set": m.windowSet, "class retired": m.classRetired, "partitions maintained": m.partitionsMaintained, "audited": m.audited, "DEFAULT partition": m.strayMade,
 		"fence released": m.fenceReleased, "group retired": m.retired(), "topic retired": m.retired("--topic", m.w.topic()),
 		// changes of the environment
 		"deployed": m.deployed, "offsets reset": m.offsetsReset, "group deleted": m.groupDeleted,
 		// users' mistakes
-		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly), "unknown type": m.unknownType,
+		"slow handlers": m.troubled(slowly), "deaf handlers": m.troubled(deaf), "deadly events": m.troubled(deadly),
+		"conflicting handlers": m.troubled(conflicting), "breaking handlers": m.troubled(breaking), "unknown type": m.unknownType,
 		"malformed record": m.malformedRecord, "unreadable batch": m.unreadableBatch, "key used twice": m.keyUsedTwice, "reprocessed": m.reprocess, "late copies": m.lateCopies,
 	}
 	if m.replicated != nil {
@@ -142,33 +143,36 @@ func (m *mover) command(login string, args ...string) bool {
 
 // lettersRedriven mends half of what could not be applied, and redrives all of it.
 func (m *mover) lettersRedriven() bool {
-	if m.open("handler") == 0 {
+	group := m.someGroup()
+	if m.open(group, "handler") == 0 {
 		return false
 	}
 	m.w.execute(`INSERT INTO mended SELECT namespace || ':' || event_id FROM onceward.consumer_dead_letters
 		WHERE state = 'open' AND reason = 'handler' AND hashtext(event_id::text) % 2 = 0 ON CONFLICT DO NOTHING`)
-	return m.command(operatorLogin, "dead", "redrive", "--group", m.group, "--cause", "handler", "--wait", "0")
+	return m.command(operatorLogin, "dead", "redrive", "--group", group, "--cause", "handler", "--wait", "0")
 }
 
 // redriven redrives all letters that are there for another reason.
 func (m *mover) redriven(reason string) func() bool {
 	return func() bool {
-		return m.open(reason) > 0 && m.command(operatorLogin, "dead", "redrive", "--group", m.group, "--cause", reason, "--wait", "0")
+		group := m.someGroup()
+		return m.open(group, reason) > 0 && m.command(operatorLogin, "dead", "redrive", "--group", group, "--cause", reason, "--wait", "0")
 	}
 }
 
-// open counts the open letters of the first group.
-func (m *mover) open(reason string) int {
-	return scalar[int](m.w, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'open' AND consumer_group = $1 AND reason = $2`, m.group, reason)
+// open counts the open letters of a group.
+func (m *mover) open(group, reason string) int {
+	return scalar[int](m.w, `SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'open' AND consumer_group = $1 AND reason = $2`, group, reason)
 }
 
 // discarded gives one letter up, for whatever reason it is there when none is named.
 func (m *mover) discarded(reason string) func() bool {
 	return func() bool {
 		var place string
+		group := m.someGroup()
 		err := m.w.pool.QueryRow(m.t.Context(), `SELECT topic || '/' || kafka_partition || '@' || kafka_offset FROM onceward.consumer_dead_letters
-			WHERE state = 'open' AND consumer_group = $1 AND $2 IN ('', reason) ORDER BY random() LIMIT 1`, m.group, reason).Scan(&place)
-		return err == nil && m.command(operatorLogin, "dead", "discard", "--side", "consumer", "--group", m.group, place)
+			WHERE state = 'open' AND consumer_group = $1 AND $2 IN ('', reason) ORDER BY random() LIMIT 1`, group, reason).Scan(&place)
+		return err == nil && m.command(operatorLogin, "dead", "discard", "--side", "consumer", "--group", group, place)
 	}
 }
 
@@ -229,6 +233,7 @@ func (m *mover) partitionsMaintained() bool {
 
 // audited looks at what must hold in the tables at any time.
 func (m *mover) audited() bool {
+	m.strayTaken()
 	out, err := process.Run(m.t.Context(), process.Spec{
 		Path: outboxctlBinary(m.t), Args: []string{"audit"}, Env: []string{"ONCEWARD_POSTGRES_DSN=" + m.w.dsn(operatorLogin), "ONCEWARD_POSTGRES_INSECURE=true"},
 	})
@@ -277,6 +282,9 @@ func (m *mover) offsetsReset() bool {
 func (m *mover) troubled(trouble string) func() bool {
 	return func() bool {
 		types := []string{"Tx", "Batch", "Set", "Two"}
+		if trouble == conflicting || trouble == breaking { // a transaction
+			types = types[:3]
+		}
 		for range 1 + m.rng.IntN(3) {
 			e := &toldEvent{body: body{N: m.events, Trouble: trouble}}
 			m.sendAll(m.message(m.plain(e, types[m.rng.IntN(len(types))], time.Now()).Event))

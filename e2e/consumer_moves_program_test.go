@@ -24,10 +24,12 @@ const (
 
 // Troubles of the first attempts at an event.
 const (
-	slowly = "slow"   // the handler waits for what does not come, until its context ends
-	deaf   = "deaf"   // it does not listen to its context either
-	deadly = "deadly" // it takes its process with it, twice
-	lost   = "lost"   // the provider's answer is, until an operator has asked it; and it forgets keys soon
+	slowly      = "slow"        // the handler waits for what does not come, until its context ends
+	deaf        = "deaf"        // it does not listen to its context either
+	conflicting = "conflicting" // it gives way to another transaction, three times
+	breaking    = "breaking"    // it has the server end its session, three times
+	deadly      = "deadly"      // it takes its process with it, twice
+	lost        = "lost"        // the provider's answer is, until an operator has asked it; and it forgets keys soon
 )
 
 // trouble makes the first attempts at an event end badly.
@@ -53,6 +55,12 @@ func (c *consumerProgram) trouble(ctx context.Context, tx pgx.Tx, ev consumer.Ev
 	case b.Trouble == deadly && n <= 2:
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
+	case b.Trouble == conflicting && n <= 3:
+		_, err = tx.Exec(ctx, `DO $$ BEGIN RAISE serialization_failure USING MESSAGE = 'gives way'; END $$`)
+		return err
+	case b.Trouble == breaking && n <= 3:
+		_, err = tx.Exec(ctx, `SELECT pg_terminate_backend(pg_backend_pid())`)
+		return err
 	case b.Trouble == slowly && n == 1:
 		<-ctx.Done()
 		return ctx.Err()

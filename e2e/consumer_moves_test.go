@@ -260,6 +260,7 @@ func (m *mover) doDue(now time.Time) {
 // whenever less is left than ever since the storm.
 func (m *mover) settle() {
 	m.doDue(time.Now().Add(time.Hour))
+	m.strayTaken()
 	least := int64(math.MaxInt64)
 	for deadline := time.Now().Add(m.limit); ; {
 		m.watch()

@@ -53,7 +53,7 @@ type task struct {
 type body struct {
 	N       int    `json:"n"`
 	Dead    bool   `json:"dead,omitempty"`
-	Trouble string `json:"trouble,omitempty"` // of the first attempts: slow, deaf, deadly or lost
+	Trouble string `json:"trouble,omitempty"` // of the first attempts, see trouble
 	Charged bool   `json:"charged,omitempty"` // the provider was called when the answer was lost
 	Refused bool   `json:"refused,omitempty"` // by a deferred constraint, unless it was mended
 }
