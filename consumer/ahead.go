@@ -23,7 +23,7 @@ import (
 // the slower one fails, as it does when the mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
-	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group}
+	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
 	var ahead []string
 	for _, it := range items {
 		src := it.ev.Source
@@ -34,19 +34,20 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 			if passed, err := p.passed(ctx, q, src); err != nil {
 				return err
 			} else if passed {
-				continue // no save of the mark would remove it
+				continue // the mark says it
 			}
 		}
 		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
 		row.TopicIds = append(row.TopicIds, src.TopicID.String())
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
 		row.Fresh = append(row.Fresh, strconv.FormatBool(it.fresh() && !it.ev.redriven))
-		ahead = append(ahead, strconv.FormatBool(it.fresh() && it.plan.ahead))
+		ahead = append(ahead, strconv.FormatBool(it.fresh() && !it.plan.passed))
 	}
 	if len(row.Topics) == 0 {
 		return nil
 	}
-	taken, err := q.RememberAhead(ctx, row)
+	written, err := q.RememberAhead(ctx, row)
+	taken := written.Taken
 	if err == nil && taken == 0 && slices.Contains(ahead, "true") { // a statement of its own: it has to see what the first has waited for
 		taken, err = q.PassedAmong(ctx, consumerdb.PassedAmongParams{
 			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: ahead,
@@ -65,7 +66,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 	return nil
 }
 
-var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile")}
+var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
 
 // passed reports whether the group's mark is beyond an offset.
 func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
@@ -80,25 +81,19 @@ func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, er
 	return !unread, err
 }
 
-// offsetState is what is known of the offset of an event.
-type offsetState struct {
-	applied bool // the event was before, beyond the mark
-	ahead   bool // the mark has not passed the offset
-}
-
-// stateOf looks for the offset of an event.
-func (l *look) stateOf(ctx context.Context, ev *Event) (offsetState, error) {
+// stateOf looks for the offset of an event. Without one, nothing is ahead of a mark.
+func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, error) {
 	if ev.Source.Topic == "" || ev.redriven {
-		return offsetState{}, nil
+		return consumerdb.IsAheadRow{Passed: true}, nil
 	}
 	is, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
 		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,
 		EventID: l.processor.claimID(*ev),
 	})
 	if err != nil {
-		return offsetState{}, fmt.Errorf("look for the offset ahead of the mark: %w", err)
+		return is, fmt.Errorf("look for the offset ahead of the mark: %w", err)
 	}
-	return offsetState{applied: is.Ahead, ahead: !is.Passed}, nil
+	return is, nil
 }
 
 // reads are the latest event times that are known to have been read, of each partition

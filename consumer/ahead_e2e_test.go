@@ -10,7 +10,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
@@ -20,13 +19,14 @@ import (
 // new one begins behind what the first has applied.
 type crashed struct {
 	*env
-	class consumer.Class
-	calls int
+	class       consumer.Class
+	calls       int
+	lockTimeout time.Duration
 }
 
 func (c *crashed) start() *consumer.Router {
 	c.t.Helper()
-	p, err := consumer.New(c.t.Context(), consumer.Config{Group: "billing", DB: c.db, Classes: []consumer.Class{c.class}, Retry: consumer.Retry{MaxAttempts: 1}})
+	p, err := consumer.New(c.t.Context(), consumer.Config{Group: "billing", DB: c.db, LockTimeout: c.lockTimeout, Classes: []consumer.Class{c.class}, Retry: consumer.Retry{MaxAttempts: 1}})
 	require.NoError(c.t, err)
 	r := consumer.NewRouter(p)
 	work := func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
@@ -289,7 +289,7 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 		t.Run(eventType, func(t *testing.T) {
 			t.Parallel()
 			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
-			hasty := &crashed{env: &env{t: t, db: hastyPool(t, x.db)}, class: x.class}
+			hasty := &crashed{env: x.env, class: x.class, lockTimeout: 200 * time.Millisecond}
 			ev, next := x.lateAt(eventType, 10), x.lateAt(eventType, 11)
 			handle := func(x *crashed, r *consumer.Router) (consumer.Outcome, error) {
 				switch eventType {
@@ -335,15 +335,4 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 			require.Zero(t, x.letters())
 		})
 	}
-}
-
-// hastyPool is one whose sessions wait for no lock.
-func hastyPool(t *testing.T, pool *pgxpool.Pool) *pgxpool.Pool {
-	t.Helper()
-	cfg := pool.Config()
-	cfg.ConnConfig.RuntimeParams["lock_timeout"] = "200ms"
-	hasty, err := pgxpool.NewWithConfig(t.Context(), cfg)
-	require.NoError(t, err)
-	t.Cleanup(hasty.Close)
-	return hasty
 }

@@ -184,10 +184,7 @@ func (l *look) inTime(it *item) error {
 	class := l.processor.windows.index(it.ev.Type)
 	length := l.classes[class].buckets.Length
 	for _, b := range append(l.others(class, it.ev.Type), l.classes[class].buckets) {
-		length = min(length, b.Length)
-		if b.Changing(l.began) {
-			length = min(length, b.Old)
-		}
+		length = min(length, slices.Min(b.lengthsAt(l.began)))
 	}
 	if age := l.now.Sub(l.began); age > length/2 {
 		return fmt.Errorf("%w: it began %s ago, buckets are %s long; claim within half of that, best before any other work", ErrOldTransaction, age.Round(time.Millisecond), length)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -217,6 +218,34 @@ func TestHandlersLocksAreTheirOwn(t *testing.T) {
 	_, err = consumer.Do(t.Context(), p, newEvent(t), func(ctx context.Context, tx pgx.Tx) (int, error) { return 0, look(ctx, tx) })
 	require.NoError(t, err)
 	require.Equal(t, []string{"7777ms read committed", "7777ms read committed", "7777ms read committed", "7777ms read committed"}, seen)
+}
+
+// TestClaimsGiveTheLockTimeoutBack: what a transaction of one's own waits for between
+// and after its claims is its own matter, whatever they found.
+func TestClaimsGiveTheLockTimeoutBack(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t, nil)
+	p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: e.db, LockTimeout: 5 * time.Second})
+	require.NoError(t, err)
+	known := newEvent(t)
+	require.NoError(t, pgx.BeginFunc(t.Context(), e.db, func(tx pgx.Tx) error { return claimAndComplete(t.Context(), p, tx, known) }))
+	old := newEvent(t)
+	old.Key, old.RepairID = keyAt(t, time.Now().AddDate(0, 0, -30)), uuid.New() // it claims nothing
+	require.NoError(t, pgx.BeginFunc(t.Context(), e.db, func(tx pgx.Tx) error {
+		for i, ev := range []consumer.Event{known, newEvent(t), old, known, newEvent(t)} {
+			own := fmt.Sprintf("%dms", 1111*(i+1))
+			if _, err := tx.Exec(t.Context(), "SET LOCAL lock_timeout = '"+own+"'"); err != nil {
+				return err
+			}
+			if _, err := p.Claim(t.Context(), tx, ev); err != nil {
+				return err
+			}
+			var is string
+			require.NoError(t, tx.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&is))
+			require.Equal(t, own, is, "after claim %d", i)
+		}
+		return nil
+	}))
 }
 
 // TestIncompleteInstallation: a missing right stops the group by name, and counts

@@ -70,7 +70,7 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.Exec(ctx, p.bounds.all); err != nil {
+	if _, err := tx.Exec(ctx, p.bounds.session); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return p.claimOne(ctx, on(tx), ev)
@@ -80,6 +80,9 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, error) {
 	it := p.newItem(ev)
 	err := p.claims(ctx, q, []*item{it})
+	if err == nil && !it.fresh() {
+		err = q.RestoreLockTimeout(ctx) // the transaction goes on
+	}
 	if err == nil {
 		err = p.remember(ctx, q, []*item{it})
 	}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -139,7 +138,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
-	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group, LockTimeout: strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)}
+	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
 		c.EventTypes = append(c.EventTypes, r.it.ev.Type)

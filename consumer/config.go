@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -248,6 +249,11 @@ func (c Config) validate() error {
 type bounds struct {
 	all     string
 	session string // the rest is done by the claim, with which the transaction begins
+}
+
+// lockTimeoutMS is Config.LockTimeout as PostgreSQL reads it.
+func (p *Processor) lockTimeoutMS() string {
+	return strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)
 }
 
 func boundsOf(lock, session time.Duration) bounds {

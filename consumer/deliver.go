@@ -174,7 +174,7 @@ func isHandlers(err error) bool {
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
 func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
-	return r.inTxOf(ctx, r.steps.begin, items, work)
+	return r.inTxOf(ctx, r.processor.bounds.all, items, work)
 }
 
 // claiming is inTx for work that begins with the claim of its items, which bounds the
@@ -183,14 +183,14 @@ func (r *Router) claiming(ctx context.Context, items []*item, work func(tx pgx.T
 	if items[0].redrive != nil || r.processor.retry.OnLetter == LetterPark {
 		return r.inTx(ctx, items, work)
 	}
-	return r.inTxOf(ctx, r.steps.beginClaim, items, work)
+	return r.inTxOf(ctx, r.processor.bounds.session, items, work)
 }
 
-func (r *Router) inTxOf(ctx context.Context, begin func(context.Context) (pgx.Tx, error), items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
 	for _, it := range items {
 		it.reset()
 	}
-	tx, err := begin(ctx)
+	tx, err := r.steps.begin(ctx, bounds)
 	if err != nil {
 		return 0, err
 	}

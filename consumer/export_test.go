@@ -50,7 +50,7 @@ func perItem(claim claimOne) func(ctx context.Context, tx pgx.Tx, items []*item)
 func ClaimBeforehand(r *Router) {
 	inner := r.single(r.steps.claim)
 	r.steps.claim = perItem(func(ctx context.Context, _ pgx.Tx, ev Event) (Claim, error) {
-		tx, err := r.steps.begin(ctx)
+		tx, err := r.processor.begin(ctx)
 		if err != nil {
 			return Claim{}, err
 		}
@@ -83,7 +83,7 @@ func ClaimLate(r *Router) {
 		if err := apply(ctx, h, tx, ev); err != nil {
 			return err
 		}
-		own, err := r.steps.begin(ctx)
+		own, err := r.processor.begin(ctx)
 		if err != nil {
 			return err
 		}
@@ -193,7 +193,7 @@ func FirstKeyForAll(r *Router) {
 
 // Unbounded begins transactions without their settings.
 func Unbounded(r *Router) {
-	r.steps.begin, r.steps.beginClaim = r.processor.db.Begin, r.processor.db.Begin
+	r.steps.begin = func(ctx context.Context, _ string) (pgx.Tx, error) { return r.processor.db.Begin(ctx) }
 }
 
 // With builds a defect into the router and returns it.

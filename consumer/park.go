@@ -212,7 +212,7 @@ func (r *Router) unparkEmpty(ctx context.Context) error {
 }
 
 func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error {
-	tx, err := r.steps.begin(ctx)
+	tx, err := r.processor.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -15,14 +15,10 @@ import (
 // that, once, and nobody after it was discarded. Where the key was another event's, it
 // is a mismatch.
 func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
-	if it.plan.outcome != Replay && !it.ev.redriven && (!it.byArrival() || it.ev.accepted) {
+	if it.plan.outcome != Replay && !it.ev.redriven && !it.byArrival() {
 		return nil
 	}
-	asked := consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group}
-	if it.redrive != nil {
-		asked.Topic, asked.KafkaPartition, asked.KafkaOffset = it.redrive.Topic, it.redrive.KafkaPartition, it.redrive.KafkaOffset
-	}
-	letters, err := q.LettersOfClaim(ctx, asked)
+	letters, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
 	if err != nil {
 		return fmt.Errorf("look for letters of the event: %w", err)
 	}

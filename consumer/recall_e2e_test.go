@@ -20,7 +20,7 @@ type memory struct {
 }
 
 // memoryKinds are the ways to handle an event.
-var memoryKinds = []string{"Paid", "Moved", "Called"}
+var memoryKinds = []string{"Paid", "Moved", "Called", "Stepped"}
 
 func (m *memory) start() *consumer.Router {
 	m.t.Helper()
@@ -35,6 +35,13 @@ func (m *memory) start() *consumer.Router {
 	r.Batch("Moved", consumer.BatchOptions{}, work)
 	r.Func("Called", func(ctx context.Context, ev consumer.Event) error {
 		_, err := consumer.Do(ctx, r.Processor(), ev, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, work(ctx, tx, ev) })
+		return err
+	})
+	r.Func("Stepped", func(ctx context.Context, ev consumer.Event) error { // its first effect is there when it is given up
+		_, err := consumer.DoNamed(ctx, r.Processor(), ev, "first", func(context.Context, pgx.Tx) (int, error) { return 1, nil })
+		if err == nil {
+			_, err = consumer.DoNamed(ctx, r.Processor(), ev, "second", func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, work(ctx, tx, ev) })
+		}
 		return err
 	})
 	return r

@@ -188,10 +188,16 @@ func (l *requested) event(p *Processor) (Event, error) {
 // it was late, or its claim was new. Where replays are applied, one may have that too;
 // and of what could not be read nobody has asked whether it was a copy.
 func (l *requested) firstSight(p *Processor, ev *Event) bool {
-	why, class := reason(l.Reason), p.windows.index(ev.Type)
-	refuses := class < 0 || p.windows.known.Load().of[class].replay == ReplayDeadLetter
-	claimed := why != reasonReplay && why != reasonMalformed
-	return why == reasonLate || claimed && refuses || why == reasonMalformed && !p.copied(ev)
+	switch reason(l.Reason) {
+	case reasonLate:
+		return true
+	case reasonReplay:
+		return false
+	case reasonMalformed:
+		return !p.copied(ev)
+	}
+	class := p.windows.index(ev.Type)
+	return class < 0 || p.windows.known.Load().of[class].replay == ReplayDeadLetter
 }
 
 // refusedAgain is the error of a letter whose event cannot be claimed even by an
@@ -247,7 +253,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	if errors.As(cause, &handler) {
 		tried = 1
 	}
-	tx, err := r.steps.begin(ctx)
+	tx, err := r.processor.begin(ctx)
 	if err != nil {
 		return false, err
 	}

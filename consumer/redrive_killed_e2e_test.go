@@ -7,6 +7,7 @@ import (
 	"os"
 	exec2 "os/exec"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -63,9 +64,13 @@ func redriveOnce(dsn string) int {
 	return exitDecided + n
 }
 
-// redriven runs a member in a process of its own, and returns how that has ended.
+// redriven runs a member in a process of its own, and returns how that has ended. Of one
+// that died before, the server has noticed it: until then its locks are there.
 func (d *desk) redriven() int {
 	d.t.Helper()
+	require.Eventually(d.t, func() bool {
+		return count(d.t, d.db, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'") == 0
+	}, time.Minute, 5*time.Millisecond, "no transaction is open")
 	child := exec2.CommandContext(d.t.Context(), os.Args[0])
 	child.Env = append(os.Environ(), redriveTask+"="+d.db.Config().ConnString())
 	child.Stderr = d.t.Output()

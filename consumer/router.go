@@ -68,8 +68,7 @@ func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
 // steps are the parts of one delivery. Tests replace one to show that the
 // checks notice.
 type steps struct {
-	begin, beginClaim func(ctx context.Context) (pgx.Tx, error)
-
+	begin  func(ctx context.Context, bounds string) (pgx.Tx, error)
 	claim  func(ctx context.Context, tx pgx.Tx, items []*item) error
 	apply  func(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error
 	commit func(ctx context.Context, tx pgx.Tx) error
@@ -78,7 +77,7 @@ type steps struct {
 // NewRouter returns a router without handlers.
 func NewRouter(p *Processor) *Router {
 	r := &Router{processor: p, handlers: make(map[string]*handler)}
-	r.steps = steps{begin: p.begin, beginClaim: p.beginClaim, claim: r.claims, apply: p.apply, commit: commit}
+	r.steps = steps{begin: p.beginIn, claim: r.claims, apply: p.apply, commit: commit}
 	return r
 }
 

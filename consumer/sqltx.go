@@ -20,7 +20,7 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.ExecContext(ctx, p.bounds.all); err != nil {
+	if _, err := tx.ExecContext(ctx, p.bounds.session); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return p.claimOne(ctx, onSQL(tx), ev)

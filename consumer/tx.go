@@ -20,11 +20,7 @@ const rollbackTimeout = 5 * time.Second
 // begin opens a transaction that is bounded as Config says, in one round trip.
 func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.all) }
 
-// beginClaim is begin for a transaction that begins with a claim.
-func (p *Processor) beginClaim(ctx context.Context) (pgx.Tx, error) {
-	return p.beginIn(ctx, p.bounds.session)
-}
-
+// beginIn is begin for other bounds.
 func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
 	if p.windows.lost.CompareAndSwap(true, false) {
 		if err := p.register(ctx); err != nil {

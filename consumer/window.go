@@ -191,7 +191,7 @@ type plan struct {
 	outcome Outcome     // what it is when there are no ids
 	late    bool
 	again   bool           // a replay that is applied all the same
-	ahead   bool           // no mark had passed its offset
+	passed  bool           // a mark had passed its offset, or there is none
 	other   *MismatchError // goes with the outcome
 }
 
@@ -218,12 +218,12 @@ func (l *look) plan(ctx context.Context, ev *Event) (plan, error) {
 	switch {
 	case err != nil:
 		return plan{}, err
-	case at.applied:
+	case at.Ahead:
 		ids, err := l.arrival(ctx, id, ev.Type)
 		return plan{outcome: Duplicate, known: append([]uuid.UUID{id}, ids...)}, err // a claim that is there says more
 	}
 	pl, err := l.judge(ctx, ev, class)
-	pl.ahead = at.ahead
+	pl.passed = at.Passed
 	return pl, err
 }
 

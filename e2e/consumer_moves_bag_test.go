@@ -171,7 +171,7 @@ func (m *mover) discarded(reason string) func() bool {
 		var place string
 		group := m.someGroup()
 		err := m.w.pool.QueryRow(m.t.Context(), `SELECT topic || '/' || kafka_partition || '@' || kafka_offset FROM onceward.consumer_dead_letters
-			WHERE state = 'open' AND consumer_group = $1 AND $2 IN ('', reason) ORDER BY random() LIMIT 1`, group, reason).Scan(&place)
+			WHERE state = 'open' AND consumer_group = $1 AND event_id IS NOT NULL AND $2 IN ('', reason) ORDER BY random() LIMIT 1`, group, reason).Scan(&place)
 		return err == nil && m.command(operatorLogin, "dead", "discard", "--side", "consumer", "--group", group, place)
 	}
 }
@@ -259,7 +259,9 @@ func (m *mover) groupDeleted() bool {
 	return true
 }
 
-// offsetsReset puts the offsets back by hand, by some records.
+// offsetsReset puts the offsets back by hand, by some records. What an offset is set over is
+// finished by somebody's word, so that it is counted from what the database knows: after a
+// restore, Kafka's are ahead of that.
 func (m *mover) offsetsReset() bool {
 	m.rest()
 	client, err := sarama.NewClient(m.w.brokers, kafkaConfig())
@@ -271,6 +273,8 @@ func (m *mover) offsetsReset() bool {
 		partition, err := offsets.ManagePartition(m.w.topic(), p)
 		require.NoError(m.t, err)
 		at, _ := partition.NextOffset()
+		at = min(at, 1+scalar[int64](m.w, `SELECT COALESCE((SELECT high_offset FROM onceward.progress
+			WHERE consumer_group = $1 AND topic = $2 AND kafka_partition = $3 ORDER BY retired_at IS NOT NULL, updated_at DESC LIMIT 1), -1)`, m.group, m.w.topic(), p))
 		partition.ResetOffset(max(0, at-m.rng.Int64N(200)), "")
 		require.NoError(m.t, partition.Close())
 	}

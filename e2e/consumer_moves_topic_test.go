@@ -62,7 +62,7 @@ const unreadableBytes = saramagroup.DefaultMaxUnpacked + 1<<20
 // unreadableAt publishes one batch of so many records that no member unpacks.
 func (m *mover) unreadableAt(partition int32, records int) {
 	client, err := kgo.NewClient(kgo.SeedBrokers(m.w.brokers...), kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerBatchCompression(kgo.ZstdCompression()),
-		kgo.ProducerBatchMaxBytes(2*unreadableBytes), kgo.ProducerLinger(time.Second))
+		kgo.ProducerBatchMaxBytes(2*unreadableBytes), kgo.ProducerLinger(time.Minute))
 	require.NoError(m.t, err)
 	defer client.Close()
 	batch := make([]*kgo.Record, records)
@@ -70,7 +70,12 @@ func (m *mover) unreadableAt(partition int32, records int) {
 		batch[i] = &kgo.Record{Topic: m.w.topic(), Partition: partition, Value: make([]byte, unreadableBytes/records+1)}
 	}
 	m.malformed++
-	require.NoError(m.t, client.ProduceSync(m.t.Context(), batch...).FirstErr())
+	written := kgo.AbortingFirstErrPromise(client)
+	for _, r := range batch {
+		client.Produce(m.t.Context(), r, written.Promise())
+	}
+	require.NoError(m.t, client.Flush(m.t.Context())) // all of it at once
+	require.NoError(m.t, written.Err())
 }
 
 // unreadableBatch publishes a batch that becomes one letter.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -256,17 +257,17 @@ func eventually(t *testing.T, what string, limit time.Duration, yes func() bool)
 }
 
 // workedOff waits until nothing is left of what other processes work off, however long
-// that takes: a limit would be one for the machine. It fails when for two minutes as
-// much is left as before.
+// that takes: a limit would be one for the machine. It fails when for two minutes no less
+// is left than there was.
 func workedOff(t *testing.T, what string, left func() int64) {
 	t.Helper()
-	last, since := int64(-1), time.Now()
+	least, since := int64(math.MaxInt64), time.Now()
 	for range time.Tick(20 * time.Millisecond) {
 		switch n := left(); {
 		case n == 0:
 			return
-		case n != last:
-			last, since = n, time.Now()
+		case n < least:
+			least, since = n, time.Now()
 		default:
 			require.Less(t, time.Since(since), 2*time.Minute, "nothing moves: %d %s", n, what)
 		}

@@ -157,6 +157,8 @@ func TestParkedLettersFollow(t *testing.T) {
 			out := wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...)
 			require.Equal(t, "! "+behind.String()+before+"\nnothing was decided\n", out)
 		}
+		both := wrong(t, "dead", "redrive", first.String(), behind.String(), "--reason", "r", "--yes")
+		require.Equal(t, "! "+behind.String()+before+"\nnothing was decided\n", both, "also beside one that could be")
 		fine(t, "dead", "show", "--side", "consumer", first.String(), "--group", "billing")
 		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
 		require.Equal(t, []string{"0 requested", "1 parked"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))

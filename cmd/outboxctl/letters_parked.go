@@ -13,8 +13,9 @@ import (
 
 // parked says of the letters that are meant and parked why they are not redriven, by
 // their keys. The texts are their PLACEs and KEYs. A hundred are looked at: who asks
-// for more wants to know why, and not of each.
-func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision) (why, texts []string, err error) {
+// for more wants to know why, and not of each. Of one whose PLACE or KEY is known,
+// because of another letter, nothing is said.
+func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, known func(text string) bool) (why, texts []string, err error) {
 	why = []string{}
 	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 {
 		return why, nil, nil // nobody asks for them
@@ -27,7 +28,7 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 	behind := make(map[string]int)
 	for _, v := range rows {
 		l := newGroupLetter(v)
-		if s.elsewhere(l) {
+		if s.elsewhere(l) || known(l.Place) || l.Key != "" && known(l.Key) {
 			continue
 		}
 		texts = append(texts, l.Place, l.Key)

@@ -139,10 +139,14 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 		}
 	}
 	var parked []string
-	if len(letters) == 0 {
-		if report.Problems, parked, err = s.parked(c.Context, consumerdb.New(db), d); err != nil {
+	known := func(text string) bool { return found[text] != nil }
+	unknown := func(text string) bool { return !known(text) }
+	if len(letters) == 0 || slices.ContainsFunc(s.given(), unknown) {
+		why, texts, err := s.parked(c.Context, consumerdb.New(db), d, known)
+		if err != nil {
 			return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 		}
+		report.Problems, parked = append(report.Problems, why...), texts
 	}
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {

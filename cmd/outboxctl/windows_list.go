@@ -87,11 +87,11 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		return err
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
-	switch {
-	case errors.Is(err, consumer.ErrDefaultPartition), errors.Is(err, partition.ErrTaken):
-		report.Problems = append(report.Problems, err.Error())
-	case err != nil:
+	if other := othersThan(othersThan(err, consumer.ErrDefaultPartition), partition.ErrTaken); other != nil {
 		return nil, err
+	}
+	if err != nil {
+		report.Problems = append(report.Problems, err.Error())
 	}
 	if len(plan.Leaves) > 0 {
 		report.OldestPartition = &plan.Leaves[0].From

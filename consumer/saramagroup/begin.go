@@ -64,17 +64,17 @@ func (m *member) begin(s sarama.ConsumerGroupSession) error {
 // could say so, may have killed its process: they are delivered one at a time. What a
 // session in between has not come to is in doubt still, up to the same offset.
 //
-// An offset that was set back says nothing of that session. If what is in doubt reaches beyond
-// the mark, it lies there: what the mark proves finished, some of it by sessions since, is
-// not to blame. A crash on the way there is one of this session, and leaves only its own
-// doubts; those of before cost one crash more then.
+// An offset that was set back says nothing of that session. What is in doubt lies beyond the
+// mark if it was read there, or if it is what sessions since have left of older doubts: what
+// the mark proves finished is not to blame. A session that died on the way there, of what
+// lies before the mark perhaps, has read no further than that.
 func (m *member) afterCrash(at place, mark consumer.Mark, setBack bool) (read int64) {
 	read = m.first[at]
 	doubt := span{read, mark.Read + int64(m.cfg.MaxHeld)}
 	if !mark.Crashed || doubt.until <= read {
 		return read
 	}
-	if setBack && doubt.until > mark.High+1 {
+	if setBack && (mark.Read > mark.High || mark.Inherited && doubt.until > mark.High+1) {
 		doubt.from = mark.High + 1
 	} else {
 		read = mark.Read

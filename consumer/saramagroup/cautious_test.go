@@ -212,6 +212,15 @@ func TestCrashOnTheWayBack(t *testing.T) {
 		require.NoError(t, stop())
 		require.Len(t, h.cautiously, 12+10-5)
 	})
+	inFakeTime(t, func(k *kafka) { // its own doubts may reach beyond the mark
+		h := newHandler(nil)
+		setBack(k, h, 5)
+		stop, _ := k.run(h, defect{})
+		_, err := h.await(55)
+		require.NoError(t, err)
+		require.NoError(t, stop())
+		require.Len(t, h.cautiously, 55)
+	})
 	inFakeTime(t, func(k *kafka) {
 		stuck := newHandler(func(_ context.Context, rec consumer.Record, _ int) (consumer.Outcome, error) {
 			if rec.Source.Offset == 5 {

@@ -1,8 +1,12 @@
 -- name: RememberAhead :one
 -- RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again, and counts those that
 -- are new to this transaction and that another one has written since this one looked. A row of another event, in whose place the topic was
--- made anew, is none.
-WITH given AS (
+-- made anew, is none. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before.
+WITH saved AS MATERIALIZED (
+  SELECT pg_catalog.current_setting('lock_timeout') AS lock_timeout
+), bound AS MATERIALIZED (
+  SELECT s.lock_timeout, pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS own FROM saved s
+), given AS (
   SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, CAST(t.kafka_partition AS integer) AS kafka_partition, CAST(t.kafka_offset AS bigint) AS kafka_offset,
     CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh
   FROM (SELECT pg_catalog.unnest(@topics::pg_catalog.text[]) AS topic, pg_catalog.unnest(@topic_ids::pg_catalog.text[]) AS topic_id, pg_catalog.unnest(@kafka_partitions::pg_catalog.text[]) AS kafka_partition,
@@ -10,12 +14,14 @@ WITH given AS (
 ), written AS (
   INSERT INTO onceward.ahead AS a (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
   SELECT @consumer_group, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
-  FROM given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
+  FROM bound, given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
   ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id WHERE a.event_id OPERATOR(pg_catalog.<>) EXCLUDED.event_id
   RETURNING a.topic, a.topic_id, a.kafka_partition, a.kafka_offset
+), taken AS (
+  SELECT pg_catalog.count(*) AS n FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
+    WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
 )
-SELECT pg_catalog.count(*) AS taken FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
-  WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset);
+SELECT t.n AS taken, CASE WHEN t.n OPERATOR(pg_catalog.>=) 0 THEN pg_catalog.set_config('lock_timeout', b.lock_timeout, true) END::pg_catalog.text AS lock_timeout FROM taken t, bound b;
 
 -- name: PassedAmong :one
 -- PassedAmong counts those of the offsets that are asked for that marks have passed.

@@ -116,23 +116,30 @@ func (q *Queries) PassedAmong(ctx context.Context, arg PassedAmongParams) (int64
 }
 
 const rememberAhead = `-- name: RememberAhead :one
-WITH given AS (
+WITH saved AS MATERIALIZED (
+  SELECT pg_catalog.current_setting('lock_timeout') AS lock_timeout
+), bound AS MATERIALIZED (
+  SELECT s.lock_timeout, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS own FROM saved s
+), given AS (
   SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, CAST(t.kafka_partition AS integer) AS kafka_partition, CAST(t.kafka_offset AS bigint) AS kafka_offset,
     CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh
-  FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
-    pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS event_id, pg_catalog.unnest($6::pg_catalog.text[]) AS fresh) t
+  FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_partition,
+    pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id, pg_catalog.unnest($7::pg_catalog.text[]) AS fresh) t
 ), written AS (
   INSERT INTO onceward.ahead AS a (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
-  SELECT $7, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
-  FROM given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
+  SELECT $8, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
+  FROM bound, given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
   ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id WHERE a.event_id OPERATOR(pg_catalog.<>) EXCLUDED.event_id
   RETURNING a.topic, a.topic_id, a.kafka_partition, a.kafka_offset
+), taken AS (
+  SELECT pg_catalog.count(*) AS n FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
+    WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
 )
-SELECT pg_catalog.count(*) AS taken FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
-  WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
+SELECT t.n AS taken, CASE WHEN t.n OPERATOR(pg_catalog.>=) 0 THEN pg_catalog.set_config('lock_timeout', b.lock_timeout, true) END::pg_catalog.text AS lock_timeout FROM taken t, bound b
 `
 
 type RememberAheadParams struct {
+	LockTimeout     string
 	Topics          []string
 	TopicIds        []string
 	KafkaPartitions []string
@@ -142,11 +149,17 @@ type RememberAheadParams struct {
 	ConsumerGroup   string
 }
 
+type RememberAheadRow struct {
+	Taken       int64
+	LockTimeout string
+}
+
 // RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again, and counts those that
 // are new to this transaction and that another one has written since this one looked. A row of another event, in whose place the topic was
-// made anew, is none.
-func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (int64, error) {
+// made anew, is none. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before.
+func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (RememberAheadRow, error) {
 	row := q.db.QueryRow(ctx, rememberAhead,
+		arg.LockTimeout,
 		arg.Topics,
 		arg.TopicIds,
 		arg.KafkaPartitions,
@@ -155,7 +168,7 @@ func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (i
 		arg.Fresh,
 		arg.ConsumerGroup,
 	)
-	var taken int64
-	err := row.Scan(&taken)
-	return taken, err
+	var i RememberAheadRow
+	err := row.Scan(&i.Taken, &i.LockTimeout)
+	return i, err
 }

@@ -22,12 +22,14 @@ RETURNING event_id
 ), ids AS (
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids, pg_catalog.count(*) AS new FROM claimed
 )
-SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN pg_catalog.set_config('lock_timeout', b.lock_timeout, true) END, '')::pg_catalog.text AS lock_timeout
+SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN
+  pg_catalog.set_config('lock_timeout', b.lock_timeout, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
 FROM ids i, bound b;
 
 -- name: RestoreLockTimeout :exec
 -- RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.
-SELECT pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE '0' END, true);
+SELECT pg_catalog.set_config('lock_timeout', s.lock_timeout, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true)
+FROM (SELECT pg_catalog.current_setting('onceward.lock_timeout', true) AS lock_timeout) s WHERE s.lock_timeout OPERATOR(pg_catalog.<>) '';
 
 -- name: FindClaims :many
 -- FindClaims reads what the group stored about events that it claimed before.

@@ -81,12 +81,11 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: LettersOfClaim :many
--- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped, but for the one at a place:
--- it is the one that is handled. at is when that was decided, or the letter written.
+-- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
+-- or the letter written.
 SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch'
-  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.<>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
 ORDER BY seq;
 
 -- name: SettleApplied :exec

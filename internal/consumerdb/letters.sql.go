@@ -147,16 +147,12 @@ const lettersOfClaim = `-- name: LettersOfClaim :many
 SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
-  AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.<>) ($3::pg_catalog.text, $4::integer, $5::bigint)
 ORDER BY seq
 `
 
 type LettersOfClaimParams struct {
-	ClaimID        *uuid.UUID
-	ConsumerGroup  string
-	Topic          string
-	KafkaPartition int32
-	KafkaOffset    int64
+	ClaimID       *uuid.UUID
+	ConsumerGroup string
 }
 
 type LettersOfClaimRow struct {
@@ -166,16 +162,10 @@ type LettersOfClaimRow struct {
 	At          time.Time
 }
 
-// LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped, but for the one at a place:
-// it is the one that is handled. at is when that was decided, or the letter written.
+// LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
+// or the letter written.
 func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) ([]LettersOfClaimRow, error) {
-	rows, err := q.db.Query(ctx, lettersOfClaim,
-		arg.ClaimID,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-	)
+	rows, err := q.db.Query(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
 	if err != nil {
 		return nil, err
 	}
