@@ -3,8 +3,10 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -22,11 +24,15 @@ type crashed struct {
 	class       consumer.Class
 	calls       int
 	lockTimeout time.Duration
+	log         bytes.Buffer
 }
 
 func (c *crashed) start() *consumer.Router {
 	c.t.Helper()
-	p, err := consumer.New(c.t.Context(), consumer.Config{Group: "billing", DB: c.db, LockTimeout: c.lockTimeout, Classes: []consumer.Class{c.class}, Retry: consumer.Retry{MaxAttempts: 1}})
+	p, err := consumer.New(c.t.Context(), consumer.Config{
+		Group: "billing", DB: c.db, LockTimeout: c.lockTimeout, Classes: []consumer.Class{c.class}, Retry: consumer.Retry{MaxAttempts: 1},
+		Logger: slog.New(slog.NewTextHandler(&c.log, nil)),
+	})
 	require.NoError(c.t, err)
 	r := consumer.NewRouter(p)
 	work := func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {

@@ -42,8 +42,9 @@ type letter struct {
 	cause  error
 	// attempts of the handler; 0 when it was not called
 	attempts int32
-	parked   bool  // it waits for another letter of its key
-	until    int64 // the offset behind an unreadable range; else 0
+	parked   bool   // it waits for another letter of its key
+	topic    string // under which it is kept, which may be aside
+	until    int64  // the offset behind an unreadable range; else 0
 }
 
 // record is the Kafka record that the event came from.
@@ -87,7 +88,7 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 // left as it is, unless it is decided and the event was given up again. A decided
 // letter of another record gives its place up, unless it says what became of an event;
 // beside one that stays this one is kept under a topic's name that Kafka does not allow.
-func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (written bool, err error) {
+func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (written bool, err error) {
 	row, err := l.row(r.Group())
 	if err != nil {
 		return false, err
@@ -103,6 +104,7 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l letter, again bool) (wri
 			return false, fmt.Errorf("write dead letter: %w", err)
 		}
 		if written || same {
+			l.topic = row.Topic
 			return written, nil
 		}
 		// What is parked, and its order, is looked for under the topic's own name.
@@ -133,12 +135,17 @@ func (r *Router) announce(ctx context.Context, l letter) {
 	if l.reason == reasonFromFuture {
 		r.processor.brake.letter()
 	}
+	at := l.record.Source
+	at.Topic = l.topic
+	log := r.processor.log.With("source", at.String())
+	if !l.event.Key.IsZero() {
+		log = log.With("event", l.event.Key.String())
+	}
 	if l.reason == reasonParked {
-		r.processor.log.DebugContext(ctx, "message parked", "source", l.record.Source.String())
+		log.DebugContext(ctx, "message parked")
 		return
 	}
-	r.processor.log.WarnContext(ctx, "message dead-lettered", "source", l.record.Source.String(),
-		"reason", string(l.reason), "error", l.cause.Error())
+	log.WarnContext(ctx, "message dead-lettered", "reason", string(l.reason), "error", l.cause.Error())
 }
 
 func (l letter) row(group string) (consumerdb.PutDeadLetterParams, error) {

@@ -198,6 +198,10 @@ func (l *till) promises() {
 	l.died(true)
 	l.longAgo()
 	require.NoError(t, l.recover(l.router, 1))
+	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'open', reason = 'handler' WHERE claim_id IS NOT NULL") // without a claim
+	report, err := l.processor.Audit(t.Context())
+	require.NoError(t, err)
+	require.Contains(t, fmt.Sprint(report.Findings), "letter")
 }
 
 // batches delivers events that share a transaction, twice, and one with a known

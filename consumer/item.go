@@ -140,7 +140,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 		if it.end.letter != nil {
-			written, err := r.keep(ctx, tx, *it.end.letter, it.end.dead)
+			written, err := r.keep(ctx, tx, it.end.letter, it.end.dead)
 			switch {
 			case err != nil:
 				return err

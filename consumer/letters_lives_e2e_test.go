@@ -66,6 +66,9 @@ func TestLettersOfEachLife(t *testing.T) {
 	}
 	require.Equal(t, 3, count(t, l.db, "SELECT count(DISTINCT topic_id) FROM onceward.consumer_dead_letters WHERE reason = 'unreadable' AND topic_id = ANY($1)", ids))
 	require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic = 'orders'"))
+	for _, place := range []string{"orders/0@5", "orders~2/0@5", "orders~6/0@5"} {
+		require.Contains(t, l.log.String(), place, "the log names the letter")
+	}
 
 	bad.Source.TopicID = uuid.Nil // by a proxy that hides it, or a broker that has none
 	require.NoError(t, deliverRecord(t.Context(), l.router, bad, consumer.DeadLettered))

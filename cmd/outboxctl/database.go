@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
@@ -96,6 +97,8 @@ func open(ctx context.Context, text string) (*database, error) {
 	}
 	cfg.MaxConns = 4
 	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
+	// A pooler may keep no prepared statement; and without types no list of ids can be sent.
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)

@@ -4,6 +4,7 @@ package main
 
 import (
 	"flag"
+	"os"
 	"testing"
 	"time"
 
@@ -140,6 +141,26 @@ func TestUnreadableLettersAreNotRedriven(t *testing.T) {
 
 // What is parked behind a letter is listed when it is asked for, follows that one,
 // and can be given up.
+// A topic's letters are those, too, that are kept aside; also by a pooler's connection
+// string, of whatever mode.
+func TestLettersAside(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		key := newKey(t, "orders")
+		aside, other := d.keep("billing", "orders.order~2", "handler", &key), d.keep("billing", "orders.orders", "handler", nil)
+		dsn := os.Getenv(dsnVariable)
+		for _, mode := range []string{"cache_statement", "exec", "simple_protocol"} {
+			t.Setenv(dsnVariable, dsn+"&default_query_exec_mode="+mode)
+			out := fine(t, "dead", "list", "--side", "consumer", "--topic", "orders.order")
+			require.Contains(t, out, aside.String())
+			require.NotContains(t, out, other.String())
+			require.Contains(t, fine(t, "dead", "show", "--side", "consumer", key.String()), aside.String())
+		}
+		fine(t, "dead", "discard", "--side", "consumer", "--topic", "orders.order", "--reason", "r", "--yes")
+		require.Equal(t, []string{"discarded", "open"}, column[string](d, "SELECT state FROM onceward.consumer_dead_letters ORDER BY topic <> 'orders.order~2'"))
+	})
+}
+
 func TestParkedLettersFollow(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t

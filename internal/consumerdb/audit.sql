@@ -29,11 +29,11 @@ LIMIT @row_limit::int;
 -- name: DeadAmong :one
 -- DeadAmong tells whether one of several ids has a claim of a dead event.
 SELECT EXISTS (SELECT FROM onceward.processed_events
-  WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]) AND outcome = 'd')::boolean AS found;
+  WHERE consumer_group = @consumer_group AND event_id = ANY(CAST(@event_ids::text[] AS uuid[])) AND outcome = 'd')::boolean AS found;
 
 -- name: ClaimedAmong :many
 -- ClaimedAmong returns those of several ids that the group has claimed.
-SELECT event_id FROM onceward.processed_events WHERE consumer_group = @consumer_group AND event_id = ANY(@event_ids::uuid[]);
+SELECT event_id FROM onceward.processed_events WHERE consumer_group = @consumer_group AND event_id = ANY(CAST(@event_ids::text[] AS uuid[]));
 
 -- name: AdoptedClasses :many
 -- AdoptedClasses lists the classes whose floor an operator has put below the horizon, for a group that had claimed nothing.

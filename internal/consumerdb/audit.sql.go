@@ -43,12 +43,12 @@ func (q *Queries) AdoptedClasses(ctx context.Context) ([]AdoptedClassesRow, erro
 }
 
 const claimedAmong = `-- name: ClaimedAmong :many
-SELECT event_id FROM onceward.processed_events WHERE consumer_group = $1 AND event_id = ANY($2::uuid[])
+SELECT event_id FROM onceward.processed_events WHERE consumer_group = $1 AND event_id = ANY(CAST($2::text[] AS uuid[]))
 `
 
 type ClaimedAmongParams struct {
 	ConsumerGroup string
-	EventIds      []uuid.UUID
+	EventIds      []string
 }
 
 // ClaimedAmong returns those of several ids that the group has claimed.
@@ -74,12 +74,12 @@ func (q *Queries) ClaimedAmong(ctx context.Context, arg ClaimedAmongParams) ([]u
 
 const deadAmong = `-- name: DeadAmong :one
 SELECT EXISTS (SELECT FROM onceward.processed_events
-  WHERE consumer_group = $1 AND event_id = ANY($2::uuid[]) AND outcome = 'd')::boolean AS found
+  WHERE consumer_group = $1 AND event_id = ANY(CAST($2::text[] AS uuid[])) AND outcome = 'd')::boolean AS found
 `
 
 type DeadAmongParams struct {
 	ConsumerGroup string
-	EventIds      []uuid.UUID
+	EventIds      []string
 }
 
 // DeadAmong tells whether one of several ids has a claim of a dead event.

@@ -1,7 +1,8 @@
 -- What operators look at and decide, for outboxctl. Every decision is one statement that also writes onceward.consumer_actions.
 
 -- name: ListGroupLetters :many
--- ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives.
+-- ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives. Letters
+-- of a topic are those, too, that are kept aside behind a ~.
 SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.namespace, l.event_type, l.reason, l.error, l.attempts,
   l.state, l.generation, l.created_at, l.decided_at, l.decided_by, l.decided_why, l.sent_at, l.expires_at
 FROM onceward.consumer_dead_letters l
@@ -10,7 +11,7 @@ WHERE l.state = ANY(@states::text[])
   AND (@reason::text = '' OR l.reason = @reason)
   AND (@namespace::text = '' OR l.namespace = @namespace)
   AND (@event_type::text = '' OR l.event_type = @event_type)
-  AND (@topic::text = '' OR l.topic = @topic)
+  AND (@topic::text = '' OR @topic IN (l.topic, pg_catalog.split_part(l.topic, '~', 1)))
   AND (sqlc.narg(record_key)::bytea IS NULL OR l.record_key = sqlc.narg(record_key))
   AND (@older_seconds::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - l.created_at) >= @older_seconds)
   AND (sqlc.narg(from_time)::timestamptz IS NULL OR l.created_at >= sqlc.narg(from_time))

@@ -738,7 +738,7 @@ WHERE l.state = ANY($1::text[])
   AND ($3::text = '' OR l.reason = $3)
   AND ($4::text = '' OR l.namespace = $4)
   AND ($5::text = '' OR l.event_type = $5)
-  AND ($6::text = '' OR l.topic = $6)
+  AND ($6::text = '' OR $6 IN (l.topic, pg_catalog.split_part(l.topic, '~', 1)))
   AND ($7::bytea IS NULL OR l.record_key = $7)
   AND ($8::float8 = 0 OR pg_catalog.date_part('epoch', pg_catalog.now() - l.created_at) >= $8)
   AND ($9::timestamptz IS NULL OR l.created_at >= $9)
@@ -786,7 +786,8 @@ type ListGroupLettersRow struct {
 }
 
 // What operators look at and decide, for outboxctl. Every decision is one statement that also writes onceward.consumer_actions.
-// ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives.
+// ListGroupLetters lists dead letters of consumer groups, oldest first. Empty filters match all; ids and places are alternatives. Letters
+// of a topic are those, too, that are kept aside behind a ~.
 func (q *Queries) ListGroupLetters(ctx context.Context, arg ListGroupLettersParams) ([]ListGroupLettersRow, error) {
 	rows, err := q.db.Query(ctx, listGroupLetters,
 		arg.States,
