@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +60,11 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// keepApplied: where an event was given up and then applied, it was applied, so that
+// the redrive of its letter finds that.
+const keepApplied = "(event_id, consumer_group) DO UPDATE SET outcome = 'p', result = EXCLUDED.result, processed_at = EXCLUDED.processed_at " +
+	"WHERE EXCLUDED.outcome OPERATOR(pg_catalog.=) 'p' AND there.outcome OPERATOR(pg_catalog.=) 'd' AND there.fingerprint OPERATOR(pg_catalog.=) EXCLUDED.fingerprint"
+
 // foundDefault says how to get rid of the DEFAULT partition. What it has of days
 // that retention would have dropped goes with it.
 func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.Leaf) error {
@@ -73,13 +77,13 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if len(a.table.leaves) > 0 {
 		from = earliest(from, a.table.leaves[0].From())
 	}
-	statements, err := a.table.rest.WithoutDefault(ctx, tx, "event_id", leaves, from)
+	cure, err := a.table.rest.WithoutDefault(ctx, tx, leaves, partition.Keep{Column: "event_id", From: from, Conflict: keepApplied})
 	if err != nil {
 		return err
 	}
 	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, " +
-		"or as a superuser where that does not own it, in one session, while the consumers wait: " +
-		strings.Join(statements, "; ") + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+		"or as a superuser where that does not own it, while the consumers wait: " +
+		cure + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
