@@ -106,3 +106,51 @@ func TestACureKnowsWhatWasApplied(t *testing.T) {
 		}
 	})
 }
+
+// A floor below all partitions, too, is no reason to fail beside a DEFAULT partition.
+func TestAuditOfAFloorBesideADefaultPartition(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, -10))
+		k.exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+		report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		f := report.Findings[1]
+		require.Equal(k.t, "floor", f.Check)
+		require.Contains(k.t, f.What, "only the DEFAULT partition takes events of these times")
+		require.NotContains(k.t, f.What, "fail")
+		require.Contains(k.t, f.Do, "do what default-partition says")
+	})
+}
+
+// Who drops a day loses its claims, and audit says so before retention makes it anew.
+func TestAuditOfADayThatSomebodyDropped(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		day := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3))
+		id := idAt(k.today.AddDate(0, 0, -3))
+		k.claim(id, "billing", "p", time.Now())
+		claims := func() string {
+			return k.text("SELECT count(*)::text FROM onceward.processed_events WHERE event_id = $1", id)
+		}
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + day.Name)
+		k.exec("ALTER TABLE onceward." + day.Name + " RENAME TO backup")
+		hole := func() {
+			report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+			require.NoError(k.t, err)
+			require.Equal(k.t, "hole", report.Findings[0].Check)
+			require.Contains(k.t, report.Findings[0].Do, "if somebody dropped it, only a backup has its claims: restore and attach it before "+
+				"`outboxctl partitions maintain --side consumer` makes it empty, and copies of its events are applied again; if it was never there, that makes it")
+		}
+		hole()
+		require.Equal(k.t, []string{day.Name}, k.maintain().Made)
+		require.Empty(k.t, k.audit())
+		require.Equal(k.t, "0", claims())
+
+		k.exec("DROP TABLE onceward." + day.Name)
+		hole()
+		k.exec("ALTER TABLE onceward.backup RENAME TO " + day.Name)
+		k.exec(day.Attach("onceward.processed_events"))
+		require.Empty(k.t, k.maintain().Made)
+		require.Empty(k.t, k.audit())
+		require.Equal(k.t, "1", claims())
+	})
+}
