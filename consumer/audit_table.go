@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -61,6 +60,11 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// keepApplied: where an event was given up and then applied, it was applied, so that
+// the redrive of its letter finds that.
+const keepApplied = "(event_id, consumer_group) DO UPDATE SET outcome = 'p', result = EXCLUDED.result, processed_at = EXCLUDED.processed_at " +
+	"WHERE EXCLUDED.outcome OPERATOR(pg_catalog.=) 'p' AND there.outcome OPERATOR(pg_catalog.=) 'd' AND there.fingerprint OPERATOR(pg_catalog.=) EXCLUDED.fingerprint"
+
 // foundDefault says how to get rid of the DEFAULT partition. What it has of days
 // that retention would have dropped goes with it.
 func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.Leaf) error {
@@ -73,13 +77,13 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if len(a.table.leaves) > 0 {
 		from = earliest(from, a.table.leaves[0].From())
 	}
-	statements, err := a.table.rest.WithoutDefault(ctx, tx, "event_id", leaves, from)
+	cure, err := a.table.rest.WithoutDefault(ctx, tx, leaves, partition.Keep{Column: "event_id", From: from, Conflict: keepApplied})
 	if err != nil {
 		return err
 	}
 	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, " +
-		"or as a superuser where that does not own it, in one session, while the consumers wait: " +
-		strings.Join(statements, "; ") + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+		"or as a superuser where that does not own it, while the consumers wait: " +
+		cure + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
@@ -105,16 +109,20 @@ func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 	return err
 }
 
+const maintain = "`outboxctl partitions maintain --side consumer` makes it"
+
+// refused says what becomes of events whose day has no partition, and what to do: the
+// DEFAULT partition goes first.
+func (t *table) refused(do string) (what, cure string) {
+	if t.rest != nil {
+		return "only the DEFAULT partition takes events of ", "do what default-partition says, which makes or attaches it"
+	}
+	return "their deliveries fail and are tried again, because no partition takes events of ", do
+}
+
 // judge checks that each day that is needed has one partition. It is pure.
 func (t *table) judge() []Finding {
 	var out []Finding
-	const maintain = "`outboxctl partitions maintain --side consumer` makes it, every few minutes, or says what keeps it from that"
-	refused := func(do string) (what, cure string) {
-		if t.rest != nil {
-			return "only the DEFAULT partition takes events of ", "do what default-partition says, which makes or attaches it"
-		}
-		return "their deliveries fail and are tried again, because no partition takes events of ", do
-	}
 	for i := 1; i < len(t.leaves); i++ {
 		before, l := &t.leaves[i-1], &t.leaves[i]
 		from := before.To()
@@ -128,22 +136,23 @@ func (t *table) judge() []Finding {
 				Do: "detach the one that was attached last and insert its rows into the table again",
 			})
 		case from.Before(l.From()):
-			makes := maintain
+			makes := "if somebody dropped it, only a backup has its claims: restore and attach it before " + maintain +
+				" empty, and copies of its events are applied again; if it was never there, that makes it"
 			if from.Before(t.horizon) {
-				makes = "retention has dropped claims of that time, and makes none anew: raise the floors below it, " +
+				makes = "else retention has dropped claims of that time, and makes none anew: raise the floors below it, " +
 					"`outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
 			}
-			what, do := refused("attach the partition again if somebody detached it; else " + makes)
+			what, do := t.refused("attach the partition again if somebody detached it; " + makes)
 			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
 		}
 	}
 	if n := len(t.leaves); n == 0 || !t.leaves[n-1].To().After(t.now) {
-		what, do := refused(maintain)
+		what, do := t.refused(maintain + ", every few minutes, or says what keeps it from that")
 		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: what + "today", Do: do})
 	}
 	for i := range t.loose {
 		if l := &t.loose[i]; l.To().After(t.needed) {
-			_, do := refused("see `outboxctl partitions status --side consumer`, which says how to attach it again")
+			_, do := t.refused("see `outboxctl partitions status --side consumer`, which says how to attach it again")
 			out = append(out, Finding{
 				Check: "detached", Subject: l.Name, What: "somebody detached it, or began to, although its claims are needed; a key in it may be claimed again",
 				Do: do,
@@ -192,10 +201,10 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
 		raise := fmt.Sprintf("`outboxctl windows raise '%s' '%s' --reason \"…\"`", w.ConsumerGroup, w.Class)
 		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
+			what, do := a.table.refused("attach again what somebody detached; for days that are lost " + raise)
 			a.found(Finding{
 				Check: "floor", Group: w.ConsumerGroup, Subject: class, What: "it lies below the oldest partition, " + a.table.leaves[0].Name +
-					": events between are not judged as late, and their deliveries fail and are tried again",
-				Do: "attach again what somebody detached; for days that are lost " + raise,
+					": events between are not judged as late, and " + what + "these times", Do: do,
 			})
 		}
 		if w.Floor.Before(a.table.horizon) && !slices.Contains(adopted, consumerdb.AdoptedClassesRow{ConsumerGroup: w.ConsumerGroup, Target: w.Class}) {

@@ -3,7 +3,7 @@
 package e2e
 
 import (
-	"strings"
+	"regexp"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -43,10 +43,9 @@ func (m *mover) strayTaken() {
 	defer conn.Release()
 	report, err := consumer.Audit(m.t.Context(), conn.Conn(), consumer.AuditConfig{})
 	require.ErrorIs(m.t, err, consumer.ErrDefaultPartition)
-	printed := report.Findings[0].Do
-	begin, end := strings.Index(printed, "BEGIN;"), strings.Index(printed, "COMMIT;")
-	require.Positive(m.t, begin, printed)
-	_, err = conn.Exec(m.t.Context(), printed[begin:end+len("COMMIT;")], pgx.QueryExecModeSimpleProtocol)
+	printed := regexp.MustCompile(`(?s)DO \$onceward\$ .* END \$onceward\$;`).FindString(report.Findings[0].Do)
+	require.NotEmpty(m.t, printed, report.Findings[0].Do)
+	_, err = conn.Exec(m.t.Context(), printed, pgx.QueryExecModeSimpleProtocol)
 	require.NoError(m.t, err, printed)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,53 +17,76 @@ import (
 // moved.
 const maxRest = 400
 
-// WithoutDefault returns the statements, one transaction, that take the DEFAULT
-// partition out of its table and lose no row of from or later: they attach the
-// days that are detached and those that it has rows of, which are made where no table
-// has their name, and put its rows there. Who owns both tables may run them. leaves are
-// those of [Leaves]; the column has the event id.
-func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, column string, leaves []Leaf, from time.Time) ([]string, error) {
+// Keep says which rows [DefaultError.WithoutDefault] keeps.
+type Keep struct {
+	Column   string    // has the event id
+	From     time.Time // those of earlier ids go with the DEFAULT partition
+	Conflict string    // what follows ON CONFLICT, of a row whose key a day has, which is called there
+}
+
+// WithoutDefault returns the statement that takes the DEFAULT partition out of its
+// table and loses no row that is to be kept: it attaches the days that are detached and
+// those that it has rows of, which are made where no table has their name, and puts its
+// rows there. It is one, so that no session does a part of it. Who owns both tables may
+// run it. leaves are those of [Leaves].
+func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (string, error) {
 	table := e.Table
-	days, err := e.days(ctx, q, column, leaves, from)
+	days, err := e.days(ctx, q, leaves, keep)
 	if err != nil {
-		return nil, fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
+		return "", fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
 	}
-	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(relowner)) FROM pg_catalog.pg_class "+
-		"WHERE oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass", quote(table))
+	owner, columns, err := ownerAndColumns(ctx, q, table)
 	if err != nil {
-		return nil, fmt.Errorf("look whose %s is: %w", table, err)
-	}
-	owner, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[string])
-	if err != nil {
-		return nil, fmt.Errorf("look whose %s is: %w", table, err)
+		return "", fmt.Errorf("look whose %s is: %w", table, err)
 	}
 	parent := quote(table)
-	out := []string{"BEGIN", fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition), "SET LOCAL ROLE " + owner}
+	do := []string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition), "SET LOCAL ROLE " + owner}
 	for _, l := range leaves {
-		if l.Attached && !l.Pending || !l.To().After(from) {
+		if l.Attached && !l.Pending || !l.To().After(keep.From) {
 			continue
 		}
-		out = append(out, l.Reattach(table)...)
+		do = append(do, l.Reattach(table)...)
 	}
 	for _, day := range days {
 		if !slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {
-			out = append(out, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
+			do = append(do, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
 		}
 	}
-	return append(out, "RESET ROLE",
-		fmt.Sprintf("INSERT INTO %s SELECT * FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT DO NOTHING", parent, e.Partition, pgx.Identifier{column}.Sanitize(), firstID(from)),
-		"DROP TABLE "+e.Partition, "COMMIT"), nil
+	do = append(do, "RESET ROLE",
+		fmt.Sprintf("INSERT INTO %s AS there (%s) SELECT %s FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT %s",
+			parent, columns, columns, e.Partition, pgx.Identifier{keep.Column}.Sanitize(), firstID(keep.From), keep.Conflict),
+		"DROP TABLE "+e.Partition)
+	body, tag := strings.Join(do, "; "), "$onceward$"
+	for strings.Contains(body, tag) {
+		tag = "$onceward_" + tag[len("$onceward"):]
+	}
+	return fmt.Sprintf("DO %s BEGIN %s; END %s", tag, body, tag), nil
+}
+
+// ownerAndColumns returns the owner of a table and its columns, quoted for SQL.
+func ownerAndColumns(ctx context.Context, q Querier, table string) (owner, columns string, err error) {
+	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)), "+
+		"pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum) "+
+		"FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped "+
+		"WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass GROUP BY c.relowner", quote(table))
+	if err != nil {
+		return "", "", err
+	}
+	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
+		return struct{}{}, row.Scan(&owner, &columns)
+	})
+	return owner, columns, err
 }
 
 // days goes from day to day of what no leaf takes, by an index.
-func (e *DefaultError) days(ctx context.Context, q Querier, column string, leaves []Leaf, from time.Time) (days []Partition, err error) {
+func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (days []Partition, err error) {
 	_, name, err := splitTable(e.Table)
 	if err != nil {
 		return nil, err
 	}
-	id := pgx.Identifier{column}.Sanitize()
+	id := pgx.Identifier{keep.Column}.Sanitize()
 	query := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.>=) $1 AND %[1]s OPERATOR(pg_catalog.<) $2 ORDER BY %[1]s LIMIT 1", id, quote(e.Table))
-	at := firstID(from)
+	at := firstID(keep.From)
 	for len(days) < maxRest {
 		end := uuid.Max
 		taken := false
