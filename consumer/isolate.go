@@ -31,7 +31,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
+		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || errors.Is(err, ErrParkedFull) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}

@@ -119,7 +119,9 @@ func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
 	return r.processor.deleteClaims(ctx, on(tx), ids)
 }
 
-func (it *item) heldBack() { it.claim, it.behind = Claim{Outcome: DeadLettered}, it.parked }
+func (it *item) heldBack() {
+	it.claim, it.behind = Claim{Outcome: DeadLettered}, it.parked && !it.discarded
+}
 
 var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
 
@@ -147,18 +149,19 @@ func (r *Router) park(ctx context.Context, tx pgx.Tx, l *letter) error {
 		return nil
 	}
 	q, topic := consumerdb.New(tx), l.record.Source.Topic
-	if l.parked {
-		n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key, RowLimit: int32(r.processor.parkedLetters) + 1})
-		if err != nil {
-			return fmt.Errorf("count parked letters: %w", err)
-		}
-		return r.full(ctx, l, int(n) > r.processor.parkedLetters)
-	}
+	// The one that it waits for may have been there, and decided, so that it parked nothing.
 	row, err := q.ParkKey(ctx, consumerdb.ParkKeyParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key})
 	if err != nil {
 		return fmt.Errorf("park the record's key: %w", err)
 	}
-	return r.full(ctx, l, row.Made > 0 && int(row.Keys) >= r.processor.parkedKeys)
+	if !l.parked {
+		return r.full(ctx, l, row.Made > 0 && int(row.Keys) >= r.processor.parkedKeys)
+	}
+	n, err := q.CountParked(ctx, consumerdb.CountParkedParams{ConsumerGroup: r.Group(), Topic: topic, RecordKey: l.record.Key, RowLimit: int32(r.processor.parkedLetters) + 1})
+	if err != nil {
+		return fmt.Errorf("count parked letters: %w", err)
+	}
+	return r.full(ctx, l, int(n) > r.processor.parkedLetters)
 }
 
 func (r *Router) full(ctx context.Context, l *letter, full bool) error {

@@ -188,12 +188,12 @@ func (l *requested) event(p *Processor) (Event, error) {
 // it was late, or its claim was new. Where replays are applied, one may have that too;
 // and of what could not be read nobody has asked whether it was a copy.
 func (l *requested) firstSight(p *Processor, ev *Event) bool {
-	switch reason(l.Reason) {
-	case reasonLate:
+	switch why := reason(l.Reason); {
+	case why == reasonLate:
 		return true
-	case reasonReplay:
+	case why == reasonReplay:
 		return false
-	case reasonMalformed:
+	case why == reasonMalformed:
 		return !p.copied(ev)
 	}
 	class := p.windows.index(ev.Type)
