@@ -3,6 +3,7 @@
 package consumer_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -112,6 +113,28 @@ func TestADefaultPartitionIsTakenAway(t *testing.T) {
 		require.Equal(k.t, "0", k.text("SELECT count(*)::text FROM onceward.processed_events WHERE event_id = $1", gone))
 		require.Equal(k.t, "1", k.text("SELECT count(DISTINCT tableowner)::text FROM pg_tables WHERE schemaname = 'onceward'"))
 	})
+}
+
+// What another session keeps an audit from reading is told, and so is each check that
+// would have judged by it.
+func TestAuditSaysWhatItDidNotLookAt(t *testing.T) {
+	k := newKept(t, "15")
+	k.claim(idAt(k.today), "billing", "d", time.Now())
+	tx, err := k.admin.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward."+k.leaf+" IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	report, err := consumer.Audit(t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
+	var checks []string
+	for _, cut := range report.Unfinished {
+		check, why, _ := strings.Cut(cut, ": ")
+		require.NotEmpty(t, why)
+		checks = append(checks, check)
+	}
+	require.Equal(t, []string{"partitions", "floor", "below-floor", "twice", "dead-claim", "letter"}, checks)
 }
 
 // A letter whose claim lies in a day that is not attached is no finding of its own.

@@ -23,6 +23,7 @@ type table struct {
 	needed  time.Time        // some class may claim from here on
 	now     time.Time
 	rest    *partition.DefaultError // nil: there is no DEFAULT partition
+	read    bool                    // all of this was read
 }
 
 // partitions reads the table and checks its days.
@@ -57,6 +58,7 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 	for _, f := range a.table.judge() {
 		a.found(f)
 	}
+	a.table.read = true
 	return nil
 }
 

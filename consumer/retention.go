@@ -98,7 +98,8 @@ type MaintainReport struct {
 	Growing bool          // claims were made of events of today or yesterday
 	// Overdue is for how long the oldest partition that every floor has passed is
 	// there all the same: the lag of the removal. Zero when there is none. What a group
-	// needed that is retired is overdue since then at most.
+	// needed that is retired is overdue since then at most, and all since the last
+	// class was registered, or floor raised by an operator.
 	Overdue time.Duration
 }
 

@@ -58,6 +58,22 @@ func TestRetentionWaitsUntilTheFloorIsSeen(t *testing.T) {
 	require.Equal(t, consumer.LeafDropped, find(report, k.leaf).State)
 }
 
+// The floors of a class that is new, and of one whose floor an operator raised, lie far
+// above partitions that nobody has needed for that long.
+func TestNothingIsOverdueAtOnce(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		dry := func(c *consumer.MaintainConfig) { c.DryRun = true }
+		k.fence(idAt(k.today.AddDate(0, 0, -8)), "PENDING", time.Second)
+		k.exec("DELETE FROM onceward.dedup_windows")
+		k.exec("INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor) VALUES ('billing', '*', '1 hour', $1)", k.today.AddDate(0, 0, -1))
+		require.Less(k.t, k.maintain(dry).Overdue, time.Hour)
+		k.exec("UPDATE onceward.dedup_windows SET registered_at = now() - interval '3 days', raised_at = now() - interval '1 hour'")
+		require.Greater(k.t, k.maintain(dry).Overdue, 71*time.Hour, "so long it has stood in the way")
+		k.exec("INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason) VALUES ('windows raise', 'billing', '*: floor', 'r')")
+		require.Less(k.t, k.maintain(dry).Overdue, time.Hour)
+	})
+}
+
 func TestRetentionGates(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		inside := idAt(k.today.AddDate(0, 0, -8))

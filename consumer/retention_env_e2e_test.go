@@ -105,7 +105,7 @@ func (k *kept) day(n int) string {
 // window registers a class whose floor is n days from today.
 func (k *kept) window(group, class string, window time.Duration, n int) {
 	k.t.Helper()
-	k.exec("INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, raised_at) VALUES ($1, $2, $3, $4, now() - interval '3 days')",
+	k.exec("INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, registered_at, raised_at) VALUES ($1, $2, $3, $4, now() - interval '3 days', now() - interval '3 days')",
 		group, class, window, k.today.AddDate(0, 0, n))
 }
 

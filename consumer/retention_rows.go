@@ -135,18 +135,19 @@ func (m *maintenance) measure(ctx context.Context) error {
 
 // overdue is how far the floors have passed the oldest leaf that is there all the
 // same, and how long ago they were raised last; but for no longer than the group
-// is retired that needed the leaf last. It is pure.
+// is retired that needed the leaf last, nor than each floor has gone with its group:
+// a class that is new, and an operator, set one far above. It is pure.
 func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport, now time.Time) (longest time.Duration) {
 	var lowest time.Time
-	var settled time.Duration
+	var settled, followed time.Duration
 	for _, w := range windows {
 		if w.RetiredAt != nil {
 			continue
 		}
-		since := time.Duration(w.SettledUs) * time.Microsecond
-		if lowest.IsZero() || since < settled {
-			settled = since
+		if lowest.IsZero() {
+			settled, followed = micros(w.SettledUs), micros(w.FollowedUs)
 		}
+		settled, followed = min(settled, micros(w.SettledUs)), min(followed, micros(w.FollowedUs))
 		if lowest.IsZero() || w.Floor.Before(lowest) {
 			lowest = w.Floor
 		}
@@ -155,7 +156,7 @@ func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport, now time.Time
 		if l.State == LeafDropped || lowest.Before(l.To) {
 			continue
 		}
-		since := lowest.Sub(l.To) + settled
+		since := min(lowest.Sub(l.To)+settled, max(0, followed))
 		for _, w := range windows {
 			if w.RetiredAt != nil && w.Floor.Before(l.To) {
 				since = min(since, max(0, now.Sub(*w.RetiredAt)))

@@ -207,8 +207,8 @@ func TestLowestFloors(t *testing.T) {
 
 func TestOverdue(t *testing.T) {
 	windows := []consumerdb.WindowsRow{
-		{Floor: midnight, SettledUs: time.Hour.Microseconds()},
-		{Floor: midnight.AddDate(0, 0, 3), SettledUs: 1},
+		{Floor: midnight, SettledUs: time.Hour.Microseconds(), FollowedUs: (7 * 24 * time.Hour).Microseconds()},
+		{Floor: midnight.AddDate(0, 0, 3), SettledUs: 1, FollowedUs: (7 * 24 * time.Hour).Microseconds()},
 		{Floor: midnight.AddDate(-1, 0, 0), RetiredAt: &midnight},
 	}
 	now := midnight.AddDate(0, 0, 9)
@@ -219,6 +219,8 @@ func TestOverdue(t *testing.T) {
 	require.Zero(t, overdue(windows, leaves, midnight.Add(-time.Minute)), "of clocks that differ")
 	windows[2].Floor = old.To
 	require.Equal(t, 48*time.Hour+time.Microsecond, overdue(windows, leaves, midnight), "the oldest it did not need")
+	windows[1].FollowedUs = time.Minute.Microseconds()
+	require.Equal(t, time.Minute, overdue(windows, leaves, now), "a class was registered")
 	old.State = LeafDropped
 	require.Zero(t, overdue(windows, []LeafReport{old, {To: midnight.Add(1)}}, now))
 }

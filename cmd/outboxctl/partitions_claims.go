@@ -141,6 +141,9 @@ func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, d
 	for _, v := range done.Rows {
 		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
 	}
+	for _, cut := range audit.Unfinished {
+		r.Problems = append(r.Problems, notFinished(cut))
+	}
 	r.findProblems(done)
 	return r
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -77,6 +78,23 @@ func TestClaimsAreMaintained(t *testing.T) {
 	require.Equal(t, week, report.Horizon.UTC().Format(time.DateOnly))
 	require.NotContains(t, fine(t, "partitions", "status", "--side", "consumer"), leaf)
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "billing"))
+}
+
+// Nobody is told that all is well where not all was looked at.
+func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
+	pool, _, as := newClaims(t)
+	as("operator")
+	require.Equal(t, "nothing is wrong\n", fine(t, "audit"))
+	tx, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward.consumer_dead_letters IN ACCESS EXCLUSIVE MODE")
+	require.NoError(t, err)
+	code, stdout, _ := call(t, "audit")
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Equal(t, exitWrong, code)
+	require.Regexp(t, `^! not finished: dead-claim: a statement took longer than 10s.*\n! not finished: letter: .*\n$`, stdout)
+	audit := consumer.AuditReport{Unfinished: []string{"fence: a statement took longer"}}
+	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
 }
 
 func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {

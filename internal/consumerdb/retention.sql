@@ -1,12 +1,15 @@
 -- Retention: floors, gates, horizon and what expires row by row. It runs on a connection of the caller, outside a transaction.
 
 -- name: Windows :many
--- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
+-- Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is;
+-- followed_us: for how long it has gone with the group, since the class was registered or an operator raised a floor of the group.
 SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
   COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
   COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
-  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
-FROM onceward.dedup_windows ORDER BY consumer_group, class;
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us,
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) GREATEST(registered_at, (SELECT pg_catalog.max(a.at) FROM onceward.consumer_actions a
+    WHERE a.action OPERATOR(pg_catalog.=) 'windows raise' AND a.consumer_group OPERATOR(pg_catalog.=) w.consumer_group))) OPERATOR(pg_catalog.*) 1000000)::bigint AS followed_us
+FROM onceward.dedup_windows w ORDER BY consumer_group, class;
 
 -- name: SlowestMarks :many
 -- SlowestMarks reads of every group the topic partition that holds its stream time back: one that has finished nothing

@@ -248,8 +248,10 @@ const windows = `-- name: Windows :many
 SELECT consumer_group, class, (EXTRACT(epoch FROM time_window) OPERATOR(pg_catalog.*) 1000000)::bigint AS window_us, floor, keyed, retired_at, raised_at, old_until,
   COALESCE(EXTRACT(epoch FROM bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS bucket_us,
   COALESCE(EXTRACT(epoch FROM old_bucket) OPERATOR(pg_catalog.*) 1000000, 0)::bigint AS old_bucket_us,
-  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us
-FROM onceward.dedup_windows ORDER BY consumer_group, class
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) raised_at) OPERATOR(pg_catalog.*) 1000000)::bigint AS settled_us,
+  (EXTRACT(epoch FROM pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) GREATEST(registered_at, (SELECT pg_catalog.max(a.at) FROM onceward.consumer_actions a
+    WHERE a.action OPERATOR(pg_catalog.=) 'windows raise' AND a.consumer_group OPERATOR(pg_catalog.=) w.consumer_group))) OPERATOR(pg_catalog.*) 1000000)::bigint AS followed_us
+FROM onceward.dedup_windows w ORDER BY consumer_group, class
 `
 
 type WindowsRow struct {
@@ -264,10 +266,12 @@ type WindowsRow struct {
 	BucketUs      int64
 	OldBucketUs   int64
 	SettledUs     int64
+	FollowedUs    int64
 }
 
 // Retention: floors, gates, horizon and what expires row by row. It runs on a connection of the caller, outside a transaction.
-// Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is.
+// Windows reads the classes of all groups. settled_us: for how long, in microseconds, the floor has stood as it is;
+// followed_us: for how long it has gone with the group, since the class was registered or an operator raised a floor of the group.
 func (q *Queries) Windows(ctx context.Context) ([]WindowsRow, error) {
 	rows, err := q.db.Query(ctx, windows)
 	if err != nil {
@@ -289,6 +293,7 @@ func (q *Queries) Windows(ctx context.Context) ([]WindowsRow, error) {
 			&i.BucketUs,
 			&i.OldBucketUs,
 			&i.SettledUs,
+			&i.FollowedUs,
 		); err != nil {
 			return nil, err
 		}
