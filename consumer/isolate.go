@@ -31,7 +31,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if errors.Is(err, errAlone) || errors.Is(err, ErrClock) || errors.Is(err, ErrParkedFull) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
+		if spoilt(err) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
@@ -44,6 +44,11 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 		}
 		rest = rest[finished:]
 	}
+}
+
+// spoilt reports whether an event spoils a transaction for its neighbours, and only that.
+func spoilt(err error) bool {
+	return errors.Is(err, errAlone) || errors.Is(err, ErrClock) || errors.Is(err, ErrParkedFull)
 }
 
 // isolating is the transaction with a savepoint around each event. It ends

@@ -188,12 +188,11 @@ func (l *requested) event(p *Processor) (Event, error) {
 // it was late, or its claim was new. Where replays are applied, one may have that too;
 // and of what could not be read nobody has asked whether it was a copy.
 func (l *requested) firstSight(p *Processor, ev *Event) bool {
-	switch why := reason(l.Reason); {
-	case why == reasonLate:
-		return true
-	case why == reasonReplay:
-		return false
-	case why == reasonMalformed:
+	why := reason(l.Reason)
+	if why == reasonLate || why == reasonReplay {
+		return why == reasonLate
+	}
+	if why == reasonMalformed {
 		return !p.copied(ev)
 	}
 	class := p.windows.index(ev.Type)

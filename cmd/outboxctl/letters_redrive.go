@@ -138,16 +138,11 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 			report.Problems = append(report.Problems, why)
 		}
 	}
-	var parked []string
-	known := func(text string) bool { return found[text] != nil }
-	unknown := func(text string) bool { return !known(text) }
-	if len(letters) == 0 || slices.ContainsFunc(s.given(), unknown) {
-		why, texts, err := s.parked(c.Context, consumerdb.New(db), d, known)
-		if err != nil {
-			return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
-		}
-		report.Problems, parked = append(report.Problems, why...), texts
+	why, parked, err := s.parked(c.Context, consumerdb.New(db), d, func(text string) bool { return found[text] != nil })
+	if err != nil {
+		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 	}
+	report.Problems = append(report.Problems, why...)
 	for _, text := range s.given() {
 		if groups := found[text]; len(groups) > 1 {
 			return nil, usage("whose letter? of %s there are letters of the groups %s; give --group", text, strings.Join(groups, ", "))

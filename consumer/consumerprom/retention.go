@@ -13,12 +13,13 @@ var (
 	wrong      = desc("partitions_wrong", "Partitions that retention cannot drop before an operator acts; `outboxctl partitions` says why.")
 	size       = desc("partitions_bytes", "Size of all partitions of processed_events, with indexes.")
 	ahead      = desc("partitions_ahead", "Days after today that have a partition.")
-	overdue    = desc("partitions_overdue_seconds", "For how long the oldest partition that every floor has passed is there all the same.")
-	horizon    = desc("horizon_timestamp_seconds", "Event time, in Unix seconds, before which claims may be gone; 0: none is.")
-	expired    = desc("rows_overdue_seconds", "For how long the row that expired first is there all the same.", "table")
-	floor      = desc("floor_timestamp_seconds", "Event time, in Unix seconds, below which a class of events takes no claim.", "group", "class")
-	behind     = desc("floor_behind_seconds", "By how much the floor lies behind the clock minus the window.", "group", "class")
-	stuck      = desc("floor_stuck", "1 while the floor stands still and the table grows.", "group", "class")
+	overdue    = desc("partitions_overdue_seconds", "For how long the oldest partition that every floor has passed is there all the same; "+
+		"no longer than the newest class is registered, or since an operator raised a floor.")
+	horizon = desc("horizon_timestamp_seconds", "Event time, in Unix seconds, before which claims may be gone; 0: none is.")
+	expired = desc("rows_overdue_seconds", "For how long the row that expired first is there all the same.", "table")
+	floor   = desc("floor_timestamp_seconds", "Event time, in Unix seconds, below which a class of events takes no claim.", "group", "class")
+	behind  = desc("floor_behind_seconds", "By how much the floor lies behind the clock minus the window.", "group", "class")
+	stuck   = desc("floor_stuck", "1 while the floor stands still and the table grows.", "group", "class")
 )
 
 var retentionDescs = []*prometheus.Desc{
