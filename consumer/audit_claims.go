@@ -217,7 +217,8 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		return err
 	}
 	a.full("letter", len(rows))
-	var found, hidden byGroup
+	var found byGroup
+	var hidden []string
 	for i := range rows {
 		row := &rows[i]
 		ids := []uuid.UUID{*row.ClaimID}
@@ -236,13 +237,13 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		switch {
 		case dead:
 		case slices.ContainsFunc(ids, a.table.hidden):
-			hidden.add("", letter)
+			hidden = append(hidden, letter)
 		default:
 			found.add(row.ConsumerGroup, letter)
 		}
 	}
-	if h := hidden.of[""]; h != nil {
-		a.cut("letter", "%d letters were not looked at, the first %s: their claims are of days that are not attached, see hole and detached", h.Count, h.Subject)
+	if len(hidden) > 0 {
+		a.cut("letter", "%d letters were not looked at, the first %s: their claims are of days that are not attached, see hole and detached", len(hidden), hidden[0])
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
 		"or will be, and by the redrive again", "look with `outboxctl processed show NAMESPACE:UUID` whether the event was applied; then discard the letter, or redrive it")

@@ -250,7 +250,11 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		p.line("! %s", r.Missing)
 	}
 	if name := r.Partitions.Default; name != "" {
-		p.line("! %v", &partition.DefaultError{Table: map[string]string{string(migrations.Consumer): processedTable}[r.Side], Partition: name})
+		wrong := &partition.DefaultError{Partition: name}
+		if r.Side == string(migrations.Consumer) {
+			wrong.Table = processedTable
+		}
+		p.line("! %v", wrong)
 	}
 }
 

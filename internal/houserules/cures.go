@@ -145,11 +145,11 @@ func (f *file) printed() (out []printedText) {
 // advice reports whether a node is the field Do of a finding.
 func advice(node ast.Node) bool {
 	field, ok := node.(*ast.KeyValueExpr)
-	key, isName := (*ast.Ident)(nil), false
-	if ok {
-		key, isName = field.Key.(*ast.Ident)
+	if !ok {
+		return false
 	}
-	return isName && key.Name == "Do"
+	key, ok := field.Key.(*ast.Ident)
+	return ok && key.Name == "Do"
 }
 
 // named reports whether a field, a variable or a function has the word in its name.
