@@ -120,6 +120,7 @@ type evidence struct {
 	forgot         map[string]int // by an operator, to be applied again
 	byHand         map[string]int // effects of which an operator said that they were made
 	floor, horizon time.Time
+	lateSet        bool         // an operator has said of a class what becomes of late events
 	second         *secondGroup // nil: it is the first one
 }
 
@@ -156,6 +157,7 @@ func (m *mover) look(group, schema string) (s evidence) {
 		})
 		require.NoError(m.t, err)
 	}
+	s.lateSet = scalar[bool](m.w, `SELECT EXISTS (SELECT FROM onceward.consumer_actions WHERE action = 'windows set' AND target LIKE '%: late %' AND consumer_group = $1)`, group)
 	s.floor = scalar[time.Time](m.w, `SELECT COALESCE(max(floor), 'epoch') FROM onceward.dedup_windows WHERE consumer_group = $1`, group)
 	s.horizon = scalar[time.Time](m.w, `SELECT COALESCE(max(dropped_before), 'epoch') FROM onceward.dedup_horizon`)
 	return s
@@ -289,7 +291,7 @@ func (e *toldEvent) judge(s evidence, key string) (found lettersOf, wrong []stri
 		case "from-future":
 			allowed = e.future || e.soon
 		case "replay", "late": // replay, of a copy: it says nothing of the first delivery
-			if !e.Key.Time().Before(s.floor) || l.reason == "late" && e.Type != "Set" {
+			if !e.Key.Time().Before(s.floor) || l.reason == "late" && e.Type != "Set" && !s.lateSet {
 				wrong = append(wrong, fmt.Sprintf("letter %s, not below the floor %s: %s", l.reason, s.floor, l.why))
 			}
 			if l.reason == "late" {

@@ -24,9 +24,7 @@ func (m *mover) more(all map[string]func() bool) {
 	all["replayed"], all["replays redriven"], all["replay discarded"] = m.replayed, m.redriven("replay"), m.discarded("replay")
 	all["reprocessed in vain"] = m.reprocessedInVain
 	all["clock ahead"], all["future letters redriven"] = m.clockAhead, m.redriven("from-future")
-	if m.refusing != "" {
-		all["late letters redriven"], all["late letter discarded"] = m.redriven("late"), m.discarded("late")
-	}
+	all["late set"], all["late letters redriven"], all["late letter discarded"] = m.lateSet, m.redriven("late"), m.discarded("late")
 	if m.network != nil {
 		all["broker paused"], all["network fault"] = m.brokerPaused, m.networkFault
 		if m.second == nil {

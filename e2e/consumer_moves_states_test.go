@@ -49,6 +49,33 @@ func (m *mover) strayTaken() {
 	require.NoError(m.t, err, printed)
 }
 
+// floorLowered has somebody put a floor below where claims are kept while nobody works,
+// and a maintainer raises it as the audit says; by more only the somebody does.
+func (m *mover) floorLowered() bool {
+	m.rest()
+	class, was := m.class()
+	m.w.execute(`UPDATE onceward.dedup_windows SET floor = LEAST(floor, (SELECT max(dropped_before) FROM onceward.dedup_horizon)) - interval '9 days' WHERE consumer_group = $1 AND class = $2`, m.group, class)
+	raised := m.command(consumerMaintainerLogin, "windows", "raise", m.group, class)
+	m.w.execute(`UPDATE onceward.dedup_windows SET floor = GREATEST(floor, $3) WHERE consumer_group = $1 AND class = $2`, m.group, class, was)
+	if !raised {
+		m.found = append(m.found, "a floor below where claims are kept was not raised: "+m.diary[len(m.diary)-1])
+	}
+	return raised
+}
+
+// lateSet has what comes late become letters, or effects again, of a class.
+func (m *mover) lateSet() bool {
+	class, _ := m.class()
+	return m.command(operatorLogin, "windows", "set", m.group, class, "--late", []string{"process", "dead-letter"}[m.rng.IntN(2)])
+}
+
+// class is one of the first group's classes, and its floor.
+func (m *mover) class() (class string, floor time.Time) {
+	require.NoError(m.t, m.w.pool.QueryRow(m.t.Context(), `SELECT class, floor FROM onceward.dedup_windows
+		WHERE consumer_group = $1 AND retired_at IS NULL ORDER BY random() LIMIT 1`, m.group).Scan(&class, &floor))
+	return class, floor
+}
+
 // someGroup is one of the groups.
 func (m *mover) someGroup() string {
 	if m.second != nil && m.rng.IntN(2) == 0 {
