@@ -88,3 +88,21 @@ func TestParkedFullHoldsNoNeighbour(t *testing.T) {
 	require.NoError(t, got[1].Err)
 	q.applied(4)
 }
+
+// TestParkedMismatch: what was parked, and has the key of another event, says so in its turn.
+func TestParkedMismatch(t *testing.T) {
+	q := newQueue(t)
+	q.fail(1, consumer.DeadLetter(errBroken))
+	q.deliver(q.next("Paid", "A"), consumer.DeadLettered)
+	first := q.next("Paid", "A")
+	q.deliver(first, consumer.DeadLettered)
+	other := q.next("Paid", "A")
+	other.Headers, other.Value = first.Headers, []byte(`{"amount":9}`)
+	q.deliver(other, consumer.DeadLettered)
+	q.fail(1, nil)
+	q.decide(1, "requested")
+	_, err := q.router.Redrive(t.Context(), 100)
+	require.NoError(t, err)
+	q.states("1 redriven handler", "2 redriven parked", "3 open mismatch")
+	q.applied(1, 2)
+}

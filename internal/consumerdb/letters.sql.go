@@ -356,6 +356,54 @@ func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLett
 	return generation, err
 }
 
+const nameLetterEvent = `-- name: NameLetterEvent :execrows
+WITH mine AS (
+  SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
+  WHERE l.consumer_group OPERATOR(pg_catalog.=) $6 AND l.topic OPERATOR(pg_catalog.=) $7 AND l.kafka_partition OPERATOR(pg_catalog.=) $8 AND l.kafka_offset OPERATOR(pg_catalog.=) $9
+    AND l.state OPERATOR(pg_catalog.=) $10 AND l.generation OPERATOR(pg_catalog.=) $11
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE onceward.consumer_dead_letters l
+SET event_id = $1, namespace = $2, event_type = $3, claim_id = $4, fingerprint = $5
+FROM mine m
+WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (m.consumer_group, m.topic, m.kafka_partition, m.kafka_offset)
+`
+
+type NameLetterEventParams struct {
+	EventID        *uuid.UUID
+	Namespace      *string
+	EventType      *string
+	ClaimID        *uuid.UUID
+	Fingerprint    []byte
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Was            string
+	Generation     int32
+}
+
+// NameLetterEvent writes into the letter of a record that nobody could read which event it holds. 0 rows: as LockRequestedLetter.
+func (q *Queries) NameLetterEvent(ctx context.Context, arg NameLetterEventParams) (int64, error) {
+	result, err := q.db.Exec(ctx, nameLetterEvent,
+		arg.EventID,
+		arg.Namespace,
+		arg.EventType,
+		arg.ClaimID,
+		arg.Fingerprint,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Was,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
+}
+
 const nextParkedLetter = `-- name: NextParkedLetter :one
 SELECT l.topic, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
 FROM onceward.parked p CROSS JOIN LATERAL (
@@ -569,13 +617,12 @@ WITH inserted AS (
     claim_id = $17, fingerprint = $18, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
-    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $9, record_key IS NULL AND $9 IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) $10, record_value IS NULL AND $10 IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST($11::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $16
         AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
-      THEN $19::boolean OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
-      ELSE reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
+      THEN $19::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
@@ -605,7 +652,8 @@ type PutDeadLetterParams struct {
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 // that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
-// that a range was not read. What has no event is the same within one life of its topic only. 0: the one that is there stays.
+// that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
+// What has no event is the same within one life of its topic only. 0: the one that is there stays.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
 		arg.ConsumerGroup,
@@ -701,12 +749,13 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 
 const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', reason = CASE WHEN $1::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $2, attempts = attempts OPERATOR(pg_catalog.+) $3::integer
-WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
-  AND state OPERATOR(pg_catalog.=) $8 AND generation OPERATOR(pg_catalog.=) $9
+SET state = 'open', reason = CASE WHEN $1::boolean THEN 'mismatch' WHEN $2::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $3, attempts = attempts OPERATOR(pg_catalog.+) $4::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
+  AND state OPERATOR(pg_catalog.=) $9 AND generation OPERATOR(pg_catalog.=) $10
 `
 
 type ReopenLetterParams struct {
+	Mismatch       bool
 	Crashed        bool
 	Error          string
 	Tried          int32
@@ -719,9 +768,10 @@ type ReopenLetterParams struct {
 }
 
 // ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
-// one of a crash when the process died in that. 0 rows: as RedriveLetter.
+// one of a crash when the process died in that; one whose key is another event's is a mismatch. 0 rows: as RedriveLetter.
 func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int64, error) {
 	result, err := q.db.Exec(ctx, reopenLetter,
+		arg.Mismatch,
 		arg.Crashed,
 		arg.Error,
 		arg.Tried,
