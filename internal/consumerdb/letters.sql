@@ -95,8 +95,9 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
 
 -- name: LettersOfClaim :many
 -- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
--- or the letter written.
-SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+-- or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.
+SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq;

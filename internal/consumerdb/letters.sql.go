@@ -144,7 +144,8 @@ func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (boo
 }
 
 const lettersOfClaim = `-- name: LettersOfClaim :many
-SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq
@@ -159,11 +160,15 @@ type LettersOfClaimRow struct {
 	State       string
 	Reason      string
 	Fingerprint []byte
+	Namespace   string
+	EventType   string
+	RecordKey   []byte
+	RecordValue []byte
 	At          time.Time
 }
 
 // LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
-// or the letter written.
+// or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.
 func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) ([]LettersOfClaimRow, error) {
 	rows, err := q.db.Query(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
 	if err != nil {
@@ -177,6 +182,10 @@ func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) 
 			&i.State,
 			&i.Reason,
 			&i.Fingerprint,
+			&i.Namespace,
+			&i.EventType,
+			&i.RecordKey,
+			&i.RecordValue,
 			&i.At,
 		); err != nil {
 			return nil, err
