@@ -289,8 +289,8 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 		}
 	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
-		Error: errorText(cause), Tried: tried, Crashed: crash != nil, Mismatch: handler == nil && errors.As(cause, &mismatch), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
-		Was: l.State, Generation: l.Generation,
+		Error: errorText(cause), Tried: tried, Crashed: crash != nil, Mismatch: handler == nil && errors.As(cause, &mismatch),
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {
 		return false, judge(ctx, tx, err)

@@ -27,16 +27,18 @@ WITH inserted AS (
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written;
 
--- name: IsDeadLetter :one
--- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
--- topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
--- which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
-SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
-  AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id])))::boolean AS same
-FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
+-- name: PlaceOfLetter :one
+-- PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
+-- another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
+-- is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+    AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT @topic::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
+    AND COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic;
 
 -- name: RangeIsKept :one
 -- RangeIsKept tells whether a letter of this life of the topic has all of a range that nobody could read: who sets an offset into the

@@ -102,47 +102,6 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 	return i, err
 }
 
-const isDeadLetter = `-- name: IsDeadLetter :one
-SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
-  AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4
-  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $5 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $5])))::boolean AS same
-FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $6 AND topic OPERATOR(pg_catalog.=) $7 AND kafka_partition OPERATOR(pg_catalog.=) $8 AND kafka_offset OPERATOR(pg_catalog.=) $9
-`
-
-type IsDeadLetterParams struct {
-	RecordKey       []byte
-	RecordValue     []byte
-	RecordHeaders   string
-	UnreadableUntil int64
-	TopicID         uuid.UUID
-	ConsumerGroup   string
-	Topic           string
-	KafkaPartition  int32
-	KafkaOffset     int64
-}
-
-// IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
-// topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
-// which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
-func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (bool, error) {
-	row := q.db.QueryRow(ctx, isDeadLetter,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.UnreadableUntil,
-		arg.TopicID,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-	)
-	var same bool
-	err := row.Scan(&same)
-	return same, err
-}
-
 const lettersOfClaim = `-- name: LettersOfClaim :many
 SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
   COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
@@ -609,6 +568,49 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 		return nil, err
 	}
 	return items, nil
+}
+
+const placeOfLetter = `-- name: PlaceOfLetter :one
+SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND kafka_partition OPERATOR(pg_catalog.=) $2 AND kafka_offset OPERATOR(pg_catalog.=) $3
+    AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT $4::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
+    AND COALESCE(record_key OPERATOR(pg_catalog.=) $5, record_key IS NULL AND $5 IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) $6, record_value IS NULL AND $6 IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST($7::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $8
+    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $9 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $9]))
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic
+`
+
+type PlaceOfLetterParams struct {
+	ConsumerGroup   string
+	KafkaPartition  int32
+	KafkaOffset     int64
+	Topic           string
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	UnreadableUntil int64
+	TopicID         uuid.UUID
+}
+
+// PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
+// another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
+// is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (string, error) {
+	row := q.db.QueryRow(ctx, placeOfLetter,
+		arg.ConsumerGroup,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Topic,
+		arg.RecordKey,
+		arg.RecordValue,
+		arg.RecordHeaders,
+		arg.UnreadableUntil,
+		arg.TopicID,
+	)
+	var topic string
+	err := row.Scan(&topic)
+	return topic, err
 }
 
 const putDeadLetter = `-- name: PutDeadLetter :one
