@@ -84,8 +84,9 @@ func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
 	return d
 }
 
-// keep writes the letter. One that is there already, from an earlier delivery, is
-// left as it is, unless it is decided and the event was given up again. A decided
+// keep writes the letter. One that is there already, from an earlier delivery, at its
+// place or aside, is left as it is, unless the event was given up again and it is
+// decided, or knows no event. A decided
 // letter of another record gives its place up, unless it says what became of an event;
 // beside one that stays this one is kept under a topic's name that Kafka does not allow.
 func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (written bool, err error) {
@@ -98,37 +99,38 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (wr
 		id, sum := r.processor.claimID(l.event), FingerprintOf(l.event)
 		row.ClaimID, row.Fingerprint = &id, sum[:]
 	}
-	for n := 2; ; n++ {
-		written, same, err := put(ctx, consumerdb.New(tx), row)
+	q, topic := consumerdb.New(tx), row.Topic
+	for n := 1; ; n++ {
+		kept, err := q.PlaceOfLetter(ctx, consumerdb.PlaceOfLetterParams{
+			RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, UnreadableUntil: row.UnreadableUntil,
+			ConsumerGroup: row.ConsumerGroup, Topic: topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
+		})
+		if err != nil {
+			return false, fmt.Errorf("look for the record's letter: %w", err)
+		}
+		switch {
+		case kept != "":
+			row.Topic = kept
+		case n > 1:
+			row.Topic = topic + asideMark + strconv.Itoa(n)
+		}
+		if row.Topic != topic {
+			row.State = stateOpen // what is parked, and its order, is looked for under the topic's own name
+		}
+		written, err := q.PutDeadLetter(ctx, row)
 		if err != nil {
 			return false, fmt.Errorf("write dead letter: %w", err)
 		}
-		if written || same {
+		if written > 0 || kept != "" {
 			l.topic = row.Topic
-			return written, nil
+			return written > 0, nil
 		}
-		// What is parked, and its order, is looked for under the topic's own name.
-		row.Topic, row.State = l.record.Source.Topic+asideMark+strconv.Itoa(n), stateOpen
 	}
 }
 
 // asideMark is in no topic's name. A number behind it makes a letter's name whose place is
 // taken: the topic was made anew, or what could not be read as a whole is read after all.
 const asideMark = "~"
-
-// put writes a letter at its place. Neither written nor the same: a letter of another
-// record stays there.
-func put(ctx context.Context, q *consumerdb.Queries, row consumerdb.PutDeadLetterParams) (written, same bool, err error) {
-	n, err := q.PutDeadLetter(ctx, row)
-	if err != nil || n > 0 {
-		return n > 0, false, err
-	}
-	same, err = q.IsDeadLetter(ctx, consumerdb.IsDeadLetterParams{
-		RecordKey: row.RecordKey, RecordValue: row.RecordValue, RecordHeaders: row.RecordHeaders, UnreadableUntil: row.UnreadableUntil,
-		ConsumerGroup: row.ConsumerGroup, Topic: row.Topic, TopicID: row.TopicID, KafkaPartition: row.KafkaPartition, KafkaOffset: row.KafkaOffset,
-	})
-	return false, same, err
-}
 
 // announce says so in the log, once the letter is committed.
 func (r *Router) announce(ctx context.Context, l letter) {

@@ -184,3 +184,26 @@ func TestProofWaitsForTheOtherLetter(t *testing.T) {
 	maintain()
 	require.Zero(t, d.letters())
 }
+
+// TestLetterAsideBehindAFreePlace: a record whose letter is aside gets no second one where
+// a place before that is free by now, or would be given up.
+func TestLetterAsideBehindAFreePlace(t *testing.T) {
+	for _, free := range []string{"orders", "orders~2"} {
+		for what, statement := range map[string]string{
+			"gone":      "DELETE FROM onceward.consumer_dead_letters WHERE topic = $1",
+			"discarded": "UPDATE onceward.consumer_dead_letters SET state = 'discarded' WHERE topic = $1",
+		} {
+			l := newLives(t)
+			bad := consumer.Record{Source: consumer.Source{Topic: "orders", Offset: 5}, Key: []byte("A"), Value: []byte("no event")}
+			for range 3 {
+				bad.Source.TopicID = uuid.New()
+				require.NoError(t, deliverRecord(t.Context(), l.router, bad, consumer.DeadLettered))
+			}
+			exec(t, l.db, statement, free)
+			before := l.letters()
+			require.NoError(t, deliverRecord(t.Context(), l.router, bad, consumer.DeadLettered))
+			require.Equal(t, before, l.letters(), what)
+			require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic_id = $1", bad.Source.TopicID), what)
+		}
+	}
+}

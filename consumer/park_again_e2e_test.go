@@ -88,3 +88,43 @@ func TestParkedFullHoldsNoNeighbour(t *testing.T) {
 	require.NoError(t, got[1].Err)
 	q.applied(4)
 }
+
+// TestParkedMismatch: what was parked, and has the key of another event, says so in its turn.
+func TestParkedMismatch(t *testing.T) {
+	q := newQueue(t)
+	q.fail(1, consumer.DeadLetter(errBroken))
+	q.deliver(q.next("Paid", "A"), consumer.DeadLettered)
+	first := q.next("Paid", "A")
+	q.deliver(first, consumer.DeadLettered)
+	other := q.next("Paid", "A")
+	other.Headers, other.Value = first.Headers, []byte(`{"amount":9}`)
+	q.deliver(other, consumer.DeadLettered)
+	q.fail(1, nil)
+	q.decide(1, "requested")
+	_, err := q.router.Redrive(t.Context(), 100)
+	require.NoError(t, err)
+	q.states("1 redriven handler", "2 redriven parked", "3 open mismatch")
+	q.applied(1, 2)
+}
+
+// TestParkedAndDiscardedIsRemembered: the letter of what was parked and discarded, which has no
+// claim, is kept for as long as a copy of its event would be claimed anew.
+func TestParkedAndDiscardedIsRemembered(t *testing.T) {
+	q := newQueue(t)
+	q.fail(1, consumer.DeadLetter(errBroken))
+	q.deliver(q.next("Paid", "A"), consumer.DeadLettered)
+	second := q.next("Paid", "A")
+	q.deliver(second, consumer.DeadLettered)
+	q.decide(2, "discarded")
+	q.fail(1, nil)
+	q.decide(1, "requested")
+	q.redrive(1)
+	exec(t, q.db, "UPDATE onceward.consumer_dead_letters SET expires_at = clock_timestamp() WHERE state = 'discarded'")
+	q.maintain()
+	q.deliver(second, consumer.DeadLettered)
+	q.applied(1)
+
+	exec(t, q.db, "UPDATE onceward.dedup_windows SET floor = clock_timestamp() + interval '1 second', raised_at = clock_timestamp() - interval '1 hour'")
+	q.maintain()
+	require.Zero(t, count(t, q.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'discarded'"))
+}

@@ -34,7 +34,7 @@ func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
 // says nothing of the first delivery.
 func (it *item) said(letters []consumerdb.LettersOfClaimRow) (outcome Outcome, other *MismatchError) {
 	for _, l := range letters {
-		same, applied := l.Fingerprint == nil || bytes.Equal(l.Fingerprint, it.fingerprint[:]), l.State == stateRedriven
+		same, applied := it.isOf(&l), l.State == stateRedriven
 		why := reason(l.Reason)
 		claimed := why == reasonHandler || why == reasonCrash || why == reasonNoHandler
 		switch {
@@ -48,4 +48,13 @@ func (it *item) said(letters []consumerdb.LettersOfClaimRow) (outcome Outcome, o
 		}
 	}
 	return outcome, other
+}
+
+// isOf reports whether a letter of the id is one of this very event.
+func (it *item) isOf(l *consumerdb.LettersOfClaimRow) bool {
+	if l.Fingerprint != nil {
+		return bytes.Equal(l.Fingerprint, it.fingerprint[:])
+	}
+	rec := it.ev.record()
+	return l.Namespace == it.ev.Key.Namespace() && l.EventType == it.ev.Type && bytes.Equal(l.RecordKey, rec.Key) && bytes.Equal(l.RecordValue, rec.Value)
 }

@@ -188,3 +188,29 @@ func TestAnotherEventBesideALetter(t *testing.T) {
 		require.Equal(t, 2, m.effects())
 	})
 }
+
+// TestLetterOfAnOlderRelease: one without fingerprint speaks of its own event all the same,
+// which its record tells from another one.
+func TestLetterOfAnOlderRelease(t *testing.T) {
+	m := &memory{crashed: &crashed{env: newEnv(t, nil), class: memories["by arrival"].class}}
+	ev := at(m.event("Paid", time.Now(), 5), 5)
+	other, another := at(ev, 9), at(ev, 10)
+	other.Payload, another.Type = []byte(`{"amount":999}`), "Moved"
+	m.fails = true
+	m.deliver(ev, consumer.DeadLettered)
+	m.fails = false
+	exec(t, m.db, "UPDATE onceward.consumer_dead_letters SET fingerprint = NULL")
+	for _, copied := range []consumer.Outcome{consumer.DeadLettered, consumer.Duplicate} {
+		m.outage()
+		m.deliver(at(ev, 8), copied)
+		require.Equal(t, 1, m.letters())
+		m.deliver(other, consumer.DeadLettered)
+		m.deliver(another, consumer.DeadLettered)
+		require.Equal(t, 2, count(t, m.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'mismatch'"), copied)
+		exec(t, m.db, "DELETE FROM onceward.consumer_dead_letters WHERE reason = 'mismatch'")
+		if copied == consumer.DeadLettered {
+			m.redrive()
+		}
+	}
+	require.Equal(t, 1, m.effects())
+}

@@ -128,6 +128,9 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := r.name(ctx, l, ev); err != nil {
+		return 0, err
+	}
 	h, err := r.route(ev.Type)
 	if err != nil {
 		return 0, err
@@ -147,6 +150,27 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	defer r.processor.endStart(ctx, it.id, starts)
 	r.deliver(ctx, []*item{it})
 	return it.delivery.Outcome, it.delivery.Err
+}
+
+// name has the letter of a record that nobody could read hold its event from now on,
+// whatever becomes of the redrive: its handler may leave effects.
+func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
+	if reason(l.Reason) != reasonMalformed {
+		return nil
+	}
+	id, claim, sum := ev.Key.UUID(), r.processor.claimID(ev), FingerprintOf(ev)
+	namespace := ev.Key.Namespace()
+	n, err := consumerdb.New(r.processor.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		EventID: &id, Namespace: &namespace, EventType: &ev.Type, ClaimID: &claim, Fingerprint: sum[:],
+	})
+	switch {
+	case err != nil:
+		return unusable(fmt.Errorf("name the event of the letter: %w", err))
+	case n == 0:
+		return errDecided
+	}
+	return nil
 }
 
 // lock keeps a letter from being decided about for as long as the transaction
@@ -248,6 +272,7 @@ func (r *Router) reopen(ctx context.Context, l *requested, cause error) decision
 func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool, error) {
 	var handler *HandlerError
 	var crash *crashError
+	var mismatch *MismatchError
 	var tried int32
 	if errors.As(cause, &handler) {
 		tried = 1
@@ -264,8 +289,8 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 		}
 	}
 	n, err := consumerdb.New(tx).ReopenLetter(ctx, consumerdb.ReopenLetterParams{
-		Error: errorText(cause), Tried: tried, Crashed: crash != nil, ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
-		Was: l.State, Generation: l.Generation,
+		Error: errorText(cause), Tried: tried, Crashed: crash != nil, Mismatch: handler == nil && errors.As(cause, &mismatch),
+		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if err != nil {
 		return false, judge(ctx, tx, err)

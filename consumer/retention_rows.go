@@ -61,9 +61,11 @@ func (m *maintenance) expireAttempts(ctx context.Context) (int64, error) {
 }
 
 func (m *maintenance) expireLetters(ctx context.Context) (int64, error) {
-	return batches(func() (int64, error) {
-		return m.q.DeleteLetters(ctx, consumerdb.DeleteLettersParams{At: &m.now, RowLimit: expiryBatch})
-	})
+	expired := consumerdb.DeleteLettersParams{At: &m.now, RowLimit: expiryBatch}
+	for group, below := range lowestFloors(m.windows) {
+		expired.ConsumerGroups, expired.Floors = append(expired.ConsumerGroups, group), append(expired.Floors, below)
+	}
+	return batches(func() (int64, error) { return m.q.DeleteLetters(ctx, expired) })
 }
 
 // expireFences goes group by group: a finished fence is kept while its event can

@@ -112,7 +112,7 @@ func (s *settling) findLetter(ctx context.Context) error {
 	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, maxListed))
 	for _, v := range rows {
 		l := newGroupLetter(v)
-		if l.Key == s.key.String() && !slices.Contains([]string{causeMismatch, "malformed", causeUnreadable}, l.Cause) {
+		if l.Key == s.key.String() && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
 			s.letter = &l
 			break
 		}

@@ -77,7 +77,7 @@ WITH ended AS (
     stuck = CASE WHEN f.status OPERATOR(pg_catalog.<>) 'COMPLETE' THEN @why::pg_catalog.text END
   WHERE f.event_id OPERATOR(pg_catalog.=) @event_id AND f.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND f.expires_at IS NULL
     AND (NOT @again::boolean OR NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) f.event_id AND l.consumer_group OPERATOR(pg_catalog.=) f.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[])
       AND (l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.<>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)))
   RETURNING f.status
 )
@@ -110,7 +110,7 @@ FROM (
       AND (s.stuck IS NOT NULL OR s.lease_until OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')
         OR s.completed_at OPERATOR(pg_catalog.>=) (pg_catalog.clock_timestamp() OPERATOR(pg_catalog.-) interval '1 minute')))
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id OPERATOR(pg_catalog.=) o.event_id AND l.consumer_group OPERATOR(pg_catalog.=) o.consumer_group
-      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,malformed,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
+      AND l.reason OPERATOR(pg_catalog.<>) ALL('{mismatch,unreadable}'::pg_catalog.text[]) AND l.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]))
   ORDER BY o.lease_until LIMIT 1 FOR UPDATE OF o SKIP LOCKED
 ) orphan
 WHERE f.event_id OPERATOR(pg_catalog.=) orphan.event_id AND f.consumer_group OPERATOR(pg_catalog.=) orphan.consumer_group AND f.name OPERATOR(pg_catalog.=) orphan.name

@@ -1,7 +1,8 @@
 -- name: PutDeadLetter :one
 -- PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 -- that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
--- that a range was not read. What has no event is the same within one life of its topic only. 0: the one that is there stays.
+-- that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
+-- What has no event is the same within one life of its topic only. 0: the one that is there stays.
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
     event_type, record_key, record_value, record_headers, reason, error, attempts, state, unreadable_until, claim_id, fingerprint)
@@ -16,27 +17,28 @@ WITH inserted AS (
     claim_id = @claim_id, fingerprint = @fingerprint, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
-    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
         AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
-      THEN @again::boolean OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
-      ELSE reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
+      THEN @again::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR @state OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written;
 
--- name: IsDeadLetter :one
--- IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
--- topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
--- which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
-SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
-  AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
-  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id])))::boolean AS same
-FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset;
+-- name: PlaceOfLetter :one
+-- PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
+-- another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
+-- is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+    AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT @topic::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
+    AND COALESCE(record_key OPERATOR(pg_catalog.=) @record_key, record_key IS NULL AND @record_key IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
+    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic;
 
 -- name: RangeIsKept :one
 -- RangeIsKept tells whether a letter of this life of the topic has all of a range that nobody could read: who sets an offset into the
@@ -65,6 +67,19 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation
 FOR UPDATE SKIP LOCKED;
 
+-- name: NameLetterEvent :execrows
+-- NameLetterEvent writes into the letter of a record that nobody could read which event it holds. 0 rows: as LockRequestedLetter.
+WITH mine AS (
+  SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
+  WHERE l.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND l.topic OPERATOR(pg_catalog.=) @topic AND l.kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND l.kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
+    AND l.state OPERATOR(pg_catalog.=) sqlc.arg(was) AND l.generation OPERATOR(pg_catalog.=) @generation
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE onceward.consumer_dead_letters l
+SET event_id = @event_id, namespace = @namespace, event_type = @event_type, claim_id = @claim_id, fingerprint = @fingerprint
+FROM mine m
+WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (m.consumer_group, m.topic, m.kafka_partition, m.kafka_offset);
+
 -- name: RedriveLetter :execrows
 -- RedriveLetter ends a redrive that succeeded. 0 rows: somebody else has decided about the letter.
 UPDATE onceward.consumer_dead_letters
@@ -74,16 +89,17 @@ WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(p
 
 -- name: ReopenLetter :execrows
 -- ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
--- one of a crash when the process died in that. 0 rows: as RedriveLetter.
+-- one of a crash when the process died in that; one whose key is another event's is a mismatch. 0 rows: as RedriveLetter.
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', reason = CASE WHEN @crashed::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
+SET state = 'open', reason = CASE WHEN @mismatch::boolean THEN 'mismatch' WHEN @crashed::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = @error, attempts = attempts OPERATOR(pg_catalog.+) sqlc.arg(tried)::integer
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
 -- name: LettersOfClaim :many
 -- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
--- or the letter written.
-SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+-- or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.
+SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) @claim_id AND consumer_group OPERATOR(pg_catalog.=) @consumer_group AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq;

@@ -102,49 +102,9 @@ func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOf
 	return i, err
 }
 
-const isDeadLetter = `-- name: IsDeadLetter :one
-SELECT (COALESCE(record_key OPERATOR(pg_catalog.=) $1, record_key IS NULL AND $1 IS NULL)
-  AND COALESCE(record_value OPERATOR(pg_catalog.=) $2, record_value IS NULL AND $2 IS NULL)
-  AND record_headers OPERATOR(pg_catalog.=) CAST($3::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $4
-  AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $5 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $5])))::boolean AS same
-FROM onceward.consumer_dead_letters
-WHERE consumer_group OPERATOR(pg_catalog.=) $6 AND topic OPERATOR(pg_catalog.=) $7 AND kafka_partition OPERATOR(pg_catalog.=) $8 AND kafka_offset OPERATOR(pg_catalog.=) $9
-`
-
-type IsDeadLetterParams struct {
-	RecordKey       []byte
-	RecordValue     []byte
-	RecordHeaders   string
-	UnreadableUntil int64
-	TopicID         uuid.UUID
-	ConsumerGroup   string
-	Topic           string
-	KafkaPartition  int32
-	KafkaOffset     int64
-}
-
-// IsDeadLetter tells whether the letter at a record's place is that of this record. It is not when the
-// topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that is an event, of
-// which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
-func (q *Queries) IsDeadLetter(ctx context.Context, arg IsDeadLetterParams) (bool, error) {
-	row := q.db.QueryRow(ctx, isDeadLetter,
-		arg.RecordKey,
-		arg.RecordValue,
-		arg.RecordHeaders,
-		arg.UnreadableUntil,
-		arg.TopicID,
-		arg.ConsumerGroup,
-		arg.Topic,
-		arg.KafkaPartition,
-		arg.KafkaOffset,
-	)
-	var same bool
-	err := row.Scan(&same)
-	return same, err
-}
-
 const lettersOfClaim = `-- name: LettersOfClaim :many
-SELECT state, reason, fingerprint, COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
+SELECT state, reason, fingerprint, COALESCE(namespace, '') AS namespace, COALESCE(event_type, '') AS event_type, record_key, (CASE WHEN fingerprint IS NULL THEN record_value END)::pg_catalog.bytea AS record_value,
+  COALESCE(decided_at, created_at)::pg_catalog.timestamptz AS at
 FROM onceward.consumer_dead_letters
 WHERE claim_id OPERATOR(pg_catalog.=) $1 AND consumer_group OPERATOR(pg_catalog.=) $2 AND reason OPERATOR(pg_catalog.<>) 'mismatch'
 ORDER BY seq
@@ -159,11 +119,15 @@ type LettersOfClaimRow struct {
 	State       string
 	Reason      string
 	Fingerprint []byte
+	Namespace   string
+	EventType   string
+	RecordKey   []byte
+	RecordValue []byte
 	At          time.Time
 }
 
 // LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
-// or the letter written.
+// or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.
 func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) ([]LettersOfClaimRow, error) {
 	rows, err := q.db.Query(ctx, lettersOfClaim, arg.ClaimID, arg.ConsumerGroup)
 	if err != nil {
@@ -177,6 +141,10 @@ func (q *Queries) LettersOfClaim(ctx context.Context, arg LettersOfClaimParams) 
 			&i.State,
 			&i.Reason,
 			&i.Fingerprint,
+			&i.Namespace,
+			&i.EventType,
+			&i.RecordKey,
+			&i.RecordValue,
 			&i.At,
 		); err != nil {
 			return nil, err
@@ -354,6 +322,54 @@ func (q *Queries) LockRequestedLetter(ctx context.Context, arg LockRequestedLett
 	var generation int32
 	err := row.Scan(&generation)
 	return generation, err
+}
+
+const nameLetterEvent = `-- name: NameLetterEvent :execrows
+WITH mine AS (
+  SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
+  WHERE l.consumer_group OPERATOR(pg_catalog.=) $6 AND l.topic OPERATOR(pg_catalog.=) $7 AND l.kafka_partition OPERATOR(pg_catalog.=) $8 AND l.kafka_offset OPERATOR(pg_catalog.=) $9
+    AND l.state OPERATOR(pg_catalog.=) $10 AND l.generation OPERATOR(pg_catalog.=) $11
+  FOR UPDATE SKIP LOCKED
+)
+UPDATE onceward.consumer_dead_letters l
+SET event_id = $1, namespace = $2, event_type = $3, claim_id = $4, fingerprint = $5
+FROM mine m
+WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (m.consumer_group, m.topic, m.kafka_partition, m.kafka_offset)
+`
+
+type NameLetterEventParams struct {
+	EventID        *uuid.UUID
+	Namespace      *string
+	EventType      *string
+	ClaimID        *uuid.UUID
+	Fingerprint    []byte
+	ConsumerGroup  string
+	Topic          string
+	KafkaPartition int32
+	KafkaOffset    int64
+	Was            string
+	Generation     int32
+}
+
+// NameLetterEvent writes into the letter of a record that nobody could read which event it holds. 0 rows: as LockRequestedLetter.
+func (q *Queries) NameLetterEvent(ctx context.Context, arg NameLetterEventParams) (int64, error) {
+	result, err := q.db.Exec(ctx, nameLetterEvent,
+		arg.EventID,
+		arg.Namespace,
+		arg.EventType,
+		arg.ClaimID,
+		arg.Fingerprint,
+		arg.ConsumerGroup,
+		arg.Topic,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Was,
+		arg.Generation,
+	)
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected(), nil
 }
 
 const nextParkedLetter = `-- name: NextParkedLetter :one
@@ -554,6 +570,49 @@ func (q *Queries) ParkedAmong(ctx context.Context, arg ParkedAmongParams) ([]Par
 	return items, nil
 }
 
+const placeOfLetter = `-- name: PlaceOfLetter :one
+SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
+  WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND kafka_partition OPERATOR(pg_catalog.=) $2 AND kafka_offset OPERATOR(pg_catalog.=) $3
+    AND topic OPERATOR(pg_catalog.=) ANY(ARRAY(SELECT $4::pg_catalog.text OPERATOR(pg_catalog.||) CASE WHEN n OPERATOR(pg_catalog.>) 1 THEN '~' OPERATOR(pg_catalog.||) n::pg_catalog.text ELSE '' END FROM pg_catalog.generate_series(1, 100) n))
+    AND COALESCE(record_key OPERATOR(pg_catalog.=) $5, record_key IS NULL AND $5 IS NULL)
+    AND COALESCE(record_value OPERATOR(pg_catalog.=) $6, record_value IS NULL AND $6 IS NULL)
+    AND record_headers OPERATOR(pg_catalog.=) CAST($7::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $8
+    AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $9 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $9]))
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic
+`
+
+type PlaceOfLetterParams struct {
+	ConsumerGroup   string
+	KafkaPartition  int32
+	KafkaOffset     int64
+	Topic           string
+	RecordKey       []byte
+	RecordValue     []byte
+	RecordHeaders   string
+	UnreadableUntil int64
+	TopicID         uuid.UUID
+}
+
+// PlaceOfLetter says under which topic's name a record has its letter, of the first hundred that it may have; empty: none. A letter at its place is
+// another one's when the topic was deleted and created again, so that its offsets started anew: then another record may say the same, unless that
+// is an event, of which it is a copy. It is a statement of its own, because PutDeadLetter does not see a letter for whose transaction it had to wait.
+func (q *Queries) PlaceOfLetter(ctx context.Context, arg PlaceOfLetterParams) (string, error) {
+	row := q.db.QueryRow(ctx, placeOfLetter,
+		arg.ConsumerGroup,
+		arg.KafkaPartition,
+		arg.KafkaOffset,
+		arg.Topic,
+		arg.RecordKey,
+		arg.RecordValue,
+		arg.RecordHeaders,
+		arg.UnreadableUntil,
+		arg.TopicID,
+	)
+	var topic string
+	err := row.Scan(&topic)
+	return topic, err
+}
+
 const putDeadLetter = `-- name: PutDeadLetter :one
 WITH inserted AS (
   INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id, namespace,
@@ -569,13 +628,12 @@ WITH inserted AS (
     claim_id = $17, fingerprint = $18, seq = DEFAULT,
     generation = generation OPERATOR(pg_catalog.+) 1, created_at = pg_catalog.clock_timestamp(), decided_at = NULL, decided_by = NULL, decided_why = NULL, expires_at = NULL, sent_at = NULL
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $4 AND kafka_offset OPERATOR(pg_catalog.=) $5
-    AND state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])
     AND CASE WHEN COALESCE(record_key OPERATOR(pg_catalog.=) $9, record_key IS NULL AND $9 IS NULL)
         AND COALESCE(record_value OPERATOR(pg_catalog.=) $10, record_value IS NULL AND $10 IS NULL)
         AND record_headers OPERATOR(pg_catalog.=) CAST($11::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $16
         AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $3 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $3]))
-      THEN $19::boolean OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
-      ELSE reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
+      THEN $19::boolean AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[])) OR $15 OPERATOR(pg_catalog.=) 'parked' AND state OPERATOR(pg_catalog.=) 'redriven'
+      ELSE state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND reason OPERATOR(pg_catalog.<>) 'unreadable' AND (claim_id IS NULL OR state OPERATOR(pg_catalog.=) 'discarded' AND reason OPERATOR(pg_catalog.=) ANY('{mismatch,replay}'::pg_catalog.text[])) END
   RETURNING 1
 )
 SELECT ((SELECT pg_catalog.count(*) FROM inserted) OPERATOR(pg_catalog.+) (SELECT pg_catalog.count(*) FROM replaced))::bigint AS written
@@ -605,7 +663,8 @@ type PutDeadLetterParams struct {
 
 // PutDeadLetter keeps a message that could not be applied, or puts it in the place of a letter that is decided: of the same record
 // that was given up @again, or is parked again, or of another one unless the letter says that its event was applied or given up, or
-// that a range was not read. What has no event is the same within one life of its topic only. 0: the one that is there stays.
+// that a range was not read; or in that of the same record that waits and knows no event, because nobody could read it.
+// What has no event is the same within one life of its topic only. 0: the one that is there stays.
 func (q *Queries) PutDeadLetter(ctx context.Context, arg PutDeadLetterParams) (int64, error) {
 	row := q.db.QueryRow(ctx, putDeadLetter,
 		arg.ConsumerGroup,
@@ -701,12 +760,13 @@ func (q *Queries) RedriveLetter(ctx context.Context, arg RedriveLetterParams) (i
 
 const reopenLetter = `-- name: ReopenLetter :execrows
 UPDATE onceward.consumer_dead_letters
-SET state = 'open', reason = CASE WHEN $1::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $2, attempts = attempts OPERATOR(pg_catalog.+) $3::integer
-WHERE consumer_group OPERATOR(pg_catalog.=) $4 AND topic OPERATOR(pg_catalog.=) $5 AND kafka_partition OPERATOR(pg_catalog.=) $6 AND kafka_offset OPERATOR(pg_catalog.=) $7
-  AND state OPERATOR(pg_catalog.=) $8 AND generation OPERATOR(pg_catalog.=) $9
+SET state = 'open', reason = CASE WHEN $1::boolean THEN 'mismatch' WHEN $2::boolean AND reason OPERATOR(pg_catalog.=) 'handler' THEN 'crash' ELSE reason END, error = $3, attempts = attempts OPERATOR(pg_catalog.+) $4::integer
+WHERE consumer_group OPERATOR(pg_catalog.=) $5 AND topic OPERATOR(pg_catalog.=) $6 AND kafka_partition OPERATOR(pg_catalog.=) $7 AND kafka_offset OPERATOR(pg_catalog.=) $8
+  AND state OPERATOR(pg_catalog.=) $9 AND generation OPERATOR(pg_catalog.=) $10
 `
 
 type ReopenLetterParams struct {
+	Mismatch       bool
 	Crashed        bool
 	Error          string
 	Tried          int32
@@ -719,9 +779,10 @@ type ReopenLetterParams struct {
 }
 
 // ReopenLetter ends a redrive that failed; tried is how often the handler was called. One that was given up by its handler is
-// one of a crash when the process died in that. 0 rows: as RedriveLetter.
+// one of a crash when the process died in that; one whose key is another event's is a mismatch. 0 rows: as RedriveLetter.
 func (q *Queries) ReopenLetter(ctx context.Context, arg ReopenLetterParams) (int64, error) {
 	result, err := q.db.Exec(ctx, reopenLetter,
+		arg.Mismatch,
 		arg.Crashed,
 		arg.Error,
 		arg.Tried,

@@ -74,9 +74,9 @@ WITH given AS (
   RETURNING l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.reason
 ), ended AS (
   UPDATE onceward.fences e SET expires_at = pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval, event = NULL
-  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND e.expires_at IS NULL
+  FROM given_up u WHERE e.event_id = u.event_id AND e.consumer_group = u.consumer_group AND u.reason NOT IN ('mismatch', 'unreadable') AND e.expires_at IS NULL
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = e.event_id AND l.consumer_group = e.consumer_group
-      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
+      AND l.reason NOT IN ('mismatch', 'unreadable') AND l.state IN ('open', 'requested', 'parked')
       AND (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) NOT IN (SELECT f.consumer_group, f.topic, f.kafka_partition, f.kafka_offset FROM found f))
 ), kept AS (
   INSERT INTO onceward.consumer_actions (action, consumer_group, target, reason)
@@ -202,7 +202,7 @@ WITH settled AS (
   UPDATE onceward.fences f
   SET epoch = f.epoch + 1, lease_until = pg_catalog.clock_timestamp(), provider_key_until = NULL,
     stuck = CASE WHEN EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.event_id = f.event_id AND l.consumer_group = f.consumer_group
-      AND l.reason NOT IN ('mismatch', 'malformed', 'unreadable') AND l.state IN ('open', 'requested', 'parked')) THEN COALESCE(f.stuck, 'the event waits for the redrive of its dead letter') END,
+      AND l.reason NOT IN ('mismatch', 'unreadable') AND l.state IN ('open', 'requested', 'parked')) THEN COALESCE(f.stuck, 'the event waits for the redrive of its dead letter') END,
     expires_at = CASE WHEN f.alone IS NOT TRUE AND NOT EXISTS (SELECT FROM onceward.fences o WHERE o.event_id = f.event_id AND o.consumer_group = f.consumer_group AND o.event IS NOT NULL)
       THEN pg_catalog.clock_timestamp() + sqlc.arg(keep)::interval END
   WHERE f.event_id = @event_id AND f.consumer_group = @consumer_group AND f.name = @name AND f.epoch = @epoch

@@ -68,7 +68,8 @@ DELETE FROM onceward.fences f USING expired x WHERE (f.event_id, f.consumer_grou
 
 -- name: DeleteLetters :execrows
 -- DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead,
--- and as another letter of its event waits, to whose redrive it says what became of the event.
+-- and as another letter of its event waits, to whose redrive it says what became of the event. One that was parked and discarded
+-- has no claim, and stays until its event lies below all floors of its group: a copy above them would be claimed anew.
 WITH expired AS (
   SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset FROM onceward.consumer_dead_letters l
   WHERE l.state OPERATOR(pg_catalog.=) ANY('{redriven,discarded}'::pg_catalog.text[]) AND l.expires_at OPERATOR(pg_catalog.<=) @at
@@ -77,6 +78,9 @@ WITH expired AS (
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters w
       WHERE w.claim_id OPERATOR(pg_catalog.=) l.claim_id AND w.consumer_group OPERATOR(pg_catalog.=) l.consumer_group
         AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'mismatch')
+    AND NOT (l.reason OPERATOR(pg_catalog.=) 'parked' AND l.state OPERATOR(pg_catalog.=) 'discarded' AND EXISTS (
+      SELECT FROM (SELECT pg_catalog.unnest(@consumer_groups::pg_catalog.text[]) AS consumer_group, pg_catalog.unnest(@floors::pg_catalog.uuid[]) AS below) f
+      WHERE f.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND f.below OPERATOR(pg_catalog.<=) l.claim_id))
   ORDER BY l.expires_at LIMIT @row_limit::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x

@@ -78,21 +78,32 @@ WITH expired AS (
     AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters w
       WHERE w.claim_id OPERATOR(pg_catalog.=) l.claim_id AND w.consumer_group OPERATOR(pg_catalog.=) l.consumer_group
         AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'mismatch')
-  ORDER BY l.expires_at LIMIT $2::int FOR UPDATE SKIP LOCKED
+    AND NOT (l.reason OPERATOR(pg_catalog.=) 'parked' AND l.state OPERATOR(pg_catalog.=) 'discarded' AND EXISTS (
+      SELECT FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS consumer_group, pg_catalog.unnest($3::pg_catalog.uuid[]) AS below) f
+      WHERE f.consumer_group OPERATOR(pg_catalog.=) l.consumer_group AND f.below OPERATOR(pg_catalog.<=) l.claim_id))
+  ORDER BY l.expires_at LIMIT $4::int FOR UPDATE SKIP LOCKED
 )
 DELETE FROM onceward.consumer_dead_letters l USING expired x
 WHERE (l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset) OPERATOR(pg_catalog.=) (x.consumer_group, x.topic, x.kafka_partition, x.kafka_offset)
 `
 
 type DeleteLettersParams struct {
-	At       *time.Time
-	RowLimit int32
+	At             *time.Time
+	ConsumerGroups []string
+	Floors         []uuid.UUID
+	RowLimit       int32
 }
 
 // DeleteLetters removes letters that were settled and have expired. One stays as long as the claim that says its event is dead,
-// and as another letter of its event waits, to whose redrive it says what became of the event.
+// and as another letter of its event waits, to whose redrive it says what became of the event. One that was parked and discarded
+// has no claim, and stays until its event lies below all floors of its group: a copy above them would be claimed anew.
 func (q *Queries) DeleteLetters(ctx context.Context, arg DeleteLettersParams) (int64, error) {
-	result, err := q.db.Exec(ctx, deleteLetters, arg.At, arg.RowLimit)
+	result, err := q.db.Exec(ctx, deleteLetters,
+		arg.At,
+		arg.ConsumerGroups,
+		arg.Floors,
+		arg.RowLimit,
+	)
 	if err != nil {
 		return 0, err
 	}
