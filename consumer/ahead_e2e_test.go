@@ -197,7 +197,20 @@ func TestUnreadableIsNotProven(t *testing.T) {
 	exec(t, c.db, "UPDATE onceward.consumer_dead_letters SET unreadable_until = 0") // by a program of an earlier release
 	ev := c.event("Paid", time.Now(), 11)
 	ev.Source.TopicID = topic
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Duplicate), "its text says that the range ends before")
+	for range 2 { // from 5 until 10, says the text, and then nothing
+		in := c.event("Paid", time.Now(), 8)
+		in.Source.TopicID = topic
+		require.NoError(t, deliver(t.Context(), r, in, consumer.Processed))
+		require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 20}}))
+		c.outage()
+		require.NoError(t, deliver(t.Context(), c.start(), in, consumer.Duplicate), "it is remembered for as long as the mark does not say it")
+		exec(t, c.db, "UPDATE onceward.consumer_dead_letters SET error = 'nobody knows how far'")
+	}
 	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed), "it may be in the range")
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 30}}))
+	c.outage()
+	require.NoError(t, deliver(t.Context(), c.start(), ev, consumer.Duplicate))
 }
 
 // A partition that was read to its end counts the time of others: what comes in it

@@ -21,7 +21,8 @@ WHERE a.consumer_group OPERATOR(pg_catalog.=) $5 AND a.topic OPERATOR(pg_catalog
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.consumer_group OPERATOR(pg_catalog.=) a.consumer_group
     AND pg_catalog.split_part(l.topic, '~', 1) OPERATOR(pg_catalog.=) a.topic AND l.kafka_partition OPERATOR(pg_catalog.=) a.kafka_partition
     AND (l.topic_id OPERATOR(pg_catalog.=) a.topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[l.topic_id, a.topic_id]))
-    AND l.reason OPERATOR(pg_catalog.=) 'unreadable' AND l.kafka_offset OPERATOR(pg_catalog.<=) a.kafka_offset AND l.unreadable_until OPERATOR(pg_catalog.>) a.kafka_offset)
+    AND l.reason OPERATOR(pg_catalog.=) 'unreadable' AND l.kafka_offset OPERATOR(pg_catalog.<=) a.kafka_offset
+    AND COALESCE(CASE WHEN l.unreadable_until OPERATOR(pg_catalog.<>) 0 THEN l.unreadable_until ELSE CAST(pg_catalog.substring(l.error, 'until ([0-9]{1,18}) of') AS bigint) END OPERATOR(pg_catalog.>) a.kafka_offset, true))
 `
 
 type ForgetAheadParams struct {
@@ -33,7 +34,7 @@ type ForgetAheadParams struct {
 }
 
 // ForgetAhead removes what marks have passed: the mark itself says it now. It does not where nobody could read the offsets at first, for
-// as long as the letter of that range is kept.
+// as long as the letter of that range, by WasUnreadable's rule, is kept.
 func (q *Queries) ForgetAhead(ctx context.Context, arg ForgetAheadParams) error {
 	_, err := q.db.Exec(ctx, forgetAhead,
 		arg.Topics,
