@@ -19,12 +19,13 @@ import (
 // the mark, might not find: it is claimed by arrival, whose buckets go on with the clock.
 //
 // A claim of another member, which has the partition by now perhaps, may lie in other
-// buckets when its transaction began much later or earlier. Both write the same row:
-// the slower one fails, as it does when the mark has passed the offset meanwhile, and
+// buckets when its transaction began much later or earlier. Both write the same row,
+// also when one of them does not know the topic's id and the group has a mark of it:
+// the slower one fails, as it does when a mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
-	var ahead []string
+	var before int64
 	for _, it := range items {
 		src := it.ev.Source
 		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
@@ -40,18 +41,22 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
 		row.TopicIds = append(row.TopicIds, src.TopicID.String())
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
-		row.Fresh = append(row.Fresh, strconv.FormatBool(it.fresh() && !it.ev.redriven))
-		ahead = append(ahead, strconv.FormatBool(it.fresh() && !it.plan.passed))
+		fresh := it.fresh() && !it.ev.redriven
+		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
+		if fresh {
+			before += it.plan.passed
+		}
 	}
 	if len(row.Topics) == 0 {
 		return nil
 	}
 	written, err := q.RememberAhead(ctx, row)
 	taken := written.Taken
-	if err == nil && taken == 0 && slices.Contains(ahead, "true") { // a statement of its own: it has to see what the first has waited for
+	if err == nil && taken == 0 && slices.Contains(row.Fresh, "true") { // a statement of its own: it has to see what the first has waited for
 		taken, err = q.PassedAmong(ctx, consumerdb.PassedAmongParams{
-			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: ahead,
+			ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, KafkaOffsets: row.KafkaOffsets, Asked: row.Fresh,
 		})
+		taken -= before
 	}
 	switch locked := hasCode(err, "55P03"); {
 	case (locked || taken > 0) && len(items) > 1:
@@ -84,7 +89,7 @@ func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, er
 // stateOf looks for the offset of an event. Without one, nothing is ahead of a mark.
 func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, error) {
 	if ev.Source.Topic == "" || ev.redriven {
-		return consumerdb.IsAheadRow{Passed: true}, nil
+		return consumerdb.IsAheadRow{}, nil
 	}
 	is, err := l.q.IsAhead(ctx, consumerdb.IsAheadParams{
 		ConsumerGroup: l.processor.group, Topic: ev.Source.Topic, TopicID: ev.Source.TopicID, KafkaPartition: ev.Source.Partition, KafkaOffset: ev.Source.Offset,

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,7 +67,7 @@ func (c *crashed) outage() {
 
 // TestAppliedBeyondTheMark (A7, W5): what was applied beyond the mark is a
 // duplicate after a crash, however long the group was away and whatever became of
-// its claim.
+// its claim; and what was given up there stays so.
 func TestAppliedBeyondTheMark(t *testing.T) {
 	old, now := time.Now().AddDate(0, 0, -3), time.Now()
 	for name, c := range map[string]struct {
@@ -95,15 +97,18 @@ func TestAppliedBeyondTheMark(t *testing.T) {
 					want = consumer.DeadLettered
 				}
 				require.NoError(t, deliver(t.Context(), r, ev, want))
+				if want == consumer.Processed {
+					want = consumer.Duplicate
+				}
 				calls := x.calls
 				x.outage()
 				again := x.start()
 				if eventType == "Moved" {
 					got := again.HandleBatch(t.Context(), []consumer.Event{ev})[0]
 					require.NoError(t, got.Err)
-					require.Equal(t, consumer.Duplicate, got.Outcome)
+					require.Equal(t, want, got.Outcome)
 				} else {
-					require.NoError(t, deliver(t.Context(), again, ev, consumer.Duplicate))
+					require.NoError(t, deliver(t.Context(), again, ev, want))
 				}
 				require.Equal(t, calls, x.calls)
 
@@ -192,7 +197,20 @@ func TestUnreadableIsNotProven(t *testing.T) {
 	exec(t, c.db, "UPDATE onceward.consumer_dead_letters SET unreadable_until = 0") // by a program of an earlier release
 	ev := c.event("Paid", time.Now(), 11)
 	ev.Source.TopicID = topic
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.Duplicate), "its text says that the range ends before")
+	for range 2 { // from 5 until 10, says the text, and then nothing
+		in := c.event("Paid", time.Now(), 8)
+		in.Source.TopicID = topic
+		require.NoError(t, deliver(t.Context(), r, in, consumer.Processed))
+		require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 20}}))
+		c.outage()
+		require.NoError(t, deliver(t.Context(), c.start(), in, consumer.Duplicate), "it is remembered for as long as the mark does not say it")
+		exec(t, c.db, "UPDATE onceward.consumer_dead_letters SET error = 'nobody knows how far'")
+	}
 	require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed), "it may be in the range")
+	require.NoError(t, r.SaveProgress(t.Context(), known.History, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 30}}))
+	c.outage()
+	require.NoError(t, deliver(t.Context(), c.start(), ev, consumer.Duplicate))
 }
 
 // A partition that was read to its end counts the time of others: what comes in it
@@ -288,11 +306,43 @@ func TestOneOffsetInTwoMembers(t *testing.T) {
 	}
 }
 
+// TestOneOffsetOneIDUnknown: so it is when one of the two was not told the topic's id.
+func TestOneOffsetOneIDUnknown(t *testing.T) {
+	for _, marked := range []bool{false, true} {
+		for _, oldKnows := range []bool{false, true} {
+			t.Run(fmt.Sprintf("marked %v, the old one knows it %v", marked, oldKnows), func(t *testing.T) {
+				t.Parallel()
+				x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+				young, old := x.start(), consumer.NewRouter(x.start().Processor())
+				history := must(young.Progress(t.Context())).History
+				mine := x.lateAt("Paid", 10)
+				theirs := mine
+				if theirs.Source.TopicID = uuid.Nil; !oldKnows {
+					mine.Source, theirs.Source = theirs.Source, mine.Source
+				}
+				old.Tx("Paid", func(ctx context.Context, tx pgx.Tx, got consumer.Event) (err error) {
+					x.inOtherBuckets(ctx, func() { err = deliver(ctx, young, theirs, consumer.Processed) })
+					require.NoError(t, err)
+					if marked {
+						require.NoError(t, young.SaveProgress(ctx, history, []consumer.Mark{{Topic: "orders", TopicID: theirs.Source.TopicID, High: 10}}))
+					}
+					return effect("billing")(ctx, tx, got)
+				})
+				_, err := old.Handle(t.Context(), mine)
+				require.ErrorContains(t, err, "another member has finished the offset")
+				require.Equal(t, 1, x.effects())
+			})
+		}
+	}
+}
+
 // TestOffsetOfATransactionUnderWay: who meets the row of a transaction that is not
-// committed waits for it, and is in progress when that takes too long.
+// committed waits for it, and is in progress when that takes too long; also when only one
+// of the two knows the topic's id, of which the group has a mark.
 func TestOffsetOfATransactionUnderWay(t *testing.T) {
-	for _, eventType := range []string{"Paid", "Moved", "Called", "claimed by hand"} {
-		t.Run(eventType, func(t *testing.T) {
+	for _, name := range []string{"Paid", "Moved", "Called", "claimed by hand", "Paid/the first knows no id", "Paid/the second knows no id"} {
+		eventType, unknown, _ := strings.Cut(name, "/")
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
 			hasty := &crashed{env: x.env, class: x.class, lockTimeout: 200 * time.Millisecond}
@@ -312,10 +362,19 @@ func TestOffsetOfATransactionUnderWay(t *testing.T) {
 				return r.Handle(t.Context(), ev)
 			}
 			r := x.start()
+			history := must(r.Progress(t.Context())).History
+			require.NoError(t, r.SaveProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: ev.Source.TopicID, High: 9}}))
+			first := ev
+			switch unknown {
+			case "the first knows no id":
+				first.Source.TopicID = uuid.Nil
+			case "the second knows no id":
+				ev.Source.TopicID = uuid.Nil
+			}
 			tx, err := x.db.Begin(t.Context())
 			require.NoError(t, err)
 			defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
-			claim, err := r.Processor().Claim(t.Context(), tx, ev)
+			claim, err := r.Processor().Claim(t.Context(), tx, first)
 			require.NoError(t, err)
 			require.Equal(t, consumer.Processed, claim.Outcome)
 			done := make(chan struct{})

@@ -123,8 +123,9 @@ func TestReadAfterAllAndReleased(t *testing.T) {
 	l := newLives(t)
 	topic := uuid.New()
 	l.unread(topic)
+	var handled consumer.Source
 	r := ordersOf(t, l.env, consumer.Config{Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark}, Classes: []consumer.Class{l.class}},
-		func(ev consumer.Event) bool { return ev.Source.Offset == 6 })
+		func(ev consumer.Event) bool { handled = ev.Source; return handled.Offset == 6 })
 	parked := recordAt(t, topic, 7)
 	require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, topic, 6), consumer.DeadLettered))
 	require.NoError(t, deliverRecord(t.Context(), r, parked, consumer.DeadLettered))
@@ -132,10 +133,34 @@ func TestReadAfterAllAndReleased(t *testing.T) {
 	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded', generation = generation + 1 WHERE kafka_offset = 6")
 	require.Equal(t, 1, must(r.Redrive(t.Context(), 10)))
 	require.Equal(t, 1, l.effects())
+	require.Equal(t, parked.Source, handled, "with the topic's id")
 	l.saveMark(topic, 30)
 	l.outage()
 	require.NoError(t, deliverRecord(t.Context(), r, parked, consumer.Duplicate))
 	require.Equal(t, 1, l.effects())
+}
+
+// TestRedriveOfAnotherLife: the event of a letter is judged by the mark of the topic that it was
+// read from, and not by that of the one that has the name now.
+func TestRedriveOfAnotherLife(t *testing.T) {
+	e := newEnv(t, nil)
+	var got []consumer.Event
+	r := consumer.NewRouter(must(consumer.New(t.Context(), consumer.Config{Group: "billing", DB: e.db, Classes: []consumer.Class{{Pattern: "*", Window: time.Minute}}})))
+	r.Tx("Paid", func(_ context.Context, _ pgx.Tx, ev consumer.Event) error { got = append(got, ev); return nil })
+	history, old := must(r.Progress(t.Context())).History, uuid.New()
+	require.NoError(t, r.BeginProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: old, Low: 400, High: 499}}))
+	ev := newEvent(t)
+	ev.Key = keyAt(t, time.Now().AddDate(0, 0, -30))
+	ev = at(ev, 300)
+	ev.Source.TopicID = old
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.DeadLettered))
+	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE reason = 'replay'"))
+	require.NoError(t, r.BeginProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: uuid.New(), High: 9}}))
+	e.decideAll("requested")
+	require.Equal(t, 1, must(r.Redrive(t.Context(), 10)))
+	require.Equal(t, old, got[0].Source.TopicID)
+	require.True(t, got[0].Unprotected)
+	require.False(t, got[0].Late)
 }
 
 // TestRedrivenKeepsItsPlace: the letter that says that an event was applied stays, when

@@ -10,19 +10,24 @@ import (
 )
 
 // recall looks for letters of an event whose claim may be gone: it lies below the
-// floor, is claimed by arrival, or is redriven. One that a redrive has applied is a
-// duplicate. Who applies one of which a letter waits is the redrive or the release of
-// that, once, and nobody after it was discarded. Where the key was another event's, it
-// is a mismatch.
+// floor, is claimed by arrival, or is redriven, or its offset was finished, which does
+// not say that it was applied. One that a redrive has applied is a duplicate. Who
+// applies one of which a letter waits is the redrive or the release of that, once, and
+// nobody after it was discarded. Where the key was another event's, it is a mismatch,
+// unless its own offset was finished.
 func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
-	if it.plan.outcome != Replay && !it.ev.redriven && !it.byArrival() {
+	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
 	}
 	letters, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
 	if err != nil {
 		return fmt.Errorf("look for letters of the event: %w", err)
 	}
-	if outcome, other := it.said(letters); outcome != 0 {
+	outcome, other := it.said(letters)
+	if outcome == Mismatch && it.plan.outcome == Duplicate {
+		return nil // the other one may have come later
+	}
+	if outcome != 0 {
 		it.plan = plan{outcome: outcome, other: other, known: slices.Concat(it.plan.ids, it.plan.known)}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
@@ -104,6 +105,48 @@ func TestCopyBesideItsLetter(t *testing.T) {
 		m.outage()
 		m.deliver(at(ev, 11), consumer.Duplicate)
 		require.Equal(t, 1, m.effects())
+		require.Equal(t, 1, m.letters())
+	})
+}
+
+// TestRefusedBelowTheMark: an event that became a letter is no duplicate when its offset is read
+// again, where the mark proves it finished: not before somebody has applied it. What the mark says
+// of an event is taken for nothing else because another one had its key.
+func TestRefusedBelowTheMark(t *testing.T) {
+	overMemories(t, func(t *testing.T, m *memory, ev consumer.Event) {
+		r, topic := m.start(), uuid.New()
+		history := must(r.Progress(t.Context())).History
+		ev.Source.TopicID = topic
+		ask := func(want consumer.Outcome) {
+			t.Helper()
+			m.deliver(ev, want)
+			rc, err := consumer.Do(t.Context(), m.start().Processor(), ev, func(context.Context, pgx.Tx) (int, error) { return 1, errBroken })
+			if want == consumer.DeadLettered {
+				require.ErrorIs(t, err, consumer.ErrNotApplied)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, want, rc.Outcome)
+		}
+		if ev.Key.Time().Before(time.Now().Add(-aDay)) {
+			exec(t, m.db, "UPDATE onceward.dedup_windows SET late = 'dead-letter'")
+		}
+		m.fails = true
+		m.deliver(ev, consumer.DeadLettered)
+		m.fails = false
+		m.outage()
+		exec(t, m.db, "DELETE FROM onceward.fences")
+		require.NoError(t, r.SaveProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: topic, High: 9}}))
+		ask(consumer.DeadLettered)
+		require.Zero(t, m.effects())
+		m.redrive()
+		m.outage()
+		exec(t, m.db, "DELETE FROM onceward.fences")
+		ask(consumer.Duplicate)
+		require.Equal(t, 1, m.effects())
+
+		exec(t, m.db, "UPDATE onceward.consumer_dead_letters SET state = 'open', reason = 'handler', fingerprint = '\\x00'")
+		ask(consumer.Duplicate)
 		require.Equal(t, 1, m.letters())
 	})
 }

@@ -76,6 +76,7 @@ func (l *requested) source() Source {
 func (l *requested) read() Source {
 	src := l.source()
 	src.Topic, _, _ = strings.Cut(src.Topic, asideMark)
+	src.TopicID = l.TopicID
 	return src
 }
 

@@ -77,7 +77,7 @@ func TestRedriveOfALetterAside(t *testing.T) {
 	dead(20, "Paid")
 	exec(t, e.db, "DELETE FROM onceward.ahead")
 	redrive(2)
-	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.ahead WHERE topic = 'orders' AND kafka_offset = 20"))
+	require.Equal(t, 2, count(t, e.db, "SELECT count(*) FROM onceward.ahead WHERE topic = 'orders' AND kafka_offset = 20"), "in each of two lives")
 	save(20)
 	for _, topic := range append(read, handled...) {
 		require.Equal(t, "orders", topic)

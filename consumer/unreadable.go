@@ -2,7 +2,12 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -29,13 +34,46 @@ func (u Unreadable) text() error {
 // KeepUnreadable keeps a range as one dead letter with the reason "unreadable",
 // which has the place of the first message, and neither key, value nor headers.
 // Once it returns nil the group may go on behind the range. A range that is kept
-// already, or is the rest of such a one, stays as it is. The letter can be discarded;
-// a redrive has nothing to handle, and is not taken. Safe for concurrent use;
-// saramagroup.Run calls it.
+// already, or is the rest of such a one, stays as it is. What the group's mark of this
+// very topic proves finished, so that it could be read then, is passed over; what is
+// left of the range on either side has a letter. A letter can be discarded; a redrive
+// has nothing to handle, and is not taken. Safe for concurrent use; saramagroup.Run
+// calls it.
 func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 	if u.From.Topic == "" || u.Until <= u.From.Offset || u.Why == nil {
 		return fmt.Errorf("%w: unreadable range of %s until %d: it wants a topic, at least one offset and a cause", ErrEvent, u.From, u.Until)
 	}
+	rest, err := r.unfinished(ctx, u)
+	for _, part := range rest {
+		if err == nil {
+			err = r.keepRange(ctx, part)
+		}
+	}
+	return err
+}
+
+// unfinished is what of a range the group's mark does not prove finished. In between
+// may be what nobody could read at first: that has a letter of its own, which stays.
+func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, error) {
+	mark, err := consumerdb.New(r.processor.db).HighMark(ctx, consumerdb.HighMarkParams{
+		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition,
+	})
+	switch {
+	case errors.Is(err, pgx.ErrNoRows), err == nil && (u.From.TopicID == uuid.Nil || u.From.TopicID != mark.TopicID || mark.HighOffset < mark.LowOffset):
+		return []Unreadable{u}, nil
+	case err != nil:
+		return nil, fmt.Errorf("read the mark of %s: %w", u.From, unusable(err))
+	}
+	before, behind := u, u
+	before.Until, behind.From.Offset = min(u.Until, mark.LowOffset), max(u.From.Offset, mark.HighOffset+1)
+	if before.Until < behind.From.Offset {
+		r.processor.log.WarnContext(ctx, "of a range that cannot be read something was finished when it could be, or has its letter; that is passed over",
+			"source", u.From.String(), "until", u.Until, "low", mark.LowOffset, "high", mark.HighOffset, "error", u.Why.Error())
+	}
+	return slices.DeleteFunc([]Unreadable{before, behind}, func(part Unreadable) bool { return part.From.Offset >= part.Until }), nil
+}
+
+func (r *Router) keepRange(ctx context.Context, u Unreadable) error {
 	kept, err := consumerdb.New(r.processor.db).RangeIsKept(ctx, consumerdb.RangeIsKeptParams{
 		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset, Until: u.Until,
 	})

@@ -64,3 +64,40 @@ func TestUnreadableRangeIsOneLetter(t *testing.T) {
 	require.Equal(t, "unreadable", s.got[0].Reason)
 	require.Nil(t, s.got[0].Record.Value)
 }
+
+// TestUnreadableAfterItWasRead: what was read and finished, and is unreadable when its offset is
+// set back, by a lower limit, has no letter that puts it in doubt; the rest of its range has one.
+func TestUnreadableAfterItWasRead(t *testing.T) {
+	l := newLives(t)
+	topic, other := uuid.New(), uuid.New()
+	seen, beyond := l.in(topic, 7), l.in(topic, 22)
+	require.NoError(t, deliver(t.Context(), l.router, seen, consumer.Processed))
+	require.NoError(t, l.router.SaveProgress(t.Context(), l.history, []consumer.Mark{{Topic: "orders", TopicID: topic, Low: 4, High: 20}}))
+	keep := func(topic uuid.UUID, from, until int64) (letters string) {
+		u := consumer.Unreadable{From: consumer.Source{Topic: "orders", TopicID: topic, Offset: from}, Until: until, Why: errBroken}
+		require.NoError(t, l.router.KeepUnreadable(t.Context(), u))
+		require.NoError(t, l.db.QueryRow(t.Context(), `WITH gone AS (DELETE FROM onceward.consumer_dead_letters RETURNING *)
+			SELECT COALESCE(string_agg(kafka_offset || '-' || unreadable_until, ' ' ORDER BY kafka_offset), '') FROM gone`).Scan(&letters))
+		return letters
+	}
+	require.Empty(t, keep(topic, 5, 10))
+	require.Contains(t, l.log.String(), "passed over")
+	require.Empty(t, keep(topic, 4, 21), "all that the mark proves")
+	require.Equal(t, "2-4", keep(topic, 2, 10), "before the group's first it may have been applied from another topic")
+	require.Equal(t, "1-3", keep(topic, 1, 3))
+	require.Equal(t, "21-30", keep(topic, 21, 30))
+	require.Equal(t, "5-10", keep(other, 5, 10), "of another life nothing is proven")
+	require.Equal(t, "5-10", keep(uuid.Nil, 5, 10))
+	l.outage()
+	require.NoError(t, deliver(t.Context(), l.start(), seen, consumer.Duplicate))
+
+	u := consumer.Unreadable{From: consumer.Source{Topic: "orders", TopicID: topic, Offset: 15}, Until: 25, Why: errBroken}
+	for range 2 {
+		require.NoError(t, l.router.KeepUnreadable(t.Context(), u))
+		require.Equal(t, 1, count(t, l.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE kafka_offset = 21 AND unreadable_until = 25"))
+		require.Equal(t, 1, l.letters())
+		l.saveMark(topic, 30)
+	}
+	require.NoError(t, deliver(t.Context(), l.start(), beyond, consumer.Processed), "nobody has read it")
+	require.Equal(t, 2, l.effects())
+}

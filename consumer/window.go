@@ -191,7 +191,7 @@ type plan struct {
 	outcome Outcome     // what it is when there are no ids
 	late    bool
 	again   bool           // a replay that is applied all the same
-	passed  bool           // a mark had passed its offset, or there is none
+	passed  int64          // how many marks had passed its offset
 	other   *MismatchError // goes with the outcome
 }
 

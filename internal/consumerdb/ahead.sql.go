@@ -21,7 +21,8 @@ WHERE a.consumer_group OPERATOR(pg_catalog.=) $5 AND a.topic OPERATOR(pg_catalog
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l WHERE l.consumer_group OPERATOR(pg_catalog.=) a.consumer_group
     AND pg_catalog.split_part(l.topic, '~', 1) OPERATOR(pg_catalog.=) a.topic AND l.kafka_partition OPERATOR(pg_catalog.=) a.kafka_partition
     AND (l.topic_id OPERATOR(pg_catalog.=) a.topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[l.topic_id, a.topic_id]))
-    AND l.reason OPERATOR(pg_catalog.=) 'unreadable' AND l.kafka_offset OPERATOR(pg_catalog.<=) a.kafka_offset AND l.unreadable_until OPERATOR(pg_catalog.>) a.kafka_offset)
+    AND l.reason OPERATOR(pg_catalog.=) 'unreadable' AND l.kafka_offset OPERATOR(pg_catalog.<=) a.kafka_offset
+    AND COALESCE(CASE WHEN l.unreadable_until OPERATOR(pg_catalog.<>) 0 THEN l.unreadable_until ELSE CAST(pg_catalog.substring(l.error, 'until ([0-9]{1,18}) of') AS bigint) END OPERATOR(pg_catalog.>) a.kafka_offset, true))
 `
 
 type ForgetAheadParams struct {
@@ -33,7 +34,7 @@ type ForgetAheadParams struct {
 }
 
 // ForgetAhead removes what marks have passed: the mark itself says it now. It does not where nobody could read the offsets at first, for
-// as long as the letter of that range is kept.
+// as long as the letter of that range, by WasUnreadable's rule, is kept.
 func (q *Queries) ForgetAhead(ctx context.Context, arg ForgetAheadParams) error {
 	_, err := q.db.Exec(ctx, forgetAhead,
 		arg.Topics,
@@ -49,9 +50,10 @@ const isAhead = `-- name: IsAhead :one
 SELECT EXISTS (SELECT FROM onceward.ahead a
   WHERE a.consumer_group OPERATOR(pg_catalog.=) $1 AND a.topic OPERATOR(pg_catalog.=) $2 AND a.kafka_partition OPERATOR(pg_catalog.=) $3
     AND a.kafka_offset OPERATOR(pg_catalog.=) $4 AND a.event_id OPERATOR(pg_catalog.=) $5)::boolean AS ahead,
-  EXISTS (SELECT FROM onceward.progress p
+  (SELECT pg_catalog.count(*) FROM onceward.progress p
   WHERE p.consumer_group OPERATOR(pg_catalog.=) $1 AND p.topic OPERATOR(pg_catalog.=) $2 AND p.kafka_partition OPERATOR(pg_catalog.=) $3
-    AND p.topic_id OPERATOR(pg_catalog.=) $6 AND p.high_offset OPERATOR(pg_catalog.>=) $4)::boolean AS passed
+    AND (p.topic_id OPERATOR(pg_catalog.=) $6 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[p.topic_id, $6]))
+    AND p.high_offset OPERATOR(pg_catalog.>=) $4)::bigint AS passed
 `
 
 type IsAheadParams struct {
@@ -65,7 +67,7 @@ type IsAheadParams struct {
 
 type IsAheadRow struct {
 	Ahead  bool
-	Passed bool
+	Passed int64
 }
 
 // IsAhead tells whether the event at an offset beyond the mark was applied before, also at that offset of an earlier topic of the
@@ -87,7 +89,8 @@ const passedAmong = `-- name: PassedAmong :one
 SELECT pg_catalog.count(*) AS passed
 FROM (SELECT pg_catalog.unnest($1::pg_catalog.text[]) AS topic, pg_catalog.unnest($2::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($3::pg_catalog.text[]) AS kafka_partition,
   pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($5::pg_catalog.text[]) AS asked) t
-JOIN onceward.progress p ON p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) CAST(t.kafka_partition AS integer) AND p.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid)
+JOIN onceward.progress p ON p.topic OPERATOR(pg_catalog.=) t.topic AND p.kafka_partition OPERATOR(pg_catalog.=) CAST(t.kafka_partition AS integer)
+  AND (p.topic_id OPERATOR(pg_catalog.=) CAST(t.topic_id AS pg_catalog.uuid) OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[p.topic_id, CAST(t.topic_id AS pg_catalog.uuid)]))
 WHERE p.consumer_group OPERATOR(pg_catalog.=) $6 AND p.high_offset OPERATOR(pg_catalog.>=) CAST(t.kafka_offset AS bigint) AND CAST(t.asked AS boolean)
 `
 
@@ -100,7 +103,7 @@ type PassedAmongParams struct {
 	ConsumerGroup   string
 }
 
-// PassedAmong counts those of the offsets that are asked for that marks have passed.
+// PassedAmong counts the marks that have passed the offsets that are asked for: of their topic ids, or where one is unknown.
 func (q *Queries) PassedAmong(ctx context.Context, arg PassedAmongParams) (int64, error) {
 	row := q.db.QueryRow(ctx, passedAmong,
 		arg.Topics,
@@ -120,20 +123,30 @@ WITH saved AS MATERIALIZED (
   SELECT pg_catalog.current_setting('lock_timeout') AS lock_timeout
 ), bound AS MATERIALIZED (
   SELECT s.lock_timeout, pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true) AS own FROM saved s
-), given AS (
+), asked AS (
   SELECT t.topic, CAST(t.topic_id AS pg_catalog.uuid) AS topic_id, CAST(t.kafka_partition AS integer) AS kafka_partition, CAST(t.kafka_offset AS bigint) AS kafka_offset,
     CAST(t.event_id AS pg_catalog.uuid) AS event_id, CAST(t.fresh AS boolean) AS fresh
   FROM (SELECT pg_catalog.unnest($2::pg_catalog.text[]) AS topic, pg_catalog.unnest($3::pg_catalog.text[]) AS topic_id, pg_catalog.unnest($4::pg_catalog.text[]) AS kafka_partition,
     pg_catalog.unnest($5::pg_catalog.text[]) AS kafka_offset, pg_catalog.unnest($6::pg_catalog.text[]) AS event_id, pg_catalog.unnest($7::pg_catalog.text[]) AS fresh) t
+), given AS (
+  SELECT q.topic, q.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh FROM asked q
+  UNION ALL
+  SELECT q.topic, m.topic_id, q.kafka_partition, q.kafka_offset, q.event_id, q.fresh
+  FROM asked q CROSS JOIN LATERAL (SELECT p.topic_id FROM onceward.progress p
+    WHERE p.consumer_group OPERATOR(pg_catalog.=) $8 AND p.topic OPERATOR(pg_catalog.=) q.topic AND p.kafka_partition OPERATOR(pg_catalog.=) q.kafka_partition
+      AND p.topic_id OPERATOR(pg_catalog.<>) q.topic_id ORDER BY p.retired_at IS NOT NULL, p.updated_at DESC LIMIT 1) m
+  WHERE q.topic_id OPERATOR(pg_catalog.=) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid
 ), written AS (
   INSERT INTO onceward.ahead AS a (consumer_group, topic, topic_id, kafka_partition, kafka_offset, event_id)
   SELECT $8, g.topic, g.topic_id, g.kafka_partition, g.kafka_offset, g.event_id
-  FROM bound, given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset
+  FROM bound, given g ORDER BY g.topic, g.kafka_partition, g.kafka_offset, g.topic_id
   ON CONFLICT (consumer_group, topic, kafka_partition, kafka_offset, topic_id) DO UPDATE SET event_id = EXCLUDED.event_id WHERE a.event_id OPERATOR(pg_catalog.<>) EXCLUDED.event_id
   RETURNING a.topic, a.topic_id, a.kafka_partition, a.kafka_offset
 ), taken AS (
-  SELECT pg_catalog.count(*) AS n FROM given g WHERE g.fresh AND NOT EXISTS (SELECT FROM written w
-    WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
+  SELECT pg_catalog.count(*) AS n FROM given g WHERE g.fresh AND (NOT EXISTS (SELECT FROM written w
+      WHERE w.topic OPERATOR(pg_catalog.=) g.topic AND w.topic_id OPERATOR(pg_catalog.=) g.topic_id AND w.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND w.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset)
+    OR EXISTS (SELECT FROM onceward.ahead o WHERE o.consumer_group OPERATOR(pg_catalog.=) $8 AND o.topic OPERATOR(pg_catalog.=) g.topic
+      AND o.kafka_partition OPERATOR(pg_catalog.=) g.kafka_partition AND o.kafka_offset OPERATOR(pg_catalog.=) g.kafka_offset AND o.event_id OPERATOR(pg_catalog.=) g.event_id))
 )
 SELECT t.n AS taken, CASE WHEN t.n OPERATOR(pg_catalog.>=) 0 THEN pg_catalog.set_config('lock_timeout', b.lock_timeout, true) END::pg_catalog.text AS lock_timeout FROM taken t, bound b
 `
@@ -156,7 +169,8 @@ type RememberAheadRow struct {
 
 // RememberAhead remembers that events were applied whose claims a delivery at the same offset may not find again, and counts those that
 // are new to this transaction and that another one has written since this one looked. A row of another event, in whose place the topic was
-// made anew, is none. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before.
+// made anew, is none. It waits for another transaction as a claim does; for what comes after it lock_timeout is as before. Where the
+// topic's id is not known, it writes the row of the id that is read now, or was read last, as well, on which one that knows it conflicts.
 func (q *Queries) RememberAhead(ctx context.Context, arg RememberAheadParams) (RememberAheadRow, error) {
 	row := q.db.QueryRow(ctx, rememberAhead,
 		arg.LockTimeout,

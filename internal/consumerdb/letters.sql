@@ -51,7 +51,7 @@ SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
 -- name: NextRequestedLetter :one
 -- NextRequestedLetter reads the next letter whose redrive was asked for, after a place; letters that others have in hand are passed over,
 -- and those of messages that could not be read, which hold nothing to handle.
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
+SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) (@topic::pg_catalog.text, @kafka_partition::integer, @kafka_offset::bigint)
@@ -205,9 +205,9 @@ WHERE p.consumer_group OPERATOR(pg_catalog.=) @consumer_group AND p.topic OPERAT
 
 -- name: NextParkedLetter :one
 -- NextParkedLetter reads the next letter, after a place, that is parked and the first of its key: what it was behind is settled.
-SELECT l.topic, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
 FROM onceward.parked p CROSS JOIN LATERAL (
-  SELECT w.topic, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'

@@ -373,9 +373,9 @@ func (q *Queries) NameLetterEvent(ctx context.Context, arg NameLetterEventParams
 }
 
 const nextParkedLetter = `-- name: NextParkedLetter :one
-SELECT l.topic, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
+SELECT l.topic, l.topic_id, l.kafka_partition, l.kafka_offset, l.record_key, l.record_value, l.record_headers, l.reason, l.generation, l.state
 FROM onceward.parked p CROSS JOIN LATERAL (
-  SELECT w.topic, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
+  SELECT w.topic, w.topic_id, w.kafka_partition, w.kafka_offset, w.record_key, w.record_value, w.record_headers, w.reason, w.generation, w.state
   FROM onceward.consumer_dead_letters w
   WHERE w.consumer_group OPERATOR(pg_catalog.=) p.consumer_group AND w.topic OPERATOR(pg_catalog.=) p.topic AND pg_catalog.sha256(w.record_key) OPERATOR(pg_catalog.=) p.key_hash
     AND w.state OPERATOR(pg_catalog.=) ANY('{open,requested,parked}'::pg_catalog.text[]) AND w.reason OPERATOR(pg_catalog.<>) 'replay'
@@ -394,6 +394,7 @@ type NextParkedLetterParams struct {
 
 type NextParkedLetterRow struct {
 	Topic          string
+	TopicID        uuid.UUID
 	KafkaPartition int32
 	KafkaOffset    int64
 	RecordKey      []byte
@@ -415,6 +416,7 @@ func (q *Queries) NextParkedLetter(ctx context.Context, arg NextParkedLetterPara
 	var i NextParkedLetterRow
 	err := row.Scan(
 		&i.Topic,
+		&i.TopicID,
 		&i.KafkaPartition,
 		&i.KafkaOffset,
 		&i.RecordKey,
@@ -428,7 +430,7 @@ func (q *Queries) NextParkedLetter(ctx context.Context, arg NextParkedLetterPara
 }
 
 const nextRequestedLetter = `-- name: NextRequestedLetter :one
-SELECT topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
+SELECT topic, topic_id, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, generation, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND state OPERATOR(pg_catalog.=) 'requested' AND reason OPERATOR(pg_catalog.<>) 'unreadable'
   AND (topic, kafka_partition, kafka_offset) OPERATOR(pg_catalog.>) ($2::pg_catalog.text, $3::integer, $4::bigint)
@@ -445,6 +447,7 @@ type NextRequestedLetterParams struct {
 
 type NextRequestedLetterRow struct {
 	Topic          string
+	TopicID        uuid.UUID
 	KafkaPartition int32
 	KafkaOffset    int64
 	RecordKey      []byte
@@ -467,6 +470,7 @@ func (q *Queries) NextRequestedLetter(ctx context.Context, arg NextRequestedLett
 	var i NextRequestedLetterRow
 	err := row.Scan(
 		&i.Topic,
+		&i.TopicID,
 		&i.KafkaPartition,
 		&i.KafkaOffset,
 		&i.RecordKey,

@@ -244,7 +244,7 @@ SELECT EXISTS (SELECT FROM onceward.consumer_dead_letters
   WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND pg_catalog.split_part(topic, '~', 1) OPERATOR(pg_catalog.=) $2::pg_catalog.text AND kafka_partition OPERATOR(pg_catalog.=) $3
     AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
     AND reason OPERATOR(pg_catalog.=) 'unreadable' AND kafka_offset OPERATOR(pg_catalog.<=) $5
-    AND (unreadable_until OPERATOR(pg_catalog.>) $5 OR unreadable_until OPERATOR(pg_catalog.=) 0))::boolean AS unreadable
+    AND COALESCE(CASE WHEN unreadable_until OPERATOR(pg_catalog.<>) 0 THEN unreadable_until ELSE CAST(pg_catalog.substring(error, 'until ([0-9]{1,18}) of') AS bigint) END OPERATOR(pg_catalog.>) $5, true))::boolean AS unreadable
 `
 
 type WasUnreadableParams struct {
@@ -256,8 +256,8 @@ type WasUnreadableParams struct {
 }
 
 // WasUnreadable tells whether an offset lies in a range of this topic id, or where one is unknown, that nobody could read and that was passed
-// over: it was finished, and not applied. 0: a program of an earlier release does not say how far the range goes. What is behind a ~ is no part
-// of the topic's name.
+// over: it was finished, and not applied. 0: a program of an earlier release says in the error's text only how far the range goes; where that
+// does not either, all behind it may be of it. What is behind a ~ is no part of the topic's name.
 func (q *Queries) WasUnreadable(ctx context.Context, arg WasUnreadableParams) (bool, error) {
 	row := q.db.QueryRow(ctx, wasUnreadable,
 		arg.ConsumerGroup,
