@@ -125,6 +125,66 @@ func TestAppliedBeyondTheMark(t *testing.T) {
 	}
 }
 
+// TestAppliedOutsideARouter: so is what Do and Fence have applied without a router, by
+// the record itself and by a copy that was a duplicate.
+func TestAppliedOutsideARouter(t *testing.T) {
+	work := func(context.Context, pgx.Tx) (int, error) { return 1, nil }
+	kinds := map[string]func(x *crashed, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error){
+		"Do": func(x *crashed, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error) {
+			r, err := consumer.Do(x.t.Context(), p, ev, work)
+			return r.Outcome, err
+		},
+		"Fence": func(x *crashed, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error) {
+			r, err := consumer.Fence(x.t.Context(), p, ev, consumer.Effect[int]{Name: "charge", Do: func(context.Context, consumer.Call) (int, error) { return 1, nil }})
+			return r.Outcome, err
+		},
+		"Handle": func(x *crashed, p *consumer.Processor, ev consumer.Event) (consumer.Outcome, error) {
+			return consumer.Handle(x.t.Context(), p, ev, func(ctx context.Context, ev consumer.Event) error {
+				_, err := consumer.Do(ctx, p, ev, work)
+				return err
+			})
+		},
+		"Claim": func(x *crashed, p *consumer.Processor, ev consumer.Event) (outcome consumer.Outcome, err error) {
+			err = pgx.BeginFunc(x.t.Context(), x.db, func(tx pgx.Tx) error {
+				c, err := p.Claim(x.t.Context(), tx, ev)
+				outcome = c.Outcome
+				return err
+			})
+			return outcome, err
+		},
+	}
+	for of, c := range map[string]struct {
+		class consumer.Class
+		at    time.Time
+	}{
+		"late":       {consumer.Class{Pattern: "*", Window: time.Minute}, time.Now().AddDate(0, 0, -30)},
+		"by arrival": {consumer.Class{Pattern: "*", Window: time.Minute, Keyed: consumer.ByArrival}, time.Now()},
+	} {
+		for kind, apply := range kinds {
+			t.Run(of+"/"+kind, func(t *testing.T) {
+				t.Parallel()
+				x := &crashed{env: newEnv(t, nil), class: c.class}
+				ev := x.event("Paid", c.at, 10)
+				ev.Source.TopicID = uuid.UUID{1}
+				second := ev
+				second.Source.Offset++
+				step := func(ev consumer.Event, want consumer.Outcome) {
+					t.Helper()
+					got, err := apply(x, x.start().Processor(), ev)
+					require.NoError(t, err)
+					require.Equal(t, want, got)
+				}
+				step(ev, consumer.Processed)
+				step(second, consumer.Duplicate)
+				x.outage()
+				exec(t, x.db, "DELETE FROM onceward.fences") // which are kept for a while, too
+				step(ev, consumer.Duplicate)
+				step(second, consumer.Duplicate)
+			})
+		}
+	}
+}
+
 // TestCopyOfAnEventBehindItsWindow: what lies further behind than its window, and not
 // yet below the floor, meets its copies too when its day has gone meanwhile.
 func TestCopyOfAnEventBehindItsWindow(t *testing.T) {

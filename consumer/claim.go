@@ -73,18 +73,15 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if _, err := tx.Exec(ctx, p.bounds.session); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
-	return p.claimOne(ctx, on(tx), ev)
+	return p.claimIn(ctx, on(tx), ev)
 }
 
-// claimOne claims one event in a transaction that is bounded already.
-func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, error) {
+// claimIn claims one event in the caller's transaction, which is bounded already.
+func (p *Processor) claimIn(ctx context.Context, q queries, ev Event) (Claim, error) {
 	it := p.newItem(ev)
-	err := p.claims(ctx, q, []*item{it})
+	err := p.claimOne(ctx, q, it)
 	if err == nil && !it.fresh() {
 		err = q.RestoreLockTimeout(ctx) // the transaction goes on
-	}
-	if err == nil {
-		err = p.remember(ctx, q, []*item{it})
 	}
 	switch {
 	case errors.Is(err, ErrInProgress):
@@ -93,6 +90,15 @@ func (p *Processor) claimOne(ctx context.Context, q queries, ev Event) (Claim, e
 		return Claim{}, err
 	}
 	return it.claim, nil
+}
+
+// claimOne claims one event outside a router, whose endings would remember its offset
+// later. What is not new is remembered too; the transaction has to commit.
+func (p *Processor) claimOne(ctx context.Context, q queries, it *item) error {
+	if err := p.claims(ctx, q, []*item{it}); err != nil {
+		return err
+	}
+	return p.remember(ctx, q, []*item{it})
 }
 
 // Complete stores a result, JSON, in the claim that [Processor.Claim] made in

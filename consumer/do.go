@@ -128,7 +128,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if e.run == nil {
-		err = p.claims(ctx, on(tx), []*item{it})
+		err = p.claimOne(ctx, on(tx), it)
 	} else {
 		err = p.makeEffect(ctx, on(tx), it, e.run, e.name)
 	}
@@ -137,7 +137,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	}
 	r = Receipt[R]{Outcome: it.claim.Outcome, AppliedAt: it.claim.AppliedAt, Late: it.claim.Late, Unprotected: it.claim.Unprotected}
 	if !it.fresh() {
-		return r, errors.Join(notApplied(it.claim), decodeResult(it.claim.Result, &r.Result))
+		return r, errors.Join(notApplied(it.claim), decodeResult(it.claim.Result, &r.Result), commit(ctx, tx))
 	}
 	handler := func(ctx context.Context, tx pgx.Tx, _ Event) (err error) {
 		if r.Result, err = e.fn(ctx, tx); err != nil {

@@ -56,8 +56,10 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	q := on(tx)
 	if l.run != nil {
 		it.accept(l.run.event)
-	} else if err := p.look(ctx, q, it); err != nil || !it.fresh() {
-		return false, errors.Join(err, l.firstResult(ctx, q))
+	} else if err := p.look(ctx, q, it); err != nil {
+		return false, err
+	} else if !it.fresh() {
+		return false, l.refuse(ctx, tx)
 	}
 	event, err := encodeEvent(it.ev)
 	if err != nil {
@@ -81,6 +83,18 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	}
 	l.epoch = row.Epoch
 	return row.Stale, commit(ctx, tx)
+}
+
+// refuse ends the transaction of an event that is not to be applied.
+func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
+	q := on(tx)
+	if err := l.firstResult(ctx, q); err != nil {
+		return err
+	}
+	if err := l.processor.remember(ctx, q, []*item{l.item}); err != nil {
+		return err
+	}
+	return commit(ctx, tx)
 }
 
 // firstResult finds the result of an effect whose event was ended by a delivery,
@@ -238,7 +252,7 @@ func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error 
 	p, q, ev := l.processor, on(tx), l.item.ev
 	ev.redriven = true
 	it := p.newItem(ev)
-	if err := p.claims(ctx, q, []*item{it}); err != nil {
+	if err := p.claimOne(ctx, q, it); err != nil {
 		return err
 	}
 	if it.claim.Outcome == Mismatch {

@@ -4,6 +4,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -140,6 +141,44 @@ func TestTwoLettersOfOneEvent(t *testing.T) {
 	require.Equal(t, 1, x.effects())
 	require.Equal(t, 2, count(t, x.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
 	require.NoError(t, deliver(t.Context(), r, at(first, 12), consumer.Duplicate), "a copy much later")
+}
+
+// TestTwoLettersInTwoMembers: while one of two letters of an event is redriven, however
+// long that takes, the other one waits, and finds a duplicate then.
+func TestTwoLettersInTwoMembers(t *testing.T) {
+	for _, eventType := range []string{"Paid", "Moved", "Called"} {
+		t.Run(eventType, func(t *testing.T) {
+			t.Parallel()
+			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute, Keyed: consumer.ByArrival}}
+			member := func(work consumer.TxHandler) *consumer.Router {
+				r := consumer.NewRouter(must(consumer.New(t.Context(), consumer.Config{Group: "billing", DB: x.db, LockTimeout: 200 * time.Millisecond, Classes: []consumer.Class{x.class}})))
+				r.Tx("Paid", work)
+				r.Batch("Moved", consumer.BatchOptions{}, work)
+				r.Func("Called", func(ctx context.Context, ev consumer.Event) error {
+					_, err := consumer.Do(ctx, r.Processor(), ev, func(ctx context.Context, tx pgx.Tx) (int, error) { return 1, work(ctx, tx, ev) })
+					return err
+				})
+				return r
+			}
+			fails := member(func(context.Context, pgx.Tx, consumer.Event) error { return consumer.DeadLetter(errBroken) })
+			require.NoError(t, deliver(t.Context(), fails, at(x.event(eventType, time.Now(), 10), 10), consumer.DeadLettered))
+			exec(t, x.db, "DELETE FROM onceward.processed_events")
+			exec(t, x.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+			exec(t, x.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, fingerprint, namespace, event_type, record_key, record_value, record_headers, reason, error, state)
+				SELECT consumer_group, topic, kafka_partition, 11, event_id, claim_id, fingerprint, namespace, event_type, record_key, record_value, record_headers, reason, error, state FROM onceward.consumer_dead_letters`)
+			other, meanwhile := member(effect("billing")), -1
+			slow := member(func(ctx context.Context, tx pgx.Tx, ev consumer.Event) (err error) {
+				x.inOtherBuckets(ctx, func() { meanwhile, err = other.Redrive(ctx, 10) })
+				return errors.Join(err, effect("billing")(ctx, tx, ev))
+			})
+			require.Equal(t, 1, must(slow.Redrive(t.Context(), 1)))
+			require.Zero(t, meanwhile)
+			x.outage()
+			require.Equal(t, 1, must(other.Redrive(t.Context(), 10)))
+			require.Equal(t, 1, x.effects())
+			require.Equal(t, 2, count(t, x.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE state = 'redriven'"))
+		})
+	}
 }
 
 // TestDiscardedSpeaksOfItsEvent: what was parked and discarded is not applied, and

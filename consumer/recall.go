@@ -12,12 +12,21 @@ import (
 // recall looks for letters of an event whose claim may be gone: it lies below the
 // floor, is claimed by arrival, or is redriven, or its offset was finished, which does
 // not say that it was applied. One that a redrive has applied is a duplicate. Who
-// applies one of which a letter waits is the redrive or the release of that, once, and
-// nobody after it was discarded. Where the key was another event's, it is a mismatch,
-// unless its own offset was finished.
+// applies one of which a letter waits is the redrive or the release of that, once, one
+// letter of the event at a time, and nobody after it was discarded. Where the key was
+// another event's, it is a mismatch, unless its own offset was finished.
 func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
 	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
+	}
+	if it.redrive != nil {
+		alone, err := q.LockEvent(ctx, consumerdb.LockEventParams{ConsumerGroup: p.group, ClaimID: it.id.String()})
+		switch {
+		case err != nil:
+			return fmt.Errorf("lock the event: %w", err)
+		case !alone:
+			return ErrInProgress
+		}
 	}
 	letters, err := q.LettersOfClaim(ctx, consumerdb.LettersOfClaimParams{ClaimID: &it.id, ConsumerGroup: p.group})
 	if err != nil {

@@ -21,7 +21,8 @@ const lettersKept = 30 * 24 * time.Hour
 //
 // Claim, effect and the letter's new state are one transaction, which one member
 // of the group has, so that the effect is made once whatever crashes, and while
-// the same record is delivered again. The claim of an event that was given up
+// the same record is delivered again, or another letter of the event asked for: that
+// one waits, and is a duplicate then. The claim of an event that was given up
 // becomes that of an event applied. An event outside its window is claimed by
 // arrival, whatever its class says; one that was applied meanwhile is redriven
 // without a second effect. A letter stays open that holds another event's key, a

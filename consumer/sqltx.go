@@ -23,7 +23,7 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if _, err := tx.ExecContext(ctx, p.bounds.session); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
-	return p.claimOne(ctx, onSQL(tx), ev)
+	return p.claimIn(ctx, onSQL(tx), ev)
 }
 
 // CompleteSQL is [Processor.Complete] for database/sql.

@@ -95,6 +95,11 @@ SET state = 'open', reason = CASE WHEN @mismatch::boolean THEN 'mismatch' WHEN @
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition AND kafka_offset OPERATOR(pg_catalog.=) @kafka_offset
   AND state OPERATOR(pg_catalog.=) sqlc.arg(was) AND generation OPERATOR(pg_catalog.=) @generation;
 
+-- name: LockEvent :one
+-- LockEvent makes this transaction the only one that handles a letter of an event again; false: another one is at another letter of it,
+-- whose claim by arrival may lie in other buckets. Who comes after it sees what it has made of its letter.
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward redrive of ' OPERATOR(pg_catalog.||) @consumer_group::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) @claim_id::pg_catalog.text, 0::bigint));
+
 -- name: LettersOfClaim :many
 -- LettersOfClaim reads the letters of an id, which say what its claim did until the day of that was dropped. at is when that was decided,
 -- or the letter written. One of a release before schema 8 has no fingerprint, and gives what that is made of.

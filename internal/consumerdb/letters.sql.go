@@ -258,6 +258,24 @@ func (q *Queries) LettersToSend(ctx context.Context, arg LettersToSendParams) ([
 	return items, nil
 }
 
+const lockEvent = `-- name: LockEvent :one
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward redrive of ' OPERATOR(pg_catalog.||) $1::pg_catalog.text OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) $2::pg_catalog.text, 0::bigint))
+`
+
+type LockEventParams struct {
+	ConsumerGroup string
+	ClaimID       string
+}
+
+// LockEvent makes this transaction the only one that handles a letter of an event again; false: another one is at another letter of it,
+// whose claim by arrival may lie in other buckets. Who comes after it sees what it has made of its letter.
+func (q *Queries) LockEvent(ctx context.Context, arg LockEventParams) (bool, error) {
+	row := q.db.QueryRow(ctx, lockEvent, arg.ConsumerGroup, arg.ClaimID)
+	var pg_try_advisory_xact_lock bool
+	err := row.Scan(&pg_try_advisory_xact_lock)
+	return pg_try_advisory_xact_lock, err
+}
+
 const lockLettersToSend = `-- name: LockLettersToSend :one
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended('onceward letters of ' OPERATOR(pg_catalog.||) $1::pg_catalog.text, 0::bigint))
 `
