@@ -21,7 +21,7 @@ func windowsCommand() *cli.Command {
 			"clock alone, and is never lowered.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still, or partitions are not as they should be",
+				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still, or a partition that is needed is missing, detached or wrong",
 				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
 				Action: windowsList,
 			},
