@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/outbox"
 )
 
 // ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
@@ -161,23 +163,35 @@ type byGroup struct {
 	of    map[string]*Finding
 }
 
-func (b *byGroup) add(group, subject string) {
+// add also says what to do about the subject.
+func (b *byGroup) add(group, subject, do string) {
 	if b.of == nil {
 		b.of = make(map[string]*Finding)
 	}
 	f := b.of[group]
 	if f == nil {
-		f = &Finding{Group: group, Subject: subject}
+		f = &Finding{Group: group, Subject: subject, Do: do}
 		b.of[group], b.order = f, append(b.order, group)
 	}
 	f.Count++
 }
 
 // report gives them their words.
-func (b *byGroup) report(a *audit, check, what, do string) {
+func (b *byGroup) report(a *audit, check, what string) {
 	for _, group := range b.order {
 		f := *b.of[group]
-		f.Check, f.What, f.Do = check, what, do
+		if f.Check, f.What = check, what; f.Count > 1 {
+			f.Do += "; then look again, for the others"
+		}
 		a.found(f)
 	}
+}
+
+// keyed names an event as outboxctl takes it or, where its key is none, by the UUID.
+func keyed(namespace string, id uuid.UUID) string {
+	key, err := outbox.KeyFrom(namespace, id, time.Now(), outbox.NoSkewLimit)
+	if err != nil {
+		return id.String()
+	}
+	return key.String()
 }

@@ -270,7 +270,7 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 		k.claim(id, "stock", "p", time.Now())
 		require.Equal(k.t, []string{
 			"key  73 " + k.leaf,
-			"twice billing 1 event " + id.String(),
+			"twice billing 1 event shop:" + id.String(),
 		}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events")
 		k.exec("ALTER TABLE onceward.processed_events ADD UNIQUE (consumer_group, event_id)")
@@ -302,14 +302,14 @@ func TestAuditOfDeadEvents(t *testing.T) {
 
 		lost, redriven, applied := idAt(k.today), idAt(k.today), idAt(k.today)
 		k.claim(lost, "billing", "d", now)
-		require.Equal(k.t, []string{"dead-claim billing 1 event " + lost.String()}, k.audit())
+		require.Equal(k.t, []string{"dead-claim billing 1 event shop:" + lost.String()}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events WHERE event_id = $1", lost)
 		k.claim(redriven, "billing", "d", now)
 		k.letter(redriven, 6, "handler", "redriven")
 		k.claim(applied, "billing", "p", now)
 		k.letter(applied, 7, "handler", "open")
 		require.Equal(k.t, []string{
-			"dead-claim billing 1 event " + redriven.String(),
+			"dead-claim billing 1 event shop:" + redriven.String(),
 			"letter billing 1 letter orders/0@7 of event " + applied.String(),
 		}, k.audit())
 	})

@@ -4,6 +4,8 @@ package main
 
 import (
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,6 +99,44 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
 }
 
+// What audit prints for claims and letters that do not belong together is done as it is
+// printed, until nothing is wrong.
+func TestWhatAuditPrintsOfDeadEventsIsDone(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		do := func(commands ...string) {
+			t.Helper()
+			said := wrong(t, "audit")
+			for _, command := range commands {
+				printed := regexp.MustCompile("`outboxctl (" + command + " [^`]*)`").FindStringSubmatch(said)
+				require.NotNil(t, printed, said)
+				args := strings.Fields(strings.NewReplacer("'", "", `"…"`, "audited").Replace(printed[1]))
+				if args[1] != "show" {
+					args = append(args, "--yes")
+				}
+				fine(t, args...)
+			}
+			require.Equal(t, "nothing is wrong\n", fine(t, "audit"))
+		}
+		dead, given := newKey(t, "orders"), newKey(t, "orders")
+		d.claim(dead.UUID(), "billing", "d")
+		do("processed forget")
+		d.claim(given.UUID(), "billing", "p")
+		at := d.keep("billing", "orders.order", "handler", &given)
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET claim_id = event_id")
+		require.Contains(t, wrong(t, "audit"), "letter "+at.String()+" of event "+given.String()+": ")
+		do("processed show", "dead discard")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+		require.Contains(t, wrong(t, "audit"), "else let the group redrive it, which is asked for")
+		do("dead discard")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'open'")
+		wait := d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
+		do("dead redrive")
+		wait()
+	})
+}
+
 func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	pool, leaf, as := newClaims(t)
 	claim := func(at time.Time, outcome string) uuid.UUID {
@@ -126,14 +166,14 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 
 	dead := claim(time.Now(), "d")
 	fine(t, status...) // does not look at claims
-	wrong("! dead-claim: group billing, event "+dead.String()+": events were given up and no letter of them stands", "audit")
+	wrong("! dead-claim: group billing, event shop:"+dead.String()+": events were given up and no letter of them stands", "audit")
 	wrong("! unknown-group: group stock, this database: nothing is known of the group", "audit", "--group", "stock")
 	exec(t, pool, "INSERT INTO onceward.dedup_windows SELECT (jsonb_populate_record(w, '{\"consumer_group\": \"stock\"}')).* FROM onceward.dedup_windows w WHERE consumer_group = 'billing'")
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "stock"))
 	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
 	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
-	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event "):])
+	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event shop:"):])
 
 	exec(t, pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward."+leaf)
 	wrong("! "+leaf+": somebody detached it, although its claims are needed: attach it again", status...)
