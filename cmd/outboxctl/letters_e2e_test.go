@@ -107,6 +107,9 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		}
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET created_at = created_at - interval '2 hours', state = 'discarded' WHERE consumer_group = 'mail'")
 		require.Equal(t, all[2:], listed("--older", "1h", "--state", "all"))
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET created_at = created_at - interval '36 hours' WHERE consumer_group = 'mail'")
+		require.Equal(t, all[2:], listed("--older", "1d12h", "--state", "all"))
+		require.Empty(t, listed("--older", "2d", "--state", "all"))
 		out := fine(t, "dead", "list", "--side", "consumer", "--limit", "1")
 		require.Contains(t, out, "handler: no such account")
 		require.Contains(t, out, "there are more; raise --limit")
