@@ -38,6 +38,8 @@ type AuditConfig struct {
 	Group string
 	// Catalog leaves out the checks that read claims and letters.
 	Catalog bool
+
+	patience time.Duration // auditPatience, but in tests
 }
 
 // Finding is one thing that should not be.
@@ -95,6 +97,9 @@ func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
 // reads: where that is cut short they are not made, and are in the report as well.
 func Audit(ctx context.Context, db AuditDB, cfg AuditConfig) (AuditReport, error) {
 	a := &audit{db: db, cfg: cfg}
+	if a.cfg.patience == 0 {
+		a.cfg.patience = auditPatience
+	}
 	checks := []auditCheck{{"partitions", true, a.partitions}, {"key", true, a.keys}, {"floor", false, a.floors}, {"fence", true, a.fences}}
 	if !cfg.Catalog {
 		checks = append(checks, auditCheck{"below-floor", false, a.belowFloors}, auditCheck{"twice", false, a.twice},
@@ -135,13 +140,13 @@ func (a *audit) run(ctx context.Context, c auditCheck) error {
 		return nil
 	}
 	err := pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, auditPatience.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, a.cfg.patience.Milliseconds())); err != nil {
 			return err
 		}
 		return c.work(ctx, tx)
 	})
 	if hasCode(err, "57014") && ctx.Err() == nil { // query_canceled
-		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", auditPatience)
+		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", a.cfg.patience)
 		return nil
 	}
 	return err

@@ -29,8 +29,8 @@ func (a *audit) tails(check string, matters func(*partition.Leaf) bool, work fun
 	began := time.Now()
 	leaves := a.table.newestFirst(matters)
 	for i := range leaves {
-		if time.Since(began) > auditPatience {
-			a.cut(check, "%d of %d partitions were looked at in %s", i, len(leaves), auditPatience)
+		if time.Since(began) > a.cfg.patience {
+			a.cut(check, "%d of %d partitions were looked at in %s", i, len(leaves), a.cfg.patience)
 			return nil
 		}
 		if err := work(&leaves[i]); err != nil {

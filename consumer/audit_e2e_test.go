@@ -125,9 +125,10 @@ func TestAuditSaysWhatItDidNotLookAt(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward."+k.leaf+" IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	report, err := consumer.Audit(t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+	report, err := consumer.Audit(t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{}.Impatient(500*time.Millisecond))
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
+	require.Contains(t, report.Unfinished[0], "a statement took longer than 500ms; ")
 	var checks []string
 	for _, cut := range report.Unfinished {
 		check, why, _ := strings.Cut(cut, ": ")
