@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/outbox"
 )
 
 // ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
@@ -36,6 +38,8 @@ type AuditConfig struct {
 	Group string
 	// Catalog leaves out the checks that read claims and letters.
 	Catalog bool
+
+	patience time.Duration // auditPatience, but in tests
 }
 
 // Finding is one thing that should not be.
@@ -93,6 +97,9 @@ func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
 // reads: where that is cut short they are not made, and are in the report as well.
 func Audit(ctx context.Context, db AuditDB, cfg AuditConfig) (AuditReport, error) {
 	a := &audit{db: db, cfg: cfg}
+	if a.cfg.patience == 0 {
+		a.cfg.patience = auditPatience
+	}
 	checks := []auditCheck{{"partitions", true, a.partitions}, {"key", true, a.keys}, {"floor", false, a.floors}, {"fence", true, a.fences}}
 	if !cfg.Catalog {
 		checks = append(checks, auditCheck{"below-floor", false, a.belowFloors}, auditCheck{"twice", false, a.twice},
@@ -133,13 +140,13 @@ func (a *audit) run(ctx context.Context, c auditCheck) error {
 		return nil
 	}
 	err := pgx.BeginFunc(ctx, a.db, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, auditPatience.Milliseconds())); err != nil {
+		if _, err := tx.Exec(ctx, fmt.Sprintf("SET TRANSACTION READ ONLY; %s; SET LOCAL statement_timeout = %d", pinned.Local, a.cfg.patience.Milliseconds())); err != nil {
 			return err
 		}
 		return c.work(ctx, tx)
 	})
 	if hasCode(err, "57014") && ctx.Err() == nil { // query_canceled
-		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", auditPatience)
+		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", a.cfg.patience)
 		return nil
 	}
 	return err
@@ -161,23 +168,35 @@ type byGroup struct {
 	of    map[string]*Finding
 }
 
-func (b *byGroup) add(group, subject string) {
+// add also says what to do about the subject.
+func (b *byGroup) add(group, subject, do string) {
 	if b.of == nil {
 		b.of = make(map[string]*Finding)
 	}
 	f := b.of[group]
 	if f == nil {
-		f = &Finding{Group: group, Subject: subject}
+		f = &Finding{Group: group, Subject: subject, Do: do}
 		b.of[group], b.order = f, append(b.order, group)
 	}
 	f.Count++
 }
 
 // report gives them their words.
-func (b *byGroup) report(a *audit, check, what, do string) {
+func (b *byGroup) report(a *audit, check, what string) {
 	for _, group := range b.order {
 		f := *b.of[group]
-		f.Check, f.What, f.Do = check, what, do
+		if f.Check, f.What = check, what; f.Count > 1 {
+			f.Do += "; then look again, for the others"
+		}
 		a.found(f)
 	}
+}
+
+// keyed names an event as outboxctl takes it or, where its key is none, by the UUID.
+func keyed(namespace string, id uuid.UUID) string {
+	key, err := outbox.KeyFrom(namespace, id, time.Now(), outbox.NoSkewLimit)
+	if err != nil {
+		return id.String()
+	}
+	return key.String()
 }

@@ -29,8 +29,8 @@ func (a *audit) tails(check string, matters func(*partition.Leaf) bool, work fun
 	began := time.Now()
 	leaves := a.table.newestFirst(matters)
 	for i := range leaves {
-		if time.Since(began) > auditPatience {
-			a.cut(check, "%d of %d partitions were looked at in %s", i, len(leaves), auditPatience)
+		if time.Since(began) > a.cfg.patience {
+			a.cut(check, "%d of %d partitions were looked at in %s", i, len(leaves), a.cfg.patience)
 			return nil
 		}
 		if err := work(&leaves[i]); err != nil {
@@ -50,10 +50,11 @@ func (a *audit) besideDefault(check string) bool {
 
 // claimRow is a claim that may have been made below the floor.
 type claimRow struct {
-	ID    uuid.UUID
-	Group string
-	Type  string
-	At    time.Time
+	ID        uuid.UUID
+	Namespace string
+	Group     string
+	Type      string
+	At        time.Time
 }
 
 // belowFloors looks for claims that were made when their floor had passed them. A
@@ -68,7 +69,7 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 	}
 	var found byGroup
 	err := a.tails("below-floor", func(l *partition.Leaf) bool { return l.From().Before(highest) }, func(l *partition.Leaf) error {
-		rows, _ := tx.Query(ctx, "SELECT event_id, consumer_group, event_type, processed_at FROM "+claimsTable+" WHERE "+tail(l)+
+		rows, _ := tx.Query(ctx, "SELECT event_id, namespace, consumer_group, event_type, processed_at FROM "+claimsTable+" WHERE "+tail(l)+
 			" AND event_id < $1 AND processed_at > $2 AND ($3 = '' OR consumer_group = $3)",
 			outbox.FirstID(highest), oldest.Add(floorSettles), a.cfg.Group) // CollectRows returns its error
 		suspects, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimRow])
@@ -77,8 +78,7 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 		}
 		return a.suspects(ctx, consumerdb.New(tx), suspects, &found)
 	})
-	found.report(a, "below-floor", "claims were made below the floor of their class, where an earlier claim of the event may be gone: it may have been applied twice",
-		"see the event with `outboxctl processed show NAMESPACE:UUID`; find the program that claims without package consumer, or of a release before windows")
+	found.report(a, "below-floor", "claims were made below the floor of their class, where an earlier claim of the event may be gone: it may have been applied twice")
 	return err
 }
 
@@ -115,7 +115,9 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 	}
 	for _, row := range wrong {
 		if !slices.ContainsFunc(row.arrival, func(id uuid.UUID) bool { return claimed[id] }) {
-			found.add(row.Group, fmt.Sprintf("event %s of type %s, claimed %s", row.ID, row.Type, rfc(row.At)))
+			key := keyed(row.Namespace, row.ID)
+			found.add(row.Group, fmt.Sprintf("event %s of type %s, claimed %s", key, row.Type, rfc(row.At)),
+				fmt.Sprintf("see the event with `outboxctl processed show %s`; find the program that claims without package consumer, or of a release before windows", key))
 		}
 	}
 	return nil
@@ -170,18 +172,17 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	err := a.tails("twice", func(*partition.Leaf) bool { return true }, func(l *partition.Leaf) error {
-		rows, _ := tx.Query(ctx, "SELECT event_id, consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
+		rows, _ := tx.Query(ctx, "SELECT event_id, pg_catalog.min(namespace), consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
 			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING pg_catalog.count(*) > 1", a.cfg.Group) // ForEachRow returns its error
 		var id uuid.UUID
-		var group string
-		_, err := pgx.ForEachRow(rows, []any{&id, &group}, func() error {
-			found.add(group, "event "+id.String())
+		var namespace, group string
+		_, err := pgx.ForEachRow(rows, []any{&id, &namespace, &group}, func() error {
+			found.add(group, "event "+keyed(namespace, id), "REINDEX the partition's key, which must fail; compare the effects, then remove one of the claims")
 			return nil
 		})
 		return err
 	})
-	found.report(a, "twice", "one key is claimed twice by one group: the effect was made twice",
-		"REINDEX the partition's key, which must fail; compare the effects, then remove one of the claims")
+	found.report(a, "twice", "one key is claimed twice by one group: the effect was made twice")
 	return err
 }
 
@@ -198,10 +199,11 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 		if a.byArrival(row.ConsumerGroup, row.EventID) {
 			continue // its letter has the event's own id
 		}
-		found.add(row.ConsumerGroup, "event "+row.EventID.String())
+		key := keyed(row.Namespace, row.EventID)
+		found.add(row.ConsumerGroup, "event "+key,
+			fmt.Sprintf("forget the event, `outboxctl processed forget %s --group '%s' --reason \"…\"`, and do what that prints", key, row.ConsumerGroup))
 	}
-	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them",
-		"forget the event, `outboxctl processed forget KEY --group GROUP --reason \"…\"` (a KEY is NAMESPACE:UUID), and do what that prints")
+	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them")
 	return nil
 }
 
@@ -233,20 +235,26 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 				return err
 			}
 		}
-		letter := fmt.Sprintf("letter %s of event %s", Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, row.EventID)
+		at, key := Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, keyed(row.Namespace, row.EventID)
+		letter := fmt.Sprintf("letter %s of event %s", at, key)
 		switch {
 		case dead:
 		case slices.ContainsFunc(ids, a.table.hidden):
 			hidden = append(hidden, letter)
 		default:
-			found.add(row.ConsumerGroup, letter)
+			again := fmt.Sprintf("`outboxctl dead redrive %s --group '%s' --reason \"…\"`", at, row.ConsumerGroup)
+			if row.State == "requested" {
+				again = "let the group redrive it, which is asked for"
+			}
+			found.add(row.ConsumerGroup, letter, fmt.Sprintf("look with `outboxctl processed show %s` whether the event was applied; if so, `outboxctl dead discard --side consumer %s --group '%s' --reason \"…\"`, else %s",
+				key, at, row.ConsumerGroup, again))
 		}
 	}
 	if len(hidden) > 0 {
 		a.cut("letter", "%d letters were not looked at, the first %s: their claims are of days that are not attached, see hole and detached", len(hidden), hidden[0])
 	}
 	found.report(a, "letter", "letters of events whose handler failed are open, and no claim says that the event is dead: it may have been applied by another delivery, "+
-		"or will be, and by the redrive again", "look with `outboxctl processed show NAMESPACE:UUID` whether the event was applied; then discard the letter, or redrive it")
+		"or will be, and by the redrive again")
 	return nil
 }
 

@@ -67,6 +67,42 @@ func TestACureIsDoneAsAWhole(t *testing.T) {
 	})
 }
 
+// A session goes on as the role that it had, whatever became of the cure.
+func TestACureLeavesTheRoleOfItsSession(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
+		k.exec("ALTER TABLE onceward.rest OWNER TO onceward_consumer_maintainer")
+		for _, n := range []int{-7, -5} {
+			k.exec("DROP TABLE onceward." + partition.OfDay("processed_events", k.today.AddDate(0, 0, n)).Name)
+		}
+		k.claim(idAt(k.today.AddDate(0, 0, -5)), "billing", "p", time.Now())
+		fails := k.cured()
+		k.claim(idAt(k.today.AddDate(0, 0, -7)), "billing", "p", time.Now())
+		conn, err := k.admin.Acquire(k.t.Context())
+		require.NoError(k.t, err)
+		defer conn.Release()
+		role := func() (name string) {
+			require.NoError(k.t, conn.QueryRow(k.t.Context(), "SELECT current_user").Scan(&name))
+			return name
+		}
+		_, err = conn.Exec(k.t.Context(), "SET ROLE onceward_consumer_maintainer")
+		require.NoError(k.t, err)
+		_, err = conn.Exec(k.t.Context(), fails)
+		require.ErrorContains(k.t, err, "no partition of relation")
+		require.Equal(k.t, "onceward_consumer_maintainer", role())
+		tx, err := conn.Begin(k.t.Context())
+		require.NoError(k.t, err)
+		_, err = tx.Exec(k.t.Context(), k.cured())
+		require.NoError(k.t, err)
+		require.Equal(k.t, "onceward_consumer_maintainer", role(), "also in its transaction")
+		require.NoError(k.t, tx.Commit(k.t.Context()))
+		require.Equal(k.t, "onceward_consumer_maintainer", role())
+		_, err = conn.Exec(k.t.Context(), "RESET ROLE")
+		require.NoError(k.t, err)
+		require.Empty(k.t, k.audit())
+	})
+}
+
 // A DEFAULT partition that somebody attached has its columns in an order of its own.
 func TestACureNamesItsColumns(t *testing.T) {
 	onBoth(t, func(k *kept) {

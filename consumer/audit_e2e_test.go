@@ -125,9 +125,10 @@ func TestAuditSaysWhatItDidNotLookAt(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward."+k.leaf+" IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	report, err := consumer.Audit(t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+	report, err := consumer.Audit(t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{}.Impatient(500*time.Millisecond))
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
+	require.Contains(t, report.Unfinished[0], "a statement took longer than 500ms; ")
 	var checks []string
 	for _, cut := range report.Unfinished {
 		check, why, _ := strings.Cut(cut, ": ")
@@ -270,7 +271,7 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 		k.claim(id, "stock", "p", time.Now())
 		require.Equal(k.t, []string{
 			"key  73 " + k.leaf,
-			"twice billing 1 event " + id.String(),
+			"twice billing 1 event shop:" + id.String(),
 		}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events")
 		k.exec("ALTER TABLE onceward.processed_events ADD UNIQUE (consumer_group, event_id)")
@@ -302,14 +303,14 @@ func TestAuditOfDeadEvents(t *testing.T) {
 
 		lost, redriven, applied := idAt(k.today), idAt(k.today), idAt(k.today)
 		k.claim(lost, "billing", "d", now)
-		require.Equal(k.t, []string{"dead-claim billing 1 event " + lost.String()}, k.audit())
+		require.Equal(k.t, []string{"dead-claim billing 1 event shop:" + lost.String()}, k.audit())
 		k.exec("DELETE FROM onceward.processed_events WHERE event_id = $1", lost)
 		k.claim(redriven, "billing", "d", now)
 		k.letter(redriven, 6, "handler", "redriven")
 		k.claim(applied, "billing", "p", now)
 		k.letter(applied, 7, "handler", "open")
 		require.Equal(k.t, []string{
-			"dead-claim billing 1 event " + redriven.String(),
+			"dead-claim billing 1 event shop:" + redriven.String(),
 			"letter billing 1 letter orders/0@7 of event " + applied.String(),
 		}, k.audit())
 	})

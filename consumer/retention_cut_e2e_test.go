@@ -4,7 +4,6 @@ package consumer_test
 
 import (
 	"regexp"
-	"slices"
 	"testing"
 	"time"
 
@@ -251,101 +250,84 @@ func TestRetentionOfRows(t *testing.T) {
 	})
 }
 
-// pace is how often the measured inserts are due. A delay is counted from the
-// moment that an insert was due, so that one that blocks makes those after it
-// late too.
-const pace = 2 * time.Millisecond
+// noLock is for how long an insert that nobody holds back may wait for a lock, which it
+// does not at all, however busy the machine is.
+const noLock = "10ms"
 
-// inserts runs work and meanwhile claims events of today at a steady pace, and
-// returns by how much each was late that was due before the work ended.
-func (k *kept) inserts(conn *pgx.Conn, work func()) []time.Duration {
+func patient(c *consumer.MaintainConfig) { c.LockTimeout = time.Second }
+
+// inserts runs work and meanwhile claims events of today, one after the other, in a
+// session that waits for no lock. It returns how many were made and how many were held
+// back by one.
+func (k *kept) inserts(conn *pgx.Conn, work func()) (made, heldBack int) {
 	k.t.Helper()
-	ended := make(chan time.Time, 1)
+	done, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		work()
-		ended <- time.Now()
-	}()
-	var late []time.Duration
-	var end time.Time
-	due := time.NewTimer(0)
-	defer due.Stop()
-	for at := time.Now(); end.IsZero() || at.Before(end); at = at.Add(pace) {
-		due.Reset(time.Until(at))
-		<-due.C
-		_, err := conn.Exec(k.t.Context(), insertClaim, idAt(k.today), "billing", "p", time.Now())
-		require.NoError(k.t, err)
-		late = append(late, time.Since(at))
-		select {
-		case end = <-ended:
-		default:
+		for {
+			_, err := conn.Exec(k.t.Context(), insertClaim, idAt(k.today), "billing", "p", time.Now())
+			switch {
+			case err == nil:
+				made++
+			case partition.TimedOut(err):
+				heldBack++
+			default:
+				ended <- err
+				return
+			}
+			select {
+			case <-done:
+				ended <- nil
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
 		}
-	}
-	return late
+	}()
+	work()
+	close(done)
+	require.NoError(k.t, <-ended)
+	return made, heldBack
 }
 
-func p99(late []time.Duration) time.Duration {
-	slices.Sort(late)
-	return late[len(late)*99/100]
-}
-
-func median(of []time.Duration) time.Duration {
-	slices.Sort(of)
-	return of[len(of)/2]
-}
-
-// held measures other inserts while work runs against a claim that is open in
-// the partition that is to go, and without, in turns. It returns the p99 of
-// both, each the median of the rounds: one pause of a busy machine makes a
-// hundred inserts of its round late.
-func (k *kept) held(rounds int, work func(leaf string)) (calm, during time.Duration) {
+// held makes inserts while work runs against a claim that is open in the partition that
+// is to go, and says how many were held back.
+func (k *kept) held(work func()) (heldBack int) {
 	k.t.Helper()
 	writer, claimant := k.dial(migrations.RoleConsumer), k.dial(migrations.RoleConsumer)
-	k.inserts(writer, func() { <-time.After(time.Second) }) // warm
-	var base, busy []time.Duration
-	for n := range rounds {
-		base = append(base, p99(k.inserts(writer, func() { <-time.After(time.Second) })))
-		day := k.today.AddDate(0, 0, -8-n)
-		leaf := k.day(-8 - n)
-		open, err := claimant.Begin(k.t.Context())
-		require.NoError(k.t, err)
-		_, err = open.Exec(k.t.Context(), insertClaim, idAt(day), "billing", "p", time.Now())
-		require.NoError(k.t, err)
-		busy = append(busy, p99(k.inserts(writer, func() { work(leaf) })))
-		require.NoError(k.t, open.Commit(k.t.Context()))
-		k.maintain() // finishes it
-		require.False(k.t, k.exists(leaf))
-	}
-	k.t.Logf("p99 of inserts in %d rounds alone: %s; with a claim held open in the partition that goes: %s", rounds, base, busy)
-	return median(base), median(busy)
+	_, err := writer.Exec(k.t.Context(), "SET lock_timeout = '"+noLock+"'")
+	require.NoError(k.t, err)
+	open, err := claimant.Begin(k.t.Context())
+	require.NoError(k.t, err)
+	_, err = open.Exec(k.t.Context(), insertClaim, idAt(k.today.AddDate(0, 0, -8)), "billing", "p", time.Now())
+	require.NoError(k.t, err)
+	made, heldBack := k.inserts(writer, work)
+	k.t.Logf("inserts beside a claim that is open in the partition that goes: %d made, %d held back", made, heldBack)
+	require.Greater(k.t, made+heldBack, 10, "they went on meanwhile")
+	require.NoError(k.t, open.Commit(k.t.Context()))
+	made, finishing := k.inserts(writer, func() { k.maintain(patient) })
+	require.Positive(k.t, made)
+	require.False(k.t, k.exists(k.leaf))
+	return heldBack + finishing
 }
 
-// While a claim is held open in the partition that goes, other inserts go on as
-// before: their p99 stays within three times what it is without retention.
+// While a claim is held open in the partition that goes, and when it goes, other inserts
+// wait for no lock.
 func TestRetentionHoldsBackNoOtherInsert(t *testing.T) {
 	onBoth(t, func(k *kept) {
-		calm, during := k.held(5, func(leaf string) {
-			report, err := k.run(func(c *consumer.MaintainConfig) { c.LockTimeout = time.Second })
-			if err != nil || find(report, leaf).State != consumer.LeafDetaching {
-				k.t.Errorf("%v: %+v", err, find(report, leaf))
-			}
-		})
-		require.LessOrEqual(k.t, during, 3*calm)
+		require.Zero(k.t, k.held(func() {
+			k.became(consumer.LeafDetaching, "waits for transactions that are older", patient)
+		}))
 	})
 }
 
 // A plain DROP, as the defect, fails the same measurement.
 func TestAPlainDropHoldsBackOtherInserts(t *testing.T) {
 	k := newKept(t, "15")
-	calm, during := k.held(3, func(leaf string) {
-		_, err := k.conn.Exec(t.Context(), "SET lock_timeout = '3s'")
-		if err == nil {
-			_, err = k.conn.Exec(t.Context(), "DROP TABLE onceward."+leaf)
-		}
-		if err == nil {
-			t.Error("the claim was not waited for")
-		}
-	})
-	require.Greater(t, during, 3*calm)
+	require.Positive(t, k.held(func() {
+		_, err := k.conn.Exec(t.Context(), "SET lock_timeout = '1s'")
+		require.NoError(t, err)
+		_, err = k.conn.Exec(t.Context(), "DROP TABLE onceward."+k.leaf)
+		require.True(t, partition.TimedOut(err), "the claim was not waited for: %v", err)
+	}))
 }
 
 // An adopted group has its floor below the horizon: what was opened again for it

@@ -13,6 +13,12 @@ func (c MaintainConfig) With(clock func(time.Time) time.Time, crash func(string)
 	return c
 }
 
+// Impatient returns the configuration with how long a statement may take.
+func (c AuditConfig) Impatient(patience time.Duration) AuditConfig {
+	c.patience = patience
+	return c
+}
+
 // ClaimsLock is claimsLock.
 const ClaimsLock = claimsLock
 

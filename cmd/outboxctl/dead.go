@@ -115,7 +115,7 @@ func groupLetterFlags() []cli.Flag {
 		groupFlag(),
 		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: " + strings.Join(causes, ", ")},
 		&cli.StringFlag{Name: "topic", Usage: "only those of `TOPIC`"},
-		&cli.DurationFlag{Name: "older", Usage: "only those kept for longer than `AGE`, e.g. 1h"},
+		ageFlag("older", "only those kept for longer than `AGE`, e.g. 7d, 1d12h or 1h"),
 	}
 }
 

@@ -89,12 +89,13 @@ func readLetterSelection(c *cli.Context) (s letterSelection, err error) {
 	if s.selection, err = readSelectionOf(c, keys); err != nil {
 		return s, err
 	}
-	s.group, s.cause, s.topic, s.older = c.String("group"), c.String("cause"), c.String("topic"), c.Duration("older")
+	if s.older, err = readAge(c, "older"); err != nil {
+		return s, err
+	}
+	s.group, s.cause, s.topic = c.String("group"), c.String("cause"), c.String("topic")
 	switch {
 	case s.cause != "" && !slices.Contains(causes, s.cause):
 		return s, usage("--cause %q: want one of %s", s.cause, strings.Join(causes, ", "))
-	case s.older < 0 || c.IsSet("older") && s.older == 0:
-		return s, usage("--older %s: want an age such as 1h", s.older)
 	case len(s.places) > 0 && (s.filtered() || s.narrowed()):
 		return s, usage("%s: give PLACEs or filters, not both; --group goes with both", c.Command.HelpName)
 	}

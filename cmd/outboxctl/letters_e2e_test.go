@@ -5,6 +5,8 @@ package main
 import (
 	"flag"
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +107,9 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		}
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET created_at = created_at - interval '2 hours', state = 'discarded' WHERE consumer_group = 'mail'")
 		require.Equal(t, all[2:], listed("--older", "1h", "--state", "all"))
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET created_at = created_at - interval '36 hours' WHERE consumer_group = 'mail'")
+		require.Equal(t, all[2:], listed("--older", "1d12h", "--state", "all"))
+		require.Empty(t, listed("--older", "2d", "--state", "all"))
 		out := fine(t, "dead", "list", "--side", "consumer", "--limit", "1")
 		require.Contains(t, out, "handler: no such account")
 		require.Contains(t, out, "there are more; raise --limit")
@@ -183,12 +188,16 @@ func TestParkedLettersFollow(t *testing.T) {
 		fine(t, "dead", "show", "--side", "consumer", first.String(), "--group", "billing")
 		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
 		require.Equal(t, []string{"0 requested", "1 parked"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))
+		asked := wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes")
+		require.Equal(t, "! "+behind.String()+" is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as "+first.String()+" is settled, the first letter of its key: "+
+			"its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer "+first.String()+" --group billing --reason \"…\"`\nnothing was decided\n", asked)
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE state = 'requested'")
 		require.Contains(t, wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes"), behind.String()+" is parked, and no letter is before it: a member of group billing handles")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE state = 'redriven'")
 		fine(t, "dead", "discard", behind.String(), "--side", "consumer", "--reason", "r", "--yes")
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer", "--state", "discarded"), behind.String())
 		require.Contains(t, fine(t, "dead", "list", "--side", "consumer"), first.String())
+		fine(t, strings.Fields(strings.ReplaceAll(regexp.MustCompile("`outboxctl (dead discard [^`]*)`").FindStringSubmatch(asked)[1], "…", "r")+" --yes")...)
 	})
 }
 

@@ -32,13 +32,13 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 			continue
 		}
 		texts = append(texts, l.Place, l.Key)
-		head, err := headOf(ctx, q, l)
+		head, state, err := headOf(ctx, q, l)
 		if err != nil {
 			return nil, nil, err
 		}
 		id := l.Group + " " + head.String()
 		if behind[id]++; behind[id] == 1 {
-			l.at = head
+			l.at, l.State = head, state
 			first = append(first, l)
 		}
 	}
@@ -51,25 +51,28 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 			why = append(why, fmt.Sprintf("%s, and no letter is before it: a member of group %s handles what is parked, in order, when one runs", these, l.Group))
 			continue
 		}
-		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: "+
-			"see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", these, l.Group, l.at, l.at, l.Group))
+		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, l.Group)
+		if l.State == letterRequested {
+			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, l.Group)
+		}
+		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: %s", these, l.Group, l.at, todo))
 	}
 	return why, texts, nil
 }
 
-// headOf returns the first letter of a letter's key that is not settled.
-func headOf(ctx context.Context, q *consumerdb.Queries, l groupLetter) (place, error) {
+// headOf returns the first letter of a letter's key that is not settled, and its state.
+func headOf(ctx context.Context, q *consumerdb.Queries, l groupLetter) (head place, state string, err error) {
 	at := consumerdb.ReadGroupLetterParams{ConsumerGroup: l.Group, Topic: l.at.Topic, KafkaPartition: l.at.Partition, KafkaOffset: l.at.Offset}
 	record, err := q.ReadGroupLetter(ctx, at)
 	if err == nil {
-		var head consumerdb.FirstOfKeyRow
-		head, err = q.FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: l.Group, Topic: l.at.Topic, RecordKey: record.RecordKey})
+		var first consumerdb.FirstOfKeyRow
+		first, err = q.FirstOfKey(ctx, consumerdb.FirstOfKeyParams{ConsumerGroup: l.Group, Topic: l.at.Topic, RecordKey: record.RecordKey})
 		if err == nil {
-			return place{l.at.Topic, head.KafkaPartition, head.KafkaOffset}, nil
+			return place{l.at.Topic, first.KafkaPartition, first.KafkaOffset}, first.State, nil
 		}
 	}
 	if errors.Is(err, pgx.ErrNoRows) {
-		return l.at, nil // it was settled just now
+		return l.at, l.State, nil // it was settled just now
 	}
-	return place{}, err
+	return place{}, "", err
 }

@@ -38,7 +38,7 @@ func listCommand() *cli.Command {
 			&cli.StringFlag{Name: "aggregate-type", Usage: "only those of aggregates of `TYPE`"},
 			&cli.StringFlag{Name: "aggregate", Usage: "only those of the aggregate with `ID`"},
 			&cli.StringFlag{Name: "type", Usage: "only events of `TYPE`"},
-			&cli.DurationFlag{Name: "stuck", Usage: "those older than `AGE`, e.g. 1m, that are pending or waiting; exit code 3 when there are any"},
+			ageFlag("stuck", "those older than `AGE`, e.g. 1m or 7d, that are pending or waiting; exit code 3 when there are any"),
 			&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` events"},
 			outputFlag(),
 		}, dsnFlags()...),
@@ -90,7 +90,8 @@ type letterOfList struct {
 }
 
 func list(c *cli.Context) error {
-	if err := listArguments(c); err != nil {
+	filter, err := listFilter(c)
+	if err != nil {
 		return err
 	}
 	db, err := connect(c)
@@ -99,7 +100,6 @@ func list(c *cli.Context) error {
 	}
 	defer db.Close()
 	report := &listReport{State: c.String("state"), Relays: []snapshotReport{}, Events: []eventReport{}}
-	filter := listFilter(c)
 	if c.String("relay") != "" {
 		state, err := theRelay(c, db)
 		if err != nil {
@@ -118,7 +118,7 @@ func list(c *cli.Context) error {
 	if err := answer(c, report, report.print); err != nil {
 		return err
 	}
-	if c.Duration("stuck") > 0 && len(report.Events) > 0 {
+	if c.IsSet("stuck") && len(report.Events) > 0 {
 		return errWrong
 	}
 	return nil
@@ -139,19 +139,23 @@ func listArguments(c *cli.Context) error {
 	if err := checkLimit(c); err != nil {
 		return err
 	}
-	if c.IsSet("stuck") && (state != statePending || c.Duration("stuck") <= 0) {
-		return usage("--stuck: want an age such as 1m; it is about what is pending or waiting, and goes without --state")
+	if c.IsSet("stuck") && state != statePending {
+		return usage("--stuck is about what is pending or waiting, and goes without --state")
 	}
 	return nil
 }
 
 // listFilter asks for one event more than the limit, which tells whether there
 // are more.
-func listFilter(c *cli.Context) outboxdb.ListByStateParams {
+func listFilter(c *cli.Context) (filter outboxdb.ListByStateParams, err error) {
+	if err := listArguments(c); err != nil {
+		return filter, err
+	}
+	stuck, err := readAge(c, "stuck")
 	return outboxdb.ListByStateParams{
 		State: c.String("state"), Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"),
-		EventType: c.String("type"), OlderSeconds: c.Duration("stuck").Seconds(), RowLimit: int32(c.Int("limit")) + 1,
-	}
+		EventType: c.String("type"), OlderSeconds: stuck.Seconds(), RowLimit: int32(c.Int("limit")) + 1,
+	}, err
 }
 
 // read takes snapshots and events from one snapshot of the database: they belong

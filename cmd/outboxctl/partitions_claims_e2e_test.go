@@ -4,6 +4,8 @@ package main
 
 import (
 	"os"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,16 +87,53 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	pool, _, as := newClaims(t)
 	as("operator")
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit"))
-	tx, err := pool.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward.consumer_dead_letters IN ACCESS EXCLUSIVE MODE")
-	require.NoError(t, err)
+	// By arrival, so that none of them is wrong, and more than are looked at.
+	exec(t, pool, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
+		SELECT (left($1::text, 13) || '-8000-8000-' || lpad(n::text, 12, '0'))::uuid, 'billing', 'Paid', 'shop', '\x00', 'd' FROM generate_series(1, 1001) n`, outbox.FirstID(daysAgo(0)))
+	exec(t, pool, "UPDATE onceward.dedup_windows SET bucket = '1 day'")
 	code, stdout, _ := call(t, "audit")
-	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, exitWrong, code)
-	require.Regexp(t, `^! not finished: dead-claim: a statement took longer than 10s.*\n! not finished: letter: .*\n$`, stdout)
+	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
 	audit := consumer.AuditReport{Unfinished: []string{"fence: a statement took longer"}}
 	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
+}
+
+// What audit prints for claims and letters that do not belong together is done as it is
+// printed, until nothing is wrong.
+func TestWhatAuditPrintsOfDeadEventsIsDone(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		do := func(commands ...string) {
+			t.Helper()
+			said := wrong(t, "audit")
+			for _, command := range commands {
+				printed := regexp.MustCompile("`outboxctl (" + command + " [^`]*)`").FindStringSubmatch(said)
+				require.NotNil(t, printed, said)
+				args := strings.Fields(strings.NewReplacer("'", "", `"…"`, "audited").Replace(printed[1]))
+				if args[1] != "show" {
+					args = append(args, "--yes")
+				}
+				fine(t, args...)
+			}
+			require.Equal(t, "nothing is wrong\n", fine(t, "audit"))
+		}
+		dead, given := newKey(t, "orders"), newKey(t, "orders")
+		d.claim(dead.UUID(), "billing", "d")
+		do("processed forget")
+		d.claim(given.UUID(), "billing", "p")
+		at := d.keep("billing", "orders.order", "handler", &given)
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET claim_id = event_id")
+		require.Contains(t, wrong(t, "audit"), "letter "+at.String()+" of event "+given.String()+": ")
+		do("processed show", "dead discard")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+		require.Contains(t, wrong(t, "audit"), "else let the group redrive it, which is asked for")
+		do("dead discard")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'open'")
+		wait := d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
+		do("dead redrive")
+		wait()
+	})
 }
 
 func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
@@ -126,14 +165,14 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 
 	dead := claim(time.Now(), "d")
 	fine(t, status...) // does not look at claims
-	wrong("! dead-claim: group billing, event "+dead.String()+": events were given up and no letter of them stands", "audit")
+	wrong("! dead-claim: group billing, event shop:"+dead.String()+": events were given up and no letter of them stands", "audit")
 	wrong("! unknown-group: group stock, this database: nothing is known of the group", "audit", "--group", "stock")
 	exec(t, pool, "INSERT INTO onceward.dedup_windows SELECT (jsonb_populate_record(w, '{\"consumer_group\": \"stock\"}')).* FROM onceward.dedup_windows w WHERE consumer_group = 'billing'")
 	require.Equal(t, "nothing is wrong\n", fine(t, "audit", "--group", "stock"))
 	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
 	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
-	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event "):])
+	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event shop:"):])
 
 	exec(t, pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward."+leaf)
 	wrong("! "+leaf+": somebody detached it, although its claims are needed: attach it again", status...)

@@ -21,7 +21,7 @@ func windowsCommand() *cli.Command {
 			"clock alone, and is never lowered.",
 		Subcommands: []*cli.Command{
 			{
-				Name: "list", Usage: "list classes with their floors, and what holds these back; exit code 3 when one stands still, or partitions are not as they should be",
+				Name: "list", Usage: "list classes with their floors, and what holds them back; exit code 3 when one stands still, or a partition that is needed is missing, detached or wrong",
 				Flags:  append([]cli.Flag{groupFlag(), outputFlag()}, dsnFlags()...),
 				Action: windowsList,
 			},
@@ -78,26 +78,43 @@ const (
 
 const day = 24 * time.Hour
 
-// readWindow reads a duration that may begin with days.
 func readWindow(text string) (time.Duration, error) {
-	rest, whole := text, int64(0)
-	var err error
-	if days, clock, ok := strings.Cut(text, "d"); ok {
-		rest = clock
-		whole, err = strconv.ParseInt(days, 10, 32)
-	}
-	var d time.Duration
-	if err == nil && (rest != "" || rest == text) {
-		d, err = time.ParseDuration(rest)
-	}
-	d += time.Duration(whole) * day
+	d, err := readLength(text)
 	if err != nil || d < minWindow || d > maxWindow || d%time.Millisecond != 0 {
 		return 0, usage("--window %q: want a length such as 7d, 36h or 15m, from 1m to 3660d in whole milliseconds", text)
 	}
 	return d, nil
 }
 
-// lengthText writes a duration as readWindow reads it.
+// ageFlag is how old something is, for readAge.
+func ageFlag(name, usage string) cli.Flag { return &cli.StringFlag{Name: name, Usage: usage} }
+
+// readAge reads a flag that says how old something is; 0: it is not given.
+func readAge(c *cli.Context, name string) (time.Duration, error) {
+	if !c.IsSet(name) {
+		return 0, nil
+	}
+	d, err := readLength(c.String(name))
+	if err != nil || d <= 0 {
+		return 0, usage("--%s %q: want an age such as 7d, 1d12h or 15m", name, c.String(name))
+	}
+	return d, nil
+}
+
+// readLength reads a duration that may begin with days.
+func readLength(text string) (d time.Duration, err error) {
+	rest, whole := text, uint64(0)
+	if days, clock, ok := strings.Cut(text, "d"); ok {
+		rest = clock
+		whole, err = strconv.ParseUint(days, 10, 15)
+	}
+	if err == nil && (rest != "" || rest == text) {
+		d, err = time.ParseDuration(rest)
+	}
+	return d + time.Duration(whole)*day, err
+}
+
+// lengthText writes a duration as readLength reads it.
 func lengthText(d time.Duration) string {
 	days := ""
 	if d >= day {

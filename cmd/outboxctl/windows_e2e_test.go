@@ -61,17 +61,26 @@ func TestWindowsListBesideWrongPartitions(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
-		list := func(trouble string) {
+		day := func(n int) string { return "onceward." + partition.OfDay("processed_events", daysAgo(n)).Name }
+		list := func(oldest int, troubles ...string) {
 			t.Helper()
-			out := wrong(t, "windows", "list")
+			out := wrong(t, "windows", "list", "--group", "billing")
 			require.Regexp(t, `billing +\* +7d `, out)
-			require.Contains(t, out, "the oldest partition is that of "+daysAgo(7).Format(time.DateOnly))
-			require.Contains(t, out, trouble)
+			require.Contains(t, out, "the oldest partition is that of "+daysAgo(oldest).Format(time.DateOnly))
+			for _, trouble := range troubles {
+				require.Contains(t, out, trouble)
+			}
 		}
-		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward.processed_events_"+daysAgo(1).Format("20060102"))
-		list("! maintain partitions: name of a partition is taken: ")
+		exec(t, d.pool, "DROP TABLE "+day(3))
+		list(7, "! hole: "+daysAgo(3).Format(time.RFC3339)+" to ")
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION "+day(1))
+		list(7, "! maintain partitions: name of a partition is taken: ", "! detached: "+strings.TrimPrefix(day(1), "onceward."))
+		// Where retention makes none anew, it is needed all the same.
+		exec(t, d.pool, "INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", daysAgo(5))
+		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION "+day(7))
+		list(6, "! detached: "+strings.TrimPrefix(day(7), "onceward."), `! floor: group billing, class "*"`)
 		exec(t, d.pool, "CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
-		list("! maintain partitions: processed_events has a DEFAULT partition: every replay whose day is gone is taken for new; it is onceward.rest, and `outboxctl audit` prints how to take it away")
+		list(6, "! default-partition: onceward.rest: ", "DO $onceward$ ")
 	})
 }
 
@@ -263,7 +272,7 @@ func TestWindowsRaise(t *testing.T) {
 		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION "+oldest)
 		code, _, stderr = call(t, command...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "is detached, and may have claims from there on: attach it again: ")
+		require.Contains(t, stderr, "is detached, and may have claims from there on: attach it again (as a member of onceward_consumer_maintainer: ALTER TABLE ")
 		exec(t, d.pool, regexp.MustCompile(`ALTER TABLE [^)]*\) TO \('[^)]*\)`).FindString(stderr))
 		out := fine(t, command...)
 		require.Contains(t, out, "group billing class Pay*: floor "+daysAgo(7).Format(time.DateOnly))

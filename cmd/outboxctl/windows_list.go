@@ -87,14 +87,15 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		return err
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
-	if other := othersThan(othersThan(err, consumer.ErrDefaultPartition), partition.ErrTaken); other != nil {
+	err = othersThan(err, consumer.ErrDefaultPartition) // the finding says that one
+	if othersThan(err, partition.ErrTaken) != nil {
 		return nil, err
 	}
 	if err != nil {
 		report.Problems = append(report.Problems, err.Error())
 	}
-	if len(plan.Leaves) > 0 {
-		report.OldestPartition = &plan.Leaves[0].From
+	if err := report.checkPartitions(ctx, db, group); err != nil {
+		return nil, err
 	}
 	if !plan.Horizon.IsZero() {
 		report.Horizon = &plan.Horizon
@@ -122,6 +123,33 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		report.Windows = append(report.Windows, w)
 	}
 	return report, nil
+}
+
+// checkPartitions says what is wrong with the partitions that the windows need, and
+// which is the oldest of those that are in use.
+func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
+	leaves, err := partition.Leaves(ctx, db, "onceward.processed_events")
+	if err != nil && !errors.Is(err, partition.ErrDefault) {
+		return err
+	}
+	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
+	if i := slices.IndexFunc(leaves, attached); i >= 0 {
+		from := leaves[i].From()
+		r.OldestPartition = &from
+	}
+	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
+	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
+		return err
+	}
+	for _, f := range newFindings(audit) {
+		if f.Check != "fence" { // which no window waits for
+			r.Problems = append(r.Problems, f.String())
+		}
+	}
+	for _, cut := range audit.Unfinished {
+		r.Problems = append(r.Problems, notFinished(cut))
+	}
+	return nil
 }
 
 func (r *windowsReport) print(p *page) {

@@ -101,7 +101,7 @@ func oldestKept(c *cli.Context, db *database, q *consumerdb.Queries, floor time.
 	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
 	for _, l := range leaves {
 		if !attached(l) && l.To().After(floor) && l.To().After(oldest) {
-			return time.Time{}, fmt.Errorf("partition %s is detached, and may have claims from there on: attach it again: %s; or drop it when it is none of ours", l.Name, strings.Join(l.Reattach(processedTable), "; "))
+			return time.Time{}, fmt.Errorf("partition %s is detached, and may have claims from there on: attach it again (as a member of onceward_consumer_maintainer: %s), or drop it when it is none of ours", l.Name, strings.Join(l.Reattach(processedTable), "; "))
 		}
 	}
 	if i := slices.IndexFunc(leaves, attached); i >= 0 && leaves[i].From().After(oldest) {

@@ -9,7 +9,7 @@ GROUP BY consumer_group ORDER BY consumer_group;
 
 -- name: DeadWithoutLetter :many
 -- DeadWithoutLetter finds claims of dead events for which no letter stands.
-SELECT e.consumer_group, e.event_id
+SELECT e.consumer_group, e.namespace, e.event_id
 FROM onceward.processed_events e
 WHERE e.outcome = 'd' AND (@consumer_group::text = '' OR e.consumer_group = @consumer_group)
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
@@ -18,7 +18,8 @@ LIMIT @row_limit::int;
 
 -- name: OpenWithoutClaim :many
 -- OpenWithoutClaim finds letters that wait after the handler failed, whose event has no claim that says dead under its id.
-SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.claim_id, l.created_at
+SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, COALESCE(l.namespace, '')::text AS namespace, COALESCE(l.event_id, l.claim_id)::uuid AS event_id,
+  l.claim_id, l.created_at, l.state
 FROM onceward.consumer_dead_letters l
 WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.claim_id IS NOT NULL
   AND (@consumer_group::text = '' OR l.consumer_group = @consumer_group)

@@ -91,7 +91,7 @@ func (q *Queries) DeadAmong(ctx context.Context, arg DeadAmongParams) (bool, err
 }
 
 const deadWithoutLetter = `-- name: DeadWithoutLetter :many
-SELECT e.consumer_group, e.event_id
+SELECT e.consumer_group, e.namespace, e.event_id
 FROM onceward.processed_events e
 WHERE e.outcome = 'd' AND ($1::text = '' OR e.consumer_group = $1)
   AND NOT EXISTS (SELECT FROM onceward.consumer_dead_letters l
@@ -106,6 +106,7 @@ type DeadWithoutLetterParams struct {
 
 type DeadWithoutLetterRow struct {
 	ConsumerGroup string
+	Namespace     string
 	EventID       uuid.UUID
 }
 
@@ -119,7 +120,7 @@ func (q *Queries) DeadWithoutLetter(ctx context.Context, arg DeadWithoutLetterPa
 	var items []DeadWithoutLetterRow
 	for rows.Next() {
 		var i DeadWithoutLetterRow
-		if err := rows.Scan(&i.ConsumerGroup, &i.EventID); err != nil {
+		if err := rows.Scan(&i.ConsumerGroup, &i.Namespace, &i.EventID); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -173,7 +174,8 @@ func (q *Queries) LooseFences(ctx context.Context, consumerGroup string) ([]Loos
 }
 
 const openWithoutClaim = `-- name: OpenWithoutClaim :many
-SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, l.event_id, l.claim_id, l.created_at
+SELECT l.consumer_group, l.topic, l.kafka_partition, l.kafka_offset, COALESCE(l.namespace, '')::text AS namespace, COALESCE(l.event_id, l.claim_id)::uuid AS event_id,
+  l.claim_id, l.created_at, l.state
 FROM onceward.consumer_dead_letters l
 WHERE l.reason IN ('handler', 'crash') AND l.state IN ('open', 'requested') AND l.claim_id IS NOT NULL
   AND ($1::text = '' OR l.consumer_group = $1)
@@ -192,9 +194,11 @@ type OpenWithoutClaimRow struct {
 	Topic          string
 	KafkaPartition int32
 	KafkaOffset    int64
-	EventID        *uuid.UUID
+	Namespace      string
+	EventID        uuid.UUID
 	ClaimID        *uuid.UUID
 	CreatedAt      time.Time
+	State          string
 }
 
 // OpenWithoutClaim finds letters that wait after the handler failed, whose event has no claim that says dead under its id.
@@ -212,9 +216,11 @@ func (q *Queries) OpenWithoutClaim(ctx context.Context, arg OpenWithoutClaimPara
 			&i.Topic,
 			&i.KafkaPartition,
 			&i.KafkaOffset,
+			&i.Namespace,
 			&i.EventID,
 			&i.ClaimID,
 			&i.CreatedAt,
+			&i.State,
 		); err != nil {
 			return nil, err
 		}

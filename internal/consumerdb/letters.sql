@@ -192,7 +192,7 @@ FOR UPDATE;
 
 -- name: FirstOfKey :one
 -- FirstOfKey reads which letter of a key is the next to be handled. Replays, which may have been applied before, do not hold others back.
-SELECT kafka_partition, kafka_offset
+SELECT kafka_partition, kafka_offset, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic
   AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256(@record_key::pg_catalog.bytea)

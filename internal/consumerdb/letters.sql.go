@@ -75,7 +75,7 @@ func (q *Queries) EmptyParked(ctx context.Context, consumerGroup string) ([]Empt
 }
 
 const firstOfKey = `-- name: FirstOfKey :one
-SELECT kafka_partition, kafka_offset
+SELECT kafka_partition, kafka_offset, state
 FROM onceward.consumer_dead_letters
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2
   AND pg_catalog.sha256(record_key) OPERATOR(pg_catalog.=) pg_catalog.sha256($3::pg_catalog.bytea)
@@ -92,13 +92,14 @@ type FirstOfKeyParams struct {
 type FirstOfKeyRow struct {
 	KafkaPartition int32
 	KafkaOffset    int64
+	State          string
 }
 
 // FirstOfKey reads which letter of a key is the next to be handled. Replays, which may have been applied before, do not hold others back.
 func (q *Queries) FirstOfKey(ctx context.Context, arg FirstOfKeyParams) (FirstOfKeyRow, error) {
 	row := q.db.QueryRow(ctx, firstOfKey, arg.ConsumerGroup, arg.Topic, arg.RecordKey)
 	var i FirstOfKeyRow
-	err := row.Scan(&i.KafkaPartition, &i.KafkaOffset)
+	err := row.Scan(&i.KafkaPartition, &i.KafkaOffset, &i.State)
 	return i, err
 }
 

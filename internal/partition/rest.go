@@ -27,8 +27,8 @@ type Keep struct {
 // WithoutDefault returns the statement that takes the DEFAULT partition out of its
 // table and loses no row that is to be kept: it attaches the days that are detached and
 // those that it has rows of, which are made where no table has their name, and puts its
-// rows there. It is one, so that no session does a part of it. Who owns both tables may
-// run it. leaves are those of [Leaves].
+// rows there. It is one, so that no session does a part of it, and leaves the session the
+// role that this has. Who owns both tables may run it. leaves are those of [Leaves].
 func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (string, error) {
 	table := e.Table
 	days, err := e.days(ctx, q, leaves, keep)
@@ -52,7 +52,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 			do = append(do, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
 		}
 	}
-	do = append(do, "RESET ROLE",
+	do = append(do, "PERFORM pg_catalog.set_config('role', role_before, true)",
 		fmt.Sprintf("INSERT INTO %s AS there (%s) SELECT %s FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT %s",
 			parent, columns, columns, e.Partition, pgx.Identifier{keep.Column}.Sanitize(), firstID(keep.From), keep.Conflict),
 		"DROP TABLE "+e.Partition)
@@ -60,7 +60,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 	for strings.Contains(body, tag) {
 		tag = "$onceward_" + tag[len("$onceward"):]
 	}
-	return fmt.Sprintf("DO %s BEGIN %s; END %s", tag, body, tag), nil
+	return fmt.Sprintf("DO %s DECLARE role_before pg_catalog.text := pg_catalog.current_setting('role'); BEGIN %s; END %s", tag, body, tag), nil
 }
 
 // ownerAndColumns returns the owner of a table and its columns, quoted for SQL.

@@ -24,26 +24,30 @@ type TakenError struct {
 	Table  string // "schema.table"
 	Names  []string
 	toMend []string // a statement for each
+	as     string   // who may do that
 }
 
-// Error implements error. It has the statements that mend it and lose no row.
+// Error implements error. It has the statements that mend it and lose no row, and says
+// as whom to run them.
 func (e *TakenError) Error() string {
 	names := make([]string, len(e.Names))
 	for i, name := range e.Names {
 		names[i] = Sibling(e.Table, name)
 	}
-	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows: %s then `outboxctl partitions maintain%s`",
-		ErrTaken, strings.Join(names, ", "), strings.Join(e.toMend, " "), map[bool]string{true: " --side consumer"}[e.Table == claims])
+	return fmt.Sprintf("%v: %s exists and is not attached, so that its day cannot be made. To mend it, which keeps its rows, as %s: %s then `outboxctl partitions maintain%s`",
+		ErrTaken, strings.Join(names, ", "), e.as, strings.Join(e.toMend, " "), map[bool]string{true: " --side consumer"}[e.Table == claims])
 }
 
 // Unwrap returns [ErrTaken].
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// selectTaken also says which of them have what the account of an event needs.
+// selectTaken also says which of them have what the account of an event needs, and
+// whose they are.
 const selectTaken = `SELECT c.relname::pg_catalog.text AS name, (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 3 FROM pg_catalog.pg_attribute a
   WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND pg_catalog.concat(a.attname, ':', a.atttypid::pg_catalog.regtype)
     OPERATOR(pg_catalog.=) ANY ('{id:uuid,tx_id:xid8,seq:bigint}'::pg_catalog.text[]))
-  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable
+  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable, pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)) AS owner,
+  c.relowner OPERATOR(pg_catalog.=) (SELECT p.relowner FROM pg_catalog.pg_class p WHERE p.relnamespace OPERATOR(pg_catalog.=) n.oid AND p.relname OPERATOR(pg_catalog.=) $3) AS ours
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($2) OR c.relname OPERATOR(pg_catalog.~) '_detached[0-9]*$')
@@ -55,12 +59,12 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}
-	schema, _, _ := splitTable(table)
+	schema, parent, _ := splitTable(table)
 	var names []string
 	for _, p := range todo {
 		names = append(names, p.Name)
 	}
-	rows, err := q.Query(ctx, selectTaken, schema, names)
+	rows, err := q.Query(ctx, selectTaken, schema, names, parent)
 	if err != nil {
 		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
 	}
@@ -85,7 +89,10 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 			}
 		}
 		if taken == nil {
-			taken = &TakenError{Table: table}
+			taken = &TakenError{Table: table, as: "a member of the role " + others[i].Owner}
+		}
+		if !others[i].Ours { // who owns both attaches it
+			taken.as = "a superuser"
 		}
 		taken.Names = append(taken.Names, p.Name)
 		taken.toMend = append(taken.toMend, cure(table, p, found, needed))
@@ -96,6 +103,8 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 type relation struct {
 	Name        string
 	Accountable bool
+	Owner       string // quoted for SQL
+	Ours        bool   // it has the owner of the table beside which it is
 }
 
 // owed says whether some relay has not published an event of a detached partition, and
