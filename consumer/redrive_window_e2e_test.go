@@ -172,7 +172,7 @@ func TestOpenLetterDoesNotPinADay(t *testing.T) {
 			require.Empty(t, found.Findings)
 
 			d.router = member()
-			d.deliver(rec, consumer.Duplicate) // its offset is known, beyond the mark
+			d.deliver(rec, consumer.DeadLettered) // its offset is known, beyond the mark, and the letter says that it was not applied
 			copied := rec
 			copied.Source.Offset = 200 // an offset that the group has not seen: late, but for the letter
 			d.deliver(copied, consumer.DeadLettered)
