@@ -25,7 +25,7 @@ const lettersKept = 30 * 24 * time.Hour
 // one waits, and is a duplicate then. The claim of an event that was given up
 // becomes that of an event applied. An event outside its window is claimed by
 // arrival, whatever its class says; one that was applied meanwhile is redriven
-// without a second effect. A letter stays open that holds another event's key, a
+// without a second effect. A letter stays open that holds another event's key, as a mismatch, a
 // record that still cannot be read, an event whose time has not come, or whose
 // type has no handler.
 //

@@ -38,7 +38,7 @@ SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
     AND COALESCE(record_value OPERATOR(pg_catalog.=) @record_value, record_value IS NULL AND @record_value IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST(@record_headers::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) @unreadable_until
     AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
-  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic;
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic;
 
 -- name: RangeIsKept :one
 -- RangeIsKept tells whether a letter of this life of the topic has all of a range that nobody could read: who sets an offset into the

@@ -601,7 +601,7 @@ SELECT COALESCE((SELECT topic FROM onceward.consumer_dead_letters
     AND COALESCE(record_value OPERATOR(pg_catalog.=) $6, record_value IS NULL AND $6 IS NULL)
     AND record_headers OPERATOR(pg_catalog.=) CAST($7::pg_catalog.text AS pg_catalog.jsonb) AND unreadable_until OPERATOR(pg_catalog.=) $8
     AND (claim_id IS NOT NULL OR topic_id OPERATOR(pg_catalog.=) $9 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $9]))
-  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::text AS topic
+  ORDER BY pg_catalog.length(topic), topic LIMIT 1), '')::pg_catalog.text AS topic
 `
 
 type PlaceOfLetterParams struct {
