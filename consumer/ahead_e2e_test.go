@@ -376,6 +376,7 @@ func TestOneOffsetOneIDUnknown(t *testing.T) {
 				young, old := x.start(), consumer.NewRouter(x.start().Processor())
 				history := must(young.Progress(t.Context())).History
 				mine := x.lateAt("Paid", 10)
+				require.NoError(t, young.SaveProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", TopicID: mine.Source.TopicID, High: 9}}))
 				theirs := mine
 				if theirs.Source.TopicID = uuid.Nil; !oldKnows {
 					mine.Source, theirs.Source = theirs.Source, mine.Source
@@ -390,6 +391,9 @@ func TestOneOffsetOneIDUnknown(t *testing.T) {
 				})
 				_, err := old.Handle(t.Context(), mine)
 				require.ErrorContains(t, err, "another member has finished the offset")
+				got, err := young.Handle(t.Context(), mine)
+				require.NoError(t, err)
+				require.Equal(t, map[bool]consumer.Outcome{false: consumer.Duplicate, true: consumer.DeadLettered}[marked], got, "a mark of another id proves nothing")
 				require.Equal(t, 1, x.effects())
 			})
 		}

@@ -56,7 +56,7 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 // may be what nobody could read at first: that has a letter of its own, which stays.
 func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, error) {
 	mark, err := consumerdb.New(r.processor.db).HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition,
+		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset,
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && (u.From.TopicID == uuid.Nil || u.From.TopicID != mark.TopicID || mark.HighOffset < mark.LowOffset):

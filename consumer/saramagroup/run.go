@@ -51,7 +51,8 @@ type Handler interface {
 	Redrive(ctx context.Context, limit int) (done int, err error)
 	// RecoverFences drives effects whose process died.
 	RecoverFences(ctx context.Context, limit int) (done int, err error)
-	// KeepUnreadable keeps a range of messages that cannot be read as a dead letter.
+	// KeepUnreadable keeps a range of messages that cannot be read as a dead letter,
+	// but for what was finished before.
 	KeepUnreadable(ctx context.Context, u consumer.Unreadable) error
 	// SendLetters gives dead letters to send that it has not got yet, and
 	// remembers those that send returns.

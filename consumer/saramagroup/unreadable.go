@@ -126,7 +126,8 @@ func (m *member) pass(s sarama.ConsumerGroupSession, at place, found *stretch) e
 		if err := m.insist(s.Context(), "keep what cannot be read", func(ctx context.Context) error { return m.handler.KeepUnreadable(ctx, u) }); err != nil {
 			return err
 		}
-		m.log.Error("messages cannot be read, and are kept as a dead letter, but for what was finished before; the partition goes on behind them", "source", u.From.String(), "until", u.Until, "error", u.Why)
+		m.log.Error("messages cannot be read, and are kept as a dead letter, but for what was finished before; the partition goes on behind them",
+			"source", u.From.String(), "until", u.Until, "error", u.Why)
 	}
 	m.stretches[at] = found
 	m.ahead.Add(1)
