@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -93,7 +94,7 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 // transaction all the same.
 func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) (all bool, err error) {
 	row := p.claimParams(first)
-	claimed, err := q.ClaimEvents(ctx, row)
+	claimed, err := q.behind(p.bounds.locks).ClaimEvents(ctx, row)
 	if err != nil {
 		return false, err
 	}
@@ -138,7 +139,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 		}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
-	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
+	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group}
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
 		c.EventTypes = append(c.EventTypes, r.it.ev.Type)
@@ -278,16 +279,65 @@ func texts(ids []uuid.UUID) []string {
 type queries struct {
 	*consumerdb.Queries
 	byID *consumerdb.Queries
+	tx   pgx.Tx // nil where it is one of database/sql
 }
 
 func on(tx pgx.Tx) queries {
-	q := queries{Queries: consumerdb.New(tx)}
+	q := queries{Queries: consumerdb.New(tx), tx: tx}
 	q.byID = q.Queries
 	if tx.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
 		q.byID = consumerdb.New(planned{tx})
 	}
 	return q
 }
+
+// behind runs a statement behind another one that has no parameters, in one round trip:
+// what that sets bounds how long this one waits for its tables, which are locked before
+// it begins.
+func (q queries) behind(first string) *consumerdb.Queries {
+	if q.tx == nil {
+		return q.Queries
+	}
+	return consumerdb.New(behind{q.tx, first})
+}
+
+type behind struct {
+	pgx.Tx
+	first string
+}
+
+// QueryRow implements consumerdb.DBTX.
+func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	batch := &pgx.Batch{}
+	batch.Queue(b.first)
+	batch.Queue(sql, args...)
+	return behindRow{b.Tx, b.SendBatch(ctx, batch)}
+}
+
+// behindRow is the row of the second statement.
+type behindRow struct {
+	tx      pgx.Tx
+	results pgx.BatchResults
+}
+
+// Scan implements pgx.Row.
+func (r behindRow) Scan(dest ...any) error {
+	_, err := r.results.Exec()
+	if err == nil {
+		err = r.results.QueryRow().Scan(dest...)
+	}
+	err = cmp.Or(err, r.results.Close())
+	conn, known := r.tx.Conn(), err == nil // pgx forgets what has failed
+	if data := conn.PgConn().CustomData(); data[claimKnown] != known {
+		data[claimKnown] = known && conn.Config().DefaultQueryExecMode != pgx.QueryExecModeDescribeExec
+	}
+	return err
+}
+
+// claimKnown marks a connection over which pgx has described the claim. It does that
+// before it sends the two, and waits for the table, so that a transaction over another
+// connection, or where pgx describes each time, is bounded from its beginning.
+const claimKnown = "onceward claim"
 
 // planned runs statements that the server does not keep prepared.
 type planned struct{ tx pgx.Tx }

@@ -56,9 +56,9 @@ type Config struct {
 	// the caller's, who closes it after the last use.
 	DB *pgxpool.Pool
 	// LockTimeout is how long a claim waits for another transaction that holds the
-	// same key, after which the delivery is [InProgress]. For what the handler
-	// waits for, lock_timeout of the session holds. 1 ms to about 24 days; default
-	// [DefaultLockTimeout].
+	// same key, or has locked the table, after which the delivery is [InProgress]. For
+	// what the handler waits for, lock_timeout of the session holds. 1 ms to about 24
+	// days; default [DefaultLockTimeout].
 	LockTimeout time.Duration
 	// SessionTimeout becomes idle_in_transaction_session_timeout of the
 	// transaction: after it a stopped process loses its connection and its
@@ -248,7 +248,8 @@ func (c Config) validate() error {
 // the session asks for less, and left where it asks for more.
 type bounds struct {
 	all     string
-	session string // the rest is done by the claim, with which the transaction begins
+	session string // the rest travels with the claim, with which the transaction begins
+	locks   string // the rest
 }
 
 // lockTimeoutMS is Config.LockTimeout as PostgreSQL reads it.
@@ -257,12 +258,15 @@ func (p *Processor) lockTimeoutMS() string {
 }
 
 func boundsOf(lock, session time.Duration) bounds {
-	idle := fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", session.Milliseconds())
-	return bounds{session: idle, all: fmt.Sprintf(`%s;
-SELECT pg_catalog.set_config('onceward.lock_timeout', pg_catalog.current_setting('lock_timeout'), true);
-SET LOCAL lock_timeout = %d;
-SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
-WHERE pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])`, idle, lock.Milliseconds())}
+	b := bounds{session: fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", session.Milliseconds())}
+	b.locks = fmt.Sprintf(`SELECT pg_catalog.set_config('onceward.lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) ''
+    THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE pg_catalog.current_setting('lock_timeout') END, true),
+  pg_catalog.set_config('lock_timeout', '%d', true),
+  CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])
+    THEN pg_catalog.set_config('synchronous_commit', 'on', true) END`,
+		lock.Milliseconds())
+	b.all = b.session + ";\n" + b.locks
+	return b
 }
 
 // isText reports whether a PostgreSQL text column can hold s.

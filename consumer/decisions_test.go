@@ -142,7 +142,7 @@ func TestBeginBindsTheTransaction(t *testing.T) {
 	p.open(t)
 	begun := s.statement("BEGIN")
 	require.Contains(t, begun, "BEGIN ISOLATION LEVEL READ COMMITTED;\n")
-	require.Contains(t, begun, "SET LOCAL lock_timeout = 1000")
+	require.Contains(t, begun, "set_config('lock_timeout', '1000', true)")
 	require.Contains(t, begun, "SET LOCAL idle_in_transaction_session_timeout = 60000")
 	require.Contains(t, begun, "set_config('synchronous_commit', 'on', true)")
 	require.Contains(t, begun, "'{off,local,remote_write}'")

@@ -91,6 +91,50 @@ func lockLittle(t *testing.T, pool *pgxpool.Pool, work func(tx pgx.Tx) error) {
 	}))
 }
 
+// TestLockedTable: a claim waits no longer for somebody who has locked the whole table
+// than for another claim, over a connection that is new as over one that is not.
+func TestLockedTable(t *testing.T) {
+	for _, mode := range execModes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t, nil)
+			cfg := e.db.Config().Copy()
+			cfg.ConnConfig.DefaultQueryExecMode, cfg.MaxConns = mode, 1
+			pool := must(pgxpool.NewWithConfig(t.Context(), cfg))
+			t.Cleanup(pool.Close)
+			p := must(consumer.New(t.Context(), consumer.Config{Group: "billing", DB: pool, LockTimeout: 100 * time.Millisecond}))
+			r := consumer.NewRouter(p)
+			r.Tx("Paid", effect("billing"))
+			r.Batch("Moved", consumer.BatchOptions{}, effect("billing"))
+			locked := func(handle func(ctx context.Context) (consumer.Outcome, error)) {
+				t.Helper()
+				tx := must(e.db.Begin(t.Context()))
+				defer func() { require.NoError(t, tx.Rollback(context.WithoutCancel(t.Context()))) }()
+				must(tx.Exec(t.Context(), "LOCK TABLE onceward.processed_events IN ACCESS EXCLUSIVE MODE"))
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				got, err := handle(ctx)
+				require.NoError(t, err)
+				require.Equal(t, consumer.InProgress, got)
+			}
+			for range 3 {
+				for _, eventType := range []string{"Paid", "Moved"} {
+					ev := newEvent(t)
+					ev.Type = eventType
+					locked(func(ctx context.Context) (consumer.Outcome, error) { return r.Handle(ctx, ev) })
+					require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
+				}
+				locked(func(ctx context.Context) (consumer.Outcome, error) {
+					tx := must(pool.Begin(ctx))
+					defer func() { require.NoError(t, tx.Rollback(ctx)) }()
+					c, err := p.Claim(ctx, tx, newEvent(t))
+					return c.Outcome, err
+				})
+			}
+		})
+	}
+}
+
 var execModes = []pgx.QueryExecMode{
 	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 }

@@ -20,7 +20,7 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.ExecContext(ctx, p.bounds.session); err != nil {
+	if _, err := tx.ExecContext(ctx, p.bounds.all); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return p.claimIn(ctx, onSQL(tx), ev)
@@ -33,7 +33,7 @@ func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, resul
 
 func onSQL(tx *sql.Tx) queries {
 	q := consumerdb.New(sqlTx{tx})
-	return queries{q, q}
+	return queries{Queries: q, byID: q}
 }
 
 // sqlTx lets the queries of a claim run in a transaction of database/sql.

@@ -32,6 +32,9 @@ func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) 
 	if err != nil {
 		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
 	}
+	if conn.Conn().PgConn().CustomData()[claimKnown] != true {
+		bounds = p.bounds.all
+	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + bounds})
 	if err != nil {
 		conn.Release()

@@ -2,19 +2,12 @@
 
 -- name: ClaimEvents :one
 -- ClaimEvents claims several events at once and returns the ids of those that are new, with commas between. The ids are
--- inserted in their order, because two that claim in opposite orders deadlock. It bounds its transaction itself, which costs less
--- than a statement of its own: with lock_timeout, which is the session's again when all are new, because what the handler waits for is
--- its own matter; and with synchronous_commit, raised to "on" where the session asks for less.
-WITH saved AS MATERIALIZED (
-  SELECT CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE pg_catalog.current_setting('lock_timeout') END AS lock_timeout
-), bound AS MATERIALIZED (
-  SELECT pg_catalog.set_config('onceward.lock_timeout', s.lock_timeout, true) AS lock_timeout, pg_catalog.set_config('lock_timeout', @lock_timeout::pg_catalog.text, true) AS own,
-    CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[]) THEN pg_catalog.set_config('synchronous_commit', 'on', true) END AS synced
-  FROM saved s
-), claimed AS (
+-- inserted in their order, because two that claim in opposite orders deadlock. It comes behind the statement that bounds the transaction.
+-- lock_timeout is the session's again when all are new, because what the handler waits for is its own matter.
+WITH claimed AS (
 INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 SELECT t.event_id, @consumer_group, t.event_type, t.namespace, t.fingerprint, 'p'
-FROM bound, (SELECT CAST(pg_catalog.unnest(@event_ids::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest(@event_types::pg_catalog.text[]) AS event_type,
+FROM (SELECT CAST(pg_catalog.unnest(@event_ids::pg_catalog.text[]) AS pg_catalog.uuid) AS event_id, pg_catalog.unnest(@event_types::pg_catalog.text[]) AS event_type,
   pg_catalog.unnest(@namespaces::pg_catalog.text[]) AS namespace, pg_catalog.decode(pg_catalog.unnest(@fingerprints::pg_catalog.text[]), 'hex') AS fingerprint) t
 ORDER BY t.event_id
 ON CONFLICT DO NOTHING
@@ -23,8 +16,8 @@ RETURNING event_id
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids, pg_catalog.count(*) AS new FROM claimed
 )
 SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality(@event_ids::pg_catalog.text[]) THEN
-  pg_catalog.set_config('lock_timeout', b.lock_timeout, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
-FROM ids i, bound b;
+  pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
+FROM ids i;
 
 -- name: RestoreLockTimeout :exec
 -- RestoreLockTimeout gives lock_timeout back to the session, before a handler runs.

@@ -33,7 +33,7 @@ func TestClaimOnceThenCompleteThenDelete(t *testing.T) {
 	_, q := install(t)
 	id := uuid.Must(uuid.NewV7())
 	claim := consumerdb.ClaimEventsParams{
-		LockTimeout: "5000", ConsumerGroup: "billing", EventIds: []string{id.String()}, EventTypes: []string{"OrderPaid"}, Namespaces: []string{"orders"}, Fingerprints: []string{"0102"},
+		ConsumerGroup: "billing", EventIds: []string{id.String()}, EventTypes: []string{"OrderPaid"}, Namespaces: []string{"orders"}, Fingerprints: []string{"0102"},
 	}
 	ids, err := q.ClaimEvents(t.Context(), claim)
 	require.NoError(t, err)
