@@ -366,6 +366,52 @@ func TestOneOffsetInTwoMembers(t *testing.T) {
 	}
 }
 
+// TestAFuncEventInTwoMembers: so it is with the event of a Func handler that fails.
+func TestAFuncEventInTwoMembers(t *testing.T) {
+	for _, marked := range []bool{false, true} {
+		x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+		young, old := x.start(), consumer.NewRouter(x.start().Processor())
+		history := must(young.Progress(t.Context())).History
+		ev := x.lateAt("Called", 10)
+		old.Func("Called", func(ctx context.Context, _ consumer.Event) (err error) {
+			x.inOtherBuckets(ctx, func() { err = deliver(ctx, young, ev, consumer.Processed) })
+			require.NoError(t, err)
+			if marked {
+				require.NoError(t, young.SaveProgress(ctx, history, []consumer.Mark{{Topic: "orders", TopicID: ev.Source.TopicID, High: 10}}))
+			}
+			return consumer.DeadLetter(errBroken)
+		})
+		got, err := old.Handle(t.Context(), ev)
+		if marked {
+			require.ErrorContains(t, err, "another member has finished the offset")
+			got, err = old.Handle(t.Context(), ev)
+		}
+		require.NoError(t, err)
+		require.Equal(t, consumer.Duplicate, got)
+		require.Equal(t, 1, x.effects())
+		require.Zero(t, x.letters())
+	}
+}
+
+// TestOneOffsetTwiceInABatch: what is claimed by arrival and comes twice in one batch is
+// a duplicate the second time; another event at its place goes alone.
+func TestOneOffsetTwiceInABatch(t *testing.T) {
+	for name, id := range map[string]uuid.UUID{"known": {1}, "unknown": {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+			r := x.start()
+			ev, next, other := x.lateAt("Moved", 5), x.lateAt("Moved", 6), x.lateAt("Moved", 5)
+			ev.Source.TopicID, other.Source.TopicID = id, id
+			want := []consumer.Delivery{{Outcome: consumer.Processed}, {Outcome: consumer.Processed}, {Outcome: consumer.Duplicate}}
+			require.Equal(t, want, r.HandleBatch(t.Context(), []consumer.Event{ev, next, ev}))
+			want[0].Outcome = consumer.Duplicate
+			require.Equal(t, want, r.HandleBatch(t.Context(), []consumer.Event{ev, other, next}))
+			require.Equal(t, 3, x.effects())
+		})
+	}
+}
+
 // TestOneOffsetOneIDUnknown: so it is when one of the two was not told the topic's id.
 func TestOneOffsetOneIDUnknown(t *testing.T) {
 	for _, marked := range []bool{false, true} {

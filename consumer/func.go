@@ -141,6 +141,7 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 	if err != nil {
 		return err
 	}
+	it.passed = it.plan.passed
 	stored, err := p.stored(ctx, q, first)
 	if err != nil {
 		return err
