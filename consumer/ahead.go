@@ -88,7 +88,7 @@ var errAppliedMeanwhile error = &infrastructureError{errors.New("another member 
 
 // passed reports whether the group's mark is beyond an offset.
 func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
-	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
+	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && src.Offset > mark.HighOffset:
 		return false, nil

@@ -366,6 +366,32 @@ func TestOneOffsetInTwoMembers(t *testing.T) {
 	}
 }
 
+// TestMarkOfAnUnknownIDIsHigher: what a member has finished that was not told the topic's
+// id is not applied again where the mark of the id lies below it.
+func TestMarkOfAnUnknownIDIsHigher(t *testing.T) {
+	x := &crashed{env: newEnv(t, nil), class: consumer.Class{Pattern: "*", Window: time.Minute}}
+	ev := x.lateAt("Paid", 5)
+	topic := ev.Source.TopicID
+	knows, blind := x.start(), x.start()
+	history := must(knows.Progress(t.Context())).History
+	must(blind.Progress(t.Context()))
+	known := []consumer.Mark{{Topic: "orders", TopicID: topic, High: 3}}
+	require.NoError(t, knows.BeginProgress(t.Context(), history, known))
+	ev.Source.TopicID = uuid.Nil
+	require.NoError(t, deliver(t.Context(), blind, ev, consumer.Processed))
+	require.NoError(t, blind.SaveProgress(t.Context(), history, []consumer.Mark{{Topic: "orders", High: 10}}))
+	x.outage()
+	ev.Source.TopicID = topic
+	r := x.start()
+	must(r.Progress(t.Context()))
+	require.NoError(t, r.BeginProgress(t.Context(), history, known))
+	require.NoError(t, deliver(t.Context(), r, ev, consumer.DeadLettered), "nobody knows whether it is of this topic")
+	require.Equal(t, "open replay", x.reasons())
+	require.Equal(t, 1, x.effects())
+	next := x.lateAt("Paid", 11)
+	require.NoError(t, deliver(t.Context(), r, next, consumer.Processed))
+}
+
 // TestAFuncEventInTwoMembers: so it is with the event of a Func handler that fails.
 func TestAFuncEventInTwoMembers(t *testing.T) {
 	for _, marked := range []bool{false, true} {

@@ -152,7 +152,9 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	if src.Topic == "" {
 		return unknown, nil
 	}
-	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition})
+	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{
+		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return notSeen, nil
