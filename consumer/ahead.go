@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -26,11 +27,20 @@ import (
 func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
 	var before int64
+	places := make(map[Source]*item, len(items))
 	for _, it := range items {
 		src := it.ev.Source
 		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
 			continue
 		}
+		place := src
+		place.TopicID = uuid.Nil // which may stand for any
+		if other := places[place]; other != nil && (other.id != it.id || other.ev.Source != src) {
+			return errAlone
+		} else if other != nil {
+			continue // the same record twice
+		}
+		places[place] = it
 		if it.redrive != nil {
 			if passed, err := p.passed(ctx, q, src); err != nil {
 				return err
@@ -43,7 +53,10 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
 		fresh := it.fresh() && !it.ev.redriven
 		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
-		if fresh {
+		switch {
+		case fresh && it.ev.accepted: // its handler has run since
+			before += it.passed
+		case fresh:
 			before += it.plan.passed
 		}
 	}

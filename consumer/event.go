@@ -72,7 +72,9 @@ const (
 	ReplayReprocess ReplayMode = "reprocess" // for one group, to apply it again
 )
 
-// Source is the place of a record in Kafka.
+// Source is the place of a record in Kafka. A record is one event: where two events of
+// one Source are claimed by arrival, only the last one is remembered when their claims
+// have gone, and the other may be applied again.
 type Source struct {
 	Topic     string
 	Partition int32

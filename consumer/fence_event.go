@@ -29,6 +29,7 @@ type storedEvent struct {
 	RepairID      uuid.UUID     `json:"repair_id,omitzero"`
 	Source        storedSource  `json:"source,omitzero"`
 	Record        *storedRecord `json:"record,omitempty"` // of a RecordReader
+	Redriven      bool          `json:"redriven,omitempty"`
 	// Of encodeHeaders.
 	Headers       json.RawMessage `json:"headers,omitempty"`
 	RecordHeaders json.RawMessage `json:"record_headers,omitempty"`
@@ -69,7 +70,7 @@ func encodeEvent(ev Event) (stored []byte, err error) {
 		Key: ev.Key.String(), Type: ev.Type, AggregateType: raw(ev.AggregateType), AggregateID: ev.AggregateID, Payload: ev.Payload,
 		ContentType: raw(ev.ContentType), OccurredAt: ev.OccurredAt, Traceparent: raw(ev.Traceparent), Position: raw(ev.Position),
 		ReplayID: ev.ReplayID, ReplayMode: raw(ev.ReplayMode), ReplayGroup: raw(ev.ReplayGroup), RepairID: ev.RepairID,
-		Source: storedSource(ev.Source),
+		Source: storedSource(ev.Source), Redriven: ev.redriven,
 	}
 	if ev.raw != nil {
 		s.Record = &storedRecord{ev.raw.Key, ev.raw.Value}
@@ -106,7 +107,7 @@ func decodeEvent(stored []byte) (Event, error) {
 		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: s.AggregateID, Payload: s.Payload,
 		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent), Position: string(s.Position),
 		ReplayID: s.ReplayID, ReplayMode: ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup), RepairID: s.RepairID,
-		Source: Source(s.Source),
+		Source: Source(s.Source), redriven: s.Redriven,
 	}
 	if s.Record != nil {
 		ev.raw = &Record{Key: s.Record.Key, Value: s.Record.Value}

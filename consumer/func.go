@@ -101,7 +101,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		if err := r.processor.look(ctx, on(tx), it); err != nil {
 			return 0, err
 		}
-		if (it.parked || it.discarded) && it.fresh() && !it.begun {
+		if it.fresh() && (it.discarded || it.parked && !it.begun) {
 			it.ev.accepted = false
 			it.heldBack()
 		}
@@ -141,12 +141,13 @@ func (p *Processor) look(ctx context.Context, q queries, it *item) error {
 	if err != nil {
 		return err
 	}
+	it.passed = it.plan.passed
 	stored, err := p.stored(ctx, q, first)
 	if err != nil {
 		return err
 	}
 	switch claimed := len(stored) > 0; {
-	case !claimed && len(it.plan.ids) == 0 && ended != nil: // its effects outlive its claim
+	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered: // its effects outlive its claim
 		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
 		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
 			it.claim = otherContent(it, *ended)

@@ -23,6 +23,7 @@ type item struct {
 	redrive     *requested // the letter that is handled again; nil for a delivery
 	begun       bool       // it has effects that are not ended
 	open        bool       // so it has, and none waits for an operator
+	passed      int64      // how many marks had passed its offset when it was accepted
 	delivery    Delivery   // what became of it
 
 	// Of the transaction under way; they count when that commits.

@@ -175,6 +175,52 @@ func TestADiscardDuringARedriveEndsTheEvent(t *testing.T) {
 	require.Len(t, l.mail.calls, 1)
 }
 
+// TestADiscardDuringARedriveOfALetterWithoutAClaim: nor does the recovery job go on with
+// the effects that the redrive has begun behind it where only the letter says that the
+// event was given up.
+func TestADiscardDuringARedriveOfALetterWithoutAClaim(t *testing.T) {
+	for _, reason := range []string{"from-future", "malformed", "parked", "late"} {
+		t.Run(reason, func(t *testing.T) {
+			t.Parallel()
+			l := newTill(t, 1)
+			if reason == "late" {
+				l.late()
+			} else {
+				l.fails["start"] = consumer.DeadLetter(errProvider)
+				require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
+				delete(l.fails, "start")
+				exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET reason = $1", reason)
+				exec(t, l.db, "DELETE FROM onceward.processed_events")
+			}
+			l.provider.after = func(ctx context.Context, _ consumer.Call) error {
+				l.discard(ctx, 7)
+				return nil
+			}
+			l.fails["mail"] = errProvider
+			l.redrive(7)
+			l.provider.after = nil
+			delete(l.fails, "mail")
+			require.NotZero(t, l.open())
+			l.longAgo()
+			if reason == "parked" {
+				parking, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{OnLetter: consumer.LetterPark}})
+				require.NoError(t, err)
+				r := consumer.NewRouter(parking)
+				r.Func("Paid", l.handle)
+				require.NoError(t, deliver(t.Context(), r, l.event, consumer.DeadLettered))
+			}
+			require.NoError(t, l.recover(l.router, 1))
+			require.NoError(t, l.recover(l.router, 0))
+			require.Zero(t, l.open())
+			require.Empty(t, l.mail.charges)
+			if reason == "late" { // else a delivery applies it, for as long as it is above the floor
+				require.NoError(t, deliver(t.Context(), l.router, l.event, consumer.DeadLettered))
+				require.Empty(t, l.mail.charges)
+			}
+		})
+	}
+}
+
 // TestTheLastWordOnAnEffectEndsTheEvent: the handler of a newer version does not
 // call an effect any more, and an operator says what became of it.
 func TestTheLastWordOnAnEffectEndsTheEvent(t *testing.T) {

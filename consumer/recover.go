@@ -23,8 +23,8 @@ import (
 // in the log: [ErrFenceStale], an event that cannot be read, and an effect that
 // the handler did not call. They are driven again when an operator has decided,
 // or when the event is delivered or redriven. An event that was given up waits
-// with its dead letter; one whose letter was discarded is ended. Events of types without a Func handler in this program are
-// left alone.
+// with its dead letter; one whose letter was discarded is ended, also while its redrive
+// is under way. Events of types without a Func handler in this program are left alone.
 //
 // The first failure is returned after all have been tried. Call it now and then;
 // saramagroup.Run does. Safe for concurrent use.
@@ -70,6 +70,9 @@ func (r *Router) recoverEvent(ctx context.Context, o openEvent) (ended bool, err
 	ev, err := decodeEvent(o.Event)
 	if err != nil {
 		return false, r.stuck(ctx, o, consumerdb.MarkEffectsStuckParams{Whole: true, Why: errorText(err)})
+	}
+	if ev.redriven { // its letter waits no more, else the event were not taken, and was not settled, which ends it: it was discarded
+		return r.endGivenUp(ctx, ev)
 	}
 	outcome, err := r.Handle(ctx, ev)
 	switch {

@@ -37,12 +37,12 @@ WHERE i.inhparent OPERATOR(pg_catalog.=) 'onceward.processed_events'::pg_catalog
 
 -- name: HighMark :one
 -- HighMark reads the first offset of a topic partition that the group has read, the last one that it has finished, and of which topic id that is said: of the
--- one that is asked for, or else, and where only that has passed the offset, of an unknown one; without an id, of the topic that is read now, or was read last.
--- Zero is no id.
+-- one that is asked for, or else of an unknown one; where only one of the two has passed the offset, of that. Without an id, of the topic
+-- that is read now, or was read last. Zero is no id.
 SELECT low_offset, high_offset, topic_id FROM onceward.progress
 WHERE consumer_group OPERATOR(pg_catalog.=) @consumer_group AND topic OPERATOR(pg_catalog.=) @topic AND kafka_partition OPERATOR(pg_catalog.=) @kafka_partition
   AND (topic_id OPERATOR(pg_catalog.=) @topic_id OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, @topic_id]))
-ORDER BY @topic_id OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid AND high_offset OPERATOR(pg_catalog.>=) @kafka_offset DESC,
+ORDER BY high_offset OPERATOR(pg_catalog.>=) @kafka_offset AND @topic_id OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid DESC,
   topic_id OPERATOR(pg_catalog.=) @topic_id DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1;
 
 -- name: WasUnreadable :one

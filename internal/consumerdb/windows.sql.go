@@ -114,7 +114,7 @@ const highMark = `-- name: HighMark :one
 SELECT low_offset, high_offset, topic_id FROM onceward.progress
 WHERE consumer_group OPERATOR(pg_catalog.=) $1 AND topic OPERATOR(pg_catalog.=) $2 AND kafka_partition OPERATOR(pg_catalog.=) $3
   AND (topic_id OPERATOR(pg_catalog.=) $4 OR '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid OPERATOR(pg_catalog.=) ANY(ARRAY[topic_id, $4]))
-ORDER BY $4 OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid AND high_offset OPERATOR(pg_catalog.>=) $5 DESC,
+ORDER BY high_offset OPERATOR(pg_catalog.>=) $5 AND $4 OPERATOR(pg_catalog.<>) '00000000-0000-0000-0000-000000000000'::pg_catalog.uuid DESC,
   topic_id OPERATOR(pg_catalog.=) $4 DESC, retired_at IS NOT NULL, updated_at DESC LIMIT 1
 `
 
@@ -133,8 +133,8 @@ type HighMarkRow struct {
 }
 
 // HighMark reads the first offset of a topic partition that the group has read, the last one that it has finished, and of which topic id that is said: of the
-// one that is asked for, or else, and where only that has passed the offset, of an unknown one; without an id, of the topic that is read now, or was read last.
-// Zero is no id.
+// one that is asked for, or else of an unknown one; where only one of the two has passed the offset, of that. Without an id, of the topic
+// that is read now, or was read last. Zero is no id.
 func (q *Queries) HighMark(ctx context.Context, arg HighMarkParams) (HighMarkRow, error) {
 	row := q.db.QueryRow(ctx, highMark,
 		arg.ConsumerGroup,
