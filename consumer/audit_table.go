@@ -22,6 +22,7 @@ type table struct {
 	horizon time.Time        // zero: nothing was dropped
 	needed  time.Time        // some class may claim from here on
 	now     time.Time
+	ahead   int                     // how many days of it some class needs, when more than [DefaultPartitionsAhead]
 	rest    *partition.DefaultError // nil: there is no DEFAULT partition
 	read    bool                    // all of this was read
 }
@@ -91,7 +92,7 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 
 func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 	windows, err := q.Windows(ctx)
-	a.table.needed = a.table.horizon
+	a.table.needed, a.table.ahead = a.table.horizon, daysAhead(windows, a.table.now)
 	first := true
 	for _, w := range windows {
 		ours := a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup
@@ -125,9 +126,10 @@ func (t *table) refused(do string) (what, cure string) {
 // judge checks that each day that is needed has one partition. It is pure.
 func (t *table) judge() []Finding {
 	var out []Finding
+	end := premadeDays(t.now, 0, t.ahead).Last.AddDate(0, 0, 1) // of what maintain makes
 	for i := 1; i < len(t.leaves); i++ {
 		before, l := &t.leaves[i-1], &t.leaves[i]
-		from := before.To()
+		from, to := before.To(), earliest(l.From(), partition.Day(end))
 		if t.needed.After(from) {
 			from = t.needed // nothing is missing below
 		}
@@ -137,7 +139,7 @@ func (t *table) judge() []Finding {
 				Check: "overlap", Subject: before.Name + " and " + l.Name, What: "two partitions take the same event times, so that a key may be in both",
 				Do: "detach the one that was attached last and insert its rows into the table again",
 			})
-		case from.Before(l.From()):
+		case from.Before(to):
 			makes := "if somebody dropped it, only a backup has its claims: restore and attach it before " + maintain +
 				" empty, and copies of its events are applied again; if it was never there, that makes it"
 			if from.Before(t.horizon) {
@@ -145,7 +147,7 @@ func (t *table) judge() []Finding {
 					"`outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
 			}
 			what, do := t.refused("attach the partition again if somebody detached it; " + makes)
-			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
+			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(to), What: what + "these times", Do: do})
 		}
 	}
 	if n := len(t.leaves); n == 0 || !t.leaves[n-1].To().After(t.now) {
