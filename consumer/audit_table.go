@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -84,9 +85,8 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if err != nil {
 		return err
 	}
-	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, " +
-		"or as a superuser where that does not own it, while the consumers wait: " +
-		cure + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+	a.report.Findings[len(a.report.Findings)-1].Do = "as " + cure.As + ", while the consumers wait: " +
+		cure.SQL + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
@@ -154,6 +154,9 @@ func (t *table) judge() []Finding {
 		what, do := t.refused(maintain + ", every few minutes, or says what keeps it from that")
 		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: what + "today", Do: do})
 	}
+	if f := t.foreign(); f.Count > 0 {
+		out = append(out, f)
+	}
 	for i := range t.loose {
 		if l := &t.loose[i]; l.To().After(t.needed) {
 			_, do := t.refused("see `outboxctl partitions status --side consumer`, which says how to attach it again")
@@ -164,6 +167,22 @@ func (t *table) judge() []Finding {
 		}
 	}
 	return out
+}
+
+// foreign finds days that are attached and are not the table owner's, as of a superuser who
+// made or attached them: retention, which is only a member of that role, cannot drop them.
+func (t *table) foreign() Finding {
+	f := Finding{Check: "owner", What: "it has another owner than " + claimsTable + ", so that `outboxctl partitions maintain` cannot drop it when its time comes", Do: "as a superuser: "}
+	for i := range t.leaves {
+		for _, give := range t.leaves[i].Give(claimsTable) {
+			if f.Count++; f.Count == 1 {
+				f.Subject = t.leaves[i].Name
+			}
+			f.Do += give + "; "
+		}
+	}
+	f.Do = strings.TrimSuffix(f.Do, " ")
+	return f
 }
 
 // selectKeyless finds partitions without a valid unique index over just the two

@@ -24,58 +24,85 @@ type Keep struct {
 	Conflict string    // what follows ON CONFLICT, of a row whose key a day has, which is called there
 }
 
+// Cure is a statement, and as whom to run it.
+type Cure struct{ SQL, As string }
+
 // WithoutDefault returns the statement that takes the DEFAULT partition out of its
 // table and loses no row that is to be kept: it attaches the days that are detached and
-// those that it has rows of, which are made where no table has their name, and puts its
-// rows there. It is one, so that no session does a part of it, and leaves the session the
-// role that this has. Who owns both tables may run it. leaves are those of [Leaves].
-func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (string, error) {
+// those that it has rows of, which are made where no table has their name (what can be
+// none of them is renamed), and puts its rows there. It is one, so that no session does
+// a part of it, and leaves the session the role that this has. leaves are those of [Leaves].
+func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (Cure, error) {
 	table := e.Table
 	days, err := e.days(ctx, q, leaves, keep)
 	if err != nil {
-		return "", fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
+		return Cure{}, fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
 	}
-	owner, columns, err := ownerAndColumns(ctx, q, table)
+	whose, columns, err := e.whoseAndColumns(ctx, q)
 	if err != nil {
-		return "", fmt.Errorf("look whose %s is: %w", table, err)
+		return Cure{}, fmt.Errorf("look whose %s is: %w", table, err)
+	}
+	others, err := relations(ctx, q, table, days)
+	if err != nil {
+		return Cure{}, err
+	}
+	cure := Cure{As: whose.As()}
+	theirs := func(w Whose) {
+		if w.Owner != w.TableOwner {
+			cure.As = w.As()
+		}
 	}
 	parent := quote(table)
-	do := []string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition), "SET LOCAL ROLE " + owner}
+	first, then := []string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition)}, []string{"SET LOCAL ROLE " + whose.TableOwner}
 	for _, l := range leaves {
 		if l.Attached && !l.Pending || !l.To().After(keep.From) {
 			continue
 		}
-		do = append(do, l.Reattach(table)...)
+		theirs(l.Whose)
+		first, then = append(first, l.Give(table)...), append(then, l.reattach(table)...)
 	}
 	for _, day := range days {
-		if !slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {
-			do = append(do, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
+		if slices.ContainsFunc(leaves, func(l Leaf) bool { return l.Name == day.Name }) {
+			continue
 		}
+		if i := slices.IndexFunc(others, day.isNameOf); i >= 0 {
+			theirs(others[i].Whose)
+			first = append(first, others[i].rename(table, others))
+		}
+		then = append(then, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
 	}
-	do = append(do, "PERFORM pg_catalog.set_config('role', role_before, true)",
+	then = append(then, "PERFORM pg_catalog.set_config('role', role_before, true)",
 		fmt.Sprintf("INSERT INTO %s AS there (%s) SELECT %s FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT %s",
 			parent, columns, columns, e.Partition, pgx.Identifier{keep.Column}.Sanitize(), firstID(keep.From), keep.Conflict),
 		"DROP TABLE "+e.Partition)
-	body, tag := strings.Join(do, "; "), "$onceward$"
+	cure.SQL = doBlock(strings.Join(append(first, then...), "; "))
+	return cure, nil
+}
+
+// doBlock is one statement of several, whatever these quote.
+func doBlock(body string) string {
+	tag := "$onceward$"
 	for strings.Contains(body, tag) {
 		tag = "$onceward_" + tag[len("$onceward"):]
 	}
-	return fmt.Sprintf("DO %s DECLARE role_before pg_catalog.text := pg_catalog.current_setting('role'); BEGIN %s; END %s", tag, body, tag), nil
+	return fmt.Sprintf("DO %s DECLARE role_before pg_catalog.text := pg_catalog.current_setting('role'); BEGIN %s; END %s", tag, body, tag)
 }
 
-// ownerAndColumns returns the owner of a table and its columns, quoted for SQL.
-func ownerAndColumns(ctx context.Context, q Querier, table string) (owner, columns string, err error) {
-	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)), "+
+// whoseAndColumns returns whose the DEFAULT partition and its table are, and the columns
+// of this, quoted for SQL.
+func (e *DefaultError) whoseAndColumns(ctx context.Context, q Querier) (whose Whose, columns string, err error) {
+	rows, err := q.Query(ctx, "SELECT pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(r.relowner)), pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)), "+
 		"pg_catalog.string_agg(pg_catalog.quote_ident(a.attname), ', ' ORDER BY a.attnum) "+
 		"FROM pg_catalog.pg_class c JOIN pg_catalog.pg_attribute a ON a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped "+
-		"WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass GROUP BY c.relowner", quote(table))
+		"JOIN pg_catalog.pg_class r ON r.oid OPERATOR(pg_catalog.=) $2::pg_catalog.regclass "+
+		"WHERE c.oid OPERATOR(pg_catalog.=) $1::pg_catalog.regclass GROUP BY c.relowner, r.relowner", quote(e.Table), e.Partition)
 	if err != nil {
-		return "", "", err
+		return whose, "", err
 	}
 	_, err = pgx.CollectExactlyOneRow(rows, func(row pgx.CollectableRow) (struct{}, error) {
-		return struct{}{}, row.Scan(&owner, &columns)
+		return struct{}{}, row.Scan(&whose.Owner, &whose.TableOwner, &columns)
 	})
-	return owner, columns, err
+	return whose, columns, err
 }
 
 // days goes from day to day of what no leaf takes, by an index.
