@@ -272,3 +272,30 @@ func TestCuresOfADayThatIsAnothers(t *testing.T) {
 		require.Empty(k.t, k.audit())
 	})
 }
+
+// A DEFAULT partition with rows of more days than one statement can make hides nothing,
+// and goes by two.
+func TestACureOfManyDaysGoesByParts(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT; ALTER TABLE onceward.rest OWNER TO onceward_owner")
+		const days = 401
+		for n := range days {
+			k.claim(idAt(k.today.AddDate(0, 0, 100+n)), "billing", "p", time.Now())
+		}
+		k.fence(idAt(k.today), "PENDING", 2*time.Hour)
+		report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		require.Equal(k.t, "default-partition onceward.rest", report.Findings[0].Check+" "+report.Findings[0].Subject)
+		require.Contains(k.t, report.Findings[0].Do, "its rows are of too many days for one statement: this moves those of the first 400")
+		require.Equal(k.t, "fence", report.Findings[1].Check, "the other checks go on")
+		for _, left := range []bool{true, false} {
+			_, err = k.conn.Exec(k.t.Context(), k.cured())
+			require.NoError(k.t, err)
+			require.Equal(k.t, left, k.exists("rest"))
+			require.Equal(k.t, "401", k.text("SELECT count(*)::text FROM onceward.processed_events"))
+		}
+		k.exec("DELETE FROM onceward.fences")
+		k.maintain()
+		require.Empty(k.t, k.audit())
+	})
+}

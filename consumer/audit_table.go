@@ -85,8 +85,12 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if err != nil {
 		return err
 	}
+	next := "; then `outboxctl partitions maintain --side consumer`"
+	if cure.More {
+		next = fmt.Sprintf("; its rows are of too many days for one statement: this moves those of the first %d. Then `outboxctl audit` again, which prints the next", partition.MaxRest)
+	}
 	a.report.Findings[len(a.report.Findings)-1].Do = "as " + cure.As + ", while the consumers wait: " +
-		cure.SQL + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+		cure.SQL + next + ". Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
@@ -172,7 +176,10 @@ func (t *table) judge() []Finding {
 // foreign finds days that are attached and are not the table owner's, as of a superuser who
 // made or attached them: retention, which is only a member of that role, cannot drop them.
 func (t *table) foreign() Finding {
-	f := Finding{Check: "owner", What: "it has another owner than " + claimsTable + ", so that `outboxctl partitions maintain` cannot drop it when its time comes", Do: "as a superuser: "}
+	f := Finding{
+		Check: "owner", What: "it has another owner than " + claimsTable + ", so that `outboxctl partitions maintain` cannot drop it when its time comes",
+		Do: "as a superuser: ",
+	}
 	for i := range t.leaves {
 		for _, give := range t.leaves[i].Give(claimsTable) {
 			if f.Count++; f.Count == 1 {

@@ -13,9 +13,9 @@ import (
 	"github.com/onceward/onceward/outbox"
 )
 
-// maxRest bounds of how many days a DEFAULT partition may have rows that are to be
-// moved.
-const maxRest = 400
+// MaxRest bounds of how many days one statement moves the rows of a DEFAULT partition,
+// which locks them all.
+const MaxRest = 400
 
 // Keep says which rows [DefaultError.WithoutDefault] keeps.
 type Keep struct {
@@ -25,7 +25,10 @@ type Keep struct {
 }
 
 // Cure is a statement, and as whom to run it.
-type Cure struct{ SQL, As string }
+type Cure struct {
+	SQL, As string
+	More    bool // it leaves the rows of later days where they are, for the next one
+}
 
 // WithoutDefault returns the statement that takes the DEFAULT partition out of its
 // table and loses no row that is to be kept: it attaches the days that are detached and
@@ -34,7 +37,7 @@ type Cure struct{ SQL, As string }
 // a part of it, and leaves the session the role that this has. leaves are those of [Leaves].
 func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (Cure, error) {
 	table := e.Table
-	days, err := e.days(ctx, q, leaves, keep)
+	days, until, err := e.days(ctx, q, leaves, keep)
 	if err != nil {
 		return Cure{}, fmt.Errorf("look of which days %s has rows: %w", e.Partition, err)
 	}
@@ -46,7 +49,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 	if err != nil {
 		return Cure{}, err
 	}
-	cure := Cure{As: whose.As()}
+	cure := Cure{As: whose.As(), More: until != uuid.Max}
 	theirs := func(w Whose) {
 		if w.Owner != w.TableOwner {
 			cure.As = w.As()
@@ -55,7 +58,7 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 	parent := quote(table)
 	first, then := []string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s", parent, e.Partition)}, []string{"SET LOCAL ROLE " + whose.TableOwner}
 	for _, l := range leaves {
-		if l.Attached && !l.Pending || !l.To().After(keep.From) {
+		if l.Attached && !l.Pending || !l.To().After(keep.From) || compare(l.Lower, until) >= 0 {
 			continue
 		}
 		theirs(l.Whose)
@@ -71,10 +74,17 @@ func (e *DefaultError) WithoutDefault(ctx context.Context, q Querier, leaves []L
 		}
 		then = append(then, fmt.Sprintf("CREATE TABLE %s PARTITION OF %s FOR VALUES FROM ('%s') TO ('%s')", Sibling(table, day.Name), parent, day.Lower, day.Upper))
 	}
+	id := pgx.Identifier{keep.Column}.Sanitize()
+	below, end := "", []string{"DROP TABLE " + e.Partition}
+	if cure.More {
+		below = fmt.Sprintf("%s OPERATOR(pg_catalog.<) '%s'", id, until)
+		end = []string{fmt.Sprintf("DELETE FROM %s WHERE %s", e.Partition, below), fmt.Sprintf("ALTER TABLE %s ATTACH PARTITION %s DEFAULT", parent, e.Partition)}
+		below = " AND " + below
+	}
 	then = append(then, "PERFORM pg_catalog.set_config('role', role_before, true)",
-		fmt.Sprintf("INSERT INTO %s AS there (%s) SELECT %s FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s' ON CONFLICT %s",
-			parent, columns, columns, e.Partition, pgx.Identifier{keep.Column}.Sanitize(), firstID(keep.From), keep.Conflict),
-		"DROP TABLE "+e.Partition)
+		fmt.Sprintf("INSERT INTO %s AS there (%s) SELECT %s FROM %s WHERE %s OPERATOR(pg_catalog.>=) '%s'%s ON CONFLICT %s",
+			parent, columns, columns, e.Partition, id, firstID(keep.From), below, keep.Conflict))
+	then = append(then, end...)
 	cure.SQL = doBlock(strings.Join(append(first, then...), "; "))
 	return cure, nil
 }
@@ -105,16 +115,17 @@ func (e *DefaultError) whoseAndColumns(ctx context.Context, q Querier) (whose Wh
 	return whose, columns, err
 }
 
-// days goes from day to day of what no leaf takes, by an index.
-func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (days []Partition, err error) {
+// days goes from day to day of what no leaf takes, by an index, and says below which id
+// these are: the last of all, or the end of [MaxRest] days.
+func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep Keep) (days []Partition, until uuid.UUID, err error) {
 	_, name, err := splitTable(e.Table)
 	if err != nil {
-		return nil, err
+		return nil, until, err
 	}
 	id := pgx.Identifier{keep.Column}.Sanitize()
 	query := fmt.Sprintf("SELECT %[1]s FROM %[2]s WHERE %[1]s OPERATOR(pg_catalog.>=) $1 AND %[1]s OPERATOR(pg_catalog.<) $2 ORDER BY %[1]s LIMIT 1", id, quote(e.Table))
 	at := firstID(keep.From)
-	for len(days) < maxRest {
+	for len(days) < MaxRest {
 		end := uuid.Max
 		taken := false
 		for _, l := range leaves {
@@ -132,22 +143,22 @@ func (e *DefaultError) days(ctx context.Context, q Querier, leaves []Leaf, keep 
 		}
 		rows, err := q.Query(ctx, query, at, end)
 		if err != nil {
-			return nil, err
+			return nil, until, err
 		}
 		found, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, until, err
 		case len(found) > 0:
 			day := OfDay(name, outbox.IDTime(found[0]))
 			days, at = append(days, day), day.Upper
 		case end == uuid.Max:
-			return days, nil
+			return days, uuid.Max, nil
 		default:
 			at = end
 		}
 	}
-	return nil, fmt.Errorf("it has rows of more than %d days", maxRest)
+	return days, at, nil
 }
 
 // firstID is [outbox.FirstID], also of a time before all ids.
