@@ -189,7 +189,7 @@ func (a *adoption) open(ctx context.Context) error {
 		switch l := &leaves[i]; {
 		case l.Attached && !l.Pending:
 		case l.To().After(horizon):
-			return fmt.Errorf("partition %s: %s, and not retention; who did so is not known: %s; then try again", l.Name, detached(l), attachAgain(l))
+			return fmt.Errorf("partition %s: %s, and not retention; who did so is not known: %s; then try again", l.Name, detached(l), l.AttachAgain(claimsTable))
 		default:
 			return fmt.Errorf("partition %s is being removed; run `outboxctl partitions maintain --side consumer`, then try again", l.Name)
 		}

@@ -142,7 +142,7 @@ func TestAdoptRefuses(t *testing.T) {
 
 		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)
 		_, err = k.adopt(same)
-		require.ErrorContains(t, err, "partition "+k.leaf+": somebody detached it, and not retention; who did so is not known: attach it again (as a member of onceward_consumer_maintainer: ")
+		require.ErrorContains(t, err, "partition "+k.leaf+": somebody detached it, and not retention; who did so is not known: attach it again (as a member of the role onceward_owner: ")
 		_, err = k.conn.Exec(t.Context(), regexp.MustCompile(`ALTER TABLE [^)]*\) TO \('[^)]*\)`).FindString(err.Error()))
 		require.NoError(t, err)
 		_, err = k.adopt(func(c *consumer.AdoptConfig) { c.DryRun = true })

@@ -79,6 +79,7 @@ func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
 //   - hole, overlap, detached, key: each day from the lowest floor to today has one
 //     partition; none that is needed was detached by hand; each has a valid unique
 //     key.
+//   - owner: each partition is the table owner's, so that [Maintain] can drop it.
 //   - floor, horizon: no floor lies below the oldest partition, nor below the
 //     horizon, except that of a group that was let begin there, see [Adopt].
 //   - fence: no PENDING fence whose lease ran out more than an hour ago.

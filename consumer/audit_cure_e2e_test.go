@@ -190,3 +190,112 @@ func TestAuditOfADayThatSomebodyDropped(t *testing.T) {
 		require.Equal(k.t, "1", claims())
 	})
 }
+
+// What has a needed day's name and is another's, or is no partition at all, keeps a
+// DEFAULT partition from going no more than a day of the owner; it wants a superuser.
+func TestACureOfWhatIsAnothers(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		var days []string
+		for n := range 4 {
+			at := k.today.AddDate(0, 0, n-6)
+			days = append(days, partition.OfDay("processed_events", at).Name)
+			k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + days[n])
+		}
+		k.exec("ALTER TABLE onceward." + days[3] + " OWNER TO CURRENT_USER")
+		k.exec("DROP TABLE onceward." + strings.Join(days[:3], ", onceward."))
+		k.exec("CREATE VIEW onceward." + days[0] + " AS SELECT 1; CREATE TABLE onceward." + days[1] + " (id uuid); CREATE TYPE onceward." + days[2] + " AS (id uuid)")
+		k.exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT; ALTER TABLE onceward.rest OWNER TO onceward_owner")
+		for n := range days {
+			k.claim(idAt(k.today.AddDate(0, 0, n-6)), "billing", "p", time.Now())
+		}
+		report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		require.Contains(k.t, report.Findings[0].Do, "as a superuser, while the consumers wait: DO ")
+		for _, f := range report.Findings {
+			require.NotEqual(k.t, "detached "+days[1], f.Check+" "+f.Subject)
+		}
+		k.exec(k.cured())
+		k.maintain()
+		require.Empty(k.t, k.audit())
+		require.Equal(k.t, "4", k.text("SELECT count(DISTINCT tableoid)::text FROM onceward.processed_events"))
+		for _, day := range days[:3] {
+			require.Equal(k.t, "t", k.text("SELECT (to_regclass($1) IS NOT NULL OR to_regtype($1) IS NOT NULL)::text::\"char\"::text", "onceward."+day+"_old"), day)
+		}
+	})
+}
+
+// What keeps a day from being made is renamed where it is none, and attached, as the
+// table's owner's, where it is one; of another's, which only a superuser can drop, each says so.
+func TestCuresOfADayThatIsAnothers(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		run := func(pattern, text string) {
+			k.t.Helper()
+			found := regexp.MustCompile(`as a superuser: ` + pattern).FindStringSubmatch(text)
+			require.NotNil(k.t, found, text)
+			k.exec(found[1])
+		}
+		k.exec("ALTER TABLE onceward." + k.leaf + " OWNER TO CURRENT_USER")
+		audited, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.NoError(k.t, err)
+		require.Len(k.t, audited.Findings, 1)
+		require.Equal(k.t, "owner "+k.leaf, audited.Findings[0].Check+" "+audited.Findings[0].Subject)
+		_, err = k.run()
+		require.ErrorContains(k.t, err, "drop: it belongs to ")
+		require.NotContains(k.t, err.Error(), "permission denied")
+		run(`(ALTER [^;]* OWNER TO onceward_owner);`, err.Error())
+		k.became(consumer.LeafDropped, "")
+		day := partition.OfDay("processed_events", k.today.AddDate(0, 0, -3)).Name
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + day)
+		k.exec("ALTER TABLE onceward." + day + " RENAME TO kept")
+		for _, odd := range []string{"CREATE VIEW %s AS SELECT 1", "CREATE TABLE %s (id uuid)", "CREATE TYPE %s AS (id uuid)"} {
+			k.exec(strings.ReplaceAll(odd, "%s", "onceward."+day))
+			report, err := k.run()
+			require.Empty(k.t, find(report, day))
+			require.ErrorIs(k.t, err, partition.ErrTaken)
+			run(`(ALTER [^;]* RENAME TO "processed_events_[0-9]*_old[23]?";)`, err.Error())
+			k.exec("ALTER TABLE onceward.kept RENAME TO " + day) // or retention would make it empty
+			k.exec("ALTER TABLE onceward." + day + " RENAME TO kept")
+		}
+		k.exec("ALTER TABLE onceward.kept RENAME TO " + day)
+		k.exec("ALTER TABLE onceward." + day + " OWNER TO CURRENT_USER")
+		report, err := k.run()
+		run(`(ALTER [^;]* OWNER TO onceward_owner; ALTER [^;]*;) then`, err.Error())
+		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + day)
+		k.exec("ALTER TABLE onceward." + day + " OWNER TO CURRENT_USER")
+		run(`(ALTER [^;]* OWNER TO onceward_owner; ALTER .*) or drop it`, strings.ReplaceAll(find(report, day).Why, "),", ""))
+		require.Empty(k.t, k.audit())
+
+		k.exec("ALTER TABLE onceward." + day + " OWNER TO CURRENT_USER")
+		audited, err = consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.NoError(k.t, err)
+		run(`(ALTER .*;)`, audited.Findings[0].Do)
+		require.Empty(k.t, k.audit())
+	})
+}
+
+// A DEFAULT partition with rows of more days than one statement can make hides nothing,
+// and goes by two.
+func TestACureOfManyDaysGoesByParts(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		k.exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT; ALTER TABLE onceward.rest OWNER TO onceward_owner")
+		const days = 401
+		for n := range days {
+			k.claim(idAt(k.today.AddDate(0, 0, 100+n)), "billing", "p", time.Now())
+		}
+		k.fence(idAt(k.today), "PENDING", 2*time.Hour)
+		report, err := consumer.Audit(k.t.Context(), k.conn, consumer.AuditConfig{})
+		require.ErrorIs(k.t, err, consumer.ErrDefaultPartition)
+		require.Equal(k.t, "default-partition onceward.rest", report.Findings[0].Check+" "+report.Findings[0].Subject)
+		require.Contains(k.t, report.Findings[0].Do, "its rows are of too many days for one statement: this moves those of the first 400")
+		require.Equal(k.t, "fence", report.Findings[1].Check, "the other checks go on")
+		for _, left := range []bool{true, false} {
+			_, err = k.conn.Exec(k.t.Context(), k.cured())
+			require.NoError(k.t, err)
+			require.Equal(k.t, left, k.exists("rest"))
+			require.Equal(k.t, "401", k.text("SELECT count(*)::text FROM onceward.processed_events"))
+		}
+		k.exec("DELETE FROM onceward.fences")
+		k.maintain()
+		require.Empty(k.t, k.audit())
+	})
+}

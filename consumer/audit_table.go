@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ type table struct {
 	horizon time.Time        // zero: nothing was dropped
 	needed  time.Time        // some class may claim from here on
 	now     time.Time
+	ahead   int                     // how many days of it some class needs, when more than [DefaultPartitionsAhead]
 	rest    *partition.DefaultError // nil: there is no DEFAULT partition
 	read    bool                    // all of this was read
 }
@@ -83,15 +85,18 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 	if err != nil {
 		return err
 	}
-	a.report.Findings[len(a.report.Findings)-1].Do = "as a member of onceward_consumer_maintainer, " +
-		"or as a superuser where that does not own it, while the consumers wait: " +
-		cure + "; then `outboxctl partitions maintain --side consumer`. Of the events whose claims it has nobody knows whether they were applied twice"
+	next := "; then `outboxctl partitions maintain --side consumer`"
+	if cure.More {
+		next = fmt.Sprintf("; its rows are of too many days for one statement: this moves those of the first %d. Then `outboxctl audit` again, which prints the next", partition.MaxRest)
+	}
+	a.report.Findings[len(a.report.Findings)-1].Do = "as " + cure.As + ", while the consumers wait: " +
+		cure.SQL + next + ". Of the events whose claims it has nobody knows whether they were applied twice"
 	return nil
 }
 
 func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 	windows, err := q.Windows(ctx)
-	a.table.needed = a.table.horizon
+	a.table.needed, a.table.ahead = a.table.horizon, daysAhead(windows, a.table.now)
 	first := true
 	for _, w := range windows {
 		ours := a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup
@@ -125,9 +130,10 @@ func (t *table) refused(do string) (what, cure string) {
 // judge checks that each day that is needed has one partition. It is pure.
 func (t *table) judge() []Finding {
 	var out []Finding
+	end := premadeDays(t.now, 0, t.ahead).Last.AddDate(0, 0, 1) // of what maintain makes
 	for i := 1; i < len(t.leaves); i++ {
 		before, l := &t.leaves[i-1], &t.leaves[i]
-		from := before.To()
+		from, to := before.To(), earliest(l.From(), partition.Day(end))
 		if t.needed.After(from) {
 			from = t.needed // nothing is missing below
 		}
@@ -137,7 +143,7 @@ func (t *table) judge() []Finding {
 				Check: "overlap", Subject: before.Name + " and " + l.Name, What: "two partitions take the same event times, so that a key may be in both",
 				Do: "detach the one that was attached last and insert its rows into the table again",
 			})
-		case from.Before(l.From()):
+		case from.Before(to):
 			makes := "if somebody dropped it, only a backup has its claims: restore and attach it before " + maintain +
 				" empty, and copies of its events are applied again; if it was never there, that makes it"
 			if from.Before(t.horizon) {
@@ -145,12 +151,15 @@ func (t *table) judge() []Finding {
 					"`outboxctl windows raise GROUP CLASS --reason \"…\"`; `outboxctl windows list` names them"
 			}
 			what, do := t.refused("attach the partition again if somebody detached it; " + makes)
-			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(l.From()), What: what + "these times", Do: do})
+			out = append(out, Finding{Check: "hole", Subject: rfc(from) + " to " + rfc(to), What: what + "these times", Do: do})
 		}
 	}
 	if n := len(t.leaves); n == 0 || !t.leaves[n-1].To().After(t.now) {
 		what, do := t.refused(maintain + ", every few minutes, or says what keeps it from that")
 		out = append(out, Finding{Check: "hole", Subject: rfc(t.now), What: what + "today", Do: do})
+	}
+	if f := t.foreign(); f.Count > 0 {
+		out = append(out, f)
 	}
 	for i := range t.loose {
 		if l := &t.loose[i]; l.To().After(t.needed) {
@@ -162,6 +171,25 @@ func (t *table) judge() []Finding {
 		}
 	}
 	return out
+}
+
+// foreign finds days that are attached and are not the table owner's, as of a superuser who
+// made or attached them: retention, which is only a member of that role, cannot drop them.
+func (t *table) foreign() Finding {
+	f := Finding{
+		Check: "owner", What: "it has another owner than " + claimsTable + ", so that `outboxctl partitions maintain` cannot drop it when its time comes",
+		Do: "as a superuser: ",
+	}
+	for i := range t.leaves {
+		for _, give := range t.leaves[i].Give(claimsTable) {
+			if f.Count++; f.Count == 1 {
+				f.Subject = t.leaves[i].Name
+			}
+			f.Do += give + "; "
+		}
+	}
+	f.Do = strings.TrimSuffix(f.Do, " ")
+	return f
 }
 
 // selectKeyless finds partitions without a valid unique index over just the two

@@ -26,6 +26,8 @@ func TestAuditOfDays(t *testing.T) {
 	wide.Lower = outbox.FirstID(midnight.Add(-36 * time.Hour))
 	loose := func(d partition.Partition) []partition.Leaf { return []partition.Leaf{{Partition: d}} }
 	now := midnight.Add(time.Hour)
+	made := partition.Days("processed_events", midnight, midnight.AddDate(0, 0, DefaultPartitionsAhead))
+	far := partition.OfDay("processed_events", midnight.AddDate(0, 0, 70))
 	for name, tc := range map[string]struct {
 		table table
 		want  []string
@@ -37,6 +39,8 @@ func TestAuditOfDays(t *testing.T) {
 		"today is missing":            {table{leaves: leavesOf(days[:3]...), now: now}, []string{"hole 2026-11-21T01:00:00Z"}},
 		"all is missing":              {table{now: now}, []string{"hole 2026-11-21T01:00:00Z"}},
 		"an overlap":                  {table{leaves: leavesOf(days[0], days[1], wide, days[3]), now: now}, []string{"overlap processed_events_20261119 and processed_events_20261120"}},
+		"a hole beyond what is made":  {table{leaves: append(leavesOf(made...), leavesOf(far)...), now: now}, nil},
+		"a hole across that":          {table{leaves: append(leavesOf(made[:len(made)-2]...), leavesOf(far)...), now: now}, []string{"hole 2027-01-23T00:00:00Z to 2027-01-25T00:00:00Z"}},
 		"detached by hand":            {table{leaves: leavesOf(days[1:]...), loose: loose(days[0]), now: now}, []string{"detached processed_events_20261118"}},
 		"detached below":              {table{leaves: leavesOf(days[1:]...), loose: loose(days[0]), now: now, needed: midnight.AddDate(0, 0, -2)}, nil},
 	} {

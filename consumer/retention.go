@@ -209,7 +209,7 @@ func (m *maintenance) premake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	days := premadeDays(m.now, m.longest(), max(m.cfg.Ahead, m.ahead()))
+	days := premadeDays(m.now, m.longest(), max(m.cfg.Ahead, daysAhead(m.windows, m.now)))
 	for _, w := range m.windows {
 		if w.RetiredAt == nil {
 			days.First = earliest(days.First, w.Floor)
@@ -254,11 +254,11 @@ func (m *maintenance) longest() time.Duration {
 	return longest
 }
 
-// ahead is how many days ahead the old buckets of classes need, which may have
-// been longer than buckets are now.
-func (m *maintenance) ahead() (days int) {
-	for _, w := range m.windows {
-		if b := bucketsOf(w); w.RetiredAt == nil && b.Changing(m.now) {
+// daysAhead is how many days ahead the old buckets of classes need, which may have
+// been longer than buckets are now. It is pure.
+func daysAhead(windows []consumerdb.WindowsRow, now time.Time) (days int) {
+	for _, w := range windows {
+		if b := bucketsOf(w); w.RetiredAt == nil && b.Changing(now) {
 			days = max(days, int(b.Old/(24*time.Hour))+2)
 		}
 	}

@@ -91,7 +91,7 @@ func TestRetentionOfWhatSomebodyDetached(t *testing.T) {
 	require.ErrorContains(t, err, "name of a partition is taken", "its day is not made again beside it")
 	l := find(report, young)
 	require.True(t, l.Wrong)
-	require.Contains(t, l.Why, `attach it again (as a member of onceward_consumer_maintainer: ALTER TABLE "onceward"."processed_events" ATTACH PARTITION "onceward"."`+young)
+	require.Contains(t, l.Why, `attach it again (as a member of the role onceward_owner: ALTER TABLE "onceward"."processed_events" ATTACH PARTITION "onceward"."`+young)
 	require.True(t, k.exists(young))
 	require.Equal(t, consumer.LeafDropped, find(report, k.leaf).State, "the others go on")
 	attach := func() {

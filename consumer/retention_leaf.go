@@ -114,11 +114,7 @@ func (m *maintenance) reattach(l *partition.Leaf) string {
 	if m.rest != "" {
 		return "`outboxctl audit` prints how to bring it back, with the claims of its day that the DEFAULT partition took"
 	}
-	return attachAgain(l)
-}
-
-func attachAgain(l *partition.Leaf) string {
-	return "attach it again (as a member of onceward_consumer_maintainer: " + strings.Join(l.Reattach(claimsTable), "; ") + "), or drop it when it is none of ours"
+	return l.AttachAgain(claimsTable)
 }
 
 // needed reports whether some class may claim events from before an instant. It
@@ -279,7 +275,7 @@ func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport
 		m.detaching = ""
 	}
 	m.cfg.crash("detached")
-	reasons, err := partition.Drop(ctx, m.conn, claimsTable, l.Name, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	reasons, err := partition.Drop(ctx, m.conn, claimsTable, *l, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		return unsettled(ctx, consumerdb.New(tx), l)
 	})
 	switch {

@@ -192,7 +192,7 @@ func TestArrivalClassesHoldByTheClock(t *testing.T) {
 
 	w.BucketUs, w.OldBucketUs, w.OldUntil = 0, 0, nil
 	require.Equal(t, day.AddDate(0, 0, -8), floorReport(w, nil, now).After, "no program of this release has come")
-	require.Equal(t, 10, (&maintenance{now: now, windows: []consumerdb.WindowsRow{w}}).ahead())
+	require.Equal(t, 10, daysAhead([]consumerdb.WindowsRow{w}, now))
 }
 
 func TestLowestFloors(t *testing.T) {

@@ -256,7 +256,7 @@ func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
 		}
 		m.detaching = ""
 	}
-	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Name, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Leaf, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		reasons, err := m.unpublished(ctx, tx, l)
 		if err != nil || len(reasons) > 0 {
 			return reasons, err

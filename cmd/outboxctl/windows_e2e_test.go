@@ -272,7 +272,7 @@ func TestWindowsRaise(t *testing.T) {
 		exec(t, d.pool, "ALTER TABLE onceward.processed_events DETACH PARTITION "+oldest)
 		code, _, stderr = call(t, command...)
 		require.Equal(t, exitFailed, code)
-		require.Contains(t, stderr, "is detached, and may have claims from there on: attach it again (as a member of onceward_consumer_maintainer: ALTER TABLE ")
+		require.Contains(t, stderr, "is detached, and may have claims from there on: attach it again (as a member of the role \""+strings.TrimSuffix(maintainer, "consumer_maintainer")+"owner\": ALTER TABLE ")
 		exec(t, d.pool, regexp.MustCompile(`ALTER TABLE [^)]*\) TO \('[^)]*\)`).FindString(stderr))
 		out := fine(t, command...)
 		require.Contains(t, out, "group billing class Pay*: floor "+daysAgo(7).Format(time.DateOnly))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -101,7 +100,7 @@ func oldestKept(c *cli.Context, db *database, q *consumerdb.Queries, floor time.
 	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
 	for _, l := range leaves {
 		if !attached(l) && l.To().After(floor) && l.To().After(oldest) {
-			return time.Time{}, fmt.Errorf("partition %s is detached, and may have claims from there on: attach it again (as a member of onceward_consumer_maintainer: %s), or drop it when it is none of ours", l.Name, strings.Join(l.Reattach(processedTable), "; "))
+			return time.Time{}, fmt.Errorf("partition %s is detached, and may have claims from there on: %s", l.Name, l.AttachAgain(processedTable))
 		}
 	}
 	if i := slices.IndexFunc(leaves, attached); i >= 0 && leaves[i].From().After(oldest) {

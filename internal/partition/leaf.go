@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,12 +18,39 @@ import (
 // after its detach.
 type Leaf struct {
 	Partition
+	Whose
 	Attached bool
 	Pending  bool  // a concurrent detach was begun and not finished
 	Rows     int64 // at the last ANALYZE
 	Heap     int64 // bytes of rows alone; more than 0 once a row was inserted
 	Bytes    int64 // on disk, with indexes and large values
 }
+
+// Whose says of a relation that is a partition of a table, or has the name of one, whose
+// it is. Owners are quoted for SQL.
+type Whose struct {
+	Owner, TableOwner string
+	Alike             bool // it can be attached: a table with the columns of that one
+}
+
+// As says who may do with it what is printed.
+func (w Whose) As() string {
+	if w.Owner != w.TableOwner {
+		return "a superuser"
+	}
+	return "a member of the role " + w.TableOwner
+}
+
+// ownColumns is what a statement selects of [Whose], of the relation c and the table t.
+const ownColumns = `pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)), COALESCE(pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(t.relowner)), ''),
+  c.relkind OPERATOR(pg_catalog.=) 'r' AND 1 OPERATOR(pg_catalog.=) (SELECT pg_catalog.count(DISTINCT s.columns) FROM (SELECT pg_catalog.array_agg(
+    pg_catalog.concat(a.attname, ' ', pg_catalog.format_type(a.atttypid, a.atttypmod)) ORDER BY a.attname) AS columns FROM pg_catalog.pg_attribute a
+    WHERE (a.attrelid OPERATOR(pg_catalog.=) c.oid OR a.attrelid OPERATOR(pg_catalog.=) t.oid) AND a.attnum OPERATOR(pg_catalog.>) 0 AND NOT a.attisdropped GROUP BY a.attrelid) s)`
+
+// joinTable is the table "$1.$2", called t.
+const joinTable = `
+LEFT JOIN (pg_catalog.pg_class t JOIN pg_catalog.pg_namespace tn ON tn.oid OPERATOR(pg_catalog.=) t.relnamespace AND tn.nspname OPERATOR(pg_catalog.=) $1)
+  ON t.relname OPERATOR(pg_catalog.=) $2`
 
 // From is the beginning of the leaf's event times.
 func (l *Leaf) From() time.Time { return outbox.IDTime(l.Lower) }
@@ -33,7 +61,7 @@ func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
 // selectLeaves finds what List finds, and the tables that have a partition's name
 // and are attached to nothing.
 const selectLeaves = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
-  i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
+  ` + ownColumns + `, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
   b.bound, GREATEST(c.reltuples, 0)::bigint,
   COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
 FROM pg_catalog.pg_class c
@@ -41,13 +69,14 @@ JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
 CROSS JOIN LATERAL (SELECT COALESCE(pg_catalog.pg_get_expr(c.relpartbound, c.oid), '') AS bound) b
 LEFT JOIN (pg_catalog.pg_inherits i JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent AND p.relname OPERATOR(pg_catalog.=) $2
   JOIN pg_catalog.pg_namespace pn ON pn.oid OPERATOR(pg_catalog.=) p.relnamespace AND pn.nspname OPERATOR(pg_catalog.=) $1)
-  ON i.inhrelid OPERATOR(pg_catalog.=) c.oid
+  ON i.inhrelid OPERATOR(pg_catalog.=) c.oid` + joinTable + `
 WHERE i.inhrelid IS NOT NULL OR n.nspname OPERATOR(pg_catalog.=) $1 AND c.relkind OPERATOR(pg_catalog.=) 'r' AND NOT c.relispartition
   AND c.relname OPERATOR(pg_catalog.~) pg_catalog.concat('^', $2, '_[0-9]{8}$')
 ORDER BY c.relname`
 
 // Leaves lists the partitions of "schema.table" and the tables beside it that
-// have the name of one, detached by retention or by hand: one whose detach is
+// have the name of one, detached by retention or by hand (of those of claims only what
+// has their columns; anything else was never one): one whose detach is
 // pending before all, then the oldest first. It needs no right on the table. Of a
 // table that has a DEFAULT partition it returns the others with a [DefaultError].
 func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
@@ -63,14 +92,14 @@ func Leaves(ctx context.Context, q Querier, table string) ([]Leaf, error) {
 	var l Leaf
 	var bound string
 	var unwanted error
-	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
+	_, err = pgx.ForEachRow(rows, []any{&l.Name, &l.Owner, &l.TableOwner, &l.Alike, &l.Attached, &l.Pending, &bound, &l.Rows, &l.Heap, &l.Bytes}, func() (err error) {
 		found := l
 		if found.Attached {
 			found.Partition, err = parseBound(table, l.Name, bound)
-		} else if day, wrong := time.Parse(name+nameLayout, l.Name); wrong == nil {
+		} else if day, wrong := time.Parse(name+nameLayout, l.Name); wrong == nil && (l.Alike || table != claims) {
 			found.Partition = OfDay(name, day)
 		} else {
-			return nil // events_99999999 is nobody's day
+			return nil // as events_99999999, which is nobody's day
 		}
 		if errors.Is(err, ErrDefault) {
 			unwanted = fmt.Errorf("list partitions of %s: %w", table, err)
@@ -111,17 +140,21 @@ func Detach(ctx context.Context, conn *pgx.Conn, table string, l Leaf) error {
 // Drop drops a detached leaf of "schema.table", unless against has reasons, which
 // are returned. It is asked in the transaction of the drop, with the leaf locked,
 // so that what it says still holds.
-func Drop(ctx context.Context, conn Conn, table, leaf string, against func(context.Context, pgx.Tx) ([]string, error)) (reasons []string, err error) {
+func Drop(ctx context.Context, conn Conn, table string, leaf Leaf, against func(context.Context, pgx.Tx) ([]string, error)) (reasons []string, err error) {
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "LOCK TABLE "+Sibling(table, leaf)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
+		if _, err := tx.Exec(ctx, "LOCK TABLE "+Sibling(table, leaf.Name)+" IN ACCESS EXCLUSIVE MODE"); err != nil {
 			return err
 		}
 		if reasons, err = against(ctx, tx); err != nil || len(reasons) > 0 {
 			return err
 		}
-		_, err := tx.Exec(ctx, "DROP TABLE "+Sibling(table, leaf))
+		_, err := tx.Exec(ctx, "DROP TABLE "+Sibling(table, leaf.Name))
 		return err
 	})
+	var pg *pgconn.PgError
+	if give := leaf.Give(table); give != nil && errors.As(err, &pg) && pg.Code == "42501" { // insufficient_privilege
+		return nil, fmt.Errorf("drop: it belongs to %s: as %s: %s; the next run drops it", leaf.Owner, leaf.As(), give[0])
+	}
 	if err != nil {
 		return nil, fmt.Errorf("drop: %w", err)
 	}
@@ -135,9 +168,22 @@ func Sibling(table, leaf string) string {
 	return pgx.Identifier{schema, leaf}.Sanitize()
 }
 
-// Reattach returns the statements that bring a leaf of "schema.table" back that was
-// detached, or is about to be.
-func (l *Leaf) Reattach(table string) []string {
+// AttachAgain says how to bring a leaf of "schema.table" back that was detached, or is
+// about to be, and as whom.
+func (l *Leaf) AttachAgain(table string) string {
+	return fmt.Sprintf("attach it again (as %s: %s), or drop it when it is none of ours", l.As(), strings.Join(append(l.Give(table), l.reattach(table)...), "; "))
+}
+
+// Give is the statement that makes another's leaf that of the owner of "schema.table", so
+// that each member of that role can drop it later; none: it is that already.
+func (l *Leaf) Give(table string) []string {
+	if l.Owner == l.TableOwner {
+		return nil
+	}
+	return []string{fmt.Sprintf("ALTER TABLE %s OWNER TO %s", Sibling(table, l.Name), l.TableOwner)}
+}
+
+func (l *Leaf) reattach(table string) []string {
 	attach := []string{l.Attach(table)}
 	if l.Pending {
 		return append([]string{fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE", quote(table), Sibling(table, l.Name))}, attach...)

@@ -110,11 +110,11 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.NoError(t, partition.Detach(t.Context(), conn, "public.events", find(t, pool, "events_20261123")), "the same call goes on")
 
-	kept, err := partition.Drop(t.Context(), conn, "public.events", "events_20261123", func(context.Context, pgx.Tx) ([]string, error) { return []string{"no"}, nil })
+	kept, err := partition.Drop(t.Context(), conn, "public.events", find(t, pool, "events_20261123"), func(context.Context, pgx.Tx) ([]string, error) { return []string{"no"}, nil })
 	require.NoError(t, err)
 	require.Equal(t, []string{"no"}, kept)
 	require.Contains(t, names(t, pool), "events_20261123 detached")
-	kept, err = partition.Drop(t.Context(), conn, "public.events", "events_20261123", func(context.Context, pgx.Tx) ([]string, error) { return nil, nil })
+	kept, err = partition.Drop(t.Context(), conn, "public.events", find(t, pool, "events_20261123"), func(context.Context, pgx.Tx) ([]string, error) { return nil, nil })
 	require.NoError(t, err)
 	require.Empty(t, kept)
 	require.Equal(t, []string{"events_20261121", "events_20261122 detached", "events_20261124"}, names(t, pool))

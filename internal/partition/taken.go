@@ -23,7 +23,7 @@ const claims = "onceward.processed_events"
 type TakenError struct {
 	Table  string // "schema.table"
 	Names  []string
-	toMend []string // a statement for each
+	toMend []string // statements for each
 	as     string   // who may do that
 }
 
@@ -41,16 +41,14 @@ func (e *TakenError) Error() string {
 // Unwrap returns [ErrTaken].
 func (e *TakenError) Unwrap() error { return ErrTaken }
 
-// selectTaken also says which of them have what the account of an event needs, and
-// whose they are.
+// selectTaken also says which of them have what the account of an event needs.
 const selectTaken = `SELECT c.relname::pg_catalog.text AS name, (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 3 FROM pg_catalog.pg_attribute a
   WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND pg_catalog.concat(a.attname, ':', a.atttypid::pg_catalog.regtype)
     OPERATOR(pg_catalog.=) ANY ('{id:uuid,tx_id:xid8,seq:bigint}'::pg_catalog.text[]))
-  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable, pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(c.relowner)) AS owner,
-  c.relowner OPERATOR(pg_catalog.=) (SELECT p.relowner FROM pg_catalog.pg_class p WHERE p.relnamespace OPERATOR(pg_catalog.=) n.oid AND p.relname OPERATOR(pg_catalog.=) $3) AS ours
+  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable, c.relkind OPERATOR(pg_catalog.=) 'c' AS composite, ` + ownColumns + `
 FROM pg_catalog.pg_class c
-JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace
-WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($2) OR c.relname OPERATOR(pg_catalog.~) '_detached[0-9]*$')
+JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace` + joinTable + `
+WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($3) OR c.relname OPERATOR(pg_catalog.~) '_(detached|old)[0-9]*$')
 ORDER BY c.relname`
 
 // free returns what of the missing partitions can be made, and a [TakenError] where
@@ -59,43 +57,30 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}
-	schema, parent, _ := splitTable(table)
-	var names []string
-	for _, p := range todo {
-		names = append(names, p.Name)
-	}
-	rows, err := q.Query(ctx, selectTaken, schema, names, parent)
+	others, err := relations(ctx, q, table, todo)
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
-	}
-	others, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for tables beside %s: %w", table, err)
-	}
-	var found []string
-	for _, o := range others {
-		found = append(found, o.Name)
+		return nil, nil, err
 	}
 	for _, p := range todo {
-		i := slices.Index(found, p.Name)
+		i := slices.IndexFunc(others, p.isNameOf)
 		if i < 0 {
 			can = append(can, p)
 			continue
 		}
-		needed := table == claims
+		needed := table == claims && others[i].Alike
 		if table == events && others[i].Accountable {
 			if needed, err = owed(ctx, q, Sibling(table, p.Name)); err != nil {
 				return nil, nil, err
 			}
 		}
 		if taken == nil {
-			taken = &TakenError{Table: table, as: "a member of the role " + others[i].Owner}
+			taken = &TakenError{Table: table, as: others[i].As()}
 		}
-		if !others[i].Ours { // who owns both attaches it
-			taken.as = "a superuser"
+		if others[i].Owner != others[i].TableOwner {
+			taken.as = others[i].As()
 		}
 		taken.Names = append(taken.Names, p.Name)
-		taken.toMend = append(taken.toMend, cure(table, p, found, needed))
+		taken.toMend = append(taken.toMend, cure(table, p, others[i], others, needed))
 	}
 	return can, taken, nil
 }
@@ -103,8 +88,29 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 type relation struct {
 	Name        string
 	Accountable bool
-	Owner       string // quoted for SQL
-	Ours        bool   // it has the owner of the table beside which it is
+	Composite   bool // a type, whose name no table can have
+	Whose
+}
+
+func (p Partition) isNameOf(o relation) bool { return o.Name == p.Name }
+
+// relations finds what has the name of a partition, or what something like that was
+// renamed to.
+func relations(ctx context.Context, q Querier, table string, todo []Partition) ([]relation, error) {
+	schema, parent, _ := splitTable(table)
+	var names []string
+	for _, p := range todo {
+		names = append(names, p.Name)
+	}
+	rows, err := q.Query(ctx, selectTaken, schema, parent, names)
+	if err != nil {
+		return nil, fmt.Errorf("look for tables beside %s: %w", table, err)
+	}
+	found, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
+	if err != nil {
+		return nil, fmt.Errorf("look for tables beside %s: %w", table, err)
+	}
+	return found, nil
 }
 
 // owed says whether some relay has not published an event of a detached partition, and
@@ -121,15 +127,28 @@ func owed(ctx context.Context, q Querier, partition string) (is bool, err error)
 	return is, nil
 }
 
-// cure is the statement after which the day of p is there, or can be made. What
-// somebody needs the rows of is attached again.
-func cure(table string, p Partition, found []string, needed bool) string {
+// cure is what makes that the day of p is there, or can be made. What somebody needs the
+// rows of is attached again.
+func cure(table string, p Partition, is relation, found []relation, needed bool) string {
 	if needed {
-		return p.Attach(table) + ";"
+		l := Leaf{Partition: p, Whose: is.Whose}
+		return strings.Join(append(l.Give(table), l.reattach(table)...), "; ") + ";"
 	}
-	name := p.Name + "_detached"
-	for n := 2; slices.Contains(found, name); n++ {
-		name = fmt.Sprintf("%s_detached%d", p.Name, n)
+	return is.rename(table, found) + ";"
+}
+
+// rename is the statement that frees the name of a relation.
+func (o relation) rename(table string, found []relation) string {
+	kind, suffix := "TABLE", "_old"
+	if o.Composite {
+		kind = "TYPE"
 	}
-	return fmt.Sprintf("ALTER TABLE %s RENAME TO %s;", Sibling(table, p.Name), pgx.Identifier{name}.Sanitize())
+	if o.Alike {
+		suffix = "_detached"
+	}
+	name := o.Name + suffix
+	for n := 2; slices.ContainsFunc(found, Partition{Name: name}.isNameOf); n++ {
+		name = fmt.Sprintf("%s%s%d", o.Name, suffix, n)
+	}
+	return fmt.Sprintf("ALTER %s %s RENAME TO %s", kind, Sibling(table, o.Name), pgx.Identifier{name}.Sanitize())
 }
