@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -201,7 +202,7 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, w := range a.windows {
 		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
-		raise := fmt.Sprintf("`outboxctl windows raise '%s' '%s' --reason \"…\"`", w.ConsumerGroup, w.Class)
+		raise := fmt.Sprintf("`outboxctl windows raise --reason \"…\" %s`", terminal.Arguments(w.ConsumerGroup, w.Class))
 		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
 			what, do := a.table.refused("attach again what somebody detached; for days that are lost " + raise)
 			a.found(Finding{

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -127,7 +128,7 @@ func (s *settling) next(does string) string {
 	case l == nil:
 		return "the next delivery, or the recovery job of the group, " + does
 	case l.State == letterOpen:
-		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, l.Group)
+		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, terminal.Word(l.Group))
 	default:
 		return fmt.Sprintf("the dead letter %s of the event is %s: a member of the group handles it, and %s", l.Place, l.State, does)
 	}
@@ -148,7 +149,7 @@ func fencesReconcile(c *cli.Context) error {
 func planReconcile(c *cli.Context, s *settling) (settlement, error) {
 	if s.fence.Live {
 		return settlement{}, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s --group %s --name %s --reason \"…\"`",
-			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, s.fence.Group, s.fence.Name)
+			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group), terminal.Word(s.fence.Name))
 	}
 	what := fmt.Sprintf("effect %q of %s for group %s", s.fence.Name, s.key, s.fence.Group)
 	if c.Bool("not-made") {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // parked says of the letters that are meant and parked why they are not redriven, by
@@ -51,9 +52,9 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 			why = append(why, fmt.Sprintf("%s, and no letter is before it: a member of group %s handles what is parked, in order, when one runs", these, l.Group))
 			continue
 		}
-		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, l.Group)
+		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, terminal.Word(l.Group))
 		if l.State == letterRequested {
-			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, l.Group)
+			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, terminal.Word(l.Group))
 		}
 		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: %s", these, l.Group, l.at, todo))
 	}

@@ -299,7 +299,7 @@ func TestWindowsAdvise(t *testing.T) {
 			('billing', 'OrderPaid', 3, 100, '15 seconds'), ('billing', 'OrderPaid', 15, 1, '13 hours'), ('mail', 'OrderPaid', 3, 1, '9 seconds')`)
 		out := wrong(t, "windows", "advise")
 		require.Regexp(t, `billing +\* +1d +101 +13h +OrderPaid +too small +16s: 100, 18h12m16s: 1`, out)
-		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set billing '*' --window 2d --reason \"…\"`")
+		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set --window 2d --reason \"…\" billing '*'`")
 		require.Regexp(t, `mail +\* +1d +1 +9s +OrderPaid +enough`, out)
 		got := decode[adviceReport](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
 		require.Len(t, got.Windows, 1)
