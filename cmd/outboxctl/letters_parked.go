@@ -15,10 +15,11 @@ import (
 // parked says of the letters that are meant and parked why they are not redriven, by
 // their keys. The texts are their PLACEs and KEYs. A hundred are looked at: who asks
 // for more wants to know why, and not of each. Of one whose PLACE or KEY is known,
-// because of another letter, nothing is said.
-func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, known func(text string) bool) (why, texts []string, err error) {
+// because of another letter, nothing is said. Filters mean what is parked when they say
+// so, or match nothing else.
+func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, others bool, known func(text string) bool) (why, texts []string, err error) {
 	why = []string{}
-	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 {
+	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 && others {
 		return why, nil, nil // nobody asks for them
 	}
 	rows, err := q.ListGroupLetters(ctx, s.query([]string{letterParked}, 99))
