@@ -186,6 +186,7 @@ func (a *audit) keys(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	a.keyless = names
 	a.found(Finding{
 		Check: "key", Subject: names[0], Count: len(names), What: "the partition has no valid unique key over event_id and consumer_group, so that an event can be claimed twice",
 		Do: "stop the consumers, remove what is there twice, and ALTER TABLE onceward.processed_events ADD PRIMARY KEY (event_id, consumer_group)",
@@ -227,8 +228,8 @@ func (a *audit) fences(ctx context.Context, tx pgx.Tx) error {
 	for _, f := range loose {
 		a.found(Finding{
 			Check: "fence", Group: f.ConsumerGroup, Subject: "since " + rfc(f.Since), Count: int(f.Fences),
-			What: fmt.Sprintf("PENDING fences whose lease ran out more than an hour ago, %d of which wait for an operator: nobody knows whether the effect was made", f.Stuck),
-			Do:   "see `outboxctl fences list`; a running member of the group recovers those that do not wait for you",
+			What: fmt.Sprintf("PENDING fences whose lease ran out more than an hour ago, %d of which wait for an operator: nobody knows whether the effect was made", f.Waiting),
+			Do:   "see `outboxctl fences list --stale`, which has those that wait for you; a running member of the group recovers the others",
 		})
 	}
 	return err
