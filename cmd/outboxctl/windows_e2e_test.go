@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,6 +24,25 @@ func (d *desk) mark(group, topic string, part int, finished any, saved string) {
 
 // daysAgo is the start of a UTC day.
 func daysAgo(n int) time.Time { return partition.Day(time.Now()).AddDate(0, 0, -n) }
+
+// What a lock keeps the list from reading is told as audit tells it.
+func TestWindowsListBesideALock(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		tx, err := d.pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = tx.Exec(t.Context(), "LOCK TABLE onceward.processed_events IN ACCESS EXCLUSIVE MODE")
+		require.NoError(t, err)
+		said := wrong(t, "windows", "list")
+		require.Regexp(t, `billing +\* +7d`, said)
+		require.Contains(t, said, "! not finished: floors: ")
+		require.Contains(t, said, "! not finished: partitions: ")
+		require.Contains(t, said, "pg_stat_activity shows whether a session holds a lock: end that and look again")
+		require.NotContains(t, said, "canceling statement")
+	})
+}
 
 func TestWindowsList(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
