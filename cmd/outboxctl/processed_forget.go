@@ -14,7 +14,6 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/outbox"
 )
 
 // forgetReport is the JSON answer of processed forget.
@@ -72,8 +71,8 @@ func (r *processedReport) question(group string) string {
 
 // readOneOfGroup checks what needs no server, of commands about one event of
 // one group.
-func readOneOfGroup(c *cli.Context) (key outbox.Key, group, reason string, err error) {
-	if key, err = readOneKey(c); err != nil {
+func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err error) {
+	if key, err = readOneName(c); err != nil {
 		return key, "", "", err
 	}
 	if group = c.String("group"); group == "" {
@@ -85,13 +84,13 @@ func readOneOfGroup(c *cli.Context) (key outbox.Key, group, reason string, err e
 
 // forget removes what was found; a fence that has begun since is respected by
 // the statement.
-func (r *processedReport) forget(ctx context.Context, db *database, key outbox.Key, group, reason string) ([]uuid.UUID, error) {
-	ids := []uuid.UUID{key.UUID()}
+func (r *processedReport) forget(ctx context.Context, db *database, key eventName, group, reason string) ([]uuid.UUID, error) {
+	ids := []uuid.UUID{key.id}
 	for _, v := range r.Claims {
 		ids = append(ids, v.ID)
 	}
 	forgotten, err := consumerdb.New(db).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
-		ConsumerGroup: group, Ids: ids, EventID: key.UUID(), Target: key.String(), Reason: reason,
+		ConsumerGroup: group, Ids: ids, EventID: key.id, Target: key.String(), Reason: reason,
 	})
 	if err == nil && len(forgotten) == 0 {
 		err = errors.New("nothing was forgotten: since it was looked at the claim is gone or an effect of the event has begun, or its dead letter waits: redrive or discard that first")
