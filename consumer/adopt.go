@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // ErrNotNew: the group has run on this database. To lower its floor would take
@@ -130,7 +131,7 @@ func (a *adoption) check(ctx context.Context) error {
 	}
 	for name, found := range map[string]bool{"marks in onceward.progress": traces.Marks, "claims": traces.Claims, "fences": traces.Fences} {
 		if found {
-			return fmt.Errorf("%w: it has %s; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess %s --config FILE --reason \"…\"`", ErrNotNew, name, a.cfg.Group)
+			return fmt.Errorf("%w: it has %s; to make it apply old events again, replay them, in the producer's database: `outboxctl replay --from DAY --reprocess %s --config FILE --reason \"…\"`", ErrNotNew, name, terminal.Word(a.cfg.Group))
 		}
 	}
 	return nil

@@ -93,7 +93,7 @@ func TestClassesOfAnotherKeying(t *testing.T) {
 		"of the same pattern":         {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime)}, []Class{class("*", ByArrival)}, `"*" are keyed by event-time in the database and by arrival in the configuration`},
 		"more special":                {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime)}, []Class{class("*", ByEventTime), class("Paid", ByArrival)}, `"Paid" are keyed by event-time in the database and by arrival`},
 		"more special by a beginning": {[]consumerdb.ClassesOfGroupRow{row("Order*", ByArrival)}, []Class{class("Order*", ByArrival), class("OrderP*", ByEventTime)}, `"OrderP*" are keyed by arrival`},
-		"more general":                {[]consumerdb.ClassesOfGroupRow{row("Order*", ByArrival)}, []Class{class("*", ByEventTime)}, "`outboxctl windows retire 'billing' --class 'Order*' --reason"},
+		"more general":                {[]consumerdb.ClassesOfGroupRow{row("Order*", ByArrival)}, []Class{class("*", ByEventTime)}, "`outboxctl windows retire --class 'Order*' --reason"},
 		"one that was left out":       {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), row("Paid", ByArrival)}, []Class{class("*", ByEventTime)}, `(by the classes "Paid" and "*")`},
 		"one that was retired":        {[]consumerdb.ClassesOfGroupRow{row("*", ByEventTime), gone}, []Class{class("*", ByEventTime)}, ""},
 		"retired, and used otherwise": {[]consumerdb.ClassesOfGroupRow{gone}, []Class{class("Paid", ByEventTime)}, "by arrival in the database"},

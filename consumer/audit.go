@@ -124,6 +124,7 @@ type audit struct {
 	report  AuditReport
 	table   table
 	ever    []consumerdb.WindowsRow // of the group
+	keyless []string                // partitions without a valid key
 	windows []consumerdb.WindowsRow // the same without those that are retired
 }
 

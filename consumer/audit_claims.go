@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -174,10 +175,14 @@ func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 	err := a.tails("twice", func(*partition.Leaf) bool { return true }, func(l *partition.Leaf) error {
 		rows, _ := tx.Query(ctx, "SELECT event_id, pg_catalog.min(namespace), consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
 			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING pg_catalog.count(*) > 1", a.cfg.Group) // ForEachRow returns its error
+		cure := "compare the effects, then remove one of the claims"
+		if !slices.Contains(a.keyless, l.Name) {
+			cure = "REINDEX the partition's key, which must fail; " + cure
+		}
 		var id uuid.UUID
 		var namespace, group string
 		_, err := pgx.ForEachRow(rows, []any{&id, &namespace, &group}, func() error {
-			found.add(group, "event "+keyed(namespace, id), "REINDEX the partition's key, which must fail; compare the effects, then remove one of the claims")
+			found.add(group, "event "+keyed(namespace, id), cure)
 			return nil
 		})
 		return err
@@ -201,7 +206,7 @@ func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 		}
 		key := keyed(row.Namespace, row.EventID)
 		found.add(row.ConsumerGroup, "event "+key,
-			fmt.Sprintf("forget the event, `outboxctl processed forget %s --group '%s' --reason \"…\"`, and do what that prints", key, row.ConsumerGroup))
+			fmt.Sprintf("forget the event, `outboxctl processed forget %s --group %s --reason \"…\"`, and do what that prints", key, terminal.Word(row.ConsumerGroup)))
 	}
 	found.report(a, "dead-claim", "events were given up and no letter of them stands, so that nobody will apply them")
 	return nil
@@ -242,12 +247,12 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		case slices.ContainsFunc(ids, a.table.hidden):
 			hidden = append(hidden, letter)
 		default:
-			again := fmt.Sprintf("`outboxctl dead redrive %s --group '%s' --reason \"…\"`", at, row.ConsumerGroup)
+			again := fmt.Sprintf("`outboxctl dead redrive %s --group %s --reason \"…\"`", at, terminal.Word(row.ConsumerGroup))
 			if row.State == "requested" {
 				again = "let the group redrive it, which is asked for"
 			}
-			found.add(row.ConsumerGroup, letter, fmt.Sprintf("look with `outboxctl processed show %s` whether the event was applied; if so, `outboxctl dead discard --side consumer %s --group '%s' --reason \"…\"`, else %s",
-				key, at, row.ConsumerGroup, again))
+			found.add(row.ConsumerGroup, letter, fmt.Sprintf("look with `outboxctl processed show %s` whether the event was applied; if so, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`, else %s",
+				key, at, terminal.Word(row.ConsumerGroup), again))
 		}
 	}
 	if len(hidden) > 0 {

@@ -188,6 +188,26 @@ func cutSeconds(findings []string) []string {
 	return findings
 }
 
+// Those that wait for an operator are the ones that fences list --stale shows; what was
+// given up waits for nobody.
+func TestAuditCountsTheFencesThatWait(t *testing.T) {
+	onBoth(t, func(k *kept) {
+		stale, stuck, expired, gone := idAt(k.today), idAt(k.today), idAt(k.today), idAt(k.today)
+		for _, id := range []uuid.UUID{stale, stuck, expired, gone} {
+			k.fence(id, "PENDING", 2*time.Hour)
+		}
+		k.exec("UPDATE onceward.fences SET provider_key_until = now() - interval '1 minute' WHERE event_id = ANY ($1)", []uuid.UUID{stale, gone})
+		k.exec("UPDATE onceward.fences SET stuck = 'the handler fences nothing' WHERE event_id = $1", stuck)
+		k.exec("UPDATE onceward.fences SET expires_at = now() + interval '1 day' WHERE event_id = $1", gone)
+		report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		require.NoError(k.t, err)
+		require.Len(k.t, report.Findings, 1)
+		require.Equal(k.t, 3, report.Findings[0].Count)
+		require.Contains(k.t, report.Findings[0].What, "2 of which wait for an operator")
+		require.Contains(k.t, report.Findings[0].Do, "`outboxctl fences list --stale`")
+	})
+}
+
 func TestAuditOfClaimsBelowTheFloor(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		k.window("billing", "Order*", 24*time.Hour, -1)
@@ -273,6 +293,9 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 			"key  73 " + k.leaf,
 			"twice billing 1 event shop:" + id.String(),
 		}, k.audit())
+		report, err := consumer.Audit(k.t.Context(), k.dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		require.NoError(k.t, err)
+		require.Equal(k.t, "compare the effects, then remove one of the claims", report.Findings[1].Do, "there is no key that REINDEX could check")
 		k.exec("DELETE FROM onceward.processed_events")
 		k.exec("ALTER TABLE onceward.processed_events ADD UNIQUE (consumer_group, event_id)")
 		require.Empty(k.t, k.audit())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -213,6 +214,7 @@ func (a *audit) keys(ctx context.Context, tx pgx.Tx) error {
 	if err != nil || len(names) == 0 {
 		return err
 	}
+	a.keyless = names
 	a.found(Finding{
 		Check: "key", Subject: names[0], Count: len(names), What: "the partition has no valid unique key over event_id and consumer_group, so that an event can be claimed twice",
 		Do: "stop the consumers, remove what is there twice, and ALTER TABLE onceward.processed_events ADD PRIMARY KEY (event_id, consumer_group)",
@@ -229,7 +231,7 @@ func (a *audit) floors(ctx context.Context, tx pgx.Tx) error {
 	}
 	for _, w := range a.windows {
 		class := fmt.Sprintf("class %q, floor %s", w.Class, rfc(w.Floor))
-		raise := fmt.Sprintf("`outboxctl windows raise '%s' '%s' --reason \"…\"`", w.ConsumerGroup, w.Class)
+		raise := fmt.Sprintf("`outboxctl windows raise --reason \"…\" %s`", terminal.Arguments(w.ConsumerGroup, w.Class))
 		if len(a.table.leaves) > 0 && w.Floor.Before(a.table.leaves[0].From()) {
 			what, do := a.table.refused("attach again what somebody detached; for days that are lost " + raise)
 			a.found(Finding{
@@ -254,8 +256,8 @@ func (a *audit) fences(ctx context.Context, tx pgx.Tx) error {
 	for _, f := range loose {
 		a.found(Finding{
 			Check: "fence", Group: f.ConsumerGroup, Subject: "since " + rfc(f.Since), Count: int(f.Fences),
-			What: fmt.Sprintf("PENDING fences whose lease ran out more than an hour ago, %d of which wait for an operator: nobody knows whether the effect was made", f.Stuck),
-			Do:   "see `outboxctl fences list`; a running member of the group recovers those that do not wait for you",
+			What: fmt.Sprintf("PENDING fences whose lease ran out more than an hour ago, %d of which wait for an operator: nobody knows whether the effect was made", f.Waiting),
+			Do:   "see `outboxctl fences list --stale`, which has those that wait for you; a running member of the group recovers the others",
 		})
 	}
 	return err

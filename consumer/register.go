@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -90,7 +91,7 @@ func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 			if row.RetiredAt == nil {
 				p.log.WarnContext(ctx, "a class of the group is not in its configuration any more, and holds partitions back; "+
 					"run the command when no program uses it", "class", row.Class, "floor", row.Floor,
-					"command", fmt.Sprintf("outboxctl windows retire '%s' --class '%s' --reason \"…\"", p.group, row.Class))
+					"command", fmt.Sprintf("outboxctl windows retire --class %s --reason \"…\" %s", terminal.Word(row.Class), terminal.Arguments(p.group)))
 			}
 			continue
 		}
@@ -99,7 +100,7 @@ func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 			p.log.WarnContext(ctx, "a class is registered otherwise than the configuration says, and what is registered counts; "+
 				"run the command to change it, or change the configuration", "class", row.Class, "window", known.of[at].window.String(),
 				"late", row.Late, "replay", row.Replay, "bucket", known.of[at].buckets.Length.String(),
-				"command", fmt.Sprintf("outboxctl windows set '%s' '%s'%s --reason \"…\"", p.group, row.Class, flags))
+				"command", fmt.Sprintf("outboxctl windows set %s --reason \"…\" %s", flags[1:], terminal.Arguments(p.group, row.Class)))
 		}
 	}
 	p.windows.known.Store(known)
@@ -143,7 +144,8 @@ func sameKeying(group string, rows []consumerdb.ClassesOfGroupRow, classes []Cla
 		err := fmt.Errorf("events of type %q are keyed by %s in the database and by %s in the configuration (by the classes %q and %q); a claim of the one does not meet one of the other: "+
 			"keep what they are keyed by, or let another group handle them", c.Pattern, stored[was].Keyed, classes[is].Keyed, stored[was].Pattern, classes[is].Pattern)
 		if !slices.ContainsFunc(classes, func(c Class) bool { return c.Pattern == stored[was].Pattern }) {
-			err = fmt.Errorf("%w; when no copy of those of class %q can come any more: `outboxctl windows retire '%s' --class '%s' --reason \"…\"`", err, stored[was].Pattern, group, stored[was].Pattern)
+			err = fmt.Errorf("%w; when no copy of those of class %q can come any more: `outboxctl windows retire --class %s --reason \"…\" %s`", err, stored[was].Pattern,
+				terminal.Word(stored[was].Pattern), terminal.Arguments(group))
 		}
 		return err
 	}

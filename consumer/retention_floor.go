@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // maxRaise is by how much one run may raise a floor, so that neither a clock that
@@ -164,7 +165,7 @@ func (m *maintenance) alarm() {
 		}
 		f.Wrong = true
 		f.Why += fmt.Sprintf("; the table grows meanwhile: start the group, look for what holds its consumer, or, when it is gone for good, run "+
-			"`outboxctl windows retire %s --reason \"…\"`; when it only does not read a topic any more, add --topic TOPIC", f.Group)
+			"`outboxctl windows retire --reason \"…\" %s`; when it only does not read a topic any more, add --topic TOPIC", terminal.Arguments(f.Group))
 	}
 }
 

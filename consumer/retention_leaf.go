@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // LeafState is how far retention has got with one partition of processed_events.
@@ -195,7 +196,7 @@ func (m *maintenance) mayGo(ctx context.Context, q *consumerdb.Queries, l *parti
 	}
 	if len(unknown) > 0 {
 		r := wrong(reportOf(l, LeafOpen, "group %s makes progress and has registered no window, so that nobody knows what it needs: start it with this release or, when it is gone, "+
-			"say so with `outboxctl windows retire %s --reason \"…\"`", unknown[0], unknown[0]))
+			"say so with `outboxctl windows retire --reason \"…\" %s`", unknown[0], terminal.Arguments(unknown[0])))
 		return &r, nil
 	}
 	reasons, err := unsettled(ctx, q, l)

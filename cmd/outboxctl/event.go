@@ -240,11 +240,10 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key e
 // that was to reprocess a replay has claimed it under the replay's id.
 func (r *showReport) readConsumer(ctx context.Context, db *database, key eventName) error {
 	r.Groups = &[]groupReport{}
-	whole, err := outbox.KeyFrom(key.namespace, key.id, time.Now(), outbox.NoSkewLimit)
-	if err != nil {
+	if _, err := outbox.KeyFrom(key.namespace, key.id, time.Now(), outbox.NoSkewLimit); err != nil {
 		return nil //nolint:nilerr // no consumer takes what has no key
 	}
-	found, err := readProcessed(ctx, db, whole, "")
+	found, err := readProcessed(ctx, db, key, "")
 	if err != nil {
 		return err
 	}
@@ -252,7 +251,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *database, key eventNa
 	for _, v := range r.Replays {
 		ids = append(ids, v.ID)
 	}
-	if err := found.readClaims(ctx, consumerdb.New(db), ids, whole, ""); err != nil {
+	if err := found.readClaims(ctx, consumerdb.New(db), ids, key, ""); err != nil {
 		return err
 	}
 	groups := []groupReport{}

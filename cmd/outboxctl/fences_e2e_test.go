@@ -228,7 +228,7 @@ func TestASettledFenceIsComparedAndSet(t *testing.T) {
 		for name, lease := range map[string]string{"an attempt that has ended": "-1 minute", "an attempt that runs": "1 minute"} {
 			d.fence(key, "charge", lease, "1 day")
 			exec(t, d.pool, "UPDATE onceward.fences SET epoch = 7")
-			s := &settling{key: key, fence: fenceReport{Group: "billing", Name: "charge", Epoch: 6}, reason: "r", db: &database{d.pool}}
+			s := &settling{key: eventName{namespace: key.Namespace(), id: key.UUID()}, fence: fenceReport{Group: "billing", Name: "charge", Epoch: 6}, reason: "r", db: &database{d.pool}}
 			c := contextOf(t)
 			claim := claimOfFence{eventType: "T", ids: []uuid.UUID{key.UUID()}}
 			made := func(c *cli.Context) (*settledReport, error) { return s.made(c, claim) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -36,7 +37,7 @@ var errFenceMoved = errors.New("nothing was changed: an attempt has taken the fe
 
 // settling is one fence about which somebody decides.
 type settling struct {
-	key    outbox.Key
+	key    eventName
 	fence  fenceReport
 	letter *groupLetter // of the event, with which it waits; nil: none
 	reason string
@@ -51,7 +52,7 @@ type settlement struct {
 
 // settle finds the fence, asks and does what is planned for it.
 func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, error)) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -65,6 +66,11 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 	defer s.db.Close()
 	if s.fence, err = onePending(c, s.db, key); err != nil {
 		return err
+	}
+	if kept := s.fence.event.Key; kept != "" {
+		if s.key, err = readName(kept); err != nil {
+			return err
+		}
 	}
 	if err := s.findLetter(c.Context); err != nil {
 		return fmt.Errorf("look for a dead letter of the event: %w", explain(err, migrations.Consumer))
@@ -85,7 +91,7 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 }
 
 // onePending finds the PENDING fence that is meant.
-func onePending(c *cli.Context, db *database, key outbox.Key) (f fenceReport, err error) {
+func onePending(c *cli.Context, db *database, key eventName) (f fenceReport, err error) {
 	all, err := fencesOf(c.Context, consumerdb.New(db), key, c.String("group"), c.String("name"))
 	if err != nil {
 		return f, fmt.Errorf("look for the fence: %w", explain(err, migrations.Consumer))
@@ -108,11 +114,11 @@ func onePending(c *cli.Context, db *database, key outbox.Key) (f fenceReport, er
 
 // findLetter looks for the letter of the event whose redrive goes on with it.
 func (s *settling) findLetter(ctx context.Context) error {
-	of := letterSelection{selection: selection{keys: []eventName{{namespace: s.key.Namespace(), id: s.key.UUID()}}}, group: s.fence.Group}
+	of := letterSelection{selection: selection{keys: []eventName{s.key}}, group: s.fence.Group}
 	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, maxListed))
 	for _, v := range rows {
 		l := newGroupLetter(v)
-		if l.Key == s.key.String() && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
+		if s.key.is(deref(v.Namespace)) && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
 			s.letter = &l
 			break
 		}
@@ -127,7 +133,7 @@ func (s *settling) next(does string) string {
 	case l == nil:
 		return "the next delivery, or the recovery job of the group, " + does
 	case l.State == letterOpen:
-		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, l.Group)
+		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, terminal.Word(l.Group))
 	default:
 		return fmt.Sprintf("the dead letter %s of the event is %s: a member of the group handles it, and %s", l.Place, l.State, does)
 	}
@@ -148,7 +154,7 @@ func fencesReconcile(c *cli.Context) error {
 func planReconcile(c *cli.Context, s *settling) (settlement, error) {
 	if s.fence.Live {
 		return settlement{}, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s --group %s --name %s --reason \"…\"`",
-			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, s.fence.Group, s.fence.Name)
+			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group), terminal.Word(s.fence.Name))
 	}
 	what := fmt.Sprintf("effect %q of %s for group %s", s.fence.Name, s.key, s.fence.Group)
 	if c.Bool("not-made") {
@@ -173,14 +179,14 @@ func planRelease(_ *cli.Context, s *settling) (settlement, error) {
 
 func (s *settling) release(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).EndLease(c.Context, consumerdb.EndLeaseParams{
-		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
+		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	return &settledReport{Did: "released", Notes: []string{s.next("takes the fence over")}}, moved(n, err)
 }
 
 func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).FenceNotMade(c.Context, consumerdb.FenceNotMadeParams{
-		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
+		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 		Keep: keepFor(0),
 	})
 	note := s.next("makes the effect")
@@ -221,6 +227,9 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 	if !s.fence.Alone {
 		return claim, nil
 	}
+	if s.key.bare {
+		return claim, usage("%s: the event is claimed with its namespace, which the fence does not keep: give the whole KEY; %s", s.key, keyExample)
+	}
 	if claim.eventType = s.fence.event.Type; claim.eventType == "" {
 		claim.eventType = c.String("type")
 	}
@@ -244,7 +253,7 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 		return claim, fmt.Errorf("group %s has no class for event type %q; `outboxctl windows list` shows what there is", s.fence.Group, claim.eventType)
 	}
 	claim.window = time.Duration(rows[at].WindowMs) * time.Millisecond
-	id := s.key.UUID()
+	id := s.key.id
 	if e := s.fence.event; string(e.ReplayMode) == string(consumer.ReplayReprocess) && string(e.ReplayGroup) == s.fence.Group {
 		id = e.ReplayID
 	}
@@ -269,8 +278,8 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 		result = []byte(c.String("result"))
 	}
 	row, err := consumerdb.New(s.db).FenceMade(c.Context, consumerdb.FenceMadeParams{
-		EventID: s.key.UUID(), ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
-		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.Namespace(), Ids: claim.ids,
+		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
+		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.namespace, Ids: claim.ids,
 		Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	report := &settledReport{Did: "made", Notes: []string{"what the program's Commit would have written with the result is not written: do it by hand where it is needed"}}

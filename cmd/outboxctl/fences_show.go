@@ -122,7 +122,7 @@ func listFences(c *cli.Context, q *consumerdb.Queries, f consumerdb.ListPendingF
 }
 
 func fencesShow(c *cli.Context) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func fencesShow(c *cli.Context) error {
 
 // fencesOf reads the fences of an event: those of one group where it is named,
 // and of one name.
-func fencesOf(ctx context.Context, q *consumerdb.Queries, key outbox.Key, group, name string) ([]fenceReport, error) {
-	rows, err := q.FencesOfEvent(ctx, consumerdb.FencesOfEventParams{EventID: key.UUID(), ConsumerGroup: group, Name: name})
+func fencesOf(ctx context.Context, q *consumerdb.Queries, key eventName, group, name string) ([]fenceReport, error) {
+	rows, err := q.FencesOfEvent(ctx, consumerdb.FencesOfEventParams{EventID: key.id, ConsumerGroup: group, Name: name})
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key outbox.Key, group,
 		f := fenceReport{
 			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: deref(v.Stuck), Alone: v.Alone,
 			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
-			ProviderKey: consumer.ProviderKey(key, v.ConsumerGroup, v.Name), Fingerprint: hex.EncodeToString(v.RequestFingerprint), Result: v.Result,
+			Fingerprint: hex.EncodeToString(v.RequestFingerprint), Result: v.Result,
 		}
 		if v.Event != nil {
 			if err := json.Unmarshal(v.Event, &f.event); err != nil {
@@ -168,7 +168,13 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key outbox.Key, group,
 			}
 		}
 		if f.event.Key != "" && f.event.Key != key.String() {
-			continue // the UUID in another namespace
+			if !key.bare {
+				continue // the UUID in another namespace
+			}
+			f.Key = f.event.Key
+		}
+		if whole, err := outbox.ParseKeyAt(f.Key, time.Now(), outbox.NoSkewLimit); err == nil {
+			f.ProviderKey = consumer.ProviderKey(whole, v.ConsumerGroup, v.Name)
 		}
 		out = append(out, f)
 	}
@@ -176,11 +182,11 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key outbox.Key, group,
 }
 
 // targetOf names a fence in onceward.consumer_actions.
-func targetOf(key outbox.Key, name string) string { return key.String() + "/" + name }
+func targetOf(key eventName, name string) string { return key.String() + "/" + name }
 
-func targetsOf(key outbox.Key, fences []fenceReport) (targets []string) {
+func targetsOf(key eventName, fences []fenceReport) (targets []string) {
 	for _, f := range fences {
-		targets = append(targets, targetOf(key, f.Name))
+		targets = append(targets, targetOf(key, f.Name), f.Key+"/"+f.Name)
 	}
 	return targets
 }

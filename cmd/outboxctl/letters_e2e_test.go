@@ -186,11 +186,17 @@ func TestParkedLettersFollow(t *testing.T) {
 		both := wrong(t, "dead", "redrive", first.String(), behind.String(), "--reason", "r", "--yes")
 		require.Equal(t, "! "+behind.String()+before+"\nnothing was decided\n", both, "also beside one that could be")
 		fine(t, "dead", "show", "--side", "consumer", first.String(), "--group", "billing")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET reason = 'late' WHERE state = 'parked'")
+		require.Equal(t, "! "+behind.String()+before+"\nnothing was decided\n", wrong(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "nothing else is meant")
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET reason = 'parked' WHERE state = 'parked'")
 		fine(t, "dead", "redrive", "--group", "billing", "--reason", "r", "--yes", "--wait", "0", "-o", "json")
 		require.Equal(t, []string{"0 requested", "1 parked"}, column[string](d, "SELECT concat_ws(' ', kafka_offset, state) FROM onceward.consumer_dead_letters ORDER BY kafka_offset"))
 		asked := wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes")
 		require.Equal(t, "! "+behind.String()+" is parked: what is parked is not redriven; a member of group billing handles it, in order, as soon as "+first.String()+" is settled, the first letter of its key: "+
 			"its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer "+first.String()+" --group billing --reason \"…\"`\nnothing was decided\n", asked)
+		for _, meant := range [][]string{{"--group", "billing"}, {"--all"}} {
+			require.Equal(t, asked, wrong(t, append([]string{"dead", "redrive", "--reason", "r", "--yes"}, meant...)...))
+		}
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'redriven' WHERE state = 'requested'")
 		require.Contains(t, wrong(t, "dead", "redrive", "--cause", "parked", "--reason", "r", "--yes"), behind.String()+" is parked, and no letter is before it: a member of group billing handles")
 		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET state = 'requested' WHERE state = 'redriven'")

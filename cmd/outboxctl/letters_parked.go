@@ -9,15 +9,17 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // parked says of the letters that are meant and parked why they are not redriven, by
 // their keys. The texts are their PLACEs and KEYs. A hundred are looked at: who asks
 // for more wants to know why, and not of each. Of one whose PLACE or KEY is known,
-// because of another letter, nothing is said.
-func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, known func(text string) bool) (why, texts []string, err error) {
+// because of another letter, nothing is said. Filters mean what is parked when they say
+// so, or match nothing else.
+func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, others bool, known func(text string) bool) (why, texts []string, err error) {
 	why = []string{}
-	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 {
+	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 && others {
 		return why, nil, nil // nobody asks for them
 	}
 	rows, err := q.ListGroupLetters(ctx, s.query([]string{letterParked}, 99))
@@ -51,9 +53,9 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 			why = append(why, fmt.Sprintf("%s, and no letter is before it: a member of group %s handles what is parked, in order, when one runs", these, l.Group))
 			continue
 		}
-		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, l.Group)
+		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, terminal.Word(l.Group))
 		if l.State == letterRequested {
-			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, l.Group)
+			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, terminal.Word(l.Group))
 		}
 		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: %s", these, l.Group, l.at, todo))
 	}

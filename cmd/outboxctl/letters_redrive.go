@@ -138,7 +138,7 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 			report.Problems = append(report.Problems, why)
 		}
 	}
-	why, parked, err := s.parked(c.Context, consumerdb.New(db), d, func(text string) bool { return found[text] != nil })
+	why, parked, err := s.parked(c.Context, consumerdb.New(db), d, len(letters) > 0, func(text string) bool { return found[text] != nil })
 	if err != nil {
 		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
 	}

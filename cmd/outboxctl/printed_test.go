@@ -34,6 +34,7 @@ func TestPrintedCommandsAreWhole(t *testing.T) {
 			continue
 		}
 		commands++
+		require.NotContains(t, text, "'{}'", "%s: a quote in what is filled in ends it; see terminal.Word", c)
 		words := strings.Fields(text)
 		command, words := resolve(app.Commands, words)
 		require.NotNil(t, command, "%s: there is no such command", c)

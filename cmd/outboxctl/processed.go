@@ -17,7 +17,6 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/outbox"
 )
 
 func processedCommand() *cli.Command {
@@ -90,7 +89,7 @@ type windowOfGroup struct {
 }
 
 func processedShow(c *cli.Context) error {
-	key, err := readOneKey(c)
+	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
@@ -119,20 +118,20 @@ type reader interface {
 }
 
 // readProcessed reads what one group, or all groups, have of an event.
-func readProcessed(ctx context.Context, db reader, key outbox.Key, group string) (*processedReport, error) {
+func readProcessed(ctx context.Context, db reader, key eventName, group string) (*processedReport, error) {
 	q := consumerdb.New(db)
 	r := &processedReport{
 		Key: key.String(), EventTime: key.Time(), Claims: []claimReport{}, Tries: []tryReport{}, Fences: []fenceReport{},
 		Letters: []groupLetter{}, Notes: []string{},
 	}
-	ids, err := r.candidates(ctx, db, key.UUID(), group)
+	ids, err := r.candidates(ctx, db, key.id, group)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.readClaims(ctx, q, ids, key, group); err != nil {
 		return nil, err
 	}
-	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.UUID()}, ConsumerGroup: group})
+	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.id}, ConsumerGroup: group})
 	for _, v := range tries {
 		r.Tries = append(r.Tries, tryReport{Group: v.ConsumerGroup, Attempts: v.Attempts, LastError: v.LastError})
 	}
@@ -143,10 +142,10 @@ func readProcessed(ctx context.Context, db reader, key outbox.Key, group string)
 		return nil, err
 	}
 	targets := []string{key.String()}
-	s := letterSelection{selection: selection{keys: []eventName{{namespace: key.Namespace(), id: key.UUID()}}}, group: group}
+	s := letterSelection{selection: selection{keys: []eventName{key}}, group: group}
 	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
 	for _, v := range letters {
-		if l := newGroupLetter(v); l.Key == r.Key {
+		if l := newGroupLetter(v); key.is(deref(v.Namespace)) {
 			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
 		}
 	}
@@ -212,19 +211,19 @@ func arrivals(id uuid.UUID, length time.Duration, first, last time.Time) (ids []
 // maxIDs bounds a statement.
 const maxIDs = 10_000
 
-func (r *processedReport) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key outbox.Key, group string) error {
+func (r *processedReport) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key eventName, group string) error {
 	for part := range slices.Chunk(ids, maxIDs) {
 		rows, err := q.ClaimsUnder(ctx, consumerdb.ClaimsUnderParams{Ids: part, ConsumerGroup: group})
 		if err != nil {
 			return err
 		}
 		for _, v := range rows {
-			if v.Namespace != key.Namespace() {
+			if !key.is(v.Namespace) {
 				r.otherOwner = v.Namespace
 				continue
 			}
 			r.Claims = append(r.Claims, claimReport{
-				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.UUID(), Outcome: outcome(v.Outcome), EventType: v.EventType,
+				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.id, Outcome: outcome(v.Outcome), EventType: v.EventType,
 				ClaimedAt: v.ProcessedAt.UTC(), Fingerprint: hex.EncodeToString(v.Fingerprint), Result: v.Result,
 			})
 		}

@@ -160,14 +160,44 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.claim(key.UUID(), "billing", "p")
-		found, err := readProcessed(t.Context(), d.pool, key, "billing")
+		found, err := readProcessed(t.Context(), d.pool, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing")
 		require.NoError(t, err)
 		require.NoError(t, found.forgettable())
 		d.fence(key, "charge", "-1 minute", "1 day")
-		ids, err := found.forget(t.Context(), &database{d.pool}, key, "billing", "r")
+		ids, err := found.forget(t.Context(), &database{d.pool}, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing", "r")
 		require.ErrorContains(t, err, "or an effect of the event has begun")
 		require.Empty(t, ids)
 		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)
 		require.Empty(t, d.actions())
+	})
+}
+
+// What has no key, because its namespace is none or not known, is named by its UUID, as
+// it is printed.
+func TestAUUIDAloneNamesAnEvent(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		dead, open, alone := newKey(t, "orders"), newKey(t, "orders"), newKey(t, "orders")
+		exec(t, d.pool, "INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'OrderPaid', 'No Namespace', '', 'd')", dead.UUID())
+		require.Contains(t, fine(t, pasted(t, wrong(t, "audit"))[0][0], "show", dead.UUID().String()), "dead")
+		require.Contains(t, fine(t, append(pasted(t, wrong(t, "audit"))[0], "--yes")...), "has forgotten "+dead.UUID().String())
+
+		at := d.keep("billing", "t", "handler", &open)
+		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET namespace = NULL")
+		require.Contains(t, fine(t, "processed", "show", open.UUID().String()), at.String())
+
+		d.fence(alone, "charge", "1 hour", "1 day")
+		exec(t, d.pool, "UPDATE onceward.fences SET alone = true")
+		name := alone.UUID().String()
+		require.Contains(t, fine(t, "fences", "list"), name)
+		require.Contains(t, fine(t, "fences", "show", name), "charge")
+		fine(t, "fences", "release", name, "--reason", "r", "--yes")
+		_, _, stderr := call(t, "fences", "reconcile", name, "--made", "--type", "OrderPaid", "--reason", "r", "--yes")
+		require.Contains(t, stderr, "give the whole KEY")
+		d.keeps(alone, "OrderPaid")
+		require.Contains(t, fine(t, "fences", "show", name), "the provider was given the key "+alone.String()+"/billing/charge", "the kept event says whose it is")
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		fine(t, "fences", "reconcile", name, "--made", "--reason", "r", "--yes")
+		require.Equal(t, []string{"orders"}, column[string](d, "SELECT namespace FROM onceward.processed_events"))
 	})
 }

@@ -12,8 +12,8 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/outbox"
 )
 
 // forgetReport is the JSON answer of processed forget.
@@ -64,15 +64,15 @@ func (r *processedReport) question(group string) string {
 	first := r.Claims[0]
 	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, stamp(&first.ClaimedAt))
 	if w := r.refusing(); w != nil {
-		q += fmt.Sprintf(" (below the floor of class %s a replayed copy of it becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, group)
+		q += fmt.Sprintf(" (below the floor of class %s a replayed copy of it becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, terminal.Word(group))
 	}
 	return q
 }
 
 // readOneOfGroup checks what needs no server, of commands about one event of
 // one group.
-func readOneOfGroup(c *cli.Context) (key outbox.Key, group, reason string, err error) {
-	if key, err = readOneKey(c); err != nil {
+func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err error) {
+	if key, err = readOneName(c); err != nil {
 		return key, "", "", err
 	}
 	if group = c.String("group"); group == "" {
@@ -84,13 +84,13 @@ func readOneOfGroup(c *cli.Context) (key outbox.Key, group, reason string, err e
 
 // forget removes what was found; a fence that has begun since is respected by
 // the statement.
-func (r *processedReport) forget(ctx context.Context, db *database, key outbox.Key, group, reason string) ([]uuid.UUID, error) {
-	ids := []uuid.UUID{key.UUID()}
+func (r *processedReport) forget(ctx context.Context, db *database, key eventName, group, reason string) ([]uuid.UUID, error) {
+	ids := []uuid.UUID{key.id}
 	for _, v := range r.Claims {
 		ids = append(ids, v.ID)
 	}
 	forgotten, err := consumerdb.New(db).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
-		ConsumerGroup: group, Ids: ids, EventID: key.UUID(), Target: key.String(), Reason: reason,
+		ConsumerGroup: group, Ids: ids, EventID: key.id, Target: key.String(), Reason: reason,
 	})
 	if err == nil && len(forgotten) == 0 {
 		err = errors.New("nothing was forgotten: since it was looked at the claim is gone or an effect of the event has begun, or its dead letter waits: redrive or discard that first")
@@ -107,7 +107,7 @@ func (r *processedReport) forgettable() error {
 	}
 	f := r.Fences[i]
 	return fmt.Errorf("fence %q of %s is PENDING: nobody knows yet whether its effect was made; settle it with `outboxctl fences reconcile %s --group %s --name %s --made --reason \"…\"`, or --not-made, then forget the claim",
-		f.Name, r.Key, r.Key, f.Group, f.Name)
+		f.Name, r.Key, r.Key, terminal.Word(f.Group), terminal.Word(f.Name))
 }
 
 // afterwards says what delivers the event again, and what forgetting does not do.
@@ -124,10 +124,10 @@ func (r *processedReport) afterwards(group string) []string {
 		switch {
 		case !slices.Contains(unsettledStates, l.State):
 		case l.Cause == causeMismatch:
-			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, l.Group))
+			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, terminal.Word(l.Group)))
 		default:
 			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive %s --group %s --reason \"…\"` or `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`",
-				l.Place, l.Place, l.Group, l.Place, l.Group))
+				l.Place, l.Place, terminal.Word(l.Group), l.Place, terminal.Word(l.Group)))
 		}
 	}
 	return notes
@@ -146,13 +146,13 @@ func (r *processedReport) deliverAgain(group string) string {
 	switch {
 	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, groupLetter.givenUp):
 		return fmt.Sprintf("the event was given up, so that plain copies of it are left out: in the producer's database "+
-			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, group)
+			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, terminal.Word(group))
 	case r.refusing() == nil:
 		return "nothing delivers it again by itself: " + plain + ", whose copies are applied once" + alone
 	}
 	return fmt.Sprintf("the event is below the floor %s of class %s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s "+
 		"(not where a letter of it waits already), then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
-		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", stamp(&w.floor), w.class, plain, r.Key, group) + alone
+		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
 }
 
 // class is that of what was claimed, nil when it is not known.

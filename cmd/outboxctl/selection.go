@@ -13,7 +13,7 @@ import (
 )
 
 const keyExample = "a key looks like payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a: the producing service, a colon, a UUID of version 7 or 8; " +
-	"commands about events and the relay's letters take the UUID alone, too"
+	"commands about events and letters take the UUID alone, too"
 
 // selection says which events or letters a command is about: those of the KEYs,
 // or those that all the filters given match.
@@ -93,17 +93,6 @@ func readKey(text string) (outbox.Key, error) {
 		return key, usage("KEY is %s; %s", secret.Argument(text), keyExample)
 	}
 	return key, usage("%v; %s", err, keyExample)
-}
-
-// readOneKey is for commands about one event.
-func readOneKey(c *cli.Context) (outbox.Key, error) {
-	if err := checkOutput(c); err != nil {
-		return outbox.Key{}, err
-	}
-	if c.NArg() != 1 {
-		return outbox.Key{}, usage("%s takes one KEY, got %d; %s", c.Command.HelpName, c.NArg(), keyExample)
-	}
-	return readKey(c.Args().First())
 }
 
 func readTime(name, text string) (time.Time, error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -162,11 +163,11 @@ func (r *adviceReport) print(p *page) {
 	for _, w := range r.Windows {
 		if w.Replays > 0 {
 			p.line("\n%s %s: %d copies came from below the floor and are kept as letters, the oldest %s late: `outboxctl dead list --side consumer --group %s --cause replay`; "+
-				"where nobody replayed them, the window is too small", w.Group, w.Class, w.Replays, w.OldestReplay, w.Group)
+				"where nobody replayed them, the window is too small", w.Group, w.Class, w.Replays, w.OldestReplay, terminal.Word(w.Group))
 		}
 		if w.TooSmall {
-			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set %s '%s' --window %s --reason \"…\"`",
-				w.Group, w.Class, w.EventType, w.Oldest, w.Window, w.Recommended, w.Group, w.Class, w.Recommended)
+			p.line("\n! %s %s: a duplicate of %s came %s late, more than half the window of %s: make it %s: `outboxctl windows set --window %s --reason \"…\" %s`",
+				w.Group, w.Class, w.EventType, w.Oldest, w.Window, w.Recommended, w.Recommended, terminal.Arguments(w.Group, w.Class))
 		}
 	}
 }

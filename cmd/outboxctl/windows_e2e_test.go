@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,6 +24,25 @@ func (d *desk) mark(group, topic string, part int, finished any, saved string) {
 
 // daysAgo is the start of a UTC day.
 func daysAgo(n int) time.Time { return partition.Day(time.Now()).AddDate(0, 0, -n) }
+
+// What a lock keeps the list from reading is told as audit tells it.
+func TestWindowsListBesideALock(t *testing.T) {
+	onConsumerDesks(t, func(d *desk) {
+		t := d.t
+		exec(t, d.pool, insertWindow, "billing", "*", "7 days", daysAgo(7))
+		tx, err := d.pool.Begin(t.Context())
+		require.NoError(t, err)
+		defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
+		_, err = tx.Exec(t.Context(), "LOCK TABLE onceward.processed_events IN ACCESS EXCLUSIVE MODE")
+		require.NoError(t, err)
+		said := wrong(t, "windows", "list")
+		require.Regexp(t, `billing +\* +7d`, said)
+		require.Contains(t, said, "! not finished: floors: ")
+		require.Contains(t, said, "! not finished: partitions: ")
+		require.Contains(t, said, "pg_stat_activity shows whether a session holds a lock: end that and look again")
+		require.NotContains(t, said, "canceling statement")
+	})
+}
 
 func TestWindowsList(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
@@ -299,7 +319,7 @@ func TestWindowsAdvise(t *testing.T) {
 			('billing', 'OrderPaid', 3, 100, '15 seconds'), ('billing', 'OrderPaid', 15, 1, '13 hours'), ('mail', 'OrderPaid', 3, 1, '9 seconds')`)
 		out := wrong(t, "windows", "advise")
 		require.Regexp(t, `billing +\* +1d +101 +13h +OrderPaid +too small +16s: 100, 18h12m16s: 1`, out)
-		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set billing '*' --window 2d --reason \"…\"`")
+		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set --window 2d --reason \"…\" billing '*'`")
 		require.Regexp(t, `mail +\* +1d +1 +9s +OrderPaid +enough`, out)
 		got := decode[adviceReport](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
 		require.Len(t, got.Windows, 1)

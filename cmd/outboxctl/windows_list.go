@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
@@ -88,10 +89,14 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
 	err = othersThan(err, consumer.ErrDefaultPartition) // the finding says that one
-	if othersThan(err, partition.ErrTaken) != nil {
+	var pg *pgconn.PgError
+	switch {
+	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
+		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
+			"pg_stat_activity shows whether a session holds a lock: end that and look again", consumer.DefaultMaintainLockTimeout)))
+	case othersThan(err, partition.ErrTaken) != nil:
 		return nil, err
-	}
-	if err != nil {
+	case err != nil:
 		report.Problems = append(report.Problems, err.Error())
 	}
 	if err := report.checkPartitions(ctx, db, group); err != nil {
@@ -128,15 +133,6 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 // checkPartitions says what is wrong with the partitions that the windows need, and
 // which is the oldest of those that are in use.
 func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
-	leaves, err := partition.Leaves(ctx, db, "onceward.processed_events")
-	if err != nil && !errors.Is(err, partition.ErrDefault) {
-		return err
-	}
-	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
-	if i := slices.IndexFunc(leaves, attached); i >= 0 {
-		from := leaves[i].From()
-		r.OldestPartition = &from
-	}
 	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
 	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return err
@@ -148,6 +144,18 @@ func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group
 	}
 	for _, cut := range audit.Unfinished {
 		r.Problems = append(r.Problems, notFinished(cut))
+	}
+	if len(audit.Unfinished) > 0 {
+		return nil // a lock that audit gave up would be waited for without an end
+	}
+	leaves, err := partition.Leaves(ctx, db, processedTable)
+	if err != nil && !errors.Is(err, partition.ErrDefault) {
+		return err
+	}
+	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
+	if i := slices.IndexFunc(leaves, attached); i >= 0 {
+		from := leaves[i].From()
+		r.OldestPartition = &from
 	}
 	return nil
 }

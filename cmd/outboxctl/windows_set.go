@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -79,7 +80,8 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 	}
 	if rows[at].BucketMs == 0 && window.Milliseconds() != rows[at].WindowMs {
 		return fmt.Errorf("no program of this release has registered it: the buckets of arrivals are as long as its window until then, and copies of what is claimed in them would be applied again; "+
-			"start the group's program first, or retire the class where there is none any more: `outboxctl windows retire '%s' --class '%s' --reason \"…\"`", p.ConsumerGroup, p.Class)
+			"start the group's program first, or retire the class where there is none any more: `outboxctl windows retire --class %s --reason \"…\" %s`",
+			terminal.Word(p.Class), terminal.Arguments(p.ConsumerGroup))
 	}
 	if rows[at].BucketMs == 0 || length == buckets.Length {
 		return nil

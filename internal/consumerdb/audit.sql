@@ -1,10 +1,11 @@
 -- Audit: what must never be seen. An empty group means all.
 
 -- name: LooseFences :many
--- LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator.
-SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(stuck) AS stuck, pg_catalog.min(lease_until)::timestamptz AS since
+-- LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator, as ListPendingFences has them.
+SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(*) FILTER (WHERE provider_key_until < pg_catalog.clock_timestamp() OR stuck IS NOT NULL) AS waiting,
+  pg_catalog.min(lease_until)::timestamptz AS since
 FROM onceward.fences
-WHERE status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
+WHERE status = 'PENDING' AND expires_at IS NULL AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND (@consumer_group::text = '' OR consumer_group = @consumer_group)
 GROUP BY consumer_group ORDER BY consumer_group;
 
 -- name: DeadWithoutLetter :many

@@ -133,21 +133,22 @@ func (q *Queries) DeadWithoutLetter(ctx context.Context, arg DeadWithoutLetterPa
 
 const looseFences = `-- name: LooseFences :many
 
-SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(stuck) AS stuck, pg_catalog.min(lease_until)::timestamptz AS since
+SELECT consumer_group, pg_catalog.count(*) AS fences, pg_catalog.count(*) FILTER (WHERE provider_key_until < pg_catalog.clock_timestamp() OR stuck IS NOT NULL) AS waiting,
+  pg_catalog.min(lease_until)::timestamptz AS since
 FROM onceward.fences
-WHERE status = 'PENDING' AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND ($1::text = '' OR consumer_group = $1)
+WHERE status = 'PENDING' AND expires_at IS NULL AND lease_until < pg_catalog.clock_timestamp() - interval '1 hour' AND ($1::text = '' OR consumer_group = $1)
 GROUP BY consumer_group ORDER BY consumer_group
 `
 
 type LooseFencesRow struct {
 	ConsumerGroup string
 	Fences        int64
-	Stuck         int64
+	Waiting       int64
 	Since         time.Time
 }
 
 // Audit: what must never be seen. An empty group means all.
-// LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator.
+// LooseFences counts, by group, PENDING fences whose lease ran out more than an hour ago, and those that wait for an operator, as ListPendingFences has them.
 func (q *Queries) LooseFences(ctx context.Context, consumerGroup string) ([]LooseFencesRow, error) {
 	rows, err := q.db.Query(ctx, looseFences, consumerGroup)
 	if err != nil {
@@ -160,7 +161,7 @@ func (q *Queries) LooseFences(ctx context.Context, consumerGroup string) ([]Loos
 		if err := rows.Scan(
 			&i.ConsumerGroup,
 			&i.Fences,
-			&i.Stuck,
+			&i.Waiting,
 			&i.Since,
 		); err != nil {
 			return nil, err

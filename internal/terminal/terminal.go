@@ -2,11 +2,15 @@
 // that writes into a database, or a broker, chose must not move the cursor, change
 // colours or titles, turn the direction of writing, or end a line.
 //
+// And it makes it safe to be pasted: a printed command means what it says, whatever
+// the text in it.
+//
 // It is pure.
 package terminal
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -41,6 +45,50 @@ func JSON(document []byte) []byte {
 		}
 	}
 	return []byte(b.String())
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@:,./+-]+$`)
+
+// Word returns a text as one word of a command that a person pastes into a shell: as
+// it is, where the shell leaves it alone, otherwise quoted. What is not printable, which
+// [Escape] would change, is written as bash, zsh and newer sh read it in $'…'.
+func Word(text string) string {
+	switch {
+	case plainWord.MatchString(text):
+		return text
+	case Escape(text) == text:
+		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	var b strings.Builder
+	for len(text) > 0 {
+		r, size := utf8.DecodeRuneInString(text)
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteString(`\` + text[:size])
+		case !unsafe(r):
+			b.WriteString(text[:size])
+		default:
+			for _, c := range []byte(text[:size]) {
+				fmt.Fprintf(&b, `\%03o`, c)
+			}
+		}
+		text = text[size:]
+	}
+	return "$'" + b.String() + "'"
+}
+
+// Arguments returns the last words of a command, which are no flags, also where one
+// looks like it.
+func Arguments(texts ...string) string {
+	var words []string
+	dashes := ""
+	for _, text := range texts {
+		words = append(words, Word(text))
+		if strings.HasPrefix(text, "-") {
+			dashes = "-- "
+		}
+	}
+	return dashes + strings.Join(words, " ")
 }
 
 func escape(text, allowed string) string {

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"encoding/json"
+	"os/exec"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -29,6 +30,23 @@ func TestJSONMeansTheSame(t *testing.T) {
 	require.Equal(t, string(safe), Lines(string(safe)))
 	require.True(t, utf8.Valid(safe))
 	require.Equal(t, []byte("{}\n"), JSON([]byte("{}\n")))
+}
+
+func TestWordsOfACommand(t *testing.T) {
+	require.Equal(t, "billing --flag 'order.*' 'it'\\''s' '' $'\\033[31m\\\\ \\'\\302\\205ü'",
+		strings.Join([]string{Word("billing"), Word("--flag"), Word("order.*"), Word("it's"), Word(""), Word("\x1b[31m\\ '\u0085ü")}, " "))
+	require.Equal(t, "shop 'order.*'", Arguments("shop", "order.*"))
+	require.Equal(t, "-- shop '-*'", Arguments("shop", "-*"))
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("there is no bash")
+	}
+	for _, text := range []string{"billing", "it's", `a "b" $HOME ` + "`id` \\ !x", "~", "-x", "a=b", "ü€😀 x", hostile, ""} {
+		require.Equal(t, Word(text), Escape(Word(text)), "a terminal shows it as it is")
+		out, err := exec.CommandContext(t.Context(), bash, "-c", "printf %s "+Word(text)).Output()
+		require.NoError(t, err)
+		require.Equal(t, text, string(out))
+	}
 }
 
 func FuzzEscape(f *testing.F) {
