@@ -26,7 +26,7 @@ RETURNING event_id
 SELECT COALESCE(pg_catalog.string_agg(event_id::pg_catalog.text, ','), '')::pg_catalog.text AS event_ids, pg_catalog.count(*) AS new FROM claimed
 )
 SELECT i.event_ids, COALESCE(CASE WHEN i.new OPERATOR(pg_catalog.=) pg_catalog.cardinality($1::pg_catalog.text[]) THEN
-  pg_catalog.set_config('lock_timeout', NULLIF(pg_catalog.current_setting('onceward.lock_timeout', true), ''), true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
+  pg_catalog.set_config('lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) '' THEN pg_catalog.current_setting('onceward.lock_timeout') END, true) OPERATOR(pg_catalog.||) pg_catalog.set_config('onceward.lock_timeout', '', true) END, '')::pg_catalog.text AS lock_timeout
 FROM ids i
 `
 
