@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -40,7 +41,7 @@ func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, er
 		if err != nil {
 			return end, fmt.Errorf("wait for open transactions: %w", err)
 		}
-		if passed || defect == defectNoBarrier {
+		if passed || fault.Is(fault.NoBarrier) {
 			return s.state.snapshot(ctx, s.cfg.PublicationName())
 		}
 		select {

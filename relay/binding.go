@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -87,7 +88,7 @@ func (b binding) check() error {
 	case b.row.ConfirmedLsn == adoptedAt:
 		return gap(CodeOtherSystem, "relay %s was adopted here: events that were pending in the database that it came from, "+
 			"or are not proved to be published, are not in the log of slot %s", b.row.Relay, b.slot)
-	case defect == defectNoHistory:
+	case fault.Is(fault.NoHistory):
 		return nil
 	case !same && max(c.order, c.upto.commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",

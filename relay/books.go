@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // books record what was read and what has ended. The pump reads; the sink's
@@ -83,7 +84,7 @@ func (b *books) end(tag uint64, how way) error {
 // close is end for who holds the lock.
 func (b *books) close(tag uint64, how way) error {
 	b.owing--
-	if defect == defectConfirmEarly {
+	if fault.Is(fault.ConfirmEarly) {
 		return nil // it was ended when it was read
 	}
 	return b.progress.End(tag, how)

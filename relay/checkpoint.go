@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // tickLimit bounds one round of statements.
@@ -20,7 +21,9 @@ const tickLimit = 30 * time.Second
 // ends with ctx; whole is that of the relay, by which a graceful stop is told
 // from a session that broke.
 func (s *session) checkpoints(ctx, whole context.Context) error {
-	defer s.parting(ctx)
+	if fault.Is(fault.NoEpoch) {
+		defer s.parting(ctx)
+	}
 	tick := time.NewTicker(s.cfg.CheckpointInterval)
 	defer tick.Stop()
 	for {
@@ -196,10 +199,14 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	}
 	passed := now.transactions != s.savedTransactions
 	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, durable, now.position, time.Since(s.savedAt)) {
-		s.untold(now.position)
+		if fault.Is(fault.ConfirmIdle) {
+			s.reader.Confirm(now.position)
+		}
 		return nil
 	}
-	s.early(now.position)
+	if fault.Is(fault.SlotFirst) {
+		s.reader.Confirm(now.position)
+	}
 	c := checkpoint{
 		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, session: s.id,
 	}
@@ -207,7 +214,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	if err != nil {
 		return err
 	}
-	crash(crashBeforeConfirm)
+	fault.Crash(fault.BeforeConfirm)
 	s.saved.Store(&c)
 	since := time.Since(s.savedAt)
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions

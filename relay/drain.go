@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -59,11 +60,11 @@ func (p *pipeline) begin(ctx context.Context) error {
 		}
 		return 1
 	})
-	crash(crashBeforeRelease)
+	fault.Crash(fault.BeforeRelease)
 	if err := p.keeper.begin(ctx, p.releases+1, ready); err != nil {
 		return err
 	}
-	crash(crashAfterRelease)
+	fault.Crash(fault.AfterRelease)
 	p.releases++
 	p.release = &draining{lanes: ready, began: time.Now()}
 	p.mark()
@@ -111,7 +112,7 @@ func (p *pipeline) drain(ctx context.Context) error {
 	if !d.forgotten.before(durable.cursor) {
 		return nil
 	}
-	crash(crashBeforeForget)
+	fault.Crash(fault.BeforeForget)
 	d.forgotten = durable.cursor
 	return p.keeper.forget(ctx, d.lanes, durable.cursor)
 }
@@ -119,11 +120,11 @@ func (p *pipeline) drain(ctx context.Context) error {
 // drained ends a release of which a durable checkpoint says how far it came.
 func (p *pipeline) drained(ctx context.Context) error {
 	d := p.release
-	crash(crashBeforeReleased)
+	fault.Crash(fault.BeforeReleased)
 	if err := p.keeper.end(ctx, d.lanes, d.at); err != nil {
 		return err
 	}
-	crash(crashAfterReleased)
+	fault.Crash(fault.AfterReleased)
 	p.release, p.lastCursor = nil, d.at
 	return nil
 }
@@ -178,7 +179,7 @@ func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
 
 // drainItem publishes one item that waited, and reports whether the lane goes on.
 func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
-	if defect == defectForgetWaiting {
+	if fault.Is(fault.ForgetWaiting) {
 		return true, p.end(p.open(), wayAcknowledged)
 	}
 	switch h.status {
@@ -204,7 +205,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 			return false, err
 		}
 	}
-	crash(crashMidRelease)
+	fault.Crash(fault.MidRelease)
 	err = p.deliver(ctx, &s)
 	var route *publisher.RouteError
 	if err != nil && !errors.As(err, &route) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -146,11 +147,11 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	c := m.cut()
 	c.timeline, c.session, c.tick = m.bound.timeline, m.bound.session, tick
 	began := time.Now()
-	crash(crashBeforeCommit)
+	fault.Crash(fault.BeforeCommit)
 	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
-	crash(crashAfterCommit)
+	fault.Crash(fault.AfterCommit)
 	since := time.Since(m.committed)
 	m.committed = time.Now()
 	m.metrics.committed(m.events, m.committed.Sub(began), m.progress.Reached())

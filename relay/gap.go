@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -156,7 +157,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := s.state.fenced("begin anew", rows, err); err != nil {
 			return err
 		}
-		if b.forgets() {
+		if b.cause != nil && fault.Is(fault.ForgetGap) || found.State == gapBefore && fault.Is(fault.ForgetBefore) {
 			found.State = gapRepaired
 		}
 		if err := q.InsertGap(ctx, found); err != nil {
@@ -177,7 +178,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 	if err != nil {
 		return row, err
 	}
-	crash(crashAfterGap)
+	fault.Crash(fault.AfterGap)
 	s.tellBeginning(ctx, found, replays)
 	row, _, err = s.state.load(ctx)
 	return row, err
@@ -225,7 +226,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
 		}
 		g.FromSnapshot = last
-		if defect == defectGapFromNow {
+		if fault.Is(fault.GapFromNow) {
 			g.FromSnapshot = g.ToSnapshot
 		}
 	}

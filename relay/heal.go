@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -90,11 +91,11 @@ func (p *pipeline) writeDown(ctx context.Context) error {
 	if len(items) == 0 {
 		return nil
 	}
-	crash(crashBeforeWaiting)
+	fault.Crash(fault.BeforeWaiting)
 	if err := p.keeper.write(ctx, items); err != nil {
 		return err
 	}
-	crash(crashAfterWaiting)
+	fault.Crash(fault.AfterWaiting)
 	for i := range items {
 		if err := p.end(items[i].tag, wayWaiting); err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -47,7 +48,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		if err != nil {
 			return err
 		}
-		crash(crashAfterRetrying)
+		fault.Crash(fault.AfterRetrying)
 		p.metrics.control(s.it.Control.Action)
 		if released == nil {
 			return p.end(s.tag, wayAcknowledged)
@@ -74,7 +75,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 
 func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	if len(m.unsettled) > 0 && m.unsettled[0] < checkpoint {
-		crash(crashBeforeSettle)
+		fault.Crash(fault.BeforeSettle)
 	}
 	return m.letters.settle(ctx, checkpoint)
 }
@@ -152,7 +153,7 @@ func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error 
 	if err := p.sink.Publish(ctx, ev); err != nil {
 		return err
 	}
-	crash(crashMidRetry)
+	fault.Crash(fault.MidRetry)
 	p.metrics.letterPublished()
 	return p.mode.handed(&released)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -155,7 +156,12 @@ func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
 	if err := p.read(batch); err != nil {
 		return err
 	}
-	spoil(batch)
+	if fault.Is(fault.Reorder) {
+		reorder(batch)
+	}
+	if fault.Is(fault.Alter) {
+		alter(batch)
+	}
 	for i := range p.steps {
 		if err := p.deal(ctx, &p.steps[i]); err != nil {
 			return err
@@ -200,7 +206,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		p.progress.Open(it.CommitTime)
 		s.tag = p.progress.Read()
 		p.steps = append(p.steps, s)
-		if defect == defectConfirmEarly {
+		if fault.Is(fault.ConfirmEarly) {
 			_ = p.progress.End(s.tag, wayAcknowledged)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -73,11 +74,11 @@ func (p *pipeline) bury(ctx context.Context) error {
 	if len(p.following) == 0 {
 		return nil
 	}
-	crash(crashBeforeLetter)
+	fault.Crash(fault.BeforeLetter)
 	if err := p.morgue.park(ctx, p.following...); err != nil {
 		return err
 	}
-	crash(crashAfterLetter)
+	fault.Crash(fault.AfterLetter)
 	for i, u := range p.followed {
 		dead := &p.following[i]
 		if u.key != "" {

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -80,7 +81,7 @@ func (p *pipeline) repair(ctx context.Context) error {
 		if err := p.sortRepaired(ctx); err != nil {
 			return err
 		}
-		crash(crashBeforeRepaired)
+		fault.Crash(fault.BeforeRepaired)
 		if err := p.gaps.move(ctx, p.mended, true); err != nil {
 			return err
 		}
@@ -119,11 +120,11 @@ func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row, wh
 			}
 		}
 	}
-	crash(crashInRepair)
+	fault.Crash(fault.InRepair)
 	if err := p.flush(ctx); err != nil {
 		return err
 	}
-	crash(crashBeforeCursor)
+	fault.Crash(fault.BeforeCursor)
 	if err := p.gaps.move(ctx, p.mended, false); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -152,7 +153,10 @@ func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) erro
 	} else {
 		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
 	}
-	source.SilenceLimit = patience(min(timeout*time.Duration(factor), silenceMax), timeout)
+	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
+	if fault.Is(fault.Impatient) {
+		source.SilenceLimit = timeout / 2
+	}
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // skip ends an event because an operator said so, and reports whether it did: the
@@ -17,7 +18,7 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, 
 	if done, err = p.morgue.skip(ctx, dead); err != nil || !done {
 		return false, err
 	}
-	crash(crashAfterSkip)
+	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.id())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
 	p.metrics.skipped(skippedByWord)
@@ -90,7 +91,7 @@ func (p *pipeline) skipHeld(ctx context.Context, h *heldItem) error {
 	if err := p.keeper.drop(ctx, h); err != nil {
 		return err
 	}
-	crash(crashAfterDrop)
+	fault.Crash(fault.AfterDrop)
 	w.events--
 	p.lanes.leave(w) // another one may be the first now, or none
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -195,7 +196,7 @@ func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool)
 	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
 	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost && (!began || gone.Code != cdc.CodeSlotMissing) {
 		if err == nil && !began {
-			crash(crashAfterSlot)
+			fault.Crash(fault.AfterSlot)
 		}
 		return nil, err
 	}
@@ -208,7 +209,7 @@ func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool)
 	if err := cdc.EnsureSlot(ctx, s.state.conn, source, false); err != nil {
 		return nil, err
 	}
-	crash(crashAfterSlot)
+	fault.Crash(fault.AfterSlot)
 	return gone, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -137,7 +138,7 @@ func (s *state) owns(ctx context.Context) error {
 // save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
 // another session has raised the epoch.
 func (s *state) save(ctx context.Context, c checkpoint) (tick int64, err error) {
-	if defect == defectNoEpoch {
+	if fault.Is(fault.NoEpoch) {
 		return s.unfenced(ctx, c.order)
 	}
 	meta := c.meta()

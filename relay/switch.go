@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -179,6 +180,6 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}); err != nil {
 		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}
-	crash(crashBeforeMode)
+	fault.Crash(fault.BeforeMode)
 	return tx, s.state.enterExactlyOnce(ctx)
 }
