@@ -31,8 +31,7 @@ import (
 
 func testRelay(t *testing.T, tweak func(*Config)) *Relay {
 	t.Helper()
-	cfg, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	cfg := minimal()
 	cfg.Postgres.DSN = "host=127.0.0.1 user=u sslmode=disable"
 	cfg.Postgres.Insecure = true
 	cfg.Kafka.Insecure = true

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/publisher"
@@ -11,7 +13,7 @@ import (
 
 // Config is relay.yaml. Every field may also be given as an environment
 // variable ONCEWARD_<PATH>, e.g. ONCEWARD_POSTGRES_DSN; lists and maps only in
-// the file. [Load] reads it, [Default] has the defaults.
+// the file. Package relay/config reads it, [Default] has the defaults.
 type Config struct {
 	// Name of the relay, [a-z0-9_]{1,54}. Slot and publication are called
 	// onceward_<name> unless they are named. Required.
@@ -211,6 +213,33 @@ type QueueConfig struct {
 	// may be on its way to Kafka. Of thousands of routes that are held each
 	// takes 700 bytes of it, up to three quarters. Default 16MiB.
 	Bytes Bytes `koanf:"bytes"`
+}
+
+// Bytes is a size: a number, or a number with KiB, MiB, GiB, kB, MB or GB.
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s, factor := strings.TrimSpace(string(text)), int64(1)
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/factor {
+		return fmt.Errorf("size %q: want a whole number with KiB, MiB, GiB, kB, MB, GB or nothing", text)
+	}
+	*b = Bytes(n * factor)
+	return nil
 }
 
 // AdminConfig is the HTTP side.

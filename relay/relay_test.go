@@ -193,8 +193,7 @@ func TestAForeignRowIsAGap(t *testing.T) {
 }
 
 func TestNewRefusesWhatItCanSee(t *testing.T) {
-	good, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	good := minimal()
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("secret"), 0o600))
 	for want, tweak := range map[string]func(*Config){

@@ -56,8 +56,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	db.returns("TakeSnapshot", asKnown("50:50:"))
 	db.returns("PollWords", outboxdb.PollWordsRow{})
 	db.echo()
-	cfg, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	cfg := minimal()
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
 	sink := &kafka{fakeSink: newFakeSink()}
 	p := testPipeline(sink)
@@ -71,12 +70,12 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&checkpoint{order: 100})
 	p.mode.(*idempotent).saved = &s.saved
-	s.reader, err = cdc.Open(t.Context(), cdc.Config{
+	reader, err := cdc.Open(t.Context(), cdc.Config{
 		DSN: db.dsn(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	s.reader.Resume(100, 100)
-	reader := s.reader
+	s.reader = reader
+	reader.Resume(100, 100)
 	t.Cleanup(func() { _ = reader.Close(context.Background()) })
 	return &scriptedSession{session: s, db: db, kafka: sink}
 }

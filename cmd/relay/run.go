@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 )
 
 // runCommand is `relay run`: the daemon.
@@ -30,7 +31,7 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			"environment, and that over the file.",
 		Flags: append(configFlags(), &cli.BoolFlag{Name: "exit-on-halt", Usage: "end with 1 when only an operator can mend what is wrong"}),
 		Action: func(c *cli.Context) error {
-			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
+			cfg, err := config.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package relay
+package config
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,37 +18,11 @@ import (
 	"github.com/xrash/smetrics"
 
 	"github.com/onceward/onceward/internal/secret"
+	"github.com/onceward/onceward/relay"
 )
 
 // envPrefix begins every environment variable of the relay.
 const envPrefix = "ONCEWARD_"
-
-// Bytes is a size: a number, or a number with KiB, MiB, GiB, kB, MB or GB.
-type Bytes int64
-
-var byteUnits = []struct {
-	suffix string
-	factor int64
-}{
-	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
-}
-
-// UnmarshalText implements [encoding.TextUnmarshaler].
-func (b *Bytes) UnmarshalText(text []byte) error {
-	s, factor := strings.TrimSpace(string(text)), int64(1)
-	for _, u := range byteUnits {
-		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
-			s, factor = strings.TrimSpace(rest), u.factor
-			break
-		}
-	}
-	n, err := strconv.ParseInt(s, 10, 64)
-	if err != nil || n < 0 || n > (1<<62)/factor {
-		return fmt.Errorf("size %q: want a whole number with KiB, MiB, GiB, kB, MB, GB or nothing", text)
-	}
-	*b = Bytes(n * factor)
-	return nil
-}
 
 // Load reads the file over the defaults, the environment (as os.Environ returns
 // it) over the file, and settings of the form key=value, from the command line,
@@ -57,52 +30,52 @@ func (b *Bytes) UnmarshalText(text []byte) error {
 // whichever comes later takes the place of both. An unknown key or variable is an error that names
 // the nearest known one. A setting of postgres.dsn is refused: everybody on the
 // machine can read a command line.
-func Load(path string, environ []string, settings ...string) (Config, error) {
+func Load(path string, environ []string, settings ...string) (relay.Config, error) {
 	data, err := os.ReadFile(path) //nolint:gosec // G304: the operator names the file
 	if err != nil {
-		return Config{}, fmt.Errorf("read config: %w", err)
+		return relay.Config{}, fmt.Errorf("read config: %w", err)
 	}
 	cfg, err := parse(data, environ, settings...)
 	if err != nil {
-		return Config{}, fmt.Errorf("%s: %w", path, err)
+		return relay.Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return cfg, nil
 }
 
-func parse(data []byte, environ []string, settings ...string) (Config, error) {
+func parse(data []byte, environ []string, settings ...string) (relay.Config, error) {
 	k := koanf.New(".")
 	if err := k.Load(rawbytes.Provider(data), yaml.Parser()); err != nil {
-		return Config{}, fmt.Errorf("parse YAML: %s", quoted.ReplaceAllString(err.Error(), "a value"))
+		return relay.Config{}, fmt.Errorf("parse YAML: %s", quoted.ReplaceAllString(err.Error(), "a value"))
 	}
 	env, err := fromEnvironment(environ)
 	if err != nil {
-		return Config{}, err
+		return relay.Config{}, err
 	}
 	set, err := fromSettings(settings)
 	if err != nil {
-		return Config{}, err
+		return relay.Config{}, err
 	}
 	if k.String(dsnKey) != "" && k.String(dsnFileKey) != "" {
-		return Config{}, &FieldError{dsnKey, "the file has postgres.dsn and postgres.dsn_file; give one of them"}
+		return relay.Config{}, wrong(dsnKey, "the file has postgres.dsn and postgres.dsn_file; give one of them")
 	}
 	for _, values := range []map[string]any{env, set} {
 		if err := oneDSN(k, values); err != nil {
-			return Config{}, err
+			return relay.Config{}, err
 		}
 		if err := k.Load(confmap.Provider(values, "."), nil); err != nil {
-			return Config{}, fmt.Errorf("read environment and settings: %w", err)
+			return relay.Config{}, fmt.Errorf("read environment and settings: %w", err)
 		}
 	}
-	if err := checkKeys(k.Raw(), reflect.TypeFor[Config](), ""); err != nil {
-		return Config{}, err
+	if err := checkKeys(k.Raw(), reflect.TypeFor[relay.Config](), ""); err != nil {
+		return relay.Config{}, err
 	}
-	cfg := Default()
+	cfg := relay.Default()
 	err = k.UnmarshalWithConf("", &cfg, koanf.UnmarshalConf{DecoderConfig: &mapstructure.DecoderConfig{
 		Result: &cfg, TagName: "koanf", WeaklyTypedInput: true,
 		DecodeHook: mapstructure.ComposeDecodeHookFunc(wholeSizes, mapstructure.StringToTimeDurationHookFunc(), mapstructure.TextUnmarshallerHookFunc()),
 	}})
 	if err != nil {
-		return Config{}, decodeError(err)
+		return relay.Config{}, decodeError(err)
 	}
 	return cfg, cfg.Validate()
 }
@@ -120,7 +93,7 @@ func oneDSN(k *koanf.Koanf, values map[string]any) error {
 	given := func(v any) bool { return v != nil && v != "" }
 	switch {
 	case given(dsn) && given(file):
-		return &FieldError{dsnKey, "ONCEWARD_POSTGRES_DSN and ONCEWARD_POSTGRES_DSN_FILE are both set; give one of them"}
+		return wrong(dsnKey, "ONCEWARD_POSTGRES_DSN and ONCEWARD_POSTGRES_DSN_FILE are both set; give one of them")
 	case given(dsn):
 		k.Delete(dsnFileKey)
 	case given(file):
@@ -128,6 +101,9 @@ func oneDSN(k *koanf.Koanf, values map[string]any) error {
 	}
 	return nil
 }
+
+// wrong says what is wrong with a field.
+func wrong(field, detail string) error { return &relay.FieldError{Field: field, Detail: detail} }
 
 // quoted is how the parser of YAML repeats a value, which may be a secret.
 var quoted = regexp.MustCompile("(?s)`.*`")
@@ -141,9 +117,9 @@ func decodeError(err error) error {
 	}
 	var unconvertible *mapstructure.UnconvertibleTypeError
 	if errors.As(err, &unconvertible) {
-		return &FieldError{decode.Name(), "want " + kindName(unconvertible.Expected.Type()) + ", not " + kindName(reflect.TypeOf(unconvertible.Value))}
+		return wrong(decode.Name(), "want "+kindName(unconvertible.Expected.Type())+", not "+kindName(reflect.TypeOf(unconvertible.Value)))
 	}
-	return &FieldError{decode.Name(), decode.Unwrap().Error()}
+	return wrong(decode.Name(), decode.Unwrap().Error())
 }
 
 // kindName is what YAML calls a value of the type.
@@ -153,7 +129,7 @@ func kindName(t reflect.Type) string {
 		return "nothing"
 	case t == reflect.TypeFor[time.Duration]():
 		return "a duration, such as 1s"
-	case t == reflect.TypeFor[Bytes]():
+	case t == reflect.TypeFor[relay.Bytes]():
 		return "a size, such as 1MiB"
 	}
 	switch t.Kind() {
@@ -185,7 +161,7 @@ func wholeSizes(from, to reflect.Type, value any) (any, error) {
 // fromEnvironment maps ONCEWARD_POSTGRES_DSN to postgres.dsn and so on.
 func fromEnvironment(environ []string) (map[string]any, error) {
 	paths := make(map[string]string)
-	for _, p := range scalarPaths(reflect.TypeFor[Config](), "") {
+	for _, p := range scalarPaths(reflect.TypeFor[relay.Config](), "") {
 		paths[envPrefix+strings.ToUpper(strings.ReplaceAll(p, ".", "_"))] = p
 	}
 	values := make(map[string]any)
@@ -205,7 +181,7 @@ func fromEnvironment(environ []string) (map[string]any, error) {
 
 // fromSettings maps key=value to paths.
 func fromSettings(settings []string) (map[string]any, error) {
-	known := scalarPaths(reflect.TypeFor[Config](), "")
+	known := scalarPaths(reflect.TypeFor[relay.Config](), "")
 	values := make(map[string]any)
 	for _, pair := range settings {
 		path, value, ok := strings.Cut(pair, "=")
@@ -249,7 +225,7 @@ func checkKeys(raw map[string]any, t reflect.Type, prefix string) error {
 	for _, name := range names {
 		field, ok := fields[name]
 		if !ok {
-			return &FieldError{prefix + name, fmt.Sprintf("unknown key; did you mean %s?", prefix+nearest(name, keysOf(fields)))}
+			return wrong(prefix+name, fmt.Sprintf("unknown key; did you mean %s?", prefix+nearest(name, keysOf(fields))))
 		}
 		if err := checkValue(raw[name], field, prefix+name); err != nil {
 			return err
@@ -266,13 +242,13 @@ func checkValue(value any, t reflect.Type, path string) error {
 		}
 		m, ok := value.(map[string]any)
 		if !ok {
-			return &FieldError{path, "want a map of keys, see the configuration reference"}
+			return wrong(path, "want a map of keys, see the configuration reference")
 		}
 		return checkKeys(m, t, path+".")
 	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
 		list, ok := value.([]any)
 		if !ok {
-			return &FieldError{path, "want a list"}
+			return wrong(path, "want a list")
 		}
 		for i, v := range list {
 			if err := checkValue(v, t.Elem(), fmt.Sprintf("%s[%d]", path, i)); err != nil {
