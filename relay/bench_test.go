@@ -21,7 +21,7 @@ func BenchmarkPump(b *testing.B) {
 	for _, mode := range []string{ModeIdempotent, ModeExactlyOnce} {
 		b.Run(mode, func(b *testing.B) {
 			began := checkpoint{order: 100}
-			books := newBooks(&began, 7, newMetrics("bench"))
+			books := newBooks(&began, 7, newCounts("bench"))
 			p := newPipeline(began, books, slog.New(slog.DiscardHandler))
 			p.routing = newRouting(&Config{}, publisher.Config{})
 			p.morgue = &idleMorgue{}

@@ -15,8 +15,8 @@ import (
 // books record what was read and what has ended. The pump reads; the sink's
 // goroutine, or the pump, ends; the checkpoint's goroutine asks.
 type books struct {
-	nonce   uint64 // of the markers that are ours
-	metrics *Metrics
+	nonce  uint64 // of the markers that are ours
+	counts *counts
 
 	mu       sync.Mutex
 	progress *ledger
@@ -27,8 +27,8 @@ type books struct {
 	err      error  // a tag that the sink reported twice
 }
 
-func newBooks(start *checkpoint, nonce uint64, metrics *Metrics) *books {
-	return &books{progress: newLedger(start.order, start.reach), nonce: nonce, metrics: metrics}
+func newBooks(start *checkpoint, nonce uint64, counts *counts) *books {
+	return &books{progress: newLedger(start.order, start.reach), nonce: nonce, counts: counts}
 }
 
 // status is what the checkpoint and the metrics need to know.
@@ -134,5 +134,5 @@ func (b *books) acknowledged(tags []uint64) {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}
-	b.metrics.published(n, b.progress.Reached())
+	b.counts.published(n, b.progress.Reached())
 }

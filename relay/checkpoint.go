@@ -56,7 +56,7 @@ func (s *session) round(session, whole context.Context) error {
 		return err
 	}
 	now.oldest = earlier(now.oldest, s.reader.Reading())
-	s.metrics.observe(now, s.saved.Load().order, s.reader.QueueBytes())
+	s.counts.observe(now, s.saved.Load().order, s.reader.QueueBytes())
 	word, err := s.state.pollWords(ctx)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 	if err := s.state.savePublished(ctx, published); err != nil {
 		return err
 	}
-	s.metrics.snapshotPublished(published.at)
+	s.counts.snapshotPublished(published.at)
 	return nil
 }
 
@@ -220,7 +220,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions
 	s.tick.Store(max(tick, s.tick.Load()))
 	s.idle.saved(passed, durable, now.position, since)
-	s.metrics.checkpointed()
+	s.counts.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil
 }

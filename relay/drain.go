@@ -185,7 +185,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 	switch h.status {
 	case heldHere:
 	case heldDead:
-		p.metrics.skipped(skippedByLetter)
+		p.counts.skipped(skippedByLetter)
 		return true, nil
 	case heldErased:
 		if err := p.end(p.open(), wayErased); err != nil {

@@ -154,9 +154,9 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	fault.Crash(fault.AfterCommit)
 	since := time.Since(m.committed)
 	m.committed = time.Now()
-	m.metrics.committed(m.events, m.committed.Sub(began), m.progress.Reached())
+	m.counts.committed(m.events, m.committed.Sub(began), m.progress.Reached())
 	if n := m.tx.Rotations(); n > m.rotations {
-		m.metrics.rotated(n - m.rotations)
+		m.counts.rotated(n - m.rotations)
 		m.rotations = n
 	}
 	m.mu.Lock()

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
@@ -97,7 +96,7 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 					pass(1200 * time.Millisecond)
 					visible, letters, _ := g.seen()
 					require.Equal(t, 1000, visible+letters)
-					n := valueOf(p.metrics.transactionTotal)
+					n := int(p.counts.stats().Transactions)
 					require.GreaterOrEqual(t, n, 10)
 					require.LessOrEqual(t, n, 12)
 				})
@@ -154,9 +153,9 @@ func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
 			_, _, saved = g.seen()
 			require.EqualValues(t, 100+2*idleBytes, saved)
 			pass(6 * time.Hour)
-			n := valueOf(p.metrics.transactionTotal)
+			n := int(p.counts.stats().Transactions)
 			pass(7 * 24 * time.Hour)
-			require.InDelta(t, n+7, valueOf(p.metrics.transactionTotal), 1, "Kafka does not forget the offset")
+			require.InDelta(t, n+7, int(p.counts.stats().Transactions), 1, "Kafka does not forget the offset")
 		})
 	})
 }
@@ -220,16 +219,4 @@ func TestOutlastGivesACommitItsGrace(t *testing.T) {
 		pass(2 * time.Millisecond)
 		require.Error(t, out.Err())
 	})
-}
-
-// valueOf reads a counter or a gauge.
-func valueOf(c prometheus.Collector) int {
-	r := prometheus.NewRegistry()
-	r.MustRegister(c)
-	families, err := r.Gather()
-	if err != nil {
-		panic(err)
-	}
-	m := families[0].Metric[0]
-	return int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
 }

@@ -101,7 +101,7 @@ func (p *pipeline) writeDown(ctx context.Context) error {
 			return err
 		}
 	}
-	p.metrics.waited(len(items))
+	p.counts.waited(len(items))
 	p.lanes.written()
 	return nil
 }
@@ -208,7 +208,7 @@ func (p *pipeline) show(now time.Time) {
 		shown.events += w.events + w.fresh
 		held[name] = shown
 	}
-	p.metrics.holding(held)
+	p.counts.holding(held)
 	p.holding(held)
 	p.lend(len(p.lanes.byKey) * laneBytes)
 }

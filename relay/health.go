@@ -47,10 +47,10 @@ func (s *session) countAhead(ctx context.Context) {
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
-		s.metrics.ahead.Reset()
+		s.counts.ahead(-1)
 		return
 	}
-	s.metrics.ahead.WithLabelValues().Set(float64(days))
+	s.counts.ahead(days)
 	if !today && unwanted == nil {
 		s.log.ErrorContext(ctx, "producers cannot write", "error", NoPartitionToday())
 	}
@@ -66,7 +66,7 @@ func (s *session) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("look at slot %s: %w", s.state.slot, err)
 	}
-	s.metrics.slot(now)
+	s.counts.slot(now)
 	s.countAhead(ctx)
 	if err := s.saveTopics(ctx, false); err != nil {
 		return err

@@ -102,7 +102,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 		return refuse(ev)
 	}
 	m.p = testPipeline(m.sink)
-	b := newBooks(&start, 7, newMetrics("test"))
+	b := newBooks(&start, 7, newCounts("test"))
 	p := newPipeline(start, b, m.p.log)
 	p.sink, p.morgue, p.routing = m.sink, m.morgue, m.p.routing
 	p.told(m.words...)

@@ -288,7 +288,7 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 		require.NoError(t, p.turn(t.Context(), true))
 	}
 	require.Empty(t, sink.tags(), "the second waits, and the third behind it")
-	require.Equal(t, 1, valueOf(p.metrics.skippedTotal.WithLabelValues(skippedErased)))
+	require.Equal(t, 1, int(p.counts.stats().Skipped[skippedErased]))
 	kept.hidden = nil
 	p.release.paused = time.Time{}
 	releaseAll(t, p)

@@ -55,7 +55,7 @@ func (s *session) saveTopics(ctx context.Context, counts bool) error {
 		return err
 	}
 	for _, t := range remade {
-		s.metrics.topicsRemade.Inc()
+		s.counts.topicRemade()
 		s.log.WarnContext(ctx, "a topic was deleted and made anew: what was in it is gone. What the outbox still holds of it, "+
 			"`outboxctl replay --from TIME --namespace NAMESPACE --aggregate-type TYPE --config FILE --reason \"…\"` publishes again; "+
 			"without --namespace and --aggregate-type that of every topic",

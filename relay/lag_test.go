@@ -28,8 +28,8 @@ func TestATransactionThatIsHalfReadIsBehind(t *testing.T) {
 		now, err := p.status()
 		require.NoError(t, err)
 		require.Equal(t, committed, now.oldest, name)
-		p.metrics.observe(now, 100, 0)
-		require.InDelta(t, 60, valueOf(p.metrics.lagSeconds), 5, name)
+		p.counts.observe(now, 100, 0)
+		require.InDelta(t, 60, p.counts.stats().Lag.Seconds(), 5, name)
 	}
 }
 

@@ -43,7 +43,7 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 		return nil // a standby, or cron, is at it
 	}
 	err = cdc.ExplainRefused(err)
-	r.metrics.partitions(report)
+	r.counts.partitions(report)
 	for _, name := range report.Made {
 		r.log.InfoContext(ctx, "partition made", "partition", name)
 	}

@@ -49,7 +49,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 			return err
 		}
 		fault.Crash(fault.AfterRetrying)
-		p.metrics.control(s.it.Control.Action)
+		p.counts.control(s.it.Control.Action)
 		if released == nil {
 			return p.end(s.tag, wayAcknowledged)
 		}
@@ -154,7 +154,7 @@ func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error 
 		return err
 	}
 	fault.Crash(fault.MidRetry)
-	p.metrics.letterPublished()
+	p.counts.letterPublished()
 	return p.mode.handed(&released)
 }
 
@@ -192,7 +192,7 @@ func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
 	}
 	delete(p.refused, l.id) // the letter says it now; the next retry asks the broker again
 	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.key(), "control", s.it.Control.ID, "error", err)
-	p.metrics.parkedNow(p.morgue.parkedCount())
+	p.counts.parkedNow(p.morgue.parkedCount())
 	if l.holds { // the others that hold are behind it again
 		rest := make([]*letter, 0, len(s.release.page))
 		for _, other := range s.release.page[1:] {

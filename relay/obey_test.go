@@ -222,7 +222,7 @@ func TestASessionInExactlyOnceModeLeavesHowFarItCame(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.flush(t.Context()))
 	var last owned
-	last.keep(m, p.metrics)
+	last.keep(m, p.counts)
 	require.EqualValues(t, 208, last.reached)
 }
 

@@ -33,7 +33,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: newSession(), cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o,
+		id: newSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o,
 		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
@@ -234,7 +234,7 @@ func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) c
 
 // assemble makes the pipeline and the sink of the session's mode.
 func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start checkpoint, last *owned) error {
-	b := newBooks(&start, s.snapshots.nonce, s.metrics)
+	b := newBooks(&start, s.snapshots.nonce, s.counts)
 	p := newPipeline(start, b, s.log)
 	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
 	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}
@@ -242,7 +242,7 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	s.watched.topic = newRouting(s.cfg, sink).topicOf
 	p.refused = last.refused
 	p.counted = func() int64 { return s.letters.written }
-	s.metrics.parkedNow(s.letters.parkedCount())
+	s.counts.parkedNow(s.letters.parkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
 	} else {

@@ -212,7 +212,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 	}
 	p.left = p.steps
 	p.owing += uint64(len(p.steps))
-	p.metrics.read(len(p.steps))
+	p.counts.read(len(p.steps))
 	return nil
 }
 
@@ -247,12 +247,12 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 			return err
 		}
 		if dead {
-			p.metrics.skipped(skippedByLetter)
+			p.counts.skipped(skippedByLetter)
 			return p.end(s.tag, wayLetter)
 		}
 	}
 	if p.leavesOut(s.it) {
-		p.metrics.skipped(skippedByGap)
+		p.counts.skipped(skippedByGap)
 		return p.end(s.tag, waySkipped)
 	}
 	return p.deliverOrHold(ctx, s)

@@ -100,7 +100,7 @@ func commitAt(commit pglogrepl.LSN) cdc.Item {
 
 func testPipeline(sink Sink) *pipeline {
 	began := checkpoint{order: 100}
-	b := newBooks(&began, 7, newMetrics("test"))
+	b := newBooks(&began, 7, newCounts("test"))
 	p := newPipeline(began, b, slog.New(slog.DiscardHandler))
 	m := &idempotent{books: b, saved: savedAt(began)}
 	if f, ok := sink.(flusher); ok {

@@ -90,7 +90,7 @@ func (p *pipeline) bury(ctx context.Context) error {
 			return err
 		}
 	}
-	p.metrics.parked(len(p.following), p.morgue.parkedCount())
+	p.counts.parked(len(p.following), p.morgue.parkedCount())
 	clear(p.following)
 	clear(p.followed)
 	p.following, p.followed, p.followSize = p.following[:0], p.followed[:0], 0

@@ -75,7 +75,7 @@ func TestAnEventWithALetterHasEnded(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it, commitAt(200)}))
 	require.Empty(t, sink.tags())
 	require.EqualValues(t, 208, position(t, p))
-	require.Equal(t, 1, valueOf(p.metrics.skippedTotal.WithLabelValues(skippedByLetter)))
+	require.Equal(t, 1, int(p.counts.stats().Skipped[skippedByLetter]))
 }
 
 func TestAReplayGetsALetterOfItsOwnAndParksNothing(t *testing.T) {
@@ -409,9 +409,9 @@ func TestCountersReconcile(t *testing.T) {
 	batch = append(batch, cdc.Item{Kind: cdc.KindControl, Commit: 1 << 40, Control: &cdc.Control{ID: uuid.New(), Action: cdc.ActionDiscard}})
 	g.missing["c"] = true
 	sum := func() int {
-		total := valueOf(p.metrics.publishedTotal) + valueOf(p.metrics.parkedTotal) + valueOf(p.metrics.rewoundTotal)
+		total := int(p.counts.stats().Published) + int(p.counts.stats().Parked) + int(p.counts.stats().Rewound)
 		for _, reason := range []string{skippedByLetter, skippedByWord, skippedByControl} {
-			total += valueOf(p.metrics.skippedTotal.WithLabelValues(reason))
+			total += int(p.counts.stats().Skipped[reason])
 		}
 		return total
 	}
@@ -422,13 +422,13 @@ func TestCountersReconcile(t *testing.T) {
 	require.Zero(t, now.owing)
 	waits := len(g.table.rows)
 	require.Greater(t, waits, 1000)
-	require.Equal(t, valueOf(p.metrics.readTotal), sum()+waits)
+	require.Equal(t, int(p.counts.stats().Read), sum()+waits)
 	clear(g.missing)
 	releaseAll(t, p)
 	require.NoError(t, p.flush(t.Context()))
-	require.Equal(t, 5001, valueOf(p.metrics.readTotal))
+	require.Equal(t, 5001, int(p.counts.stats().Read))
 	require.Equal(t, 5001, sum())
-	require.Positive(t, valueOf(p.metrics.parkedTotal))
+	require.Positive(t, int(p.counts.stats().Parked))
 }
 
 // A control whose transaction has not ended acts again when it is read again: its

@@ -35,7 +35,7 @@ var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
-	metrics *Metrics
+	counts  *counts
 	vitals  *vitals
 	lookout *lookout
 	watched atomic.Pointer[watched] // of the session that runs; nil: none does
@@ -64,15 +64,18 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	log = log.With("relay", cfg.Name)
-	r := &Relay{cfg: cfg, log: log, metrics: newMetrics(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
+	r := &Relay{cfg: cfg, log: log, counts: newCounts(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
 	r.lookout = newLookout(&r.cfg, log)
 	r.setState(StateConnecting, nil)
-	r.metrics.waits(nil)
 	return r, nil
 }
 
-// Metrics returns the relay's counters, to be registered by the caller.
-func (r *Relay) Metrics() *Metrics { return r.metrics }
+// Stats returns the relay's numbers.
+func (r *Relay) Stats() Stats {
+	now, health := r.counts.stats(), r.Health()
+	now.State, now.Waiting = health.State, health.Waiting
+	return now
+}
 
 // State returns the present state.
 func (r *Relay) State() State { return r.Health().State }
@@ -88,7 +91,6 @@ func (r *Relay) Health() Health { return r.vitals.health(time.Now()) }
 // are while the next session is opened.
 func (r *Relay) setState(s State, err error) {
 	r.vitals.enter(s, err, time.Now())
-	r.metrics.state(r.State())
 }
 
 // Bounds of the waits between sessions.
@@ -245,7 +247,7 @@ func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
 		return err
 	}
 	t.opened()
-	r.metrics.sessions.Inc()
+	r.counts.session()
 	r.setState(StateStreaming, nil)
 	defer r.unwatch()
 	return s.run(ctx, last)

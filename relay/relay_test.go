@@ -257,7 +257,7 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, StateBackoff, r.State())
 	require.Contains(t, r.LastError(), "connect to PostgreSQL")
-	code, _ := get(t, r.Handler(), "/readyz")
+	code, _ := get(t, r.Handler(nil), "/readyz")
 	require.Equal(t, 503, code)
 }
 

@@ -142,7 +142,7 @@ func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error 
 		return err
 	}
 	s.at.commit = at
-	p.metrics.read(1)
+	p.counts.read(1)
 	return p.deliverOrHold(ctx, s)
 }
 

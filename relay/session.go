@@ -25,7 +25,7 @@ type session struct {
 	id       int64 // drawn, in every checkpoint that it makes
 	cfg      *Config
 	log      *slog.Logger
-	metrics  *Metrics
+	counts   *counts
 	state    *state // of the checkpoint's goroutine
 	pumps    *state // of the pump's
 	reader   *cdc.Reader
@@ -122,9 +122,9 @@ func (o *owned) learn(err error) (news bool) {
 
 // keep notes how far a session has come, and counts what it leaves to be read
 // again.
-func (o *owned) keep(m mode, metrics *Metrics) {
+func (o *owned) keep(m mode, counts *counts) {
 	if now, err := m.status(); err == nil {
-		metrics.rewound(now.owing)
+		counts.rewound(now.owing)
 		o.reached = now.position
 	}
 }
@@ -205,9 +205,9 @@ func (s *session) run(ctx context.Context, last *owned) error {
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
-	last.keep(s.mode, s.metrics)
+	last.keep(s.mode, s.counts)
 	s.log.Info("session ended", s.tally()...)
-	s.metrics.holding(nil)
+	s.counts.holding(nil)
 	last.ended = checkpoint{}
 	if ended, err := s.mode.ended(); err == nil {
 		last.ended = ended

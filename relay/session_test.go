@@ -63,7 +63,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	sink.books = p.books
 	s := &session{
 		idle: idleRule{segment: segmentSize},
-		cfg:  &cfg, log: p.log, metrics: p.metrics, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
+		cfg:  &cfg, log: p.log, counts: p.counts, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
 		snapshots: newSnapshots(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.snapshots.nonce = p.nonce

@@ -21,7 +21,7 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, 
 	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.id())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
-	p.metrics.skipped(skippedByWord)
+	p.counts.skipped(skippedByWord)
 	return true, p.end(s.tag, waySkipped)
 }
 
@@ -105,7 +105,7 @@ func (p *pipeline) handedOver(w *heldLane, at place) bool {
 
 // sayErased tells of an event that waited and whose row is gone.
 func (p *pipeline) sayErased(ctx context.Context, h *heldItem) {
-	p.metrics.skipped(skippedErased)
+	p.counts.skipped(skippedErased)
 	p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
 		"id", h.id.String(), "position", h.at.commit.String(), "lane", h.lane.name())
 }

@@ -68,7 +68,7 @@ func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row o
 	if !found {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
 			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.order.String(), "written", row.UpdatedAt)
-		s.metrics.checkpointLost()
+		s.counts.checkpointLost()
 		return kept, nil
 	}
 	inKafka, err := parseCheckpoint(pos.Order, pos.Meta)
@@ -78,7 +78,7 @@ func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row o
 	if inKafka.order < kept.order {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
 			"group", name, "checkpoint", inKafka.order.String(), "from", kept.order.String())
-		s.metrics.checkpointLost()
+		s.counts.checkpointLost()
 		return kept, nil
 	}
 	inKafka.strange = !kept.knows(&inKafka)

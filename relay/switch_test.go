@@ -98,7 +98,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 			if tc.says != "" {
 				lost = 1
 			}
-			require.Equal(t, lost, valueOf(s.metrics.lostTotal))
+			require.Equal(t, lost, int(s.counts.stats().CheckpointsLost))
 			require.Equal(t, tc.says == "", log.Len() == 0)
 		})
 	}

@@ -27,7 +27,7 @@ type watched struct {
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
 }
 
-// watch says what waits, in the log and the metrics, until ctx ends.
+// watch says in the log what waits, until ctx ends.
 func (r *Relay) watch(ctx context.Context) {
 	said := make(reminders)
 	tick := time.NewTicker(watchEvery)
@@ -36,9 +36,7 @@ func (r *Relay) watch(ctx context.Context) {
 		select {
 		case now := <-tick.C:
 			r.look(now)
-			h := r.vitals.health(now)
-			r.metrics.waits(h.Waiting)
-			for _, n := range said.tick(now, h.Waiting) {
+			for _, n := range said.tick(now, r.vitals.health(now).Waiting) {
 				n.say(ctx, r.log)
 			}
 		case <-ctx.Done():

@@ -174,7 +174,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 			}
 		}
 	}
-	b := newBooks(&c, 7, newMetrics("test"))
+	b := newBooks(&c, 7, newCounts("test"))
 	p := newPipeline(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{

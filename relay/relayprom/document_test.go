@@ -1,4 +1,4 @@
-package relay
+package relayprom
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/relay"
 )
 
 // description is how a Desc writes itself: it tells nobody its parts otherwise.
@@ -18,7 +20,7 @@ var description = regexp.MustCompile(`^Desc\{fqName: "([a-z_]+)", help: (".*"), 
 // TestEveryMetricIsInTheDocument: docs/metrics.md has one line for each metric of
 // the relay, with its labels and its help, and no other.
 func TestEveryMetricIsInTheDocument(t *testing.T) {
-	data, err := os.ReadFile(filepath.Join("..", "docs", "metrics.md"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "metrics.md"))
 	require.NoError(t, err)
 	document := make(map[string]bool)
 	for line := range strings.Lines(string(data)) {
@@ -27,7 +29,7 @@ func TestEveryMetricIsInTheDocument(t *testing.T) {
 		}
 	}
 	descs := make(chan *prometheus.Desc, 200)
-	newMetrics("orders").Describe(descs)
+	collector(func() relay.Stats { return relay.Stats{Relay: "orders"} }).Describe(descs)
 	close(descs)
 	for d := range descs {
 		parts := description.FindStringSubmatch(d.String())

@@ -1,0 +1,197 @@
+package relay
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/outboxdb"
+)
+
+// counts gather the [Stats] of a relay but State and Waiting. They outlive
+// sessions. Safe for concurrent use; no call is made for every event.
+type counts struct {
+	mu            sync.Mutex
+	now           Stats
+	delay, commit histogram
+}
+
+func newCounts(relay string) *counts {
+	return &counts{
+		now:    Stats{Relay: relay, Skipped: make(map[string]uint64), Controls: make(map[string]uint64), PartitionsAhead: -1},
+		delay:  newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60, 300),
+		commit: newHistogram(.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 60),
+	}
+}
+
+// stats returns them as they are now.
+func (c *counts) stats() Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.now
+	now.Skipped, now.Controls = maps.Clone(now.Skipped), maps.Clone(now.Controls)
+	now.Delay, now.Commit = c.delay.look(), c.commit.look()
+	return now
+}
+
+func (c *counts) change(to func(*Stats)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	to(&c.now)
+}
+
+func (c *counts) read(events int) { c.change(func(s *Stats) { s.Read += uint64(events) }) }
+
+func (c *counts) published(events int, commit time.Time) {
+	c.change(func(s *Stats) {
+		s.Published += uint64(events)
+		if !commit.IsZero() {
+			c.delay.observe(max(0, time.Since(commit)))
+		}
+	})
+}
+
+// committed counts one Kafka transaction, with the events that it published.
+func (c *counts) committed(events int, took time.Duration, reached time.Time) {
+	c.change(func(s *Stats) {
+		s.Transactions++
+		c.commit.observe(took)
+	})
+	if events > 0 {
+		c.published(events, reached)
+	}
+}
+
+// Reasons for which an event is skipped.
+const (
+	skippedByLetter  = "letter"
+	skippedByWord    = "word"
+	skippedByControl = "control"
+	skippedByGap     = "gap"
+	skippedErased    = "erased"
+)
+
+func (c *counts) skipped(reason string) { c.change(func(s *Stats) { s.Skipped[reason]++ }) }
+
+func (c *counts) waited(events int) { c.change(func(s *Stats) { s.Waited += uint64(events) }) }
+
+func (c *counts) control(action string) {
+	switch action {
+	case cdc.ActionRetry, cdc.ActionDiscard, cdc.ActionEdit:
+	default:
+		action = "unknown" // a label is no place for what a row says
+	}
+	c.change(func(s *Stats) {
+		s.Controls[action]++
+		s.Skipped[skippedByControl]++
+	})
+}
+
+func (c *counts) parked(events, aggregates int) {
+	c.change(func(s *Stats) { s.Parked, s.ParkedAggregates = s.Parked+uint64(events), aggregates })
+}
+
+func (c *counts) parkedNow(aggregates int) { c.parked(0, aggregates) }
+
+func (c *counts) letterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
+
+func (c *counts) checkpointLost() { c.change(func(s *Stats) { s.CheckpointsLost++ }) }
+
+func (c *counts) rotated(producers uint64) { c.change(func(s *Stats) { s.Rotations += producers }) }
+
+// rewound counts what a session had read and not ended when it was over.
+func (c *counts) rewound(events uint64) {
+	if events > 0 {
+		c.change(func(s *Stats) { s.Rewinds, s.Rewound = s.Rewinds+1, s.Rewound+events })
+	}
+}
+
+func (c *counts) session() { c.change(func(s *Stats) { s.Sessions++ }) }
+
+func (c *counts) topicRemade() { c.change(func(s *Stats) { s.TopicsRemade++ }) }
+
+func (c *counts) checkpointed() { c.change(func(s *Stats) { s.Checkpoints++ }) }
+
+func (c *counts) snapshotPublished(at time.Time) { c.change(func(s *Stats) { s.Snapshot = at }) }
+
+// observe shows how far a session has come.
+func (c *counts) observe(now status, durable pglogrepl.LSN, queue int) {
+	lag := time.Duration(0)
+	if !now.oldest.IsZero() {
+		lag = max(0, time.Since(now.oldest))
+	}
+	c.change(func(s *Stats) {
+		s.Lag, s.InFlight, s.QueueBytes, s.Confirmed, s.Ended = lag, now.inFlight, queue, uint64(durable), uint64(now.position)
+	})
+}
+
+// slot shows what the slot keeps.
+func (c *counts) slot(now outboxdb.SlotHealthRow) {
+	c.change(func(s *Stats) {
+		s.Slot = SlotStats{
+			RetainedBytes: now.RetainedBytes, LagBytes: now.LagBytes, SafeBytes: now.SafeBytes, WALStatus: now.WalStatus,
+			Oldest: time.Duration(now.OldestSeconds * float64(time.Second)),
+		}
+	})
+}
+
+// ahead shows how many days have a partition; -1: it is not known.
+func (c *counts) ahead(days int) { c.change(func(s *Stats) { s.PartitionsAhead = days }) }
+
+// partitions shows what maintenance left.
+func (c *counts) partitions(report RetentionReport) {
+	leaves := make(map[LeafState]int)
+	for _, l := range report.Leaves {
+		leaves[l.State]++
+	}
+	c.change(func(s *Stats) {
+		s.Partitions = leaves
+		if report.Ahead > 0 { // it was counted
+			s.PartitionsAhead = report.Ahead
+		}
+	})
+}
+
+// holding shows how many events wait, by route.
+func (c *counts) holding(routes map[string]heldRoute) {
+	held := make(map[string]int, len(routes))
+	for route, h := range routes {
+		held[route] = h.events
+	}
+	c.change(func(s *Stats) { s.Held = held })
+}
+
+// histogram is a [Histogram] that is counted.
+type histogram struct {
+	bounds []float64 // seconds, ascending
+	counts []uint64  // of each, what lasted longer than the one before
+	beyond uint64
+	sum    float64
+}
+
+func newHistogram(bounds ...float64) histogram {
+	return histogram{bounds: bounds, counts: make([]uint64, len(bounds))}
+}
+
+func (h *histogram) observe(d time.Duration) {
+	h.sum += d.Seconds()
+	if i, _ := slices.BinarySearch(h.bounds, d.Seconds()); i < len(h.bounds) {
+		h.counts[i]++
+	} else {
+		h.beyond++
+	}
+}
+
+func (h *histogram) look() Histogram {
+	out := Histogram{Sum: h.sum, Buckets: make(map[float64]uint64, len(h.bounds))}
+	for i, bound := range h.bounds {
+		out.Count += h.counts[i]
+		out.Buckets[bound] = out.Count
+	}
+	out.Count += h.beyond
+	return out
+}
