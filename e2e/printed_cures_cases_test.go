@@ -281,7 +281,7 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 	code, status := statusOf(t, w)
 	require.Equal(t, 3, code)
 	require.Contains(t, status, "but none of today")
-	const cure = "relay/retention.go: outboxctl "
+	const cure = "relay/retention/retention.go: outboxctl "
 	c.find(t, cure+"partitions maintain", status)
 	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.Equal(t, 3, code)

@@ -255,7 +255,7 @@ func retentionCures(t *testing.T, c *cures) {
 		t.Helper()
 		eventually(t, "the partition is dropped", time.Minute, func() bool { maintain(more...); return !there(daysAgo) })
 	}
-	const gate = "relay/retention_gate.go: outboxctl "
+	const gate = "relay/retention/gate.go: outboxctl "
 	c.do(t, w, maintainerLogin, gate+`partitions maintain --drop-before --reason "…"`, says("are older than relay"))
 	gone(20, "--drop-before", "--reason", "told", "--yes")
 	require.Zero(t, w.published()[dropped])

@@ -49,7 +49,7 @@ var ranElsewhere = map[string]string{
 	"internal/dependency/dependency.go: outboxctl migrate up":   "TestUpMendsWhatWasBound",
 	"migrations/missing.go: ALTER TABLE":                        "TestStartUpDefects",
 	"migrations/publication.go: ":                               "TestUpRefusesAnotherPublication",
-	"relay/retention_leaf.go: outboxctl migrate up":             "TestRetention (the schema of the release before)",
+	"relay/retention/leaf.go: outboxctl migrate up":             "TestRetention (the schema of the release before)",
 	"migrations/outbox/00002_enqueue.sql: outboxctl partitions": "this one: 00005 has the same text",
 	"migrations/outbox/00009_decisions.sql: outboxctl status":   "TestRetireRelay",
 	"cdc/starterror.go: CREATE ROLE":                            "it ends in …, the login's own attributes",
@@ -85,9 +85,9 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/migrate.go: outboxctl migrate roles":         "it only prints",
 	"cmd/outboxctl/verdict.go: outboxctl dead show":             "it only looks",
 	"cmd/outboxctl/list.go: outboxctl status":                   "it only looks",
-	"relay/retention_gate.go: outboxctl status":                 "it only looks",
+	"relay/retention/gate.go: outboxctl status":                 "it only looks",
 	"cdc/checks.go: outboxctl partitions maintain":              "this one: the same command is run in the cure of relay/check/partitions.go",
-	"relay/retention_leaf.go: outboxctl partitions adopt":       "TestFilledLeafAttached runs that of relay/filled.go",
+	"relay/retention/leaf.go: outboxctl partitions adopt":       "TestFilledLeafAttached runs that of relay/filled.go",
 	"relay/start.go: outboxctl retire --slot":                   "TestRetireBesideTheOriginal runs that of cmd/outboxctl/status.go",
 	"relay/heal.go: outboxctl list --state":                     "it only looks",
 	"migrations/outbox/00010_waiting.sql: outboxctl status":     "it only looks",
@@ -98,7 +98,7 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/gap.go: outboxctl replay":                    "TestReplay, by key",
 	"cmd/outboxctl/skip.go: outboxctl replay":                   "TestReplay, by key",
 	"migrations/missing.go: outboxctl migrate up":               "cmd/outboxctl: TestATableIsGone",
-	"relay/retention_gate.go: outboxctl adopt":                  "TestStartUpDefects and TestAdoptedDump, as that of relay/binding.go",
+	"relay/retention/gate.go: outboxctl adopt":                  "TestStartUpDefects and TestAdoptedDump, as that of relay/binding.go",
 }
 
 // TestPrintedCures: every cure that a program of the relay's side prints is found

@@ -27,6 +27,7 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/secret/canary"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 func testRelay(t *testing.T, tweak func(*Config)) *Relay {
@@ -113,9 +114,9 @@ func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 		InFlight: 1, QueueBytes: 77, Confirmed: 0x10, Ended: 0x20, Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1,
 		Slot: SlotStats{RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, WALStatus: "extended", Oldest: 3 * time.Second},
 	}, s)
-	r.counts.partitions(RetentionReport{Ahead: 14, Leaves: []LeafReport{{State: LeafOpen}, {State: LeafOpen}, {State: LeafClosed}}})
+	r.counts.partitions(retention.Report{Ahead: 14, Leaves: []retention.LeafReport{{State: retention.LeafOpen}, {State: retention.LeafOpen}, {State: retention.LeafClosed}}})
 	require.Equal(t, 14, r.Stats().PartitionsAhead)
-	require.Equal(t, map[LeafState]int{LeafOpen: 2, LeafClosed: 1}, r.Stats().Partitions)
+	require.Equal(t, map[retention.LeafState]int{retention.LeafOpen: 2, retention.LeafClosed: 1}, r.Stats().Partitions)
 }
 
 func TestHistogramCountsUpToItsBounds(t *testing.T) {

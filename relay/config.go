@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // Config is relay.yaml. Every field may also be given as an environment
@@ -274,7 +276,7 @@ const (
 func Default() Config {
 	return Config{
 		Postgres: PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
+		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: retention.DefaultAhead, Keep: retention.DefaultKeep, Every: 10 * time.Minute}},
 		Kafka: KafkaConfig{
 			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
 			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
@@ -400,13 +402,18 @@ func (c *Config) validateBounds() error {
 	if c.Outbox.Partitions.Every < time.Second {
 		return &FieldError{"outbox.partitions.every", fmt.Sprintf("%s: want at least 1s", c.Outbox.Partitions.Every)}
 	}
-	if _, err := (RetentionConfig{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}).withDefaults(); err != nil {
-		return err
+	var wrong *retention.ConfigError
+	if errors.As(c.retention().Validate(), &wrong) {
+		return &FieldError{"outbox.partitions." + strings.ToLower(wrong.Field), wrong.Detail}
 	}
 	if c.StopGrace <= 0 {
 		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}
 	}
 	return nil
+}
+
+func (c *Config) retention() retention.Config {
+	return retention.Config{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}
 }
 
 func (t TransactionConfig) validate() error {

@@ -361,7 +361,7 @@ func eachRelay(b *letterbox) {
 	b.parks(deadEvent(1, "A"))
 	first := b.letters
 	b.slot = "onceward_copy"
-	b.conn = dial(t, b.as("onceward_relay"))
+	b.conn = connected(t, b.as("onceward_relay"))
 	b.addRelay(b.slot)
 	b.reopen(0)
 	require.False(t, b.has(1))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // counts gather the [Stats] of a relay but State and Waiting. They outlive
@@ -143,8 +144,8 @@ func (c *counts) slot(now outboxdb.SlotHealthRow) {
 func (c *counts) ahead(days int) { c.change(func(s *Stats) { s.PartitionsAhead = days }) }
 
 // partitions shows what maintenance left.
-func (c *counts) partitions(report RetentionReport) {
-	leaves := make(map[LeafState]int)
+func (c *counts) partitions(report retention.Report) {
+	leaves := make(map[retention.LeafState]int)
 	for _, l := range report.Leaves {
 		leaves[l.State]++
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // healthInterval is the time between two looks at what the slot keeps.
@@ -39,7 +40,7 @@ func (s *session) countAhead(ctx context.Context) {
 		return
 	}
 	s.health.countedAt = time.Now()
-	days, today, err := PartitionsAhead(ctx, s.state.conn)
+	days, today, err := retention.Ahead(ctx, s.state.conn)
 	var unwanted *cdc.StartError
 	if errors.As(err, &unwanted) {
 		s.log.ErrorContext(ctx, "partitions cannot be made any more", "error", unwanted)
@@ -52,7 +53,7 @@ func (s *session) countAhead(ctx context.Context) {
 	}
 	s.counts.ahead(days)
 	if !today && unwanted == nil {
-		s.log.ErrorContext(ctx, "producers cannot write", "error", NoPartitionToday())
+		s.log.ErrorContext(ctx, "producers cannot write", "error", retention.NoPartitionToday())
 	}
 }
 

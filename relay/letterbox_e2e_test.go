@@ -58,9 +58,9 @@ func onEachServer(t *testing.T, tests map[string]func(*letterbox)) {
 
 func newLetterbox(t *testing.T, server *pgserver.Server) *letterbox {
 	name := fmt.Sprintf("letters_%d", letterboxes.Add(1))
-	_, err := dial(t, server.DSN("postgres")).Exec(t.Context(), "CREATE DATABASE "+name)
+	_, err := connected(t, server.DSN("postgres")).Exec(t.Context(), "CREATE DATABASE "+name)
 	require.NoError(t, err)
-	b := &letterbox{t: t, dsn: server.DSN(name), owner: dial(t, server.DSN(name)), slot: boxSlot}
+	b := &letterbox{t: t, dsn: server.DSN(name), owner: connected(t, server.DSN(name)), slot: boxSlot}
 	roles, err := migrations.NewRoles(migrations.Outbox, migrations.DefaultPrefix)
 	require.NoError(t, err)
 	require.NoError(t, roles.Apply(t.Context(), b.owner))
@@ -69,7 +69,7 @@ func newLetterbox(t *testing.T, server *pgserver.Server) *letterbox {
 	}
 	_, err = b.migrator().Up(t.Context())
 	require.NoError(t, err)
-	b.conn = dial(t, b.as("onceward_relay"))
+	b.conn = connected(t, b.as("onceward_relay"))
 	b.addRelay(boxSlot)
 	b.reopen(0)
 	return b
@@ -250,4 +250,12 @@ func (b *letterbox) everything() string {
 	b.t.Helper()
 	return b.text(`SELECT d::text FROM onceward.dead_letters d UNION ALL SELECT c::text FROM onceward.control_results c
 		UNION ALL SELECT s::text FROM onceward.relay_state s ORDER BY 1`)
+}
+
+func connected(t *testing.T, dsn string) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return conn
 }

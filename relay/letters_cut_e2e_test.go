@@ -44,7 +44,7 @@ func cutOff(b *letterbox) {
 			return err
 		}, "1=replayed 2=open 3=discarded 8=discarded"},
 	} {
-		b.conn = dial(t, b.as("onceward_relay"))
+		b.conn = connected(t, b.as("onceward_relay"))
 		b.reopen(0)
 		require.NoError(t, w.arrange())
 		b.cutInTransaction(w.name, w.cut)
@@ -57,7 +57,7 @@ func cutOff(b *letterbox) {
 		require.Error(t, w.cut(), w.name)
 		require.Equal(t, w.want, b.states(), w.name)
 	}
-	b.conn = dial(t, b.as("onceward_relay"))
+	b.conn = connected(t, b.as("onceward_relay"))
 	b.reopen(lsnOf(8))
 	require.EqualValues(t, 4+8, b.written, "letters, and what a control or a failure did to them")
 	require.True(t, b.follows(9, "A"))
@@ -69,7 +69,7 @@ func (b *letterbox) cutInTransaction(name string, cut func() error) {
 	t := b.t
 	t.Helper()
 	before := b.everything()
-	lock, err := dial(t, b.dsn).Begin(t.Context())
+	lock, err := connected(t, b.dsn).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = lock.Exec(t.Context(), "SELECT FROM onceward.relay_state FOR UPDATE")
 	require.NoError(t, err)

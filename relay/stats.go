@@ -1,6 +1,10 @@
 package relay
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceward/onceward/relay/retention"
+)
 
 // Stats are the numbers of a relay at one moment. What is counted goes on from
 // session to session; what is measured is as the last tick of a session left it.
@@ -44,8 +48,8 @@ type Stats struct {
 	Held             map[string]int // events that wait, by route; beyond 100 routes the rest is one, others
 
 	Slot            SlotStats
-	PartitionsAhead int               // days after today that have a partition; -1: this process does not know
-	Partitions      map[LeafState]int // of the outbox, after a round of maintenance of this process
+	PartitionsAhead int                         // days after today that have a partition; -1: this process does not know
+	Partitions      map[retention.LeafState]int // of the outbox, after a round of maintenance of this process
 }
 
 // SlotStats is what a slot keeps on the server.

@@ -104,7 +104,7 @@ func notVisibleOrErased(b *letterbox) {
 	t := b.t
 	s, w := b.waits(checkpoint{}), orders()
 	gone, again, dead := b.enqueued(), b.enqueued(), b.enqueued()
-	tx, err := dial(t, b.dsn).Begin(t.Context())
+	tx, err := connected(t, b.dsn).Begin(t.Context())
 	require.NoError(t, err)
 	open := *b.enqueued()
 	open.ID, err = uuid.NewV7()

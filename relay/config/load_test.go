@@ -169,6 +169,7 @@ func TestParseRefusesAndSaysWhatToDo(t *testing.T) {
 		"mode of later":       {minimal, []string{"ONCEWARD_KAFKA_MODE=exactly"}, "kafka.mode"},
 		"queue too small":     {minimal + "queue: {bytes: 1}", nil, "queue.bytes: 1"},
 		"checkpoint too fast": {minimal + "checkpoint_interval: 1ms", nil, "checkpoint_interval: 1ms"},
+		"partitions":          {minimal + "outbox: {partitions: {ahead: -1}}", nil, "outbox.partitions.ahead: -1: want 1 to"},
 		"no grace":            {minimal + "stop_grace: 0s", nil, "stop_grace: 0s"},
 	} {
 		t.Run(name, func(t *testing.T) {

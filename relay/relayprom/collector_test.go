@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // scraped returns what Prometheus gets.
@@ -31,7 +32,7 @@ func numbers() relay.Stats {
 		Read: 3, Published: 2, Skipped: map[string]uint64{"gap": 4}, Controls: map[string]uint64{"retry": 5},
 		Delay:    relay.Histogram{Count: 1, Sum: .5, Buckets: map[float64]uint64{.25: 0, 1: 1}},
 		InFlight: 1, QueueBytes: 77, Confirmed: 0x10, Ended: 0x20, Lag: 1500 * time.Millisecond, Snapshot: time.UnixMilli(1_700_000_000_500),
-		Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1, Partitions: map[relay.LeafState]int{relay.LeafOpen: 2},
+		Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1, Partitions: map[retention.LeafState]int{retention.LeafOpen: 2},
 		Slot: relay.SlotStats{RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, WALStatus: "extended", Oldest: 3 * time.Second},
 	}
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package relay
+package retention
 
 import (
 	"context"
@@ -120,9 +120,9 @@ func (o *oldOutbox) text(sql string, args ...any) string {
 }
 
 // maintain runs once and returns what became of the old leaf.
-func (o *oldOutbox) maintain(change ...func(*RetentionConfig)) LeafReport {
+func (o *oldOutbox) maintain(change ...func(*Config)) LeafReport {
 	o.t.Helper()
-	cfg := RetentionConfig{LockTimeout: 200 * time.Millisecond}
+	cfg := Config{LockTimeout: 200 * time.Millisecond}
 	for _, f := range change {
 		f(&cfg)
 	}
@@ -136,7 +136,7 @@ func (o *oldOutbox) maintain(change ...func(*RetentionConfig)) LeafReport {
 	return LeafReport{}
 }
 
-func (o *oldOutbox) became(state LeafState, why string, change ...func(*RetentionConfig)) {
+func (o *oldOutbox) became(state LeafState, why string, change ...func(*Config)) {
 	o.t.Helper()
 	l := o.maintain(change...)
 	require.Equal(o.t, state, l.State, l.Why)
@@ -181,9 +181,9 @@ func (o *oldOutbox) exists() bool {
 func lifeOfALeaf(o *oldOutbox) {
 	t := o.t
 	require.NoError(t, o.enqueue(1))
-	o.became(LeafOpen, "would be closed", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafOpen, "would be closed", func(c *Config) { c.DryRun = true })
 	require.NoError(t, o.enqueue(2), "a dry run closes nothing")
-	o.became(LeafOpen, "", func(c *RetentionConfig) { c.Keep = 10 })
+	o.became(LeafOpen, "", func(c *Config) { c.Keep = 10 })
 	require.NoError(t, o.enqueue(3), "ten days are kept")
 	o.became(LeafWaiting, "no relay has run on this database yet")
 	err := o.enqueue(4)
@@ -201,7 +201,7 @@ func lifeOfALeaf(o *oldOutbox) {
 	o.exec("UPDATE onceward.dead_letters SET state = 'retrying'")
 	o.became(LeafWaiting, "1 of its events are open dead letters")
 	o.exec("UPDATE onceward.dead_letters SET state = 'discarded'")
-	o.became(LeafClosed, "would be dropped", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafClosed, "would be dropped", func(c *Config) { c.DryRun = true })
 	require.True(t, o.exists())
 	o.became(LeafDropped, "")
 	require.False(t, o.exists())
@@ -247,10 +247,10 @@ func gapsBlock(o *oldOutbox) {
 	o.became(LeafWaiting, "waits for relay orders: 1 rows are not published yet")
 	o.exec("UPDATE onceward.gaps SET state = 'before', cursor = 0")
 	o.became(LeafWaiting, "2 rows are older than relay orders, which never published them")
-	o.became(LeafWaiting, "--drop-before --reason", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafWaiting, "--drop-before --reason", func(c *Config) { c.DryRun = true })
 	o.became(LeafClosed, "2 rows are older than relay orders, which never published them; every other row is published; would be dropped",
-		func(c *RetentionConfig) { c.DropBefore, c.DryRun = "not needed", true })
-	o.became(LeafDropped, "2 rows are older than relay orders, which never published them, and went with it", func(c *RetentionConfig) { c.DropBefore = "not needed" })
+		func(c *Config) { c.DropBefore, c.DryRun = "not needed", true })
+	o.became(LeafDropped, "2 rows are older than relay orders, which never published them, and went with it", func(c *Config) { c.DropBefore = "not needed" })
 	require.Equal(t, "drop before orders "+o.leaf+": 2 events not needed", o.text("SELECT concat_ws(' ', action, slot, target, reason) FROM onceward.relay_actions"))
 }
 
@@ -322,7 +322,7 @@ func interruptedDetach(o *oldOutbox) {
 	require.NoError(t, err)
 	cut, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	_, err = Maintain(cut, o.conn, RetentionConfig{LockTimeout: time.Minute})
+	_, err = Maintain(cut, o.conn, Config{LockTimeout: time.Minute})
 	require.Error(t, err)
 	o.conn = dial(t, o.as("onceward_maintainer"))
 	require.Eventually(t, func() bool { return o.text("SELECT count(*)::text FROM pg_locks WHERE locktype = 'advisory'") == "0" }, 10*time.Second, 10*time.Millisecond)
@@ -368,12 +368,12 @@ func oneMaintainer(o *oldOutbox) {
 	other := dial(t, o.dsn)
 	_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", maintainLock)
 	require.NoError(t, err)
-	_, err = Maintain(t.Context(), o.conn, RetentionConfig{})
+	_, err = Maintain(t.Context(), o.conn, Config{})
 	require.ErrorIs(t, err, ErrMaintained)
-	_, err = Maintain(t.Context(), o.conn, RetentionConfig{DryRun: true})
+	_, err = Maintain(t.Context(), o.conn, Config{DryRun: true})
 	require.NoError(t, err, "looking is always possible")
 	require.NoError(t, other.Close(t.Context()))
-	require.Eventually(t, func() bool { _, err := Maintain(t.Context(), o.conn, RetentionConfig{}); return err == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := Maintain(t.Context(), o.conn, Config{}); return err == nil }, 10*time.Second, 10*time.Millisecond)
 	var timeout string
 	require.NoError(t, o.conn.QueryRow(t.Context(), "SHOW lock_timeout").Scan(&timeout))
 	require.Equal(t, "0", timeout, "the session is given back as it was")
@@ -381,13 +381,13 @@ func oneMaintainer(o *oldOutbox) {
 	writer := dial(t, o.as("onceward_writer"))
 	_, err = writer.Exec(t.Context(), "SELECT pg_advisory_lock($1)", maintainLock)
 	require.NoError(t, err)
-	_, err = Maintain(t.Context(), o.conn, RetentionConfig{})
+	_, err = Maintain(t.Context(), o.conn, Config{})
 	require.NotErrorIs(t, err, ErrMaintained, "a writer maintains nothing, though it can take the lock")
 	require.ErrorContains(t, err, `role "onceward_writer" (PID `)
 	require.ErrorContains(t, err, "SELECT pg_catalog.pg_terminate_backend(")
 	_, err = writer.Exec(t.Context(), "SELECT pg_advisory_unlock_all()")
 	require.NoError(t, err)
-	_, err = Maintain(t.Context(), writer, RetentionConfig{})
+	_, err = Maintain(t.Context(), writer, Config{})
 	var pg *pgconn.PgError
 	require.ErrorAs(t, err, &pg)
 	require.Equal(t, "42501", pg.Code, "a writer is no maintainer")
@@ -410,7 +410,7 @@ func lostComment(o *oldOutbox) {
 // made all the same.
 func olderSchema(o *oldOutbox) {
 	o.exec("DROP FUNCTION onceward.refuse_insert()")
-	report, err := Maintain(o.t.Context(), o.conn, RetentionConfig{Ahead: 15})
+	report, err := Maintain(o.t.Context(), o.conn, Config{Ahead: 15})
 	require.ErrorContains(o.t, err, "run `outboxctl migrate up --side outbox`")
 	require.Len(o.t, report.Made, 1)
 	require.Equal(o.t, 15, report.Ahead)
@@ -421,26 +421,26 @@ func lockedRoot(o *oldOutbox) {
 	require.NoError(o.t, err)
 	_, err = tx.Exec(o.t.Context(), "LOCK TABLE ONLY onceward.outbox IN SHARE UPDATE EXCLUSIVE MODE")
 	require.NoError(o.t, err)
-	o.became(LeafWaiting, "no relay", func(c *RetentionConfig) { c.Ahead = 20 })
-	ahead, _, err := PartitionsAhead(o.t.Context(), o.conn)
+	o.became(LeafWaiting, "no relay", func(c *Config) { c.Ahead = 20 })
+	ahead, _, err := Ahead(o.t.Context(), o.conn)
 	require.NoError(o.t, err)
 	require.Equal(o.t, 14, ahead)
 	o.relay("orders", o.now())
 	o.became(LeafDetaching, "waits for")
 	require.NoError(o.t, tx.Rollback(o.t.Context()))
-	o.became(LeafDropped, "", func(c *RetentionConfig) { c.Ahead = 20 })
+	o.became(LeafDropped, "", func(c *Config) { c.Ahead = 20 })
 }
 
 func premake(o *oldOutbox) {
 	t := o.t
-	ahead, _, err := PartitionsAhead(t.Context(), o.conn)
+	ahead, _, err := Ahead(t.Context(), o.conn)
 	require.NoError(t, err)
 	require.Equal(t, 14, ahead)
-	report, err := Maintain(t.Context(), o.conn, RetentionConfig{Ahead: 16, DryRun: true})
+	report, err := Maintain(t.Context(), o.conn, Config{Ahead: 16, DryRun: true})
 	require.NoError(t, err)
 	require.Len(t, report.Made, 2)
 	require.Equal(t, 14, report.Ahead)
-	report, err = Maintain(t.Context(), o.conn, RetentionConfig{Ahead: 16})
+	report, err = Maintain(t.Context(), o.conn, Config{Ahead: 16})
 	require.NoError(t, err)
 	require.Len(t, report.Made, 2)
 	require.Equal(t, 16, report.Ahead)

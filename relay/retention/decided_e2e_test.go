@@ -1,6 +1,6 @@
 //go:build e2e
 
-package relay
+package retention
 
 import (
 	"time"
@@ -24,7 +24,7 @@ func acceptedGoes(o *oldOutbox) {
 	o.exec(`INSERT INTO onceward.dead_letters (slot, letter_id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, position, error_class, error, state)
 		SELECT 'orders', id, namespace, aggregate_type, aggregate_id, event_type, content_type, created_at, tx_id, seq, '0/1', 'record', '', 'discarded' FROM onceward.outbox ORDER BY id LIMIT 1`)
 	const holds = "2 rows were given up (gap accept, relay orders); 1 rows are discarded dead letters of relay orders"
-	o.became(LeafClosed, holds+"; every other row is published; would be dropped", func(c *RetentionConfig) { c.DryRun = true })
+	o.became(LeafClosed, holds+"; every other row is published; would be dropped", func(c *Config) { c.DryRun = true })
 	o.became(LeafDropped, holds+", and went with it")
 }
 
@@ -41,7 +41,7 @@ func orderedAgain(o *oldOutbox) {
 	require.NoError(o.t, err)
 	_, err = operator.Exec(o.t.Context(), repair, id)
 	require.NoError(o.t, err)
-	o.became(LeafClosed, "an operator's order", func(c *RetentionConfig) { c.LockTimeout = 100 * time.Millisecond })
+	o.became(LeafClosed, "an operator's order", func(c *Config) { c.LockTimeout = 100 * time.Millisecond })
 	require.NoError(o.t, operator.Commit(o.t.Context()))
 	o.became(LeafWaiting, "1 rows are not published yet")
 	const word = "SELECT obj_description(oid, 'pg_trigger') FROM pg_trigger WHERE tgrelid = $1::regclass AND tgname = 'onceward_closed'"
@@ -52,7 +52,7 @@ func orderedAgain(o *oldOutbox) {
 	require.NoError(o.t, err)
 	_, err = reader.Exec(o.t.Context(), "SELECT FROM onceward.outbox")
 	require.NoError(o.t, err)
-	o.became(LeafDetaching, "waits for transactions", func(c *RetentionConfig) { c.LockTimeout = 100 * time.Millisecond })
+	o.became(LeafDetaching, "waits for transactions", func(c *Config) { c.LockTimeout = 100 * time.Millisecond })
 	require.Contains(o.t, o.text(word, "onceward."+o.leaf), ", and detached by it")
 	_, err = o.owner.Exec(o.t.Context(), repair, id)
 	require.ErrorContains(o.t, err, "no repair reads its events")

@@ -1,6 +1,7 @@
-package relay
+package retention
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,37 +14,23 @@ import (
 	"github.com/onceward/onceward/internal/partition"
 )
 
-// Retention of the outbox. A day's partition (leaf) goes through these states,
-// and a step that is interrupted anywhere is taken up by the next run:
-//
-//	open ──> closed ──> detaching ──> dropped
-//
-// Rows that commit while a concurrent detach is pending are not decoded, so that
-// a leaf is closed first: an ENABLE ALWAYS trigger refuses every insert with
-// 23514, which package outbox reports as ErrOutOfWindow. Making the trigger waits
-// for the leaf's open writers, so that nothing can be added after its commit, and
-// what is in the leaf then is all that there will ever be. A closed leaf is
-// detached only when every relay has published, by a snapshot taken after the
-// closing, every row of it. Before the drop the same is asked once more, with the
-// leaf locked.
-
 // ErrMaintained: another session maintains the partitions of this outbox.
 var ErrMaintained = errors.New("another session is maintaining the partitions of the outbox")
 
-// Defaults of [RetentionConfig].
+// Defaults of [Config].
 const (
-	DefaultPartitionsAhead      = 14
-	DefaultPartitionsKeep       = 7
-	DefaultRetentionLockTimeout = 3 * time.Second
+	DefaultAhead       = 14
+	DefaultKeep        = 7
+	DefaultLockTimeout = 3 * time.Second
 )
 
-// maxPartitionDays bounds both directions: ten years of daily partitions are more
+// maxDays bounds both directions: ten years of daily partitions are more
 // than PostgreSQL plans well with.
-const maxPartitionDays = 3660
+const maxDays = 3660
 
-// RetentionConfig says what [Maintain] makes and keeps. Days are UTC days of the
+// Config says what [Maintain] makes and keeps. Days are UTC days of the
 // database's clock.
-type RetentionConfig struct {
+type Config struct {
 	// Ahead is how many days after today have a partition. Default 14, at least 1.
 	Ahead int
 	// Keep is how many days before today are kept. An event whose key is older
@@ -62,23 +49,32 @@ type RetentionConfig struct {
 	DryRun bool
 }
 
-func (c RetentionConfig) withDefaults() (RetentionConfig, error) {
-	if c.Ahead == 0 {
-		c.Ahead = DefaultPartitionsAhead
-	}
-	if c.Keep == 0 {
-		c.Keep = DefaultPartitionsKeep
-	}
-	if c.LockTimeout == 0 {
-		c.LockTimeout = DefaultRetentionLockTimeout
-	}
+// ConfigError says which field of a [Config] is wrong, and why.
+type ConfigError struct {
+	Field  string
+	Detail string // value and what is wanted
+}
+
+// Error implements error.
+func (e *ConfigError) Error() string { return "configure retention: " + e.Field + " = " + e.Detail }
+
+// Validate returns a [*ConfigError] for what [Maintain] would refuse.
+func (c Config) Validate() error {
+	_, err := c.withDefaults()
+	return err
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.Ahead = cmp.Or(c.Ahead, DefaultAhead)
+	c.Keep = cmp.Or(c.Keep, DefaultKeep)
+	c.LockTimeout = cmp.Or(c.LockTimeout, DefaultLockTimeout)
 	switch {
-	case c.Ahead < 1 || c.Ahead > maxPartitionDays:
-		return c, &FieldError{"outbox.partitions.ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, maxPartitionDays)}
-	case c.Keep < 1 || c.Keep > maxPartitionDays:
-		return c, &FieldError{"outbox.partitions.keep", fmt.Sprintf("%d: want 1 to %d days", c.Keep, maxPartitionDays)}
+	case c.Ahead < 1 || c.Ahead > maxDays:
+		return c, &ConfigError{"Ahead", fmt.Sprintf("%d: want 1 to %d days", c.Ahead, maxDays)}
+	case c.Keep < 1 || c.Keep > maxDays:
+		return c, &ConfigError{"Keep", fmt.Sprintf("%d: want 1 to %d days", c.Keep, maxDays)}
 	case c.LockTimeout < time.Millisecond:
-		return c, &FieldError{"outbox.partitions.lock_timeout", fmt.Sprintf("%s: want at least 1ms", c.LockTimeout)}
+		return c, &ConfigError{"LockTimeout", fmt.Sprintf("%s: want at least 1ms", c.LockTimeout)}
 	}
 	return c, nil
 }
@@ -104,8 +100,8 @@ type LeafReport struct {
 	Wrong    bool   // it will not mend itself: Why says what an operator does
 }
 
-// RetentionReport is what [Maintain] did.
-type RetentionReport struct {
+// Report is what [Maintain] did.
+type Report struct {
 	Made   []string     // partitions made; with DryRun those that would be
 	Leaves []LeafReport // oldest first
 	Ahead  int          // days after today that are covered without a hole; 0 where today is not
@@ -124,8 +120,8 @@ type RetentionReport struct {
 // relay is in the report and no error; an error does not keep the other leaves
 // from their turn. Where the table has a DEFAULT partition nothing is changed, the
 // report says what would be done, and the error is its [cdc.StartError].
-func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (RetentionReport, error) {
-	var report RetentionReport
+func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
+	var report Report
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return report, err
@@ -161,19 +157,19 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg RetentionConfig) (Retenti
 		report.Leaves, errs = append(report.Leaves, step), append(errs, err)
 	}
 	errs = append(errs, m.ask(ctx, report.Leaves))
-	report.Ahead, report.Today, err = PartitionsAhead(ctx, conn)
+	report.Ahead, report.Today, err = Ahead(ctx, conn)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
 	return report, nil
 }
 
-// PartitionsAhead counts the whole UTC days after today, by the database's clock,
+// Ahead counts the whole UTC days after today, by the database's clock,
 // that have a partition, up to the first that has none, and says whether events of
 // now have one: where they have none nobody can write, and the count is 0. A DEFAULT
 // partition, which takes every event, counts for none: it is told by a
 // [cdc.StartError] beside the count. It needs no rights.
-func PartitionsAhead(ctx context.Context, conn *pgx.Conn) (days int, today bool, err error) {
+func Ahead(ctx context.Context, conn *pgx.Conn) (days int, today bool, err error) {
 	existing, err := partition.List(ctx, conn, outboxTable)
 	unwanted := defaultPartition(err)
 	if err != nil && unwanted == nil {
@@ -213,7 +209,7 @@ const maintainLock int64 = 0x6f7574626f787074
 // maintenance is one run of [Maintain].
 type maintenance struct {
 	conn   *pgx.Conn
-	cfg    RetentionConfig
+	cfg    Config
 	cutoff time.Time // leaves that end by then are past keep
 	today  time.Time
 	// detaching is the leaf whose detach is not finished; PostgreSQL allows one

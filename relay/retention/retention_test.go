@@ -1,4 +1,4 @@
-package relay
+package retention
 
 import (
 	"testing"
@@ -8,13 +8,13 @@ import (
 )
 
 func TestRetentionDefaultsAndBounds(t *testing.T) {
-	cfg, err := RetentionConfig{}.withDefaults()
+	cfg, err := Config{}.withDefaults()
 	require.NoError(t, err)
-	require.Equal(t, RetentionConfig{Ahead: 14, Keep: 7, LockTimeout: 3 * time.Second}, cfg)
-	for field, bad := range map[string]RetentionConfig{
-		"outbox.partitions.ahead": {Ahead: -1},
-		"outbox.partitions.keep":  {Keep: 4000},
-		"lock_timeout":            {LockTimeout: time.Microsecond},
+	require.Equal(t, Config{Ahead: 14, Keep: 7, LockTimeout: 3 * time.Second}, cfg)
+	for field, bad := range map[string]Config{
+		"Ahead = -1: want":        {Ahead: -1},
+		"Keep = 4000: want":       {Keep: 4000},
+		"LockTimeout = 1µs: want": {LockTimeout: time.Microsecond},
 	} {
 		_, err := bad.withDefaults()
 		require.ErrorContains(t, err, field)
