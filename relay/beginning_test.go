@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // insertedGap is the gap that was written down; none where it is empty.
@@ -131,7 +132,7 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.True(t, made)
-			require.True(t, strings.HasSuffix(db.insertedGap(t), fmt.Sprintf(" %s %s 50:50: %d %s", "committed before the relay began", noneVisible, tc.rows, tc.state)), db.insertedGap(t))
+			require.True(t, strings.HasSuffix(db.insertedGap(t), fmt.Sprintf(" %s %s 50:50: %d %s", "committed before the relay began", snapshot.None, tc.rows, tc.state)), db.insertedGap(t))
 		})
 	}
 }
@@ -214,17 +215,17 @@ func TestWhatBecomesOfAGap(t *testing.T) {
 		"the database went back":        {cause: caused(CodeWentBack), last: "40:40:", events: 3, want: gapOpen},
 		"another timeline":              {cause: caused(CodeOtherTimeline), last: "40:40:", events: 3, want: gapOpen},
 		"beyond the log":                {cause: caused(CodeCheckpointBeyondLog), last: "40:40:", events: 3, want: gapOpen},
-		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: noneVisible, events: 3, want: gapOpen},
+		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: snapshot.None, events: 3, want: gapOpen},
 		"another Kafka":                 {cause: caused(CodeOtherKafka), policy: GapAsk, last: "40:40:", events: 3, want: gapRepairing},
-		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: noneVisible},
-		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: noneVisible},
+		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: snapshot.None},
+		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: snapshot.None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
 			s.cfg.Gap, s.cfg.Outbox.Start = orDefault(tc.policy, GapRepair), orDefault(tc.start, StartAsk)
 			s.db.returns("LastPublished", tc.last)
 			s.db.returns("CountGap", tc.events)
-			s.beginning = &beginning{cause: tc.cause, end: snapshot{text: "50:50:"}}
+			s.beginning = &beginning{cause: tc.cause, end: snapshot.Snapshot{Text: "50:50:"}}
 			g, err := s.measure(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, tc.want, g.State)
@@ -278,8 +279,8 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []gap{{one, CodeWentBack, 20, 3}, {two, CodeWentBack, 20, 3}}, s.pipeline.repairs)
-	require.True(t, s.pipeline.covered.sees(54))
-	require.False(t, s.pipeline.covered.sees(55))
+	require.True(t, s.pipeline.covered.Sees(54))
+	require.False(t, s.pipeline.covered.Sees(55))
 
 	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, mended{gap: two, cursor: 30})
 	require.Equal(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})

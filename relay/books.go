@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // books record what was read and what has ended. The pump reads; the sink's
@@ -20,11 +21,11 @@ type books struct {
 
 	mu       sync.Mutex
 	progress *ledger
-	owing    uint64 // read and not ended
-	letters  int64  // writes ever made, at the last mark
-	asked    bool   // somebody asked for a published snapshot
-	unseen   unseen // read since it was asked last
-	err      error  // a tag that the sink reported twice
+	owing    uint64          // read and not ended
+	letters  int64           // writes ever made, at the last mark
+	asked    bool            // somebody asked for a published snapshot
+	unseen   snapshot.Unseen // read since it was asked last
+	err      error           // a tag that the sink reported twice
 }
 
 func newBooks(start *checkpoint, nonce uint64, counts *counts) *books {
@@ -135,4 +136,11 @@ func (b *books) acknowledged(tags []uint64) {
 		}
 	}
 	b.counts.published(n, b.progress.Reached())
+}
+
+// takeUnseen returns what was read since the last call.
+func (b *books) takeUnseen() []uint64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unseen.Take()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // tickLimit bounds one round of statements.
@@ -114,12 +115,12 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		}
 		s.looked = taken.Attachings
 	}
-	s.snapshots.sees(taken.Snapshot, read)
-	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
+	s.snapshots.Sees(taken.Snapshot, read)
+	if !s.snapshots.Due(events, s.pipeline.takeAsk()) {
 		return nil
 	}
-	marker := s.snapshots.next(events)
-	s.snapshots.took(marker, snapshotOf(taken))
+	marker := s.snapshots.Next(events)
+	s.snapshots.Took(marker, snapshot.Of(taken))
 	return cdc.EmitMarker(ctx, s.state.conn, marker)
 }
 
@@ -159,7 +160,7 @@ func (s *session) lastSnapshot(session context.Context) error {
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.snapshots.last; now.marked < last; {
+	for last := s.snapshots.Last; now.marked < last; {
 		select {
 		case <-poll.C:
 		case <-session.Done():
@@ -174,14 +175,14 @@ func (s *session) lastSnapshot(session context.Context) error {
 
 // publishSnapshot writes the newest snapshot before which everything has ended.
 func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
-	published, ok := s.snapshots.published(marked)
+	published, ok := s.snapshots.Published(marked)
 	if !ok {
 		return nil
 	}
 	if err := s.state.savePublished(ctx, published); err != nil {
 		return err
 	}
-	s.counts.snapshotPublished(published.at)
+	s.counts.snapshotPublished(published.At)
 	return nil
 }
 

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // metaVersion is that of the text below.
@@ -64,7 +66,7 @@ func (c *checkpoint) meta() string {
 func parseCheckpoint(order uint64, meta string) (checkpoint, error) {
 	c, err := readCheckpoint(meta)
 	if err == nil && c.order != pglogrepl.LSN(order) {
-		err = fmt.Errorf("parse checkpoint %q: it was made at %s, and is kept at %s", clipText(meta), c.order, pglogrepl.LSN(order))
+		err = fmt.Errorf("parse checkpoint %q: it was made at %s, and is kept at %s", printed.Short(meta), c.order, pglogrepl.LSN(order))
 	}
 	return c, err
 }
@@ -73,20 +75,20 @@ func readCheckpoint(meta string) (checkpoint, error) {
 	var c checkpoint
 	fields := strings.Split(meta, " ")
 	if fields[0] != metaVersion {
-		return c, fmt.Errorf("parse checkpoint %q: want it to begin with %s; it was written by another program, or by another version of the relay", clipText(meta), metaVersion)
+		return c, fmt.Errorf("parse checkpoint %q: want it to begin with %s; it was written by another program, or by another version of the relay", printed.Short(meta), metaVersion)
 	}
 	seen := 0
 	for _, field := range fields[1:] {
 		key, value, _ := strings.Cut(field, "=")
 		if err := c.parseField(key, value); err != nil {
-			return c, fmt.Errorf("parse checkpoint %q: %s: %w", clipText(meta), key, err)
+			return c, fmt.Errorf("parse checkpoint %q: %s: %w", printed.Short(meta), key, err)
 		}
 		if key != "repair" {
 			seen++
 		}
 	}
 	if seen != 8 {
-		return c, fmt.Errorf("parse checkpoint %q: it has %d fields, want 8", clipText(meta), seen)
+		return c, fmt.Errorf("parse checkpoint %q: it has %d fields, want 8", printed.Short(meta), seen)
 	}
 	return c, nil
 }
@@ -162,13 +164,4 @@ func parsePlace(text string) (place, error) {
 		return place{}, fmt.Errorf("letter: %w", err)
 	}
 	return place{commit: commit, ordinal: uint32(ordinal), letter: uint32(letter)}, nil
-}
-
-// clipText shortens what came from elsewhere for an error.
-func clipText(s string) string {
-	const limit = 120
-	if len(s) <= limit {
-		return s
-	}
-	return s[:limit] + "…"
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // laneOf returns the lane of a letter: that of the aggregate's events, or of the
@@ -263,7 +264,7 @@ func (w *word) why(ctx context.Context) (string, error) {
 		return "", err
 	case row.State == letterRetrying:
 		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s --slot %s --reason \"…\"` gives it up",
-			nameOf(w.control.Namespace, w.control.LetterID), w.letters.slot), nil
+			printed.Argument(w.control.Namespace, w.control.LetterID), w.letters.slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case w.control.BesideSkip():

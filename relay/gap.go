@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // Values of the setting gap.
@@ -32,9 +33,6 @@ const (
 
 // codeFirstStart is the cause of what was committed before a relay began.
 const codeFirstStart = "FIRST_START"
-
-// noneVisible is a snapshot in which nothing is visible.
-const noneVisible = "1:1:"
 
 // gapError: events may have passed the relay by. The session that finds it ends;
 // the next one writes the gap down, takes the slot's position for its checkpoint,
@@ -98,10 +96,10 @@ func (s *session) foundIn(err error) error {
 // first start, and after a gap. It is made before the slot is held, because what
 // it waits for may last, and used by the session that holds the slot next.
 type beginning struct {
-	cause *gapError     // nil: the first start
-	epoch int64         // of the session before: nobody had the slot meanwhile
-	at    pglogrepl.LSN // of the slot that E was taken for; one that nobody holds does not move
-	end   snapshot      // E: what is not visible in it comes by the stream
+	cause *gapError         // nil: the first start
+	epoch int64             // of the session before: nobody had the slot meanwhile
+	at    pglogrepl.LSN     // of the slot that E was taken for; one that nobody holds does not move
+	end   snapshot.Snapshot // E: what is not visible in it comes by the stream
 
 	catalog string // of the publication, read with E
 	known   string // of it to the relay, read with E: `partitions adopt` changes it
@@ -171,7 +169,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Attachings: b.end.attachings,
+			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
 		})
 		return s.state.fenced("save published snapshot", rows, err)
 	})
@@ -216,8 +214,8 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 		return outboxdb.InsertGapParams{}, fmt.Errorf("make a gap's id: %w", err)
 	}
 	g := outboxdb.InsertGapParams{
-		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: noneVisible,
-		ToSnapshot: b.end.text, State: gapRepairing,
+		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
+		ToSnapshot: b.end.Text, State: gapRepairing,
 	}
 	if b.cause != nil {
 		g.Cause, g.Detail = b.cause.code, b.cause.what
@@ -248,7 +246,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 // asks reports whether an operator decides about a gap that begins at a snapshot. None
 // visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
 func (s *session) asks(cause *gapError, from string) bool {
-	return s.cfg.Gap == GapAsk || cause.asked() || from == noneVisible
+	return s.cfg.Gap == GapAsk || cause.asked() || from == snapshot.None
 }
 
 func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
@@ -265,7 +263,7 @@ func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams,
 
 // loadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
-func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err error) {
+func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []gap, err error) {
 	slot := s.cfg.SlotName()
 	rows, err := s.state.queries.GapsOfSlot(ctx, slot)
 	if err != nil {
@@ -284,7 +282,7 @@ func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err er
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
 	}
-	end, err = parseVisible(text)
+	end, err = snapshot.Parse(text)
 	return end, gaps, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // Bounds of the wait between two tries of a route that is held. Where many are,
@@ -95,7 +96,7 @@ func (w *heldLane) asking() publisher.Event {
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
-func (w *heldLane) name() string { return clip(w.of.String(), 2*maxName) }
+func (w *heldLane) name() string { return printed.Clip(w.of.String(), 2*printed.MaxName) }
 
 func (w *heldLane) empty() bool { return w.events == 0 && w.fresh == 0 }
 

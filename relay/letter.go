@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // Classes of letters, as dead_letters.error_class has them: why the event was
@@ -140,7 +141,7 @@ func aggregateOf(r *outbox.Row) aggregate {
 }
 
 func (a aggregate) String() string {
-	return fmt.Sprintf("%s/%s %q", a.namespace, a.kind, clipText(a.id))
+	return fmt.Sprintf("%s/%s %q", a.namespace, a.kind, printed.Short(a.id))
 }
 
 // letterText makes text of what the database takes, and shortens it.

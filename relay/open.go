@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
@@ -33,7 +34,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: newSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o,
+		id: newSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
 		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
@@ -173,7 +174,7 @@ func (s *session) kafkaStep() string {
 // to where the stream leaves events out, and the transactional producer, if it has one.
 type footing struct {
 	row     outboxdb.RelayState
-	covered visible
+	covered snapshot.Visible
 	gaps    []gap
 	tx      *publisher.Transactional
 }
@@ -234,7 +235,7 @@ func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) c
 
 // assemble makes the pipeline and the sink of the session's mode.
 func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start checkpoint, last *owned) error {
-	b := newBooks(&start, s.snapshots.nonce, s.counts)
+	b := newBooks(&start, s.snapshots.Nonce, s.counts)
 	p := newPipeline(start, b, s.log)
 	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
 	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}

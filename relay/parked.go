@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // parkedSet is the parked aggregates, each with the oldest letter that holds it,
@@ -54,10 +55,10 @@ func overLimit(a aggregate, limit int, slot string, dead *casualty) *publisher.R
 	return &publisher.RouteError{
 		Route: kindOf(a).String(),
 		Reason: fmt.Sprintf("%d aggregates of %s/%s are parked already, which is the limit (max_parked_aggregates), and event %s:%s cannot be published either (%s)",
-			limit, clipText(a.namespace), clipText(a.kind), clipText(a.namespace), dead.id(), dead.cause),
+			limit, printed.Short(a.namespace), printed.Short(a.kind), printed.Short(a.namespace), dead.id(), dead.cause),
 		Cure: fmt.Sprintf("find what they have in common (`outboxctl dead list`) and mend it; then give some up by `outboxctl dead discard KEY --reason \"…\"`, which acts at once, "+
 			"or this event by `outboxctl skip %s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, "+
 			"a retry of one of these aggregates as well",
-			nameOf(a.namespace, dead.id()), slot),
+			printed.Argument(a.namespace, dead.id()), slot),
 	}
 }

@@ -107,3 +107,10 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{large}))
 	require.Equal(t, 2, morgue.parks, "memory is a reason to write at once")
 }
+
+func TestOverTheLimitNamesTheEventAsTheCommandTakesIt(t *testing.T) {
+	row := *of("a").Row
+	row.ID = uuid.MustParse("01a205b2-e237-4e84-a491-0bc33d023801") // no key: version 4
+	full := overLimit(aggregate{"shop", "order", "a"}, 1, "s", &casualty{row: &row, cause: "bad"})
+	require.Contains(t, full.Cure, "outboxctl skip "+row.ID.String()+" --slot s")
+}

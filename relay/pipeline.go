@@ -16,8 +16,9 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
-	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/printed"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -47,11 +48,11 @@ type pipeline struct {
 	log     *slog.Logger
 
 	gaps      ledgerOfGaps
-	repairs   []gap       // to be published before the stream
-	mended    mended      // how far that has come
-	streams   atomic.Bool // that is over
-	mendPlace place       // of the next of its events that waits
-	covered   visible     // what the stream leaves out: it was published from the table, or is of a gap
+	repairs   []gap            // to be published before the stream
+	mended    mended           // how far that has come
+	streams   atomic.Bool      // that is over
+	mendPlace place            // of the next of its events that waits
+	covered   snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
 
 	counted func() int64 // writes of letters and of what waits, ever made
 
@@ -197,7 +198,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		if it.Commit != p.at.commit {
 			p.at = place{commit: it.Commit}
 		}
-		p.unseen.add(it)
+		p.unseen.Add(it)
 		s := step{it: it, at: p.at}
 		p.at.ordinal++
 		if p.hadEnded(&s) {
@@ -280,7 +281,7 @@ func (p *pipeline) deliverOrHold(ctx context.Context, s *step) error {
 // or was published from the table. A row whose tx_id is not its own is judged by
 // nothing but its letter.
 func (p *pipeline) leavesOut(it *cdc.Item) bool {
-	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.sees(it.Row.TxID)
+	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
 }
 
 // deliver does what a step asks for. After a [publisher.RouteError] it is to be
@@ -445,24 +446,7 @@ func (p *pipeline) word() *words { return p.words.Load() }
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {
 	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", keyOf(s.it), clip(s.it.Row.AggregateType, maxName), s.at.commit, err)
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.commit, err)
 	}
 	return err
-}
-
-// maxName bounds a name of a row in logs and errors: a direct INSERT may make it as
-// long as it likes.
-const maxName = 128
-
-// keyOf is the key as logs and errors show it.
-func keyOf(it *cdc.Item) string { return clip(it.Row.Namespace, maxName) + ":" + it.Row.ID.String() }
-
-// nameOf is what a command that we print calls an event: its key or, when that is none,
-// by which the command would refuse it, the UUID alone.
-func nameOf(namespace string, id uuid.UUID) string {
-	key, err := outbox.KeyFrom(namespace, id, time.Now(), outbox.NoSkewLimit)
-	if err != nil {
-		return id.String()
-	}
-	return key.String()
 }

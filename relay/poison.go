@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // morgue keeps what cannot be published. [letters] is the one, over the pump's
@@ -107,7 +108,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 			return err
 		}
 		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt", explain(s, cause)),
-			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", nameOf(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
+			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
 	}
 	dead := casualty{
 		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
@@ -115,7 +116,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 	if full := p.morgue.admit(&dead); full != nil {
 		return full
 	}
-	return p.write(ctx, dead, unwritten{tag: s.tag, key: keyOf(s.it)})
+	return p.write(ctx, dead, unwritten{tag: s.tag, key: printed.Key(s.it.Row)})
 }
 
 // halt waits for the operator's word about one event, with everything behind it.
@@ -123,7 +124,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 // keeps the cause, without the cure, which is no use any more.
 func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
-	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", keyOf(s.it), "position", s.at.commit.String(), "error", why)
+	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.commit.String(), "error", why)
 	p.tell(StateHalted, why)
 	for id := s.id(); ; {
 		if p.word().skips(id) {
@@ -176,7 +177,7 @@ func (s *step) name() string {
 	if s.it.Kind == cdc.KindControl {
 		return "control " + s.it.Control.ID.String()
 	}
-	return keyOf(s.it)
+	return printed.Key(s.it.Row)
 }
 
 // id is what a letter of the step would have.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 func TestRepair(t *testing.T) {
@@ -29,7 +30,7 @@ func rewrittenUnderRepair(b *letterbox) {
 	id, err := uuid.NewV7()
 	require.NoError(b.t, err)
 	require.NoError(b.t, pumps.queries.InsertGap(ctx, outboxdb.InsertGapParams{
-		GapID: id, Slot: b.slot, Cause: CodeWentBack, Detail: "a test", FromSnapshot: noneVisible, ToSnapshot: taken.Snapshot, Events: 1, State: gapRepairing,
+		GapID: id, Slot: b.slot, Cause: CodeWentBack, Detail: "a test", FromSnapshot: snapshot.None, ToSnapshot: taken.Snapshot, Events: 1, State: gapRepairing,
 	}))
 	leaf := "onceward.outbox_" + partition.Day(row.CreatedAt).Format("20060102")
 	b.exec("BEGIN; ALTER TABLE " + leaf + " SET UNLOGGED; ALTER TABLE " + leaf + " SET LOGGED")

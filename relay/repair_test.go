@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // fakeGaps serves the rows of one gap, two a page.
@@ -257,7 +258,7 @@ func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	sink := newFakeSink()
 	p := testPipeline(sink)
-	p.covered = visible{xmin: 10, xmax: 20, running: []uint64{15}}
+	p.covered = sees(t, "10:20:15")
 	var batch []cdc.Item
 	for _, xid := range []uint64{9, 14, 15, 20} {
 		it := event(200)
@@ -286,7 +287,7 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 func TestWhatIsCoveredNeedsNotBeComplete(t *testing.T) {
 	sink := newFakeSink()
 	p := testPipeline(sink)
-	p.covered = visible{xmin: 10, xmax: 10}
+	p.covered = sees(t, "10:10:")
 	p.rows = noRows{}
 	covered, other := event(200), event(200)
 	covered.Row.TxID, covered.Incomplete = 9, &cdc.LayoutError{}
@@ -294,6 +295,13 @@ func TestWhatIsCoveredNeedsNotBeComplete(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{covered, commitAt(200)}))
 	require.Empty(t, sink.got)
 	require.ErrorIs(t, p.take(t.Context(), []cdc.Item{other, commitAt(300)}), errNoRow)
+}
+
+func sees(t *testing.T, text string) snapshot.Visible {
+	t.Helper()
+	v, err := snapshot.Parse(text)
+	require.NoError(t, err)
+	return v
 }
 
 type noRows struct{}

@@ -68,3 +68,20 @@ func FuzzACheckpointOfSomebodyElseIsRefusedOrUnderstood(f *testing.F) {
 		require.Equal(t, c, again)
 	})
 }
+
+// A repair's place in the checkpoint comes back, whatever else is in it.
+func TestMendedIsPartOfTheCheckpoint(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := checkpoint{order: 1, timeline: 1, tick: 2, letters: 3, session: 4}
+		copy(c.mended.gap[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "gap"))
+		c.mended.gap[0] |= 1
+		c.mended.cursor = rapid.Int64().Draw(t, "cursor")
+		again, err := parseCheckpoint(1, c.meta())
+		require.NoError(t, err)
+		require.Equal(t, c, again)
+	})
+	for _, bad := range []string{"repair=x", "repair=x@1", "repair=0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a@x"} {
+		_, err := parseCheckpoint(1, (&checkpoint{}).meta()+" "+bad)
+		require.Error(t, err, bad)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // session is one ownership of the slot: a replication connection, an ordinary
@@ -40,7 +41,7 @@ type session struct {
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
 	idle              idleRule
-	snapshots         *snapshots
+	snapshots         *snapshot.Schedule
 	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
 	opening           *opening

@@ -3,7 +3,9 @@ package relay
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // kafka is a sink that acknowledges what it was handed when it is flushed, and not
@@ -64,9 +67,9 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	s := &session{
 		idle: idleRule{segment: segmentSize},
 		cfg:  &cfg, log: p.log, counts: p.counts, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
-		snapshots: newSnapshots(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
+		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
-	s.snapshots.nonce = p.nonce
+	s.snapshots.Nonce = p.nonce
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&checkpoint{order: 100})
 	p.mode.(*idempotent).saved = &s.saved
@@ -185,7 +188,7 @@ func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 func TestEveryTickComparesThePublication(t *testing.T) {
 	for _, due := range []bool{true, false} {
 		s := newScriptedSession(t)
-		s.snapshots.asked = due
+		s.snapshots.Asked = due
 		changed := asKnown("60:60:")
 		changed.PublicationCatalog = "publication 16501 1000101"
 		s.db.returns("TakeSnapshot", changed)
@@ -196,7 +199,8 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.log("SavePublicationCatalog"))
 		require.Empty(t, s.db.log("SaveCheckpoint"))
 		require.NotContains(t, s.db.log(), "pg_logical_emit_message")
-		require.Empty(t, s.snapshots.pending)
+		_, any := s.snapshots.Published(math.MaxUint64)
+		require.False(t, any)
 	}
 }
 
@@ -208,20 +212,21 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	attached := asKnown("50:50:")
 	attached.Attachings = []int64{16600<<32 | 740}
 	s.db.returns("TakeSnapshot", attached)
-	s.snapshots.asked = true
+	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
 	asked := s.db.log()[1:] // the start of replication
 	require.Len(t, asked, 3)
 	require.Contains(t, asked[0], "TakeSnapshot")
 	require.Contains(t, asked[1], "FilledLeaves")
 	require.Contains(t, asked[2], "pg_logical_emit_message")
-	require.Equal(t, "50:50:", s.snapshots.pending[0].text)
+	first, _ := s.snapshots.Published(math.MaxUint64)
+	require.Equal(t, "50:50:", first.Text)
 
-	s.snapshots.asked = true
+	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
 	require.Len(t, s.db.log("FilledLeaves"), 1, "nothing is attached since")
 
-	s.snapshots.asked = true
+	s.snapshots.Asked = true
 	attached.Attachings = append(attached.Attachings, 16700<<32|741)
 	s.db.returns("TakeSnapshot", attached)
 	s.db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
@@ -229,7 +234,9 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
-	require.Len(t, s.snapshots.pending, 2, "no marker proves one that was not looked at")
+	require.Equal(t, 2, strings.Count(strings.Join(s.db.log(), "\n"), "pg_logical_emit_message"), "no marker proves one that was not looked at")
+	second, _ := s.snapshots.Published(math.MaxUint64)
+	require.Equal(t, first.Attachings, second.Attachings)
 }
 
 // A tick obeys the operator's words; a session that is fenced ends by them.
@@ -255,7 +262,7 @@ func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	s := newScriptedSession(t)
 	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
-	s.snapshots.asked, s.snapshots.events = false, 1 // none is due, or the stop would wait for it until Kafka answers
+	s.snapshots.Asked, s.snapshots.Events = false, 1 // none is due, or the stop would wait for it until Kafka answers
 	ctx, cancel := context.WithCancel(t.Context())
 	var last owned
 	ended := make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // skip ends an event because an operator said so, and reports whether it did: the
@@ -20,7 +21,7 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, 
 	}
 	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.id())
-	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", keyOf(s.it), "position", s.at.commit.String())
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.commit.String())
 	p.counts.skipped(skippedByWord)
 	return true, p.end(s.tag, waySkipped)
 }

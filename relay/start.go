@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // Values of outbox.start.
@@ -97,7 +98,7 @@ func (s *session) findBeginning(ctx context.Context, found *gapError, row outbox
 	if err := s.refuseFilled(ctx, row); err != nil {
 		return err
 	}
-	b.end, b.catalog, b.known = snapshotOf(end), end.PublicationCatalog, end.KnownCatalog
+	b.end, b.catalog, b.known = snapshot.Of(end), end.PublicationCatalog, end.KnownCatalog
 	s.beginning = b
 	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
 	b.gap, err = s.measure(ctx)

@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // ErrFenced: a newer session of this relay owns the slot, or a command of an
@@ -193,9 +194,9 @@ func (s *state) snapshot(ctx context.Context, publication string) (outboxdb.Take
 	return row, nil
 }
 
-func (s *state) savePublished(ctx context.Context, published snapshot) error {
+func (s *state) savePublished(ctx context.Context, published snapshot.Snapshot) error {
 	n, err := s.queries.SavePublished(ctx, outboxdb.SavePublishedParams{
-		Slot: s.slot, Epoch: s.epoch, Snapshot: published.text, TakenAt: published.at, Attachings: published.attachings,
+		Slot: s.slot, Epoch: s.epoch, Snapshot: published.Text, TakenAt: published.At, Attachings: published.Attachings,
 	})
 	return s.fenced("save published snapshot", n, err)
 }

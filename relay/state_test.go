@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
 // Every write of a session names its epoch, and ends by name when that is over:
@@ -20,7 +21,9 @@ func TestAWriteOfAnEpochThatIsOverIsFenced(t *testing.T) {
 			_, err := s.leaveExactlyOnce(ctx, &checkpoint{})
 			return err
 		},
-		"SavePublished":          func(ctx context.Context, s *state) error { return s.savePublished(ctx, snapshot{text: "9:9:"}) },
+		"SavePublished": func(ctx context.Context, s *state) error {
+			return s.savePublished(ctx, snapshot.Snapshot{Text: "9:9:"})
+		},
 		"SavePublicationCatalog": func(ctx context.Context, s *state) error { return s.saveCatalog(ctx, "publication 1") },
 		"SaveTimeline":           func(ctx context.Context, s *state) error { return s.follow(ctx, 2) },
 		"PollWords":              func(ctx context.Context, s *state) error { _, err := s.pollWords(ctx); return err },

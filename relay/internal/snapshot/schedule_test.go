@@ -1,4 +1,4 @@
-package relay
+package snapshot
 
 import (
 	"errors"
@@ -11,43 +11,44 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/outbox"
 )
 
 func TestASnapshotIsDueWhenSomethingWasReadOrAsked(t *testing.T) {
-	s := newSnapshots()
-	require.True(t, s.due(0, false), "the first of a run")
-	s.took(s.next(0), snapshot{text: "a"})
-	require.False(t, s.due(0, false), "an idle database rests")
-	require.True(t, s.due(3, false))
-	s.took(s.next(3), snapshot{text: "b"})
-	require.False(t, s.due(3, false))
-	require.True(t, s.due(3, true), "retention asks")
-	require.True(t, s.due(3, false), "and is not forgotten")
+	s := NewSchedule()
+	require.True(t, s.Due(0, false), "the first of a run")
+	s.Took(s.Next(0), Snapshot{Text: "a"})
+	require.False(t, s.Due(0, false), "an idle database rests")
+	require.True(t, s.Due(3, false))
+	s.Took(s.Next(3), Snapshot{Text: "b"})
+	require.False(t, s.Due(3, false))
+	require.True(t, s.Due(3, true), "retention asks")
+	require.True(t, s.Due(3, false), "and is not forgotten")
 }
 
 func TestTheNewestReachedSnapshotIsPublished(t *testing.T) {
-	s := newSnapshots()
+	s := NewSchedule()
 	for i := range 3 {
-		s.took(s.next(uint64(i)), snapshot{text: fmt.Sprint("s", i+1)})
+		s.Took(s.Next(uint64(i)), Snapshot{Text: fmt.Sprint("s", i+1)})
 	}
-	_, ok := s.published(0)
+	_, ok := s.Published(0)
 	require.False(t, ok)
-	got, ok := s.published(2)
+	got, ok := s.Published(2)
 	require.True(t, ok)
-	require.Equal(t, "s2", got.text)
-	_, ok = s.published(2)
+	require.Equal(t, "s2", got.Text)
+	_, ok = s.Published(2)
 	require.False(t, ok, "once")
-	got, ok = s.published(3)
+	got, ok = s.Published(3)
 	require.True(t, ok)
-	require.Equal(t, "s3", got.text)
+	require.Equal(t, "s3", got.Text)
 }
 
 func TestPendingSnapshotsAreBounded(t *testing.T) {
-	s := newSnapshots()
+	s := NewSchedule()
 	n := 0
 	for events := uint64(1); events < 1000; events++ {
-		if s.due(events, false) {
-			s.took(s.next(events), snapshot{})
+		if s.Due(events, false) {
+			s.Took(s.Next(events), Snapshot{})
 			n++
 		}
 	}
@@ -59,7 +60,7 @@ func TestPendingSnapshotsAreBounded(t *testing.T) {
 func TestAPublishedSnapshotCoversOnlyWhatHasEnded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := cdc.NewProgress(1)
-		s := newSnapshots()
+		s := NewSchedule()
 		covers := map[string]uint64{} // events committed when the snapshot was taken
 		var committed uint64          // events whose transaction has committed
 		var stream []func()           // what the reader will read, in order
@@ -71,13 +72,13 @@ func TestAPublishedSnapshotCoversOnlyWhatHasEnded(t *testing.T) {
 				committed++
 				stream = append(stream, func() { p.Read(); read++ })
 			case 1: // a tick takes a snapshot
-				if !s.due(p.Events(), false) {
+				if !s.Due(p.Events(), false) {
 					continue
 				}
-				m := s.next(p.Events())
+				m := s.Next(p.Events())
 				text := fmt.Sprint(m.ID)
 				covers[text] = committed
-				s.took(m, snapshot{text: text})
+				s.Took(m, Snapshot{Text: text})
 				stream = append(stream, func() { p.Mark(m.ID) })
 			case 2: // the reader reads on
 				if len(stream) > 0 {
@@ -93,13 +94,13 @@ func TestAPublishedSnapshotCoversOnlyWhatHasEnded(t *testing.T) {
 					}
 				}
 			case 4:
-				got, ok := s.published(p.Marked())
+				got, ok := s.Published(p.Marked())
 				if !ok {
 					continue
 				}
-				for tag := range covers[got.text] {
+				for tag := range covers[got.Text] {
 					if !ended[tag] {
-						t.Fatalf("snapshot %s is published, but event %d has not ended", got.text, tag)
+						t.Fatalf("snapshot %s is published, but event %d has not ended", got.Text, tag)
 					}
 				}
 			}
@@ -143,20 +144,20 @@ func (s *server) sees(snapshot string, id uint64) bool {
 func TestWhatWasReadIsSeenByASnapshotAtLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		db := &server{next: 3, visible: map[uint64]bool{}}
-		s := newSnapshots()
+		s := NewSchedule()
 		var read, sinceTick []uint64 // transactions
 		var events uint64
 		published := ""
 		tick := func() (took bool) {
 			text := db.snapshot()
-			s.sees(text, sinceTick)
+			s.Sees(text, sinceTick)
 			sinceTick = nil
-			if s.due(events, false) {
-				m := s.next(events)
-				s.took(m, snapshot{text: text})
-				got, ok := s.published(m.ID) // everything read has ended
+			if s.Due(events, false) {
+				m := s.Next(events)
+				s.Took(m, Snapshot{Text: text})
+				got, ok := s.Published(m.ID) // everything read has ended
 				require.True(t, ok)
-				published, took = got.text, true
+				published, took = got.Text, true
 			}
 			return took
 		}
@@ -181,7 +182,7 @@ func TestWhatWasReadIsSeenByASnapshotAtLast(t *testing.T) {
 				tick()
 			case 4: // the relay is started again, and reads nothing a second time
 				if db.next-3 < aheadAtStart {
-					s, sinceTick, events = newSnapshots(), nil, 0
+					s, sinceTick, events = NewSchedule(), nil, 0
 				}
 			}
 		}
@@ -199,13 +200,11 @@ func TestForgedTransactionsAreNotWaitedFor(t *testing.T) {
 	require.Empty(t, left([]uint64{1 << 40, 5}, "100:120:105"))
 	require.Equal(t, []uint64{105, 120, 130}, left([]uint64{130, 105, 106, 120, 120}, "100:120:105"))
 	require.Empty(t, left([]uint64{7}, "nonsense"))
-	u := unseen{}
-	bad := event(200)
-	bad.Row.TxID, bad.Bad = 9, errors.New("forged")
-	good := event(200)
-	good.Row.TxID = 10
+	u := Unseen{}
+	bad := cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{TxID: 9}, Bad: errors.New("forged")}
+	good := cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{TxID: 10}}
 	for _, it := range []cdc.Item{bad, good, good, {Kind: cdc.KindControl, Control: &cdc.Control{TxID: 11}}, {Kind: cdc.KindCommit}} {
-		u.add(&it)
+		u.Add(&it)
 	}
 	require.Equal(t, []uint64{10, 11}, u.read)
 }
