@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -144,7 +145,7 @@ func TestAGapIsWrittenDownOnce(t *testing.T) {
 		db := newInstalled(t)
 		db.returns("LastPublished", "40:40:")
 		db.returns("CountGap", int64(3))
-		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: checkpoint{order: 300}}
+		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
 		s, err := db.open(t, &last, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, db.insertedGap(t) != "")
@@ -282,9 +283,9 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	require.True(t, s.pipeline.covered.Sees(54))
 	require.False(t, s.pipeline.covered.Sees(55))
 
-	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, mended{gap: two, cursor: 30})
+	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
 	require.Equal(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
-	s.repairFrom([]gap{{id: one, cursor: 20}}, mended{gap: one, cursor: 10})
+	s.repairFrom([]gap{{id: one, cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
 	require.EqualValues(t, 20, s.pipeline.repairs[0].cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }

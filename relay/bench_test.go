@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -20,7 +21,7 @@ import (
 func BenchmarkPump(b *testing.B) {
 	for _, mode := range []string{ModeIdempotent, ModeExactlyOnce} {
 		b.Run(mode, func(b *testing.B) {
-			began := checkpoint{order: 100}
+			began := ledger.Checkpoint{Order: 100}
 			books := newBooks(&began, 7, newCounts("bench"))
 			p := newPipeline(began, books, slog.New(slog.DiscardHandler))
 			p.routing = newRouting(&Config{}, publisher.Config{})
@@ -30,7 +31,7 @@ func BenchmarkPump(b *testing.B) {
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
-					idle:  idleRule{segment: segmentSize},
+					idle:  ledger.Idle{Segment: segmentSize},
 					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil },
 				}

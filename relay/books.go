@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
@@ -20,7 +21,7 @@ type books struct {
 	counts *counts
 
 	mu       sync.Mutex
-	progress *ledger
+	progress *ledger.Ledger
 	owing    uint64          // read and not ended
 	letters  int64           // writes ever made, at the last mark
 	asked    bool            // somebody asked for a published snapshot
@@ -28,8 +29,8 @@ type books struct {
 	err      error           // a tag that the sink reported twice
 }
 
-func newBooks(start *checkpoint, nonce uint64, counts *counts) *books {
-	return &books{progress: newLedger(start.order, start.reach), nonce: nonce, counts: counts}
+func newBooks(start *ledger.Checkpoint, nonce uint64, counts *counts) *books {
+	return &books{progress: ledger.New(start.Order, start.Reach), nonce: nonce, counts: counts}
 }
 
 // status is what the checkpoint and the metrics need to know.
@@ -41,10 +42,10 @@ type status struct {
 	events   uint64    // read since the start
 	marked   uint64    // the last marker before which everything has ended
 
-	transactions uint64 // that the position has passed
-	reach        reach  // beside the position
-	letters      int64  // writes ever made
-	ends         [ways]uint64
+	transactions uint64       // that the position has passed
+	reach        ledger.Reach // beside the position
+	letters      int64        // writes ever made
+	ends         [ledger.Ways]uint64
 }
 
 // status returns the present one, or the first error of the books.
@@ -59,7 +60,7 @@ func (b *books) look() status {
 	return status{
 		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(), owing: b.owing,
 		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
-		reach: b.progress.reached, letters: b.letters, ends: b.progress.ends,
+		reach: b.progress.Reach(), letters: b.letters, ends: b.progress.Ends(),
 	}
 }
 
@@ -73,7 +74,7 @@ func earlier(a, b time.Time) time.Time {
 
 // end records that one step has ended, and how. What the books do not count is
 // none of them.
-func (b *books) end(tag uint64, how way) error {
+func (b *books) end(tag uint64, how ledger.Way) error {
 	if tag == noTag {
 		return nil
 	}
@@ -83,7 +84,7 @@ func (b *books) end(tag uint64, how way) error {
 }
 
 // close is end for who holds the lock.
-func (b *books) close(tag uint64, how way) error {
+func (b *books) close(tag uint64, how ledger.Way) error {
 	b.owing--
 	if fault.Is(fault.ConfirmEarly) {
 		return nil // it was ended when it was read
@@ -131,7 +132,7 @@ func (b *books) acknowledged(tags []uint64) {
 			continue
 		}
 		n++
-		if err := b.close(tag, wayAcknowledged); err != nil && b.err == nil {
+		if err := b.close(tag, ledger.Acknowledged); err != nil && b.err == nil {
 			b.err = fmt.Errorf("count acknowledgements: %w", err)
 		}
 	}

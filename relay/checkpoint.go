@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
@@ -57,7 +58,7 @@ func (s *session) round(session, whole context.Context) error {
 		return err
 	}
 	now.oldest = earlier(now.oldest, s.reader.Reading())
-	s.counts.observe(now, s.saved.Load().order, s.reader.QueueBytes())
+	s.counts.observe(now, s.saved.Load().Order, s.reader.QueueBytes())
 	word, err := s.state.pollWords(ctx)
 	if err != nil {
 		return err
@@ -188,18 +189,18 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 
 // checkpoint makes the position durable first, and only then lets the slot
 // forget it. A position that has passed no transaction since the last one is an
-// idle one, see [idleRule]; at the end of a session it counts too. In
+// idle one, see [ledger.Idle]; at the end of a session it counts too. In
 // exactly-once mode the position is durable in Kafka already, by the same rule,
 // and what is written here is the lower bound for the day on which that is lost.
 func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	saved := s.saved.Load()
-	durable := saved.order
-	reached := now.reach != saved.reach
+	durable := saved.Order
+	reached := now.reach != saved.Reach
 	if now.position < durable || now.position == durable && !reached {
 		return nil
 	}
 	passed := now.transactions != s.savedTransactions
-	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, durable, now.position, time.Since(s.savedAt)) {
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.Due(passed, durable, now.position, time.Since(s.savedAt)) {
 		if fault.Is(fault.ConfirmIdle) {
 			s.reader.Confirm(now.position)
 		}
@@ -208,8 +209,8 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	if fault.Is(fault.SlotFirst) {
 		s.reader.Confirm(now.position)
 	}
-	c := checkpoint{
-		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, session: s.id,
+	c := ledger.Checkpoint{
+		Order: now.position, Reach: now.reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.letters, Session: s.id,
 	}
 	tick, err := s.state.save(ctx, c)
 	if err != nil {
@@ -220,7 +221,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	since := time.Since(s.savedAt)
 	s.savedAt, s.savedTransactions = time.Now(), now.transactions
 	s.tick.Store(max(tick, s.tick.Load()))
-	s.idle.saved(passed, durable, now.position, since)
+	s.idle.Saved(passed, durable, now.position, since)
 	s.counts.checkpointed()
 	s.reader.Confirm(now.position)
 	return nil

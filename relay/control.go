@@ -10,8 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/relay/internal/printed"
+	"github.com/onceward/onceward/internal/printed"
 )
 
 // laneOf returns the lane of a letter: that of the aggregate's events, or of the
@@ -300,7 +301,7 @@ func (l *letters) look(ctx context.Context, q *outboxdb.Queries, a aggregate) (*
 	if err != nil {
 		return nil, err
 	}
-	commit, err := parseLSN(row.Position)
+	commit, err := ledger.ParseLSN(row.Position)
 	return &hold{of: a, parked: true, holder: holder{commit, row.Seq}}, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -141,7 +142,7 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 	if err != nil {
 		return "", fmt.Errorf("identify the system: %w", err)
 	}
-	if system.XLogPos, err = parseLSN(end); err != nil {
+	if system.XLogPos, err = ledger.ParseLSN(end); err != nil {
 		return "", err
 	}
 	position, err := s.state.slotPosition(ctx)
@@ -158,11 +159,11 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept}
 	var left []string
 	if row.Timeline != system.Timeline {
-		b.switched = b.kept.order
+		b.switched = b.kept.Order
 		left = append(left, fmt.Sprintf("the server is on timeline %d, the checkpoint on %d: whether one leads to the other is compared at the start", system.Timeline, row.Timeline))
 	}
 	if row.Mode == ModeExactlyOnce {
-		b.kept.order = max(b.kept.order, b.slotPosition) // the row's is older
+		b.kept.Order = max(b.kept.Order, b.slotPosition) // the row's is older
 		left = append(left, "the checkpoint in Kafka is compared at the start")
 	}
 	return strings.Join(left, "; "), b.check()

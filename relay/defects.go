@@ -24,7 +24,7 @@ func (s *session) parting(ctx context.Context) {
 	if s.mode.flush(ctx) != nil {
 		return
 	}
-	if now, err := s.mode.status(); err == nil && now.position > s.saved.Load().order {
+	if now, err := s.mode.status(); err == nil && now.position > s.saved.Load().Order {
 		_, _ = s.pumps.unfenced(ctx, now.position)
 	}
 }

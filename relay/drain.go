@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -18,12 +19,12 @@ import (
 // has come is in every checkpoint, and what that covers is deleted.
 type draining struct {
 	lanes     []*heldLane
-	at        cursor
+	at        ledger.Cursor
 	began     time.Time
-	over      bool      // nothing more is done in it
-	paused    time.Time // nothing is done before: a commit is not visible yet
-	forgotten cursor    // what is deleted
-	inPage    bool      // a page is read and not handed over yet
+	over      bool          // nothing more is done in it
+	paused    time.Time     // nothing is done before: a commit is not visible yet
+	forgotten ledger.Cursor // what is deleted
+	inPage    bool          // a page is read and not handed over yet
 }
 
 // drainTime is how long a release lasts while others are ready.
@@ -103,18 +104,18 @@ func (p *pipeline) drain(ctx context.Context) error {
 		}
 	}
 	d, durable := p.release, p.mode.durable()
-	if durable.release != p.releases {
+	if durable.Release != p.releases {
 		return nil // no checkpoint knows of it
 	}
-	if d.over && !durable.cursor.before(d.at) {
+	if d.over && !durable.Cursor.Before(d.at) {
 		return p.drained(ctx)
 	}
-	if !d.forgotten.before(durable.cursor) {
+	if !d.forgotten.Before(durable.Cursor) {
 		return nil
 	}
 	fault.Crash(fault.BeforeForget)
-	d.forgotten = durable.cursor
-	return p.keeper.forget(ctx, d.lanes, durable.cursor)
+	d.forgotten = durable.Cursor
+	return p.keeper.forget(ctx, d.lanes, durable.Cursor)
 }
 
 // drained ends a release of which a durable checkpoint says how far it came.
@@ -132,13 +133,13 @@ func (p *pipeline) drained(ctx context.Context) error {
 // drainPage publishes one page of the present lane.
 func (p *pipeline) drainPage(ctx context.Context) error {
 	d := p.release
-	if d.at.lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
-		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane:]...)
+	if d.at.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
+		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane:]...)
 		d.over = true
 		return nil
 	}
-	w := d.lanes[d.at.lane]
-	page, err := p.keeper.page(ctx, w, d.at.from)
+	w := d.lanes[d.at.Lane]
+	page, err := p.keeper.page(ctx, w, d.at.From)
 	if err != nil {
 		return err
 	}
@@ -156,7 +157,7 @@ func (p *pipeline) drainPage(ctx context.Context) error {
 		}
 		w.events--
 		w.wait, w.refused = 0, false
-		d.at.from = page[i].at.item().after()
+		d.at.From = page[i].at.Item().After()
 	}
 	d.inPage = false
 	p.lanes.changed = true
@@ -171,7 +172,7 @@ func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
 		return p.writeDown(ctx)
 	}
 	p.lanes.opened(w)
-	p.release.at = cursor{lane: p.release.at.lane + 1}
+	p.release.at = ledger.Cursor{Lane: p.release.at.Lane + 1}
 	p.mark()
 	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
 	return nil
@@ -180,7 +181,7 @@ func (p *pipeline) caughtUp(ctx context.Context, w *heldLane) error {
 // drainItem publishes one item that waited, and reports whether the lane goes on.
 func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
 	if fault.Is(fault.ForgetWaiting) {
-		return true, p.end(p.open(), wayAcknowledged)
+		return true, p.end(p.open(), ledger.Acknowledged)
 	}
 	switch h.status {
 	case heldHere:
@@ -188,7 +189,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 		p.counts.skipped(skippedByLetter)
 		return true, nil
 	case heldErased:
-		if err := p.end(p.open(), wayErased); err != nil {
+		if err := p.end(p.open(), ledger.Erased); err != nil {
 			return false, err
 		}
 		p.sayErased(ctx, h)
@@ -201,7 +202,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 	// After an error it stays in hand: the cursor stands before it.
 	p.inHand = append(p.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
-		if s.at.commit, err = p.behindLetters(ctx, h.row, h.at.commit); err != nil {
+		if s.at.Commit, err = p.behindLetters(ctx, h.row, h.at.Commit); err != nil {
 			return false, err
 		}
 	}
@@ -223,7 +224,7 @@ func (p *pipeline) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on 
 	w.retry = s.release != nil
 	w.first, w.known = s.first()
 	p.refuseAgain(ctx, w, route)
-	return false, p.end(s.tag, wayWaiting)
+	return false, p.end(s.tag, ledger.Waiting)
 }
 
 // takeBack lets a control wait again of which some letters may be out.
@@ -231,8 +232,8 @@ func (p *pipeline) takeBack(ctx context.Context, s *step) error {
 	if err := p.mode.handedAll(ctx); err != nil {
 		return err
 	}
-	p.release.at.from = s.at
-	return p.morgue.reopen(ctx, s.it.Control, s.at.letter)
+	p.release.at.From = s.at
+	return p.morgue.reopen(ctx, s.it.Control, s.at.Letter)
 }
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes
@@ -244,7 +245,7 @@ func (p *pipeline) refuseAgain(ctx context.Context, w *heldLane, why *publisher.
 	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {
 		p.sayAgain(ctx, why, "lane", w.name())
 	}
-	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.lane+1:]...)
+	p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane+1:]...)
 	d.over = true
 }
 
@@ -263,10 +264,10 @@ func (p *pipeline) mark() {
 	at, letters := p.reach(), p.counted()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if n := uint64(len(p.left) + len(p.inHand)); n > 0 && p.owing == n && p.progress.low() == p.firstLeft() {
-		p.progress.reachedBy(at)
+	if n := uint64(len(p.left) + len(p.inHand)); n > 0 && p.owing == n && p.progress.Low() == p.firstLeft() {
+		p.progress.EndedTo(at)
 	} else {
-		p.progress.mark(at)
+		p.progress.CameTo(at)
 	}
 	p.letters = letters
 }
@@ -281,14 +282,14 @@ func (p *pipeline) firstLeft() uint64 {
 }
 
 // reach is how far the pump has come.
-func (p *pipeline) reach() reach {
-	at := reach{upto: p.next, release: p.releases}
-	if p.next.before(p.began.upto) {
-		at.upto = p.began.upto // what had ended there has ended
+func (p *pipeline) reach() ledger.Reach {
+	at := ledger.Reach{UpTo: p.next, Release: p.releases}
+	if p.next.Before(p.began.UpTo) {
+		at.UpTo = p.began.UpTo // what had ended there has ended
 	}
-	at.cursor = p.lastCursor
+	at.Cursor = p.lastCursor
 	if p.release != nil {
-		at.cursor = p.release.at
+		at.Cursor = p.release.at
 	}
 	return at
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -39,12 +40,12 @@ type exactlyOnce struct {
 	tx       transactional
 	interval time.Duration
 	maxBytes int64
-	bound    checkpoint                               // timeline and session of every checkpoint
+	bound    ledger.Checkpoint                        // timeline and session of every checkpoint
 	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
-	cut      func() checkpoint                        // order, reach, repair and letters, once everything handed over has ended
+	cut      func() ledger.Checkpoint                 // order, reach, repair and letters, once everything handed over has ended
 	before   func(ctx context.Context) error          // what is held is written down before a commit
 
-	idle      idleRule
+	idle      ledger.Idle
 	committed time.Time // when the last one was
 	rotations uint64
 
@@ -67,16 +68,16 @@ func (m *exactlyOnce) handed(s *step) error {
 		return nil
 	}
 	m.events++
-	return m.close(s.tag, wayAcknowledged)
+	return m.close(s.tag, ledger.Acknowledged)
 }
 
 func (*exactlyOnce) handedAll(context.Context) error { return nil }
 
 // ended: the next session reads it in Kafka.
-func (*exactlyOnce) ended() (checkpoint, error) { return checkpoint{}, nil }
+func (*exactlyOnce) ended() (ledger.Checkpoint, error) { return ledger.Checkpoint{}, nil }
 
-func (m *exactlyOnce) durable() checkpoint {
-	return checkpoint{order: m.known.position, reach: m.known.reach}
+func (m *exactlyOnce) durable() ledger.Checkpoint {
+	return ledger.Checkpoint{Order: m.known.position, Reach: m.known.reach}
 }
 
 // settle commits when the open transaction is old or large enough, when the
@@ -102,14 +103,14 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
 	live := m.look()
 	passed, since := live.transactions != m.known.transactions, now.Sub(m.committed)
-	at := m.cut().reach
-	released := at.release != m.known.reach.release || at.cursor != m.known.reach.cursor
+	at := m.cut().Reach
+	released := at.Release != m.known.reach.Release || at.Cursor != m.known.reach.Cursor
 	if !passed {
 		m.mu.Lock()
 		m.known.marked = live.marked
 		m.mu.Unlock()
 	}
-	if since < m.interval || !released && !m.idle.due(passed, m.known.position, live.position, since) && since < refresh {
+	if since < m.interval || !released && !m.idle.Due(passed, m.known.position, live.position, since) && since < refresh {
 		return nil
 	}
 	return m.commit(ctx)
@@ -125,7 +126,7 @@ func (m *exactlyOnce) wake(time.Time) time.Time {
 
 // flush commits what is open, or a position that is ahead of the last commit.
 func (m *exactlyOnce) flush(ctx context.Context) error {
-	if m.open == 0 && m.progress.Position() <= m.known.position && m.cut().reach == m.known.reach {
+	if m.open == 0 && m.progress.Position() <= m.known.position && m.cut().Reach == m.known.reach {
 		return nil
 	}
 	return m.commit(ctx)
@@ -145,10 +146,10 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 		return err
 	}
 	c := m.cut()
-	c.timeline, c.session, c.tick = m.bound.timeline, m.bound.session, tick
+	c.Timeline, c.Session, c.Tick = m.bound.Timeline, m.bound.Session, tick
 	began := time.Now()
 	fault.Crash(fault.BeforeCommit)
-	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.order), Meta: c.meta()}); err != nil {
+	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {
 		return fmt.Errorf("commit Kafka transaction: %w", err)
 	}
 	fault.Crash(fault.AfterCommit)
@@ -162,8 +163,8 @@ func (m *exactlyOnce) commit(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	live := m.look()
-	live.position, live.reach = c.order, c.reach
-	m.idle.saved(live.transactions != m.known.transactions, m.known.position, live.position, since)
+	live.position, live.reach = c.Order, c.Reach
+	m.idle.Saved(live.transactions != m.known.transactions, m.known.position, live.position, since)
 	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 )
 
 // quiet is a ground on which nothing fails.
@@ -116,10 +117,10 @@ func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
 	}
 	require.NoError(t, p.take(t.Context(), batch))
 	require.Len(t, g.visible, 192, "in the middle of a transaction of PostgreSQL, which the checkpoint says")
-	c, err := parseCheckpoint(g.saved.Order, g.saved.Meta)
+	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
-	require.Equal(t, place{commit: 200, ordinal: 192}, c.upto)
-	require.EqualValues(t, 100, c.order)
+	require.Equal(t, ledger.Place{Commit: 200, Ordinal: 192}, c.UpTo)
+	require.EqualValues(t, 100, c.Order)
 }
 
 func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
@@ -128,12 +129,12 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	raised := int64(0)
 	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
 	p.counted = func() int64 { return 7 }
-	m.bound = checkpoint{timeline: 3, session: 5}
+	m.bound = ledger.Checkpoint{Timeline: 3, Session: 5}
 	require.NoError(t, p.take(t.Context(), single(200)))
 	require.NoError(t, p.flush(t.Context()))
-	c, err := parseCheckpoint(g.saved.Order, g.saved.Meta)
+	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
-	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.tick, c.letters, int64(c.timeline), c.session})
+	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.Tick, c.Letters, int64(c.Timeline), c.Session})
 	m.tick = func(context.Context) (int64, error) { return 0, ErrFenced }
 	require.NoError(t, p.take(t.Context(), single(300)))
 	require.ErrorIs(t, p.flush(t.Context()), ErrFenced)
@@ -145,13 +146,13 @@ func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
 		g := quiet()
 		p, _, _ := g.session(t)
 		idle := func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} }
-		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*idleBytes)}}, func() {
+		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*ledger.IdleBytes)}}, func() {
 			pass(2*time.Minute + time.Second)
 			_, _, saved := g.seen()
 			require.Zero(t, saved, "a little foreign log is not worth a transaction")
 			pass(time.Minute)
 			_, _, saved = g.seen()
-			require.EqualValues(t, 100+2*idleBytes, saved)
+			require.EqualValues(t, 100+2*ledger.IdleBytes, saved)
 			pass(6 * time.Hour)
 			n := int(p.counts.stats().Transactions)
 			pass(7 * 24 * time.Hour)

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -125,7 +126,7 @@ func (m graves) act(_ context.Context, c *cdc.Control, _ error, at pglogrepl.LSN
 			}
 		}
 		slices.SortFunc(released, func(a, b *graveyard) int {
-			return place{commit: a.commit, ordinal: uint32(a.row.Seq)}.compare(place{commit: b.commit, ordinal: uint32(b.row.Seq)})
+			return ledger.Place{Commit: a.commit, Ordinal: uint32(a.row.Seq)}.Compare(ledger.Place{Commit: b.commit, Ordinal: uint32(b.row.Seq)})
 		})
 		for i, d := range released {
 			d.control, d.index = c.ID, uint32(i)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -37,7 +38,7 @@ func (p *pipeline) sayHeld(ctx context.Context, s *step, w *heldLane, why *publi
 		p.log.InfoContext(ctx, "route paused by an operator: its events wait, and whatever is of the same namespace and aggregate type; others go on", "reason", why, "lane", w.name())
 	case n <= shownRoutes:
 		p.log.ErrorContext(ctx, "route held: its events wait, and whatever is of the same namespace and aggregate type; others go on", "error", why, "lane", w.name(),
-			"first", s.name(), "position", s.at.commit.String())
+			"first", s.name(), "position", s.at.Commit.String())
 	case n == shownRoutes+1:
 		p.log.ErrorContext(ctx, "very many routes are held; the next are not logged one by one: `outboxctl list --state waiting` lists what waits", "routes", n, "error", why)
 	}
@@ -63,7 +64,7 @@ func (p *pipeline) queue(ctx context.Context, w *heldLane, s *step) error {
 	}
 	if s.mending {
 		h.mending, h.repair, h.at = true, s.repair, p.mendPlace
-		p.mendPlace = p.mendPlace.after()
+		p.mendPlace = p.mendPlace.After()
 	}
 	if s.it.Kind != cdc.KindEvent || s.it.Bad != nil {
 		it := *s.it // the batch that it came with is used again
@@ -97,7 +98,7 @@ func (p *pipeline) writeDown(ctx context.Context) error {
 	}
 	fault.Crash(fault.AfterWaiting)
 	for i := range items {
-		if err := p.end(items[i].tag, wayWaiting); err != nil {
+		if err := p.end(items[i].tag, ledger.Waiting); err != nil {
 			return err
 		}
 	}

@@ -2,15 +2,17 @@ package relay
 
 import (
 	"container/heap"
+	"net/url"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // Bounds of the wait between two tries of a route that is held. Where many are,
@@ -30,11 +32,27 @@ const (
 	unwrittenTime  = 100 * time.Millisecond
 )
 
+// lane is the unit that is held back: all aggregates of one type, so that the
+// events of an aggregate stay in order wherever its route leads, or the replays
+// that go to one topic of their own. It is made of the row alone: after a
+// restart with other routes, what was held is still known to be held.
+type lane struct {
+	namespace, aggregateType string
+	topic                    string // of replays that name one; then the others are empty
+}
+
+func (l lane) String() string {
+	if l.topic != "" {
+		return ">" + url.QueryEscape(l.topic)
+	}
+	return url.QueryEscape(l.namespace) + "/" + url.QueryEscape(l.aggregateType)
+}
+
 // step is one item that has to be dealt with, and where it stands.
 type step struct {
 	it  *cdc.Item
-	at  place  // letter counts those of a retry that are out
-	tag uint64 // in the ledger
+	at  ledger.Place // letter counts those of a retry that are out
+	tag uint64       // in the ledger
 
 	again    bool // a control that had acted when the session began
 	released bool // it waited, and is read back from the table
@@ -127,7 +145,7 @@ func (r *laneRoute) reason() string {
 // heldItem is one item that waits.
 type heldItem struct {
 	lane *heldLane
-	at   place
+	at   ledger.Place
 	tag  uint64 // of one that is not written down yet
 	txID uint64
 	id   uuid.UUID

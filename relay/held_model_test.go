@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -36,7 +37,7 @@ func TestIdempotentWhateverCrashes(t *testing.T) {
 			end = commit + 8
 			m.stream = append(m.stream, commitAt(lsn(commit)))
 		}
-		m.saved, m.ended = checkpoint{order: 100}, checkpoint{order: 100}
+		m.saved, m.ended = ledger.Checkpoint{Order: 100}, ledger.Checkpoint{Order: 100}
 		crash := func(where string) error {
 			if rapid.IntRange(0, 14).Draw(t, where) == 0 {
 				return errCrash
@@ -49,7 +50,7 @@ func TestIdempotentWhateverCrashes(t *testing.T) {
 		}
 		m.table.crash = func(string) error { return nil }
 		m.last()
-		require.Equal(t, lsn(end), m.saved.order)
+		require.Equal(t, lsn(end), m.saved.Order)
 		for name, ids := range want {
 			at := -1
 			left := func(ids []uuid.UUID) []uuid.UUID { return slices.DeleteFunc(slices.Clone(ids), givenUp) }
@@ -74,7 +75,7 @@ type idempotentModel struct {
 	stream       []cdc.Item
 	topics       map[string][]uuid.UUID
 	table        *table
-	saved, ended checkpoint
+	saved, ended ledger.Checkpoint
 	morgue       *fakeMorgue
 	words        []uuid.UUID
 	stops        bool // this session may end in the middle of a batch
@@ -112,7 +113,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	m.kept, m.broken = make(map[string]int), make(map[string]bool)
 	var left []cdc.Item
 	for _, it := range m.stream {
-		if it.Commit >= start.order {
+		if it.Commit >= start.Order {
 			left = append(left, it)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -67,7 +68,7 @@ func pumping(t *testing.T, p *pipeline, batches [][]cdc.Item, during func()) {
 }
 
 // save makes the present state of an idempotent pipeline its checkpoint.
-func save(t require.TestingT, p *pipeline) checkpoint {
+func save(t require.TestingT, p *pipeline) ledger.Checkpoint {
 	c, err := p.mode.ended()
 	require.NoError(t, err)
 	p.mode.(*idempotent).saved.Store(&c)
@@ -124,7 +125,7 @@ func TestAHeldRouteHoldsItsLaneOnly(t *testing.T) {
 			acknowledgeAll(p, sink)
 			save(t, p)
 			<-time.After(time.Second)
-			require.Equal(t, reach{upto: place{commit: 300, ordinal: 2}, release: 1, cursor: cursor{lane: 1}}, save(t, p).reach)
+			require.Equal(t, ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 1, Cursor: ledger.Cursor{Lane: 1}}, save(t, p).Reach)
 		})
 		require.False(t, p.lanes.any())
 		require.Nil(t, p.release)
@@ -191,7 +192,7 @@ func TestAStopInsideAReleaseKnowsWhatHasEnded(t *testing.T) {
 	require.NoError(t, p.flush(t.Context()))
 	s, err := p.status()
 	require.NoError(t, err)
-	require.Equal(t, cursor{from: place{commit: 200, ordinal: 2}}, s.reach.cursor)
+	require.Equal(t, ledger.Cursor{From: ledger.Place{Commit: 200, Ordinal: 2}}, s.reach.Cursor)
 }
 
 // However many lanes are held, with however much in them: others go on, and it
@@ -232,10 +233,10 @@ func TestManyLanesThatWaitCostNothing(t *testing.T) {
 	require.Len(t, sink.tags(), 1, "the user does not wait")
 	acknowledgeAll(p, sink)
 	c := save(t, p)
-	require.Equal(t, lsn(at-8), c.order)
+	require.Equal(t, lsn(at-8), c.Order)
 	require.Zero(t, p.progress.InFlight())
-	c.timeline, c.tick, c.letters, c.session = 1000, 1e12, 1e12, 1<<54
-	require.Less(t, len(c.meta()), 200)
+	c.Timeline, c.Tick, c.Letters, c.Session = 1000, 1e12, 1e12, 1<<54
+	require.Less(t, len(c.Meta()), 200)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
@@ -293,8 +294,8 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 	p.release.paused = time.Time{}
 	releaseAll(t, p)
 	require.Equal(t, keysOfItems(batch[1:]...), sink.keys(""))
-	require.EqualValues(t, 1, p.progress.ends[wayErased])
-	require.EqualValues(t, 3, p.progress.ends[wayWaiting])
+	require.EqualValues(t, 1, p.progress.Ends()[ledger.Erased])
+	require.EqualValues(t, 3, p.progress.Ends()[ledger.Waiting])
 }
 
 // A release that publishes nothing ends all the same, though the stream is silent

@@ -8,9 +8,10 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // Classes of letters, as dead_letters.error_class has them: why the event was
@@ -90,7 +91,7 @@ type letter struct {
 }
 
 func newLetter(r *outboxdb.ReadReleaseRow) (*letter, error) {
-	commit, err := parseLSN(r.Position)
+	commit, err := ledger.ParseLSN(r.Position)
 	if err != nil {
 		return nil, fmt.Errorf("read letter %s: %w", r.LetterID, err)
 	}

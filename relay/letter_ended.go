@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -33,7 +34,7 @@ func openEnded(ctx context.Context, queries *outboxdb.Queries, slot string) (*en
 	if err != nil {
 		return nil, fmt.Errorf("look for the newest letter of slot %s: %w", slot, err)
 	}
-	newest, err := parseLSN(text)
+	newest, err := ledger.ParseLSN(text)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +72,7 @@ func (e *endedLetters) load(ctx context.Context, at pglogrepl.LSN) error {
 	// The last transaction of a full window may not be whole.
 	end := e.newest + 1
 	if len(rows) == int(e.window) {
-		if end, err = parseLSN(rows[len(rows)-1].Position); err != nil {
+		if end, err = ledger.ParseLSN(rows[len(rows)-1].Position); err != nil {
 			return err
 		}
 	}

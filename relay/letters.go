@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -137,7 +138,7 @@ func (l *letters) loadParked(ctx context.Context) error {
 		return fmt.Errorf("load parked aggregates of slot %s: %w", l.slot, err)
 	}
 	for _, r := range rows {
-		commit, err := parseLSN(r.Position)
+		commit, err := ledger.ParseLSN(r.Position)
 		if err != nil {
 			return err
 		}
@@ -176,7 +177,7 @@ func (l *letters) lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LS
 	if err != nil {
 		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.slot, err)
 	}
-	return parseLSN(text)
+	return ledger.ParseLSN(text)
 }
 
 // parkedCount is how many aggregates are parked.

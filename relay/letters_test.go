@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -94,7 +95,7 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 			return l.settle(ctx, 200)
 		},
 		"what waits": func(ctx context.Context, l *letters) error {
-			w := &waiting{slot: l.slot, queries: l.queries, letters: l, start: &checkpoint{}}
+			w := &waiting{slot: l.slot, queries: l.queries, letters: l, start: &ledger.Checkpoint{}}
 			return w.begin(ctx, 1, nil)
 		},
 	} {

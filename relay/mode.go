@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -44,9 +45,9 @@ type mode interface {
 	flush(ctx context.Context) error
 	// ended is what a session that is over has ended, for the next one of this
 	// process; zero when that is to be read elsewhere.
-	ended() (checkpoint, error)
+	ended() (ledger.Checkpoint, error)
 	// durable is the last checkpoint, where it counts.
-	durable() checkpoint
+	durable() ledger.Checkpoint
 	// status tells how far everything has ended, durably. Safe for concurrent
 	// use.
 	status() (status, error)
@@ -57,7 +58,7 @@ type mode interface {
 type idempotent struct {
 	*books
 	sink  flusher
-	saved *atomic.Pointer[checkpoint] // as the checkpoint's goroutine wrote it
+	saved *atomic.Pointer[ledger.Checkpoint] // as the checkpoint's goroutine wrote it
 }
 
 // flusher waits until everything handed over was acknowledged.
@@ -72,10 +73,10 @@ func (m *idempotent) flush(ctx context.Context) error             { return m.sin
 
 func (m *idempotent) handedAll(ctx context.Context) error { return m.sink.Flush(ctx) }
 
-func (m *idempotent) durable() checkpoint { return *m.saved.Load() }
+func (m *idempotent) durable() ledger.Checkpoint { return *m.saved.Load() }
 
 // ended is what was acknowledged, as far as there is no hole in it.
-func (m *idempotent) ended() (checkpoint, error) {
+func (m *idempotent) ended() (ledger.Checkpoint, error) {
 	now, err := m.status()
-	return checkpoint{order: now.position, reach: now.reach}, err
+	return ledger.Checkpoint{Order: now.position, Reach: now.reach}, err
 }

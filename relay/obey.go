@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -44,16 +45,16 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		if err := p.bury(ctx); err != nil { // they may be what it is about
 			return err
 		}
-		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.commit, s.released)
+		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.Commit, s.released)
 		if err != nil {
 			return err
 		}
 		fault.Crash(fault.AfterRetrying)
 		p.counts.control(s.it.Control.Action)
 		if released == nil {
-			return p.end(s.tag, wayAcknowledged)
+			return p.end(s.tag, ledger.Acknowledged)
 		}
-		s.release = &retry{pages: released, from: s.at.letter}
+		s.release = &retry{pages: released, from: s.at.Letter}
 	}
 	for {
 		if err := p.page(ctx, s); err != nil {
@@ -70,7 +71,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 	if err := p.mode.handedAll(ctx); err != nil {
 		return fmt.Errorf("publish what control %s released: %w", s.it.Control.ID, err)
 	}
-	return p.end(s.tag, wayAcknowledged)
+	return p.end(s.tag, ledger.Acknowledged)
 }
 
 func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
@@ -110,13 +111,13 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 	for len(r.page) > 0 {
 		l := r.page[0]
 		at := s.at
-		at.letter = l.index
+		at.Letter = l.index
 		if !p.out(s, at) {
 			if err := p.letter(ctx, s, l); err != nil {
 				return err
 			}
 		}
-		s.at.letter = l.index + 1
+		s.at.Letter = l.index + 1
 		p.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
@@ -127,17 +128,17 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 
 // out reports whether a letter was out when the session began, or when its
 // control was held.
-func (p *pipeline) out(s *step, at place) bool {
-	return at.letter < s.release.from || !s.released && p.began.ended(at)
+func (p *pipeline) out(s *step, at ledger.Place) bool {
+	return at.Letter < s.release.from || !s.released && p.began.Ended(at)
 }
 
 // passed notes that everything before a place in the middle of a retry was dealt
 // with.
-func (p *pipeline) passed(at place, released bool) {
+func (p *pipeline) passed(at ledger.Place, released bool) {
 	switch {
 	case released:
-		p.release.at.from = at
-	case p.next.before(at):
+		p.release.at.From = at
+	case p.next.Before(at):
 		p.next = at
 	}
 }
@@ -145,7 +146,7 @@ func (p *pipeline) passed(at place, released bool) {
 // publishLetter hands one letter over.
 func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error {
 	it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
-	released := step{it: &it, at: place{commit: l.commit}, tag: noTag}
+	released := step{it: &it, at: ledger.Place{Commit: l.commit}, tag: noTag}
 	ev := p.event(&released)
 	if rests := p.rests(ev); rests != nil {
 		return rests

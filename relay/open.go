@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -34,7 +35,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: newSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
+		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
 		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
@@ -119,7 +120,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.bind(ctx, row, kept, slotPosition, last); err != nil {
 		return err
 	}
-	s.tick.Store(max(kept.tick, row.Tick))
+	s.tick.Store(max(kept.Tick, row.Tick))
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	tx, err := s.change(ctx, row.Mode, &kept, f.tx)
 	if err != nil {
@@ -141,25 +142,25 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.pipeline.covered, s.pipeline.gaps = f.covered, &gapRows{pumps: s.pumps}
-	s.repairFrom(f.gaps, kept.mended)
+	s.repairFrom(f.gaps, kept.Repair)
 	s.saved.Store(&kept)
 	s.savedAt = time.Now()
-	s.idle.owed = true // whatever the last session left
-	if start.order > kept.order {
+	s.idle.Owed = true // whatever the last session left
+	if start.Order > kept.Order {
 		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.order.String(), "start", start.order.String())
-	s.reader.Resume(start.order, kept.order)
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
+	s.reader.Resume(start.Order, kept.Order)
 	return nil
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the
 // first Kafka transaction that has it.
-func (s *session) signIn(ctx context.Context, kept *checkpoint) error {
+func (s *session) signIn(ctx context.Context, kept *ledger.Checkpoint) error {
 	if s.cfg.Kafka.Mode != ModeExactlyOnce {
 		return nil
 	}
-	kept.session, kept.strange = s.id, false
+	kept.Session, kept.Strange = s.id, false
 	tick, err := s.state.save(ctx, *kept)
 	s.tick.Store(max(tick, s.tick.Load()))
 	return err
@@ -226,7 +227,7 @@ func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row
 
 // start is where the session begins: at the checkpoint, or at what this process
 // knows to have ended beyond it, if nobody else had the slot meanwhile.
-func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) checkpoint {
+func (s *session) start(kept ledger.Checkpoint, row outboxdb.RelayState, last *owned) ledger.Checkpoint {
 	if s.cfg.Kafka.Mode == ModeIdempotent && last.knowsMore(&kept, row, s.reader.System()) {
 		return last.ended
 	}
@@ -234,7 +235,7 @@ func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) c
 }
 
 // assemble makes the pipeline and the sink of the session's mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start checkpoint, last *owned) error {
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start ledger.Checkpoint, last *owned) error {
 	b := newBooks(&start, s.snapshots.Nonce, s.counts)
 	p := newPipeline(start, b, s.log)
 	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
@@ -263,10 +264,10 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 
 // openTables opens the letters and what waits. What began before the start is not
 // read again: a release among it that has ended must not be opened.
-func (s *session) openTables(ctx context.Context, start *checkpoint) (err error) {
+func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
 	s.waiting = &waiting{slot: s.pumps.slot, queries: s.pumps.queries, rows: outboxRows{s.pumps}, start: start}
 	s.letters, err = openLetters(ctx, s.pumps.conn, lettersConfig{
-		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
+		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.Order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
 	})
 	s.waiting.letters = s.letters
 	return err
@@ -289,8 +290,8 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 	m := &exactlyOnce{
 		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
 		committed: time.Now(),
-		bound:     checkpoint{timeline: s.reader.System().Timeline, session: s.id},
-		idle:      idleRule{segment: s.idle.segment, owed: true},
+		bound:     ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
+		idle:      ledger.Idle{Segment: s.idle.Segment, Owed: true},
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.raiseTick(ctx)
 			if err == nil {
@@ -299,6 +300,6 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 			return tick, err
 		},
 	}
-	m.known.position, m.known.reach = p.began.order, p.began.reach
+	m.known.position, m.known.reach = p.began.Order, p.began.Reach
 	return m
 }

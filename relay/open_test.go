@@ -15,6 +15,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -167,12 +168,12 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 			require.True(t, last.took)
 			require.EqualValues(t, 7, s.state.epoch)
 			require.EqualValues(t, 7, s.pumps.epoch)
-			require.EqualValues(t, 200, s.saved.Load().order)
+			require.EqualValues(t, 200, s.saved.Load().Order)
 			order(t, db.log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
 			order(t, db.log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
 			if mode == ModeExactlyOnce {
 				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
-				require.Equal(t, s.id, s.saved.Load().session)
+				require.Equal(t, s.id, s.saved.Load().Session)
 				require.Contains(t, db.log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
 				name := transactionID(db.row)
 				tx, err := publisher.NewTransactional(t.Context(), sinkTo(db.kafka), publisher.TransactionConfig{ID: name, Group: name})
@@ -215,21 +216,21 @@ func TestAStandbyChangesNothing(t *testing.T) {
 func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	db := newInstalled(t)
 	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
-	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}}
+	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.Equal(t, last.ended, s.pipeline.began)
 	require.Equal(t, refused, s.pipeline.refused, "what a broker refused is known to the next session")
 	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.log("SettleLetters"), "what began before the start is not read again")
 	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.log("DeleteWaitingBeyond"))
-	require.EqualValues(t, 200, s.saved.Load().order)
+	require.EqualValues(t, 200, s.saved.Load().Order)
 	now := s.mustStatus(t)
 	require.EqualValues(t, 300, now.position)
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
 	require.Len(t, db.log("SaveCheckpoint"), 1, "it is due at once")
 
 	db = newInstalled(t)
-	last.ended.reach = reach{}
+	last.ended.Reach = ledger.Reach{}
 	last.epoch = 6
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
@@ -267,7 +268,7 @@ func TestASessionKnowsTheTickOfTheRow(t *testing.T) {
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 30, s.tick.Load())
-	require.Equal(t, checkpoint{order: 200, timeline: 1, tick: 30}, *s.saved.Load())
+	require.Equal(t, ledger.Checkpoint{Order: 200, Timeline: 1, Tick: 30}, *s.saved.Load())
 }
 
 // A start that fails has published nothing in its epoch, so that what the process
@@ -317,7 +318,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
 	last := owned{
-		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: checkpoint{order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
+		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
 		memory: memory, narrow: []string{"t"}, refused: refused,
 	}
 	last.begunAnew()
@@ -344,9 +345,9 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	require.False(t, slices.Contains(names(s.db.log()), "SaveCheckpoint"))
 
 	s = newScriptedSession(t)
-	gap := mended{gap: uuid.New(), cursor: 40}
+	gap := ledger.Repair{Gap: uuid.New(), Cursor: 40}
 	s.pipeline.mended, s.pipeline.gaps = gap, &fakeGaps{}
 	require.NoError(t, s.finish(t.Context()))
-	require.Equal(t, []mended{gap}, s.pipeline.gaps.(*fakeGaps).moved)
+	require.Equal(t, []ledger.Repair{gap}, s.pipeline.gaps.(*fakeGaps).moved)
 	require.False(t, s.pipeline.gaps.(*fakeGaps).closed)
 }

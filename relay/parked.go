@@ -3,8 +3,8 @@ package relay
 import (
 	"fmt"
 
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // parkedSet is the parked aggregates, each with the oldest letter that holds it,

@@ -16,8 +16,9 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/printed"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
@@ -49,23 +50,23 @@ type pipeline struct {
 
 	gaps      ledgerOfGaps
 	repairs   []gap            // to be published before the stream
-	mended    mended           // how far that has come
+	mended    ledger.Repair    // how far that has come
 	streams   atomic.Bool      // that is over
-	mendPlace place            // of the next of its events that waits
+	mendPlace ledger.Place     // of the next of its events that waits
 	covered   snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
 
 	counted func() int64 // writes of letters and of what waits, ever made
 
-	began checkpoint // what had ended when the session began
-	at    place      // of the next item to be read
-	next  place      // everything before it was dealt with
+	began ledger.Checkpoint // what had ended when the session began
+	at    ledger.Place      // of the next item to be read
+	next  ledger.Place      // everything before it was dealt with
 	lanes *lanes
 
 	keeper     keeper
 	controls   map[uuid.UUID]bool // that wait since before this session
 	release    *draining          // nil: none is under way
 	releases   int64              // number of the last
-	lastCursor cursor             // where it ended
+	lastCursor ledger.Cursor      // where it ended
 	spent      time.Duration      // on the last batch
 	shown      time.Time          // what is held was shown last
 	skippedFor []uuid.UUID        // what waits was looked through for these
@@ -87,9 +88,9 @@ type pipeline struct {
 	heard chan struct{}         // they have changed
 }
 
-func newPipeline(began checkpoint, b *books, log *slog.Logger) *pipeline {
+func newPipeline(began ledger.Checkpoint, b *books, log *slog.Logger) *pipeline {
 	p := &pipeline{
-		books: b, began: began, lanes: newLanes(), releases: began.release, lastCursor: began.cursor, log: log, heard: make(chan struct{}, 1),
+		books: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, heard: make(chan struct{}, 1),
 	}
 	p.named = make(map[string]bool)
 	p.words.Store(&words{})
@@ -167,7 +168,7 @@ func (p *pipeline) take(ctx context.Context, batch []cdc.Item) error {
 		if err := p.deal(ctx, &p.steps[i]); err != nil {
 			return err
 		}
-		p.next = p.steps[i].at.after()
+		p.next = p.steps[i].at.After()
 		p.left = p.steps[i+1:]
 		if i%64 == 63 { // a long batch is no reason to be late
 			if err := p.settle(ctx, false); err != nil {
@@ -195,12 +196,12 @@ func (p *pipeline) read(batch []cdc.Item) error {
 			}
 			continue
 		}
-		if it.Commit != p.at.commit {
-			p.at = place{commit: it.Commit}
+		if it.Commit != p.at.Commit {
+			p.at = ledger.Place{Commit: it.Commit}
 		}
 		p.unseen.Add(it)
 		s := step{it: it, at: p.at}
-		p.at.ordinal++
+		p.at.Ordinal++
 		if p.hadEnded(&s) {
 			continue
 		}
@@ -208,7 +209,7 @@ func (p *pipeline) read(batch []cdc.Item) error {
 		s.tag = p.progress.Read()
 		p.steps = append(p.steps, s)
 		if fault.Is(fault.ConfirmEarly) {
-			_ = p.progress.End(s.tag, wayAcknowledged)
+			_ = p.progress.End(s.tag, ledger.Acknowledged)
 		}
 	}
 	p.left = p.steps
@@ -222,11 +223,11 @@ func (p *pipeline) read(batch []cdc.Item) error {
 // those that are out already are left out then.
 func (p *pipeline) hadEnded(s *step) bool {
 	switch {
-	case s.at.commit < p.began.order:
+	case s.at.Commit < p.began.Order:
 		return true
 	case s.it.Kind == cdc.KindControl && p.controls[s.it.Control.ID]:
 		return true
-	case !s.at.before(p.began.upto):
+	case !s.at.Before(p.began.UpTo):
 		return false
 	case s.it.Kind != cdc.KindControl:
 		return true
@@ -243,18 +244,18 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 		}
 	}
 	if s.it.Kind != cdc.KindControl {
-		dead, err := p.morgue.ended(ctx, s.id(), s.at.commit)
+		dead, err := p.morgue.ended(ctx, s.id(), s.at.Commit)
 		if err != nil {
 			return err
 		}
 		if dead {
 			p.counts.skipped(skippedByLetter)
-			return p.end(s.tag, wayLetter)
+			return p.end(s.tag, ledger.Letter)
 		}
 	}
 	if p.leavesOut(s.it) {
 		p.counts.skipped(skippedByGap)
-		return p.end(s.tag, waySkipped)
+		return p.end(s.tag, ledger.Skipped)
 	}
 	return p.deliverOrHold(ctx, s)
 }
@@ -300,7 +301,7 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 		}
 	}
 	switch {
-	case s.it.Replay == nil && p.morgue.parked(s.it.Row, s.at.commit):
+	case s.it.Replay == nil && p.morgue.parked(s.it.Row, s.at.Commit):
 		return p.follow(ctx, s)
 	case s.it.Bad != nil:
 		return p.poison(ctx, s, classBadRow, s.it.Bad)
@@ -334,8 +335,8 @@ func (p *pipeline) rests(ev publisher.Event) *publisher.RouteError {
 }
 
 func (p *pipeline) event(s *step) publisher.Event {
-	if commit := uint64(s.at.commit); commit != p.commit || p.position == "" {
-		p.commit, p.position = commit, positionText(s.at.commit)
+	if commit := uint64(s.at.Commit); commit != p.commit || p.position == "" {
+		p.commit, p.position = commit, positionText(s.at.Commit)
 	}
 	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
 	if r := s.it.Replay; r != nil {
@@ -386,7 +387,7 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
 		return err
 	}
-	if err := p.morgue.settle(ctx, p.mode.durable().order); err != nil {
+	if err := p.morgue.settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
 	if !p.word().paused {
@@ -428,8 +429,8 @@ func (p *pipeline) flush(ctx context.Context) error {
 
 // cut is what has ended once everything that was handed over has: order, reach,
 // repair and letters.
-func (p *pipeline) cut() checkpoint {
-	return checkpoint{order: p.progress.Position(), reach: p.reach(), mended: p.mended, letters: p.counted()}
+func (p *pipeline) cut() ledger.Checkpoint {
+	return ledger.Checkpoint{Order: p.progress.Position(), Reach: p.reach(), Repair: p.mended, Letters: p.counted()}
 }
 
 // hear takes the operator's words. Safe for concurrent use.
@@ -446,7 +447,7 @@ func (p *pipeline) word() *words { return p.words.Load() }
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {
 	if errors.Is(err, publisher.ErrRecord) {
-		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.commit, err)
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
 	}
 	return err
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 )
@@ -99,7 +100,7 @@ func commitAt(commit pglogrepl.LSN) cdc.Item {
 }
 
 func testPipeline(sink Sink) *pipeline {
-	began := checkpoint{order: 100}
+	began := ledger.Checkpoint{Order: 100}
 	b := newBooks(&began, 7, newCounts("test"))
 	p := newPipeline(began, b, slog.New(slog.DiscardHandler))
 	m := &idempotent{books: b, saved: savedAt(began)}
@@ -255,17 +256,17 @@ func TestAStopInsideABatchKnowsWhatHasEnded(t *testing.T) {
 		return nil
 	}
 	require.ErrorIs(t, p.pump(t.Context(), &fakeSource{end: io.EOF, batches: [][]cdc.Item{{event(200), event(200)}, {event(200), event(200), event(200)}}}), stop)
-	upto := func() place {
+	upto := func() ledger.Place {
 		s, err := p.status()
 		require.NoError(t, err)
-		return s.reach.upto
+		return s.reach.UpTo
 	}
 	p.acknowledged([]uint64{0, 1})
 	require.NoError(t, p.flush(t.Context()))
-	require.Equal(t, place{commit: 200, ordinal: 2}, upto(), "the third has not ended")
+	require.Equal(t, ledger.Place{Commit: 200, Ordinal: 2}, upto(), "the third has not ended")
 	p.acknowledged([]uint64{2})
 	require.NoError(t, p.flush(t.Context()))
-	require.Equal(t, place{commit: 200, ordinal: 3}, upto())
+	require.Equal(t, ledger.Place{Commit: 200, Ordinal: 3}, upto())
 	require.EqualValues(t, 100, position(t, p), "the transaction has not ended")
 }
 
@@ -325,3 +326,5 @@ func TestOnlyOurOwnMarkersCount(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 3, now.marked)
 }
+
+func lsn(n uint64) pglogrepl.LSN { return pglogrepl.LSN(n) }

@@ -10,9 +10,10 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // morgue keeps what cannot be published. [letters] is the one, over the pump's
@@ -53,7 +54,7 @@ type unwritten struct {
 // follow puts an event behind the letters of its aggregate.
 func (p *pipeline) follow(ctx context.Context, s *step) error {
 	return p.write(ctx, casualty{
-		row: s.it.Row, commit: s.at.commit, class: classFollows, cause: "an older letter holds its aggregate", holds: true,
+		row: s.it.Row, commit: s.at.Commit, class: classFollows, cause: "an older letter holds its aggregate", holds: true,
 	}, unwritten{tag: s.tag})
 }
 
@@ -87,7 +88,7 @@ func (p *pipeline) bury(ctx context.Context) error {
 				"position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
 		}
 		delete(p.refused, dead.id()) // the letter says it now
-		if err := p.end(u.tag, wayLetter); err != nil {
+		if err := p.end(u.tag, ledger.Letter); err != nil {
 			return err
 		}
 	}
@@ -111,7 +112,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
 	}
 	dead := casualty{
-		row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
+		row: s.it.Row, replay: s.it.Replay, commit: s.at.Commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
 	}
 	if full := p.morgue.admit(&dead); full != nil {
 		return full
@@ -124,7 +125,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 // keeps the cause, without the cure, which is no use any more.
 func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
-	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.commit.String(), "error", why)
+	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
 	p.tell(StateHalted, why)
 	for id := s.id(); ; {
 		if p.word().skips(id) {

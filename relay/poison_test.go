@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -271,10 +272,10 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	require.NoError(t, p.writeDown(t.Context()))
 	kept := slices.Clone(p.keeper.(*table).rows)
 	require.Len(t, kept, 3)
-	require.Equal(t, place{commit: 300}, kept[0].at)
+	require.Equal(t, ledger.Place{Commit: 300}, kept[0].at)
 	require.EqualValues(t, 1, kept[0].letter, "one letter is out")
 	require.Equal(t, cdc.KindControl, kept[0].whole.Kind)
-	require.Equal(t, place{commit: 300, ordinal: 2}, kept[2].at)
+	require.Equal(t, ledger.Place{Commit: 300, Ordinal: 2}, kept[2].at)
 	sink.refuse = nil
 	releaseAll(t, p)
 	require.Len(t, sink.got, 5)
@@ -301,7 +302,7 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	require.Len(t, sink.got, 2)
 	ended, err := p.mode.ended()
 	require.NoError(t, err)
-	require.EqualValues(t, 308, ended.order, "it is written down")
+	require.EqualValues(t, 308, ended.Order, "it is written down")
 	kept := p.keeper.(*table)
 	require.EqualValues(t, 2, kept.rows[0].letter)
 	next := testPipeline(newFakeSink())
@@ -447,8 +448,8 @@ func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
 	}
 	kept := p.keeper.(*table)
 	kept.lanes[1], kept.lastID = lane{namespace: "shop", aggregateType: "order"}, 1
-	kept.rows = []tableRow{{lane: 1, at: place{commit: 300, ordinal: 1}, id: typed(300, "order").Row.ID}}
-	p.began = checkpoint{order: 100, reach: reach{upto: place{commit: 300, ordinal: 2}}}
+	kept.rows = []tableRow{{lane: 1, at: ledger.Place{Commit: 300, Ordinal: 1}, id: typed(300, "order").Row.ID}}
+	p.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
 	kept.takeUp(p)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control}))
 	require.Equal(t, 1, acted)

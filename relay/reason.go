@@ -7,9 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/printed"
 )
 
 // Codes of what the health pages say, beside those of a [cdc.StartError].

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -24,13 +25,6 @@ const (
 	repairBytes = 1 << 20
 )
 
-// mended is how far a repair has come. In exactly-once mode it stands in the
-// checkpoint too, so that it is moved by the transaction that moves the events.
-type mended struct {
-	gap    uuid.UUID
-	cursor int64
-}
-
 // ledgerOfGaps reads the events of gaps, and writes down how far their repair has
 // come. [gapRows] is the one, over the pump's own connection.
 type ledgerOfGaps interface {
@@ -39,7 +33,7 @@ type ledgerOfGaps interface {
 	// same seq as the last one follows.
 	open(ctx context.Context, g gap) error
 	next(ctx context.Context) (page []*outbox.Row, whole bool, err error)
-	move(ctx context.Context, to mended, done bool) error
+	move(ctx context.Context, to ledger.Repair, done bool) error
 
 	// behind counts the events of a gap up to the cursor that still have a row.
 	behind(ctx context.Context, g gap) (int64, error)
@@ -63,7 +57,7 @@ func (p *pipeline) repair(ctx context.Context) error {
 		if err := p.gaps.open(ctx, g); err != nil {
 			return err
 		}
-		p.mended = mended{gap: g.id, cursor: g.cursor}
+		p.mended = ledger.Repair{Gap: g.id, Cursor: g.cursor}
 		published := int64(0)
 		for {
 			page, whole, err := p.gaps.next(ctx)
@@ -85,7 +79,7 @@ func (p *pipeline) repair(ctx context.Context) error {
 		if err := p.gaps.move(ctx, p.mended, true); err != nil {
 			return err
 		}
-		p.mended = mended{}
+		p.mended = ledger.Repair{}
 		p.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
@@ -112,7 +106,7 @@ func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row, wh
 			return err
 		}
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
-			p.mended.cursor = row.Seq
+			p.mended.Cursor = row.Seq
 		}
 		if i%64 == 63 {
 			if err := p.settle(ctx, false); err != nil {
@@ -133,15 +127,15 @@ func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row, wh
 }
 
 func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error {
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.order}, mending: true, tag: p.open()}
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, mending: true, tag: p.open()}
 	if g.cause != codeFirstStart {
 		s.repair = g.id
 	}
-	at, err := p.behindLetters(ctx, row, p.began.order)
+	at, err := p.behindLetters(ctx, row, p.began.Order)
 	if err != nil {
 		return err
 	}
-	s.at.commit = at
+	s.at.Commit = at
 	p.counts.read(1)
 	return p.deliverOrHold(ctx, s)
 }
@@ -162,22 +156,22 @@ func (p *pipeline) sortRepaired(ctx context.Context) error {
 	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
-	return p.keeper.sort(ctx, p.mendPlace.commit+1)
+	return p.keeper.sort(ctx, p.mendPlace.Commit+1)
 }
 
 // placeRepair finds the place at which events of a repair wait: before everything
 // that the stream brings, where no checkpoint counts them as read again, and behind
 // those that an earlier session left there.
 func (p *pipeline) placeRepair(ctx context.Context) error {
-	p.mendPlace.commit = p.mode.durable().order - 1
-	last, err := p.keeper.last(ctx, p.mendPlace.commit)
-	p.mendPlace.ordinal = last + 1
+	p.mendPlace.Commit = p.mode.durable().Order - 1
+	last, err := p.keeper.last(ctx, p.mendPlace.Commit)
+	p.mendPlace.Ordinal = last + 1
 	return err
 }
 
 // flushRepair is the graceful stop in the middle of a repair.
 func (p *pipeline) flushRepair(ctx context.Context) error {
-	if p.mended.gap == uuid.Nil {
+	if p.mended.Gap == uuid.Nil {
 		return nil
 	}
 	return p.gaps.move(ctx, p.mended, false)
@@ -287,7 +281,7 @@ func (r *gapRows) behind(ctx context.Context, g gap) (int64, error) {
 	return n, nil
 }
 
-func (r *gapRows) move(ctx context.Context, to mended, done bool) error {
-	n, err := r.pumps.queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.gap, Cursor: to.cursor, Done: done, Epoch: r.pumps.epoch})
+func (r *gapRows) move(ctx context.Context, to ledger.Repair, done bool) error {
+	n, err := r.pumps.queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.Gap, Cursor: to.Cursor, Done: done, Epoch: r.pumps.epoch})
 	return r.pumps.fenced("save how far the repair has come", n, err)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -22,7 +23,7 @@ import (
 // fakeGaps serves the rows of one gap, two a page.
 type fakeGaps struct {
 	rows   []*outbox.Row
-	moved  []mended
+	moved  []ledger.Repair
 	closed bool
 	read   int
 }
@@ -49,7 +50,7 @@ func (g *fakeGaps) behind(_ context.Context, of gap) (n int64, err error) {
 	return n, nil
 }
 
-func (g *fakeGaps) move(_ context.Context, to mended, done bool) error {
+func (g *fakeGaps) move(_ context.Context, to ledger.Repair, done bool) error {
 	g.moved, g.closed = append(g.moved, to), done
 	return nil
 }
@@ -106,7 +107,7 @@ func TestARepairPublishesPageByPage(t *testing.T) {
 		require.Equal(t, rows.rows[i], ev.Row)
 		require.Equal(t, id, ev.RepairID)
 	}
-	require.Equal(t, []mended{{id, 20}, {id, 40}, {id, 50}, {id, 50}}, rows.moved, "the cursor follows what was flushed")
+	require.Equal(t, []ledger.Repair{{Gap: id, Cursor: 20}, {Gap: id, Cursor: 40}, {Gap: id, Cursor: 50}, {Gap: id, Cursor: 50}}, rows.moved, "the cursor follows what was flushed")
 	require.True(t, rows.closed)
 	require.Equal(t, 3, p.mode.(*flushing).flushes)
 	require.Zero(t, p.mended, "nothing of it stands in later checkpoints")
@@ -127,14 +128,14 @@ func TestTheCursorOfARepairIsNotWithinASeq(t *testing.T) {
 			rows.rows[i].Seq = seq
 		}
 		sink.refuse = func(ev publisher.Event) error {
-			require.Less(t, p.cut().mended.cursor, ev.Row.Seq)
+			require.Less(t, p.cut().Repair.Cursor, ev.Row.Seq)
 			return nil
 		}
 		require.NoError(t, p.repair(t.Context()))
 		require.Len(t, sink.got, len(c.seqs))
 		var moved []int64
 		for _, m := range rows.moved {
-			moved = append(moved, m.cursor)
+			moved = append(moved, m.Cursor)
 		}
 		require.Equal(t, c.moved, moved)
 	}
@@ -175,12 +176,12 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		require.Len(t, sink.got, 1)
 		require.NoError(t, p.writeDown(t.Context()))
 		require.Len(t, k.rows, 2)
-		at := place{commit: p.began.order - 1, ordinal: 1}
-		require.Equal(t, []place{at, at.after()}, []place{k.rows[0].at, k.rows[1].at})
+		at := ledger.Place{Commit: p.began.Order - 1, Ordinal: 1}
+		require.Equal(t, []ledger.Place{at, at.After()}, []ledger.Place{k.rows[0].at, k.rows[1].at})
 		k.restart(&p.began)
 		require.Len(t, k.rows, 2, "no checkpoint takes them for read again")
 		require.NoError(t, p.placeRepair(t.Context()))
-		require.Equal(t, at.after().after(), p.mendPlace)
+		require.Equal(t, at.After().After(), p.mendPlace)
 		pass(time.Until(healed) + holdMax)
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.got, 3)
@@ -275,7 +276,7 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	require.NoError(t, p.settle(t.Context(), true))
 	require.Contains(t, p.morgue.(*fakeMorgue).letters, forged.Row.ID)
 	for _, tag := range sink.tags() {
-		require.NoError(t, p.end(tag, wayAcknowledged))
+		require.NoError(t, p.end(tag, ledger.Acknowledged))
 	}
 	now, err := p.status()
 	require.NoError(t, err)

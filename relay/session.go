@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -36,11 +37,11 @@ type session struct {
 	mode     mode
 	pipeline *pipeline
 
-	saved             atomic.Pointer[checkpoint] // the last one in relay_state
+	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
-	idle              idleRule
+	idle              ledger.Idle
 	snapshots         *snapshot.Schedule
 	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
@@ -62,8 +63,8 @@ type owned struct {
 	epoch    int64
 	tick     int64
 	letters  int64
-	ended    checkpoint    // order and reach
-	reached  pglogrepl.LSN // how far the last session had ended everything
+	ended    ledger.Checkpoint // order and reach
+	reached  pglogrepl.LSN     // how far the last session had ended everything
 
 	gap *gapError // found by the last session; the next one writes it down
 
@@ -91,9 +92,9 @@ func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, ref
 // checkpoint: nobody else had the slot since, in this history of the database. One
 // that was put back counts the same epochs again; its tick tells them apart. It is the
 // last one, or one more: of a checkpoint whose answer was lost.
-func (o *owned) knowsMore(kept *checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
+func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
 	same := o.systemID == system.SystemID && o.timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.tick || row.Tick == o.tick+1)
-	return same && o.ended.order >= kept.order && max(o.ended.order, o.ended.upto.commit) <= system.XLogPos
+	return same && o.ended.Order >= kept.Order && max(o.ended.Order, o.ended.UpTo.Commit) <= system.XLogPos
 }
 
 // learn takes from an error what the next session is to know, and reports
@@ -146,7 +147,7 @@ func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) erro
 	if err != nil {
 		return err
 	}
-	s.idle.segment = server.Segment
+	s.idle.Segment = server.Segment
 	timeout := server.SenderTimeout
 	source.StatusInterval = cdc.DefaultStatusInterval
 	if timeout == 0 {
@@ -209,7 +210,7 @@ func (s *session) remember(last *owned) {
 	last.keep(s.mode, s.counts)
 	s.log.Info("session ended", s.tally()...)
 	s.counts.holding(nil)
-	last.ended = checkpoint{}
+	last.ended = ledger.Checkpoint{}
 	if ended, err := s.mode.ended(); err == nil {
 		last.ended = ended
 	}
@@ -219,8 +220,8 @@ func (s *session) remember(last *owned) {
 func (s *session) tally() []any {
 	now, _ := s.mode.status() // an error of it has ended the session
 	return []any{
-		"acknowledged", now.ends[wayAcknowledged], "letters", now.ends[wayLetter], "waiting", now.ends[wayWaiting],
-		"skipped", now.ends[waySkipped], "erased", now.ends[wayErased], "in_flight", now.owing,
+		"acknowledged", now.ends[ledger.Acknowledged], "letters", now.ends[ledger.Letter], "waiting", now.ends[ledger.Waiting],
+		"skipped", now.ends[ledger.Skipped], "erased", now.ends[ledger.Erased], "in_flight", now.owing,
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -65,13 +66,13 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	p := testPipeline(sink)
 	sink.books = p.books
 	s := &session{
-		idle: idleRule{segment: segmentSize},
+		idle: ledger.Idle{Segment: segmentSize},
 		cfg:  &cfg, log: p.log, counts: p.counts, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.snapshots.Nonce = p.nonce
 	s.health.lookedAt = time.Now()
-	s.saved.Store(&checkpoint{order: 100})
+	s.saved.Store(&ledger.Checkpoint{Order: 100})
 	p.mode.(*idempotent).saved = &s.saved
 	reader, err := cdc.Open(t.Context(), cdc.Config{
 		DSN: db.dsn(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
@@ -108,14 +109,14 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 			s.db.on("SaveCheckpoint", answer)
 			require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
 			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
-			require.EqualValues(t, 100, s.saved.Load().order)
+			require.EqualValues(t, 100, s.saved.Load().Order)
 			require.EqualValues(t, 100, s.stopped().confirmed())
 		})
 	}
 	s := newScriptedSession(t)
 	require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
 	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
-	require.EqualValues(t, 208, s.saved.Load().order)
+	require.EqualValues(t, 208, s.saved.Load().Order)
 	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")
 	require.EqualValues(t, 208, s.stopped().confirmed())
 }
@@ -125,10 +126,10 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 func TestACheckpointIsWrittenWhole(t *testing.T) {
 	s := newScriptedSession(t)
 	s.tick.Store(30)
-	now := status{position: 208, transactions: 1, letters: 5, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 3, cursor: cursor{lane: 1}}}
+	now := status{position: 208, transactions: 1, letters: 5, reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 3, Cursor: ledger.Cursor{Lane: 1}}}
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	want := checkpoint{order: 208, reach: now.reach, timeline: 1, tick: 30, letters: 5, session: s.id}
-	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
+	want := ledger.Checkpoint{Order: 208, Reach: now.reach, Timeline: 1, Tick: 30, Letters: 5, Session: s.id}
+	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.Meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
 	require.Equal(t, want, *s.saved.Load())
 }
 
@@ -144,16 +145,16 @@ func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 		want  int
 	}{
 		"the end of the log":                {now: status{position: 300}},
-		"an hour later":                     {now: status{position: 300}, since: idleTime, want: 1},
-		"much of it":                        {now: status{position: 100 + idleBytes}, want: 1},
+		"an hour later":                     {now: status{position: 300}, since: ledger.IdleTime, want: 1},
+		"much of it":                        {now: status{position: 100 + ledger.IdleBytes}, want: 1},
 		"a transaction":                     {now: status{position: 300, transactions: 1}, want: 1},
-		"a part of one":                     {now: status{position: 100, reach: reach{upto: place{commit: 300, ordinal: 1}}}, want: 1},
+		"a part of one":                     {now: status{position: 100, reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 1}}}, want: 1},
 		"nothing at all":                    {now: status{position: 100}, last: true},
 		"behind the last":                   {now: status{position: 99, transactions: 1}, last: true},
 		"the last one of the session":       {now: status{position: 300}, last: true, want: 1},
 		"where it is durable in Kafka":      {now: status{position: 300}, mode: ModeExactlyOnce, want: 1},
 		"in Kafka it is where it was":       {now: status{position: 100}, mode: ModeExactlyOnce},
-		"a release came further, no stream": {now: status{position: 100, reach: reach{release: 1}}, want: 1},
+		"a release came further, no stream": {now: status{position: 100, reach: ledger.Reach{Release: 1}}, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
@@ -174,10 +175,10 @@ func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 300, transactions: 1}, false))
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
 	require.Len(t, s.db.log("SaveCheckpoint"), 1, "no transaction lies between")
-	s.savedAt = s.savedAt.Add(-followUpTime)
+	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
 	require.Len(t, s.db.log("SaveCheckpoint"), 2, "the follow-up")
-	s.savedAt = s.savedAt.Add(-followUpTime)
+	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 320, transactions: 1}, false))
 	require.Len(t, s.db.log("SaveCheckpoint"), 2, "which owes none")
 }
@@ -275,7 +276,7 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	require.Len(t, asked, 2)
 	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
 	require.Equal(t, "confirm 0/D0", asked[1])
-	require.EqualValues(t, 208, last.ended.order)
+	require.EqualValues(t, 208, last.ended.Order)
 	require.Equal(t, owned{systemID: "7000", timeline: 1, epoch: 7, tick: 31, reached: 208, ended: last.ended}, last)
 }
 
@@ -326,30 +327,30 @@ func TestASessionThatBreaksWritesNothing(t *testing.T) {
 	require.Zero(t, s.kafka.flushes)
 	require.Empty(t, s.db.log("SaveCheckpoint"))
 	require.EqualValues(t, 100, s.db.confirmed())
-	require.EqualValues(t, 100, last.ended.order)
+	require.EqualValues(t, 100, last.ended.Order)
 }
 
 // What a process knows beyond the checkpoint counts for the same history of the same
 // database, if nobody had the slot meanwhile.
 func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	s := newScriptedSession(t)
-	kept := checkpoint{order: 200}
-	ended := checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}
+	kept := ledger.Checkpoint{Order: 200}
+	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
 	own := owned{systemID: "7000", timeline: 1, epoch: 7, tick: 30, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
 	require.Equal(t, ended, s.start(kept, row, &own))
 	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
-	for name, tweak := range map[string]func(*owned, *checkpoint, *outboxdb.RelayState){
-		"another had the slot":            func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
-		"it never had it":                 func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
-		"another system":                  func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
-		"another timeline":                func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
-		"the database went back":          func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
-		"it went on without this process": func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
-		"the checkpoint is further":       func(_ *owned, k *checkpoint, _ *outboxdb.RelayState) { k.order = 301 },
-		"it lies beyond the log":          func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.order = 0x1001 },
-		"a part of it lies beyond":        func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.upto.commit = 0x1001 },
-		"the checkpoint is kept in Kafka": func(*owned, *checkpoint, *outboxdb.RelayState) { s.cfg.Kafka.Mode = ModeExactlyOnce },
+	for name, tweak := range map[string]func(*owned, *ledger.Checkpoint, *outboxdb.RelayState){
+		"another had the slot":            func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
+		"it never had it":                 func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
+		"another system":                  func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
+		"another timeline":                func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
+		"the database went back":          func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
+		"it went on without this process": func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
+		"the checkpoint is further":       func(_ *owned, k *ledger.Checkpoint, _ *outboxdb.RelayState) { k.Order = 301 },
+		"it lies beyond the log":          func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.ended.Order = 0x1001 },
+		"a part of it lies beyond":        func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.ended.UpTo.Commit = 0x1001 },
+		"the checkpoint is kept in Kafka": func(*owned, *ledger.Checkpoint, *outboxdb.RelayState) { s.cfg.Kafka.Mode = ModeExactlyOnce },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, k, r := own, kept, row
@@ -359,3 +360,6 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 		})
 	}
 }
+
+// segmentSize is that of the server's log.
+const segmentSize = 16 << 20

@@ -6,7 +6,8 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
-	"github.com/onceward/onceward/relay/internal/printed"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
 )
 
 // skip ends an event because an operator said so, and reports whether it did: the
@@ -15,15 +16,15 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, 
 	if err := p.bury(ctx); err != nil {
 		return false, err
 	}
-	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.commit, cause: cause}
+	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.Commit, cause: cause}
 	if done, err = p.morgue.skip(ctx, dead); err != nil || !done {
 		return false, err
 	}
 	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.id())
-	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.commit.String())
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
 	p.counts.skipped(skippedByWord)
-	return true, p.end(s.tag, waySkipped)
+	return true, p.end(s.tag, ledger.Skipped)
 }
 
 // skipLetter gives up a letter whose retry is under way, or held.
@@ -99,14 +100,14 @@ func (p *pipeline) skipHeld(ctx context.Context, h *heldItem) error {
 }
 
 // handedOver reports whether the release has come past a place of a lane.
-func (p *pipeline) handedOver(w *heldLane, at place) bool {
+func (p *pipeline) handedOver(w *heldLane, at ledger.Place) bool {
 	d := p.release
-	return d != nil && d.at.lane < len(d.lanes) && d.lanes[d.at.lane] == w && at.before(d.at.from)
+	return d != nil && d.at.Lane < len(d.lanes) && d.lanes[d.at.Lane] == w && at.Before(d.at.From)
 }
 
 // sayErased tells of an event that waited and whose row is gone.
 func (p *pipeline) sayErased(ctx context.Context, h *heldItem) {
 	p.counts.skipped(skippedErased)
 	p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
-		"id", h.id.String(), "position", h.at.commit.String(), "lane", h.lane.name())
+		"id", h.id.String(), "position", h.at.Commit.String(), "lane", h.lane.name())
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -258,11 +259,11 @@ func (s *state) passLog(ctx context.Context) error {
 
 // repairFrom tells the pipeline which gaps to publish, each from where Kafka or
 // the database says that its repair has come.
-func (s *session) repairFrom(gaps []gap, kept mended) {
+func (s *session) repairFrom(gaps []gap, kept ledger.Repair) {
 	s.repairs = make(map[uuid.UUID]bool, len(gaps))
 	for i := range gaps {
-		if gaps[i].id == kept.gap {
-			gaps[i].cursor = max(gaps[i].cursor, kept.cursor)
+		if gaps[i].id == kept.Gap {
+			gaps[i].cursor = max(gaps[i].cursor, kept.Cursor)
 		}
 		s.repairs[gaps[i].id] = true
 	}

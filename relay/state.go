@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -52,7 +53,7 @@ func (s *state) slotPosition(ctx context.Context) (pglogrepl.LSN, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read position of slot %s: %w", s.slot, err)
 	}
-	return parseLSN(text)
+	return ledger.ParseLSN(text)
 }
 
 // begin makes this session the only one that begins on the slot, until begun or
@@ -138,17 +139,17 @@ func (s *state) owns(ctx context.Context) error {
 
 // save writes a checkpoint, durably, and returns its tick. [ErrFenced] says that
 // another session has raised the epoch.
-func (s *state) save(ctx context.Context, c checkpoint) (tick int64, err error) {
+func (s *state) save(ctx context.Context, c ledger.Checkpoint) (tick int64, err error) {
 	if fault.Is(fault.NoEpoch) {
-		return s.unfenced(ctx, c.order)
+		return s.unfenced(ctx, c.Order)
 	}
-	meta := c.meta()
-	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: c.order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
+	meta := c.Meta()
+	tick, err = s.queries.SaveCheckpoint(ctx, outboxdb.SaveCheckpointParams{ConfirmedLsn: c.Order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
 	if err != nil {
-		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", c.order, s.slot, err)
+		return 0, fmt.Errorf("save checkpoint %s of slot %s: %w", c.Order, s.slot, err)
 	}
 	return tick, nil
 }
@@ -172,9 +173,9 @@ func (s *state) enterExactlyOnce(ctx context.Context) error {
 }
 
 // leaveExactlyOnce takes the checkpoint over from Kafka.
-func (s *state) leaveExactlyOnce(ctx context.Context, c *checkpoint) (tick int64, err error) {
-	meta := c.meta()
-	tick, err = s.queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: c.order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
+func (s *state) leaveExactlyOnce(ctx context.Context, c *ledger.Checkpoint) (tick int64, err error) {
+	meta := c.Meta()
+	tick, err = s.queries.LeaveExactlyOnce(ctx, outboxdb.LeaveExactlyOnceParams{ConfirmedLsn: c.Order.String(), Checkpoint: &meta, Slot: s.slot, Epoch: s.epoch})
 	if errors.Is(err, pgx.ErrNoRows) {
 		err = ErrFenced
 	}
@@ -221,12 +222,4 @@ func (s *state) fenced(what string, rows int64, err error) error {
 		return fmt.Errorf("%s of slot %s: %w", what, s.slot, err)
 	}
 	return nil
-}
-
-func parseLSN(text string) (pglogrepl.LSN, error) {
-	lsn, err := pglogrepl.ParseLSN(text)
-	if err != nil {
-		return 0, fmt.Errorf("parse position %q: %w", text, err)
-	}
-	return lsn, nil
 }

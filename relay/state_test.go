@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
@@ -14,11 +15,14 @@ import (
 // whoever wakes after another took the slot changes nothing.
 func TestAWriteOfAnEpochThatIsOverIsFenced(t *testing.T) {
 	for statement, write := range map[string]func(context.Context, *state) error{
-		"SaveCheckpoint":   func(ctx context.Context, s *state) error { _, err := s.save(ctx, checkpoint{order: 200}); return err },
+		"SaveCheckpoint": func(ctx context.Context, s *state) error {
+			_, err := s.save(ctx, ledger.Checkpoint{Order: 200})
+			return err
+		},
 		"RaiseTick":        func(ctx context.Context, s *state) error { _, err := s.raiseTick(ctx); return err },
 		"EnterExactlyOnce": func(ctx context.Context, s *state) error { return s.enterExactlyOnce(ctx) },
 		"LeaveExactlyOnce": func(ctx context.Context, s *state) error {
-			_, err := s.leaveExactlyOnce(ctx, &checkpoint{})
+			_, err := s.leaveExactlyOnce(ctx, &ledger.Checkpoint{})
 			return err
 		},
 		"SavePublished": func(ctx context.Context, s *state) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -36,7 +37,7 @@ type table struct {
 
 type tableRow struct {
 	lane   int32
-	at     place // letter: of a retry, those that are out
+	at     ledger.Place // letter: of a retry, those that are out
 	id     uuid.UUID
 	whole  *cdc.Item
 	letter uint32
@@ -60,13 +61,13 @@ func (k *table) write(_ context.Context, items []heldItem) error {
 			h.lane.id = k.lastID
 			k.lanes[k.lastID] = h.lane.of
 		}
-		if slices.ContainsFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.item() }) {
+		if slices.ContainsFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.Item() }) {
 			panic("written twice: " + h.at.String())
 		}
 		if h.reopen != uuid.Nil {
-			k.reopen(h.reopen, h.at.letter)
+			k.reopen(h.reopen, h.at.Letter)
 		}
-		k.rows = append(k.rows, tableRow{lane: h.lane.id, at: h.at.item(), id: h.id, whole: h.whole, letter: h.at.letter, mending: h.mending, repair: h.repair})
+		k.rows = append(k.rows, tableRow{lane: h.lane.id, at: h.at.Item(), id: h.id, whole: h.whole, letter: h.at.Letter, mending: h.mending, repair: h.repair})
 	}
 	k.largest = max(k.largest, len(k.rows))
 	return k.crash("after what is held is written")
@@ -83,16 +84,16 @@ func (k *table) begin(_ context.Context, release int64, lanes []*heldLane) error
 	return k.crash("after the begin of a release")
 }
 
-func (k *table) page(_ context.Context, w *heldLane, from place) ([]heldItem, error) {
+func (k *table) page(_ context.Context, w *heldLane, from ledger.Place) ([]heldItem, error) {
 	k.pages++
-	slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.compare(b.at) })
+	slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.Compare(b.at) })
 	var items []heldItem
 	for _, r := range k.rows {
-		if r.lane != w.id || r.at.before(from.item()) || len(items) == 3 {
+		if r.lane != w.id || r.at.Before(from.Item()) || len(items) == 3 {
 			continue
 		}
 		h := heldItem{lane: w, at: r.at, id: r.id, whole: r.whole, mending: r.mending, repair: r.repair}
-		h.at.letter = r.letter
+		h.at.Letter = r.letter
 		if row, ok := madeRows.Load(r.id); ok && r.whole == nil {
 			h.row = row.(*outbox.Row)
 		}
@@ -109,34 +110,34 @@ func (k *table) page(_ context.Context, w *heldLane, from place) ([]heldItem, er
 	return items, nil
 }
 
-func (k *table) forget(_ context.Context, lanes []*heldLane, at cursor) error {
+func (k *table) forget(_ context.Context, lanes []*heldLane, at ledger.Cursor) error {
 	k.remove(laneIDs(lanes), at)
 	return k.crash("after some is forgotten")
 }
 
-func (k *table) remove(lanes []int32, at cursor) {
+func (k *table) remove(lanes []int32, at ledger.Cursor) {
 	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool {
 		i := slices.Index(lanes, r.lane)
-		gone := i >= 0 && (i < at.lane || i == at.lane && r.at.before(at.from.item()))
+		gone := i >= 0 && (i < at.Lane || i == at.Lane && r.at.Before(at.From.Item()))
 		if gone && r.whole != nil && r.whole.Kind == cdc.KindControl {
 			k.settled(r.id, math.MaxUint32)
 		}
 		return gone
 	})
 	for i := range k.rows {
-		if r := &k.rows[i]; at.lane < len(lanes) && r.lane == lanes[at.lane] && r.at == at.from.item() {
-			r.letter = max(r.letter, at.from.letter)
-			k.settled(r.id, at.from.letter)
+		if r := &k.rows[i]; at.Lane < len(lanes) && r.lane == lanes[at.Lane] && r.at == at.From.Item() {
+			r.letter = max(r.letter, at.From.Letter)
+			k.settled(r.id, at.From.Letter)
 		}
 	}
 }
 
-func (k *table) end(_ context.Context, lanes []*heldLane, at cursor) error {
+func (k *table) end(_ context.Context, lanes []*heldLane, at ledger.Cursor) error {
 	if err := k.crash("before the end of a release"); err != nil {
 		return err
 	}
 	k.remove(laneIDs(lanes), at)
-	for _, id := range laneIDs(lanes)[:at.lane] {
+	for _, id := range laneIDs(lanes)[:at.Lane] {
 		delete(k.lanes, id)
 	}
 	k.release = 0
@@ -149,10 +150,10 @@ func (k *table) sort(_ context.Context, before pglogrepl.LSN) error {
 		var keys []int64
 		var mine []*tableRow
 		var upto int64
-		slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.compare(b.at) })
+		slices.SortFunc(k.rows, func(a, b tableRow) int { return a.at.Compare(b.at) })
 		for i := range k.rows {
 			r := &k.rows[i]
-			if r.lane != lane || r.at.commit >= before {
+			if r.lane != lane || r.at.Commit >= before {
 				continue
 			}
 			var seq int64
@@ -171,7 +172,7 @@ func (k *table) sort(_ context.Context, before pglogrepl.LSN) error {
 		}
 		slices.SortStableFunc(order, func(a, b int) int { return int(keys[a] - keys[b]) })
 		for rank, i := range order {
-			mine[i].at = place{commit: before - 1, ordinal: uint32(rank + 1)}
+			mine[i].at = ledger.Place{Commit: before - 1, Ordinal: uint32(rank + 1)}
 		}
 	}
 	return nil
@@ -181,7 +182,7 @@ func (k *table) drop(_ context.Context, h *heldItem) error {
 	if err := k.crash("before what was given up is forgotten"); err != nil {
 		return err
 	}
-	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.item() })
+	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool { return r.lane == h.lane.id && r.at == h.at.Item() })
 	return k.crash("after what was given up is forgotten")
 }
 
@@ -194,8 +195,8 @@ func (k *table) open(_ context.Context, lanes []*heldLane) error {
 
 func (k *table) last(_ context.Context, at pglogrepl.LSN) (last uint32, err error) {
 	for _, r := range k.rows {
-		if r.at.commit == at {
-			last = max(last, r.at.ordinal)
+		if r.at.Commit == at {
+			last = max(last, r.at.Ordinal)
 		}
 	}
 	return last, nil
@@ -218,13 +219,13 @@ func (k *table) find(_ context.Context, ids []uuid.UUID) (found []heldItem, err 
 }
 
 // restart is what [waiting.takeUp] does.
-func (k *table) restart(start *checkpoint) {
-	from := start.upto.item()
+func (k *table) restart(start *ledger.Checkpoint) {
+	from := start.UpTo.Item()
 	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool {
-		return r.at.commit >= start.order && !r.at.before(from)
+		return r.at.Commit >= start.Order && !r.at.Before(from)
 	})
-	if k.release != 0 && k.release == start.release {
-		k.remove(k.set, start.cursor)
+	if k.release != 0 && k.release == start.Release {
+		k.remove(k.set, start.Cursor)
 	}
 	k.release = 0
 	k.rows = slices.DeleteFunc(k.rows, func(r tableRow) bool { return k.dead(r.id) })
@@ -259,8 +260,8 @@ func (k *table) takeUp(p *pipeline) {
 	p.takeUp(held)
 }
 
-func savedAt(c checkpoint) *atomic.Pointer[checkpoint] {
-	p := new(atomic.Pointer[checkpoint])
+func savedAt(c ledger.Checkpoint) *atomic.Pointer[ledger.Checkpoint] {
+	p := new(atomic.Pointer[ledger.Checkpoint])
 	p.Store(&c)
 	return p
 }

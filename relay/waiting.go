@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -31,11 +32,11 @@ type keeper interface {
 	// begin writes down that lanes are released from now on, in this order.
 	begin(ctx context.Context, release int64, lanes []*heldLane) error
 	// page reads the next items of a lane, none behind the last.
-	page(ctx context.Context, w *heldLane, from place) ([]heldItem, error)
+	page(ctx context.Context, w *heldLane, from ledger.Place) ([]heldItem, error)
 	// forget deletes what a release has ended, which a durable checkpoint says.
-	forget(ctx context.Context, lanes []*heldLane, at cursor) error
+	forget(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
 	// end forgets a release that has come as far as at, after the same.
-	end(ctx context.Context, lanes []*heldLane, at cursor) error
+	end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
 	// drop forgets one that has ended beside every release, and a word of an
 	// operator that said so.
 	drop(ctx context.Context, h *heldItem) error
@@ -58,7 +59,7 @@ type waiting struct {
 	queries *outboxdb.Queries
 	letters *letters // which write
 	rows    rows
-	start   *checkpoint // of the session
+	start   *ledger.Checkpoint // of the session
 }
 
 // takeUp brings the tables to where a session starts: what is read again is
@@ -66,9 +67,9 @@ type waiting struct {
 // back: those of a control that is forgotten have ended.
 func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
-	from := start.upto.item()
+	from := start.UpTo.Item()
 	if _, err := q.DeleteWaitingBeyond(ctx, outboxdb.DeleteWaitingBeyondParams{
-		Slot: s.slot, OrderPosition: start.order.String(), Position: from.commit.String(), Ordinal: int32(from.ordinal),
+		Slot: s.slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
 	}); err != nil {
 		return err
 	}
@@ -116,8 +117,8 @@ func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
 		return err
 	}
 	// A release that the checkpoint does not know has ended nothing.
-	if row.Release == s.start.release {
-		if err := s.forgetLanes(ctx, q, row.Lanes, s.start.cursor); err != nil {
+	if row.Release == s.start.Release {
+		if err := s.forgetLanes(ctx, q, row.Lanes, s.start.Cursor); err != nil {
 			return err
 		}
 	}
@@ -126,13 +127,13 @@ func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
 }
 
 // forgetLanes deletes what a release has ended.
-func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []int32, at cursor) error {
-	done, present := lanes[:min(at.lane, len(lanes))], int32(0)
-	if at.lane < len(lanes) {
-		present = lanes[at.lane]
+func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []int32, at ledger.Cursor) error {
+	done, present := lanes[:min(at.Lane, len(lanes))], int32(0)
+	if at.Lane < len(lanes) {
+		present = lanes[at.Lane]
 	}
 	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
-		Slot: s.slot, Lanes: done, Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal), Letter: int64(at.from.letter),
+		Slot: s.slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
 	}); err != nil {
 		return err
 	}
@@ -141,17 +142,17 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 			return err
 		}
 	}
-	if present == 0 || at.from == (place{}) {
+	if present == 0 || at.From == (ledger.Place{}) {
 		return nil
 	}
-	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.from.commit.String(), Ordinal: int32(at.from.ordinal)}
+	before := outboxdb.DeleteWaitingBeforeParams{Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal)}
 	if _, err := q.DeleteWaitingBefore(ctx, before); err != nil {
 		return err
 	}
-	if at.from.letter == 0 {
+	if at.From.Letter == 0 {
 		return nil
 	}
-	_, err := q.MarkCopy(ctx, outboxdb.MarkCopyParams{Letter: int64(at.from.letter), Lane: before.Lane, Position: before.Position, Ordinal: before.Ordinal})
+	_, err := q.MarkCopy(ctx, outboxdb.MarkCopyParams{Letter: int64(at.From.Letter), Lane: before.Lane, Position: before.Position, Ordinal: before.Ordinal})
 	return err
 }
 
@@ -202,12 +203,12 @@ func (s *waiting) write(ctx context.Context, items []heldItem) error {
 			if err != nil {
 				return err
 			}
-			if h.at.ordinal > math.MaxInt32 {
-				return fmt.Errorf("transaction at %s: more than %d items", h.at.commit, math.MaxInt32)
+			if h.at.Ordinal > math.MaxInt32 {
+				return fmt.Errorf("transaction at %s: more than %d items", h.at.Commit, math.MaxInt32)
 			}
 			all.Lanes = append(all.Lanes, id)
-			all.Positions = append(all.Positions, h.at.commit.String())
-			all.Ordinals = append(all.Ordinals, int32(h.at.ordinal))
+			all.Positions = append(all.Positions, h.at.Commit.String())
+			all.Ordinals = append(all.Ordinals, int32(h.at.Ordinal))
 			all.TxIds = append(all.TxIds, strconv.FormatUint(h.txID, 10))
 			all.Ids = append(all.Ids, h.id)
 			if err := s.whole(ctx, q, h, id); err != nil {
@@ -253,12 +254,12 @@ func (s *waiting) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, i
 		return nil
 	}
 	if h.reopen != uuid.Nil {
-		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.slot, ControlID: &h.reopen, FromIndex: int64(h.at.letter)}); err != nil {
+		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
 			return err
 		}
 	}
 	return q.InsertWaitingCopy(ctx, outboxdb.InsertWaitingCopyParams{
-		Lane: id, Position: h.at.commit.String(), Ordinal: int32(h.at.ordinal), Kind: kind, Letter: int64(h.at.letter), Item: item,
+		Lane: id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal), Kind: kind, Letter: int64(h.at.Letter), Item: item,
 	})
 }
 
@@ -276,17 +277,17 @@ func (s *waiting) begin(ctx context.Context, release int64, lanes []*heldLane) e
 	})
 }
 
-func (s *waiting) forget(ctx context.Context, lanes []*heldLane, at cursor) error {
+func (s *waiting) forget(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error {
 	return s.change(ctx, "forget what was released", func(q *outboxdb.Queries) error { return s.forgetLanes(ctx, q, laneIDs(lanes), at) })
 }
 
-func (s *waiting) end(ctx context.Context, lanes []*heldLane, at cursor) error {
+func (s *waiting) end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error {
 	ids := laneIDs(lanes)
 	return s.change(ctx, "end a release", func(q *outboxdb.Queries) error {
 		if err := s.forgetLanes(ctx, q, ids, at); err != nil {
 			return err
 		}
-		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: ids[:at.lane]}); err != nil {
+		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: ids[:at.Lane]}); err != nil {
 			return err
 		}
 		_, err := q.EndRelease(ctx, s.slot)
@@ -296,7 +297,7 @@ func (s *waiting) end(ctx context.Context, lanes []*heldLane, at cursor) error {
 
 func (s *waiting) drop(ctx context.Context, h *heldItem) error {
 	return s.change(ctx, "forget what was given up", func(q *outboxdb.Queries) error {
-		if _, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.commit.String(), Ordinal: int32(h.at.ordinal)}); err != nil {
+		if _, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)}); err != nil {
 			return err
 		}
 		_, err := q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.slot, Skipped: &h.id})
@@ -311,12 +312,12 @@ func (s *waiting) open(ctx context.Context, lanes []*heldLane) error {
 	})
 }
 
-func (s *waiting) page(ctx context.Context, w *heldLane, from place) ([]heldItem, error) {
+func (s *waiting) page(ctx context.Context, w *heldLane, from ledger.Place) ([]heldItem, error) {
 	if err := s.rows.fit(ctx); err != nil {
 		return nil, err
 	}
 	read, err := s.queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
-		Slot: s.slot, Lane: w.id, Position: from.commit.String(), Ordinal: int32(from.ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
+		Slot: s.slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.slot, err)
@@ -333,11 +334,11 @@ func (s *waiting) page(ctx context.Context, w *heldLane, from place) ([]heldItem
 // readBack judges what was read. A row that is absent though its transaction is
 // visible was deleted, and so was one whose id another transaction used again.
 func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
-	commit, err := parseLSN(r.Position)
+	commit, err := ledger.ParseLSN(r.Position)
 	if err != nil {
 		return heldItem{}, err
 	}
-	h := heldItem{lane: w, at: place{commit: commit, ordinal: uint32(r.Ordinal)}, id: r.ID, txID: r.TxID}
+	h := heldItem{lane: w, at: ledger.Place{Commit: commit, Ordinal: uint32(r.Ordinal)}, id: r.ID, txID: r.TxID}
 	if r.Kind != nil && *r.Kind == wholeRepair {
 		h.mending = true
 		if h.repair, err = uuid.FromBytes(r.Item); err != nil {
@@ -346,7 +347,7 @@ func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
 	}
 	switch {
 	case r.Kind != nil && !h.mending:
-		h.at.letter = uint32(*r.Letter)
+		h.at.Letter = uint32(*r.Letter)
 		if h.whole, err = decodeItem(*r.Kind, r.Item); err != nil {
 			return h, fmt.Errorf("read back item %s at %s: %w", r.ID, h.at, err)
 		}
@@ -394,11 +395,11 @@ func (s *waiting) find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
 	}
 	var found []heldItem
 	for _, r := range rows {
-		commit, err := parseLSN(r.Position)
+		commit, err := ledger.ParseLSN(r.Position)
 		if err != nil {
 			return nil, err
 		}
-		items, err := s.page(ctx, &heldLane{id: r.Lane}, place{commit: commit, ordinal: uint32(r.Ordinal)})
+		items, err := s.page(ctx, &heldLane{id: r.Lane}, ledger.Place{Commit: commit, Ordinal: uint32(r.Ordinal)})
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -29,12 +30,12 @@ func TestWaiting(t *testing.T) {
 }
 
 // waits is a session's table, from a checkpoint.
-func (b *letterbox) waits(start checkpoint) *waiting {
+func (b *letterbox) waits(start ledger.Checkpoint) *waiting {
 	b.t.Helper()
 	pumps := newState(b.conn, b.slot)
 	s := &waiting{slot: b.slot, queries: pumps.queries, rows: outboxRows{pumps}, start: &start}
 	b.first = s.takeUp
-	b.reopen(start.order)
+	b.reopen(start.Order)
 	b.first = nil
 	s.letters = b.letters
 	return s
@@ -52,7 +53,7 @@ func (b *letterbox) enqueued() *outbox.Row {
 	return row
 }
 
-func (b *letterbox) pageOf(s *waiting, w *heldLane, from place) []heldItem {
+func (b *letterbox) pageOf(s *waiting, w *heldLane, from ledger.Place) []heldItem {
 	b.t.Helper()
 	items, err := s.page(b.t.Context(), w, from)
 	require.NoError(b.t, err)
@@ -62,32 +63,32 @@ func (b *letterbox) pageOf(s *waiting, w *heldLane, from place) []heldItem {
 func orders() *heldLane { return &heldLane{of: lane{namespace: "shop", aggregateType: "order"}} }
 
 func heldRow(w *heldLane, n uint32, row *outbox.Row) heldItem {
-	return heldItem{lane: w, at: place{commit: lsnOf(10), ordinal: n}, id: row.ID, txID: row.TxID}
+	return heldItem{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: n}, id: row.ID, txID: row.TxID}
 }
 
 func readBackEqual(b *letterbox) {
 	t := b.t
-	s, w, row := b.waits(checkpoint{}), orders(), b.enqueued()
+	s, w, row := b.waits(ledger.Checkpoint{}), orders(), b.enqueued()
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionEdit, LetterID: idOf(4), Headers: []byte(`{}`)}}
 	before := b.written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
-		{lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(1), whole: bad},
-		{lane: w, at: place{commit: lsnOf(10), ordinal: 2}, id: idOf(2), whole: replay},
-		{lane: w, at: place{commit: lsnOf(10), ordinal: 3, letter: 7}, id: idOf(3), whole: control},
+		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(1), whole: bad},
+		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
+		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 7}, id: idOf(3), whole: control},
 	}))
 	require.Greater(t, b.written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
-	got := b.pageOf(s, w, place{})
+	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 4)
 	require.Equal(t, row, got[0].row)
 	require.Equal(t, "created_at: out of range", got[1].whole.Bad.Error())
 	require.Equal(t, bad.Row, got[1].whole.Row, "empty is not a tombstone")
 	require.Equal(t, replay, got[2].whole)
 	require.Equal(t, control, got[3].whole)
-	require.EqualValues(t, 7, got[3].at.letter)
+	require.EqualValues(t, 7, got[3].at.Letter)
 	held, controls, err := s.load(t.Context())
 	require.NoError(t, err)
 	require.Len(t, held, 1)
@@ -102,7 +103,7 @@ func readBackEqual(b *letterbox) {
 
 func notVisibleOrErased(b *letterbox) {
 	t := b.t
-	s, w := b.waits(checkpoint{}), orders()
+	s, w := b.waits(ledger.Checkpoint{}), orders()
 	gone, again, dead := b.enqueued(), b.enqueued(), b.enqueued()
 	tx, err := connected(t, b.dsn).Begin(t.Context())
 	require.NoError(t, err)
@@ -116,7 +117,7 @@ func notVisibleOrErased(b *letterbox) {
 	require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, 0, gone), heldRow(w, 1, again), heldRow(w, 2, &open), heldRow(w, 3, dead)}))
 	b.exec("DELETE FROM onceward.outbox WHERE id = $1", gone.ID)
 	status := func() (all []heldStatus) {
-		for _, h := range b.pageOf(s, w, place{}) {
+		for _, h := range b.pageOf(s, w, ledger.Place{}) {
 			all = append(all, h.status)
 		}
 		return all
@@ -128,15 +129,15 @@ func notVisibleOrErased(b *letterbox) {
 
 func forgetsBeyond(b *letterbox) {
 	t := b.t
-	s, w, row := b.waits(checkpoint{}), orders(), b.enqueued()
+	s, w, row := b.waits(ledger.Checkpoint{}), orders(), b.enqueued()
 	for n := range uint32(4) {
 		require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, n, row)}))
 	}
-	left := func(start checkpoint) int { return len(b.pageOf(b.waits(start), w, place{})) }
-	require.Equal(t, 4, left(checkpoint{order: lsnOf(11)}), "the whole transaction is before the checkpoint")
-	require.Equal(t, 3, left(checkpoint{order: lsnOf(9), reach: reach{upto: place{commit: lsnOf(10), ordinal: 3}}}))
-	require.Equal(t, 3, left(checkpoint{order: lsnOf(9), reach: reach{upto: place{commit: lsnOf(10), ordinal: 3, letter: 5}}}), "in the middle of the fourth")
-	require.Equal(t, 0, left(checkpoint{order: lsnOf(9)}))
+	left := func(start ledger.Checkpoint) int { return len(b.pageOf(b.waits(start), w, ledger.Place{})) }
+	require.Equal(t, 4, left(ledger.Checkpoint{Order: lsnOf(11)}), "the whole transaction is before the checkpoint")
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: lsnOf(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: lsnOf(10), Ordinal: 3}}}))
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: lsnOf(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 5}}}), "in the middle of the fourth")
+	require.Equal(t, 0, left(ledger.Checkpoint{Order: lsnOf(9)}))
 	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.lanes"))
 }
 
@@ -144,27 +145,27 @@ func forgetsBeyond(b *letterbox) {
 // an order keeps its place. Replays and bad rows the stream brings again.
 func beginsAnew(b *letterbox) {
 	t := b.t
-	s, w := b.waits(checkpoint{}), orders()
+	s, w := b.waits(ledger.Checkpoint{}), orders()
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
-	repaired := heldItem{lane: w, at: place{commit: lsnOf(5) - 1, ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: idOf(7)}
+	repaired := heldItem{lane: w, at: ledger.Place{Commit: lsnOf(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: idOf(7)}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: idOf(4), Mode: cdc.ModeRedeliver}}
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		repaired, heldRow(w, 0, rows[1]), {lane: w, at: place{commit: lsnOf(10), ordinal: 1}, id: idOf(4), whole: replay}, heldRow(w, 2, rows[2]),
-		{lane: w, at: place{commit: lsnOf(10), ordinal: 3, letter: 2}, id: idOf(3), whole: control}, {lane: w, at: place{commit: lsnOf(10), ordinal: 4}, id: idOf(5), whole: bad},
+		repaired, heldRow(w, 0, rows[1]), {lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(4), whole: replay}, heldRow(w, 2, rows[2]),
+		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 2}, id: idOf(3), whole: control}, {lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 4}, id: idOf(5), whole: bad},
 	}))
 	next := heldRow(w, 0, rows[3])
-	next.at.commit = lsnOf(11)
+	next.at.Commit = lsnOf(11)
 	require.NoError(t, s.write(t.Context(), []heldItem{next}))
 	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
-	s.start = &checkpoint{reach: reach{release: 3, cursor: cursor{from: place{commit: lsnOf(10), ordinal: 1}}}}
+	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}
 	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
-	s = b.waits(checkpoint{order: lsnOf(5)})
-	got := b.pageOf(s, w, place{})
+	s = b.waits(ledger.Checkpoint{Order: lsnOf(5)})
+	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 3, "the two before the cursor had ended")
 	for i := range got {
-		require.Equal(t, place{commit: lsnOf(5) - 1, ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
+		require.Equal(t, ledger.Place{Commit: lsnOf(5) - 1, Ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
 	}
 	require.Equal(t, rows[2], got[0].row)
 	require.Equal(t, control, got[1].whole, "in its place")
@@ -175,22 +176,22 @@ func beginsAnew(b *letterbox) {
 func releaseIsTakenUp(b *letterbox) {
 	t := b.t
 	for name, tc := range map[string]struct {
-		start checkpoint
+		start ledger.Checkpoint
 		left  [2]int
 	}{
-		"not known":    {checkpoint{order: lsnOf(11), reach: reach{release: 4, cursor: cursor{lane: 2}}}, [2]int{3, 3}},
-		"in a lane":    {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{from: place{commit: lsnOf(10), ordinal: 2}}}}, [2]int{1, 3}},
-		"in the next":  {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{lane: 1, from: place{commit: lsnOf(10), ordinal: 1}}}}, [2]int{0, 2}},
-		"at its end":   {checkpoint{order: lsnOf(11), reach: reach{release: 5, cursor: cursor{lane: 2}}}, [2]int{0, 0}},
-		"of a newer 1": {checkpoint{order: lsnOf(11), reach: reach{release: 6}}, [2]int{3, 3}},
+		"not known":    {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{3, 3}},
+		"in a lane":    {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 2}}}}, [2]int{1, 3}},
+		"in the next":  {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}, [2]int{0, 2}},
+		"at its end":   {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{0, 0}},
+		"of a newer 1": {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 6}}, [2]int{3, 3}},
 	} {
-		s, one, two, row := b.waits(checkpoint{}), orders(), &heldLane{of: lane{topic: "again"}}, b.enqueued()
+		s, one, two, row := b.waits(ledger.Checkpoint{}), orders(), &heldLane{of: lane{topic: "again"}}, b.enqueued()
 		for n := range uint32(3) {
 			require.NoError(t, s.write(t.Context(), []heldItem{heldRow(one, n, row), heldRow(two, n, row)}))
 		}
 		require.NoError(t, s.begin(t.Context(), 5, []*heldLane{one, two}))
 		s = b.waits(tc.start)
-		left := [2]int{len(b.pageOf(s, one, place{})), len(b.pageOf(s, two, place{}))}
+		left := [2]int{len(b.pageOf(s, one, ledger.Place{})), len(b.pageOf(s, two, ledger.Place{}))}
 		require.Equal(t, tc.left, left, name)
 		require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.releases"), name)
 		b.exec("DELETE FROM onceward.waiting")
@@ -202,7 +203,7 @@ func releaseIsTakenUp(b *letterbox) {
 func retryThatWaits(b *letterbox) {
 	t := b.t
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A"))
-	s, w := b.waits(checkpoint{order: lsnOf(9)}), orders()
+	s, w := b.waits(ledger.Checkpoint{Order: lsnOf(9)}), orders()
 	c := wordOf(10, cdc.ActionRetry, "A")
 	_, err := b.act(t.Context(), c, nil, lsnOf(10), false)
 	require.NoError(t, err)
@@ -210,7 +211,7 @@ func retryThatWaits(b *letterbox) {
 		return b.text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
 	}
 	item := &cdc.Item{Kind: cdc.KindControl, Control: c}
-	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: place{commit: lsnOf(10), letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
+	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: ledger.Place{Commit: lsnOf(10), Letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
 	require.Equal(t, "retrying open open", states())
 	require.NoError(t, b.settle(t.Context(), lsnOf(12)))
 	require.Equal(t, "replayed open open", states(), "the first is out")
@@ -221,16 +222,16 @@ func retryThatWaits(b *letterbox) {
 	require.Equal(t, "replayed retrying retrying", states())
 	require.NoError(t, b.settle(t.Context(), lsnOf(99)))
 	require.Equal(t, "replayed retrying retrying", states(), "its position says nothing")
-	half := cursor{from: place{commit: lsnOf(10), letter: 2}}
+	half := ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Letter: 2}}
 	require.NoError(t, s.forget(t.Context(), []*heldLane{w}, half))
-	require.EqualValues(t, 2, b.pageOf(s, w, place{})[0].at.letter, "two are out")
+	require.EqualValues(t, 2, b.pageOf(s, w, ledger.Place{})[0].at.Letter, "two are out")
 	require.Equal(t, "replayed replayed retrying", states(), "they are, whatever becomes of the third")
-	s = b.waits(checkpoint{order: lsnOf(12), reach: reach{release: 1, cursor: half}})
+	s = b.waits(ledger.Checkpoint{Order: lsnOf(12), Reach: ledger.Reach{Release: 1, Cursor: half}})
 	require.Equal(t, "replayed replayed open", states(), "a crash: it acts again")
 	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
 	require.NoError(t, err)
 	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))
-	require.NoError(t, s.end(t.Context(), []*heldLane{w}, cursor{lane: 1}))
+	require.NoError(t, s.end(t.Context(), []*heldLane{w}, ledger.Cursor{Lane: 1}))
 	require.Equal(t, "replayed replayed replayed", states())
 	require.Equal(t, "0", b.text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
 }
@@ -244,17 +245,17 @@ func retryIsMoved(b *letterbox) {
 		return deadEvent(n, aggregate, func(c *casualty) { c.commit = at })
 	}
 	b.parks(deadEvent(1, "A"), moved(2, "A"), moved(3, "A"), deadEvent(4, "B"), deadEvent(5, "B"), moved(6, "B"), moved(7, "C"))
-	s, w := b.waits(checkpoint{order: lsnOf(19)}), orders()
+	s, w := b.waits(ledger.Checkpoint{Order: lsnOf(19)}), orders()
 	c := wordOf(12, cdc.ActionRetry, "B") // it has acted, before it was refused
 	_, err := b.act(t.Context(), c, nil, lsnOf(12), false)
 	require.NoError(t, err)
 	require.NoError(t, s.write(t.Context(), []heldItem{{
-		lane: w, at: place{commit: lsnOf(12), letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
+		lane: w, at: ledger.Place{Commit: lsnOf(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
 	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
 	require.NoError(t, takeBackRetries(t.Context(), s.queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
-	b.waits(checkpoint{order: lsnOf(5)})
+	b.waits(ledger.Checkpoint{Order: lsnOf(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {
 		r, err := b.act(t.Context(), c, nil, at, true)
@@ -275,11 +276,11 @@ func retryIsMoved(b *letterbox) {
 // that is empty; what a session left is forgotten by the next.
 func givenUpWaits(b *letterbox) {
 	t := b.t
-	s, one, two := b.waits(checkpoint{order: lsnOf(11)}), orders(), &heldLane{of: lane{topic: "again"}}
+	s, one, two := b.waits(ledger.Checkpoint{Order: lsnOf(11)}), orders(), &heldLane{of: lane{topic: "again"}}
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued()}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: place{commit: lsnOf(10), ordinal: 2}, id: idOf(2), whole: replay},
+		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
 	}))
 	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, idOf(2))
 	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, idOf(2)})
@@ -291,7 +292,7 @@ func givenUpWaits(b *letterbox) {
 	}
 	require.Equal(t, before+2, b.written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
-	require.Len(t, b.pageOf(s, one, place{}), 1)
+	require.Len(t, b.pageOf(s, one, ledger.Place{}), 1)
 	left := func() string {
 		return b.text(`SELECT concat_ws(' ', (SELECT count(*) FROM onceward.waiting), (SELECT count(*) FROM onceward.waiting_copies), (SELECT count(*) FROM onceward.lanes),
 			(SELECT skip::text FROM onceward.relay_state))`)
@@ -299,15 +300,15 @@ func givenUpWaits(b *letterbox) {
 	require.Equal(t, "1 0 1 {}", left())
 
 	b.parks(casualty{row: rows[1], commit: lsnOf(10), class: classRecord, cause: "x"})
-	b.waits(checkpoint{order: lsnOf(11)})
+	b.waits(ledger.Checkpoint{Order: lsnOf(11)})
 	require.Equal(t, "0 0 0 {}", left(), "what has a letter has ended")
 }
 
 func fencedWaiting(b *letterbox) {
 	t := b.t
-	zombie, row := b.waits(checkpoint{}), b.enqueued()
+	zombie, row := b.waits(ledger.Checkpoint{}), b.enqueued()
 	zombie.letters = b.letters
-	b.waits(checkpoint{})
+	b.waits(ledger.Checkpoint{})
 	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), ErrFenced)
 	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), ErrFenced)
 	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), ErrFenced)

@@ -10,12 +10,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // scriptedWaiting is onceward.waiting over a scripted PostgreSQL, of a session that
 // begins from a checkpoint.
-func scriptedWaiting(t *testing.T, start checkpoint) (*scripted, *waiting) {
+func scriptedWaiting(t *testing.T, start ledger.Checkpoint) (*scripted, *waiting) {
 	db, l := scriptedLetters(t)
 	l.conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
 	return db, &waiting{slot: l.slot, queries: l.queries, letters: l, start: &start}
@@ -25,7 +26,7 @@ func scriptedWaiting(t *testing.T, start checkpoint) (*scripted, *waiting) {
 // and of the release that was under way what its cursor has passed, if it is the one
 // that the checkpoint knows: of another it has ended nothing.
 func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
-	start := checkpoint{order: 200, reach: reach{upto: place{commit: 300, ordinal: 2, letter: 1}, release: 4, cursor: cursor{lane: 1, from: place{commit: 150, ordinal: 3, letter: 2}}}}
+	start := ledger.Checkpoint{Order: 200, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2, Letter: 1}, Release: 4, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: 150, Ordinal: 3, Letter: 2}}}}
 	beyond := "DeleteWaitingBeyond onceward_orders 0/C8 0/12C 2"
 	for name, tc := range map[string]struct {
 		release []any
@@ -53,16 +54,16 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 	lanes := []*heldLane{{id: 11}, {id: 12}}
 	for name, tc := range map[string]struct {
-		at   cursor
+		at   ledger.Cursor
 		want []string
 	}{
-		"nothing":        {cursor{}, []string{"SettleWaited onceward_orders 11 0/0 0 0 {}"}},
-		"some of a lane": {cursor{from: place{commit: 150}}, []string{"SettleWaited onceward_orders 11 0/96 0 0 {}", "DeleteWaitingBefore 11 0/96 0"}},
-		"a lane":         {cursor{lane: 1}, []string{"SettleWaited onceward_orders 12 0/0 0 0 {11}", "DeleteWaitingOf {11}"}},
-		"all lanes":      {cursor{lane: 2}, []string{"SettleWaited onceward_orders 0 0/0 0 0 {11,12}", "DeleteWaitingOf {11,12}"}},
+		"nothing":        {ledger.Cursor{}, []string{"SettleWaited onceward_orders 11 0/0 0 0 {}"}},
+		"some of a lane": {ledger.Cursor{From: ledger.Place{Commit: 150}}, []string{"SettleWaited onceward_orders 11 0/96 0 0 {}", "DeleteWaitingBefore 11 0/96 0"}},
+		"a lane":         {ledger.Cursor{Lane: 1}, []string{"SettleWaited onceward_orders 12 0/0 0 0 {11}", "DeleteWaitingOf {11}"}},
+		"all lanes":      {ledger.Cursor{Lane: 2}, []string{"SettleWaited onceward_orders 0 0/0 0 0 {11,12}", "DeleteWaitingOf {11,12}"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, w := scriptedWaiting(t, checkpoint{})
+			db, w := scriptedWaiting(t, ledger.Checkpoint{})
 			require.NoError(t, w.forget(t.Context(), lanes, tc.at))
 			log := db.log()
 			require.Equal(t, tc.want, log[2:len(log)-2])
@@ -70,7 +71,7 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 			db.forget()
 			require.NoError(t, w.end(t.Context(), lanes, tc.at))
 			log = db.log()
-			ended := []string{"DeleteLanes onceward_orders " + []string{"{}", "{11}", "{11,12}"}[tc.at.lane], "EndRelease onceward_orders"}
+			ended := []string{"DeleteLanes onceward_orders " + []string{"{}", "{11}", "{11,12}"}[tc.at.Lane], "EndRelease onceward_orders"}
 			require.Equal(t, append(tc.want, ended...), log[2:len(log)-2])
 		})
 	}
@@ -80,16 +81,16 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 // number once that has committed; what cannot be read back equal is written whole,
 // and the letters of a retry among it are taken back.
 func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
-	db, w := scriptedWaiting(t, checkpoint{})
+	db, w := scriptedWaiting(t, ledger.Checkpoint{})
 	number := int32(20)
 	db.on("InsertLane", func([]string) reply { number++; return one(number) })
 	a, b, known := &heldLane{of: lane{namespace: "shop", aggregateType: "a"}}, &heldLane{of: lane{topic: "b"}}, &heldLane{id: 7}
 	control := retryAll(300, "a")
 	items := []heldItem{
-		{lane: a, at: place{commit: 300}, id: uuid.UUID{1}, txID: 41},
-		{lane: b, at: place{commit: 300, ordinal: 1}, id: uuid.UUID{2}, txID: 42},
-		{lane: a, at: place{commit: 300, ordinal: 2, letter: 5}, id: control.Control.ID, whole: &control, reopen: control.Control.ID},
-		{lane: known, at: place{commit: 308}, id: uuid.UUID{4}, txID: 43},
+		{lane: a, at: ledger.Place{Commit: 300}, id: uuid.UUID{1}, txID: 41},
+		{lane: b, at: ledger.Place{Commit: 300, Ordinal: 1}, id: uuid.UUID{2}, txID: 42},
+		{lane: a, at: ledger.Place{Commit: 300, Ordinal: 2, Letter: 5}, id: control.Control.ID, whole: &control, reopen: control.Control.ID},
+		{lane: known, at: ledger.Place{Commit: 308}, id: uuid.UUID{4}, txID: 43},
 	}
 	require.NoError(t, w.write(t.Context(), items))
 	require.Equal(t, []string{"begin", "LockEpoch", "InsertLane", "InsertLane", "ReopenReleased", "InsertWaitingCopy", "InsertWaiting", "CountLetters", "commit"}, names(db.log()))
@@ -98,7 +99,7 @@ func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
 	require.Contains(t, db.log("InsertWaiting")[0], " {0,1,2,0} ")
 	require.Equal(t, []int32{21, 22, 7}, []int32{a.id, b.id, known.id})
 
-	db, w = scriptedWaiting(t, checkpoint{})
+	db, w = scriptedWaiting(t, ledger.Checkpoint{})
 	db.returns("InsertLane", int32(21))
 	db.on("InsertWaiting", func([]string) reply { return reply{err: "no space left on device"} })
 	a.id = 0
@@ -134,7 +135,7 @@ func TestWhatWaitedIsReadBackOrErased(t *testing.T) {
 			h, err := readBack(w, &r)
 			require.NoError(t, err)
 			require.Equal(t, tc.want, h.status)
-			require.Equal(t, place{commit: 300, ordinal: 2}, h.at)
+			require.Equal(t, ledger.Place{Commit: 300, Ordinal: 2}, h.at)
 			require.Equal(t, tc.want == heldHere || tc.want == heldDead, h.row != nil)
 		})
 	}
@@ -151,7 +152,7 @@ func TestWhatWaitedIsReadBackOrErased(t *testing.T) {
 		r.Kind, r.Item, r.Letter, r.RowTxID = &kind, item, new(int64(4)), pgtype.Uint64{}
 		h, err := readBack(w, &r)
 		require.NoError(t, err)
-		require.EqualValues(t, 4, h.at.letter)
+		require.EqualValues(t, 4, h.at.Letter)
 		require.Equal(t, heldHere, h.status)
 		require.Equal(t, it.Kind, h.whole.Kind)
 		require.Equal(t, it.Control, h.whole.Control)

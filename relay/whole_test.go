@@ -17,6 +17,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
 
@@ -145,7 +146,7 @@ func (g *ground) mayCrash(where string) error {
 func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSource) {
 	g.epoch++
 	g.admitted = nil
-	c := checkpoint{order: 100}
+	c := ledger.Checkpoint{Order: 100}
 	if g.table == nil {
 		g.table = newTable()
 	}
@@ -154,9 +155,9 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	g.table.reopen = g.reopen
 	if g.saved.Meta != "" {
 		var err error
-		c, err = parseCheckpoint(g.saved.Order, g.saved.Meta)
+		c, err = ledger.Parse(g.saved.Order, g.saved.Meta)
 		require.NoError(t, err)
-		require.LessOrEqual(t, c.tick, g.tick, "the tick was durable before the checkpoint")
+		require.LessOrEqual(t, c.Tick, g.tick, "the tick was durable before the checkpoint")
 	}
 	g.table.settled = func(control uuid.UUID, letters uint32) {
 		for _, d := range g.dead {
@@ -169,7 +170,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	for _, d := range g.dead { // what takeBack does
 		if d.state == letterRetrying {
 			d.state = letterOpen
-			if d.after < c.order {
+			if d.after < c.Order {
 				d.state = "replayed"
 			}
 		}
@@ -178,11 +179,11 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	p := newPipeline(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		idle:  idleRule{segment: segmentSize},
+		idle:  ledger.Idle{Segment: segmentSize},
 		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
-	m.known.position, m.known.reach = c.order, c.reach
+	m.known.position, m.known.reach = c.Order, c.Reach
 	p.sink, p.mode, p.morgue = l, m, graves{g}
 	p.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = newRouting(&Config{}, publisher.Config{})
@@ -191,7 +192,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	require.Empty(t, g.said(), "said to be published")
 	source := &fakeSource{}
 	for _, it := range g.stream {
-		if it.Commit >= c.order {
+		if it.Commit >= c.Order {
 			source.batches = append(source.batches, []cdc.Item{it})
 		}
 	}

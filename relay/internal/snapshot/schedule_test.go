@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -59,7 +60,7 @@ func TestPendingSnapshotsAreBounded(t *testing.T) {
 // transaction whose events have not all ended.
 func TestAPublishedSnapshotCoversOnlyWhatHasEnded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := cdc.NewProgress(1)
+		p := ledger.NewProgress(1)
 		s := NewSchedule()
 		covers := map[string]uint64{} // events committed when the snapshot was taken
 		var committed uint64          // events whose transaction has committed

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/onceward/onceward/relay/internal/printed"
+	"github.com/onceward/onceward/internal/printed"
 )
 
 // None is a snapshot in which nothing is visible.

@@ -1,8 +1,10 @@
-package relay
+package ledger
 
 import (
 	"testing"
+	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -10,39 +12,39 @@ import (
 // ledgerModel deals with a stream of items and with a release beside it, and
 // keeps every fact apart: what was dealt with in which order, and what has ended.
 type ledgerModel struct {
-	ledger *ledger
+	ledger *Ledger
 	dealt  []ledgerItem // by tag
-	at     reach        // of the pump
+	at     Reach        // of the pump
 	end    uint64       // of the last commit
 	events uint32       // of the transaction that is read
-	ends   [ways]uint64
+	ends   [Ways]uint64
 }
 
 // ledgerItem is one item that was dealt with: of the stream, or of the release.
 type ledgerItem struct {
-	at    place // of the stream; else zero
-	from  place // of the release: the cursor behind it
+	at    Place // of the stream; else zero
+	from  Place // of the release: the cursor behind it
 	ended bool
 }
 
 func (m *ledgerModel) read() {
-	at := place{commit: lsn(m.end + 1), ordinal: m.events}
+	at := Place{Commit: pglogrepl.LSN(m.end + 1), Ordinal: m.events}
 	m.events++
 	m.ledger.Read()
 	m.dealt = append(m.dealt, ledgerItem{at: at})
-	m.at.upto = at.after()
+	m.at.UpTo = at.After()
 }
 
 func (m *ledgerModel) commit(t *rapid.T) {
 	m.end += 10
 	m.events = 0
-	require.NoError(t, m.ledger.Commit(lsn(m.end), serverNow()))
+	require.NoError(t, m.ledger.Commit(pglogrepl.LSN(m.end), time.Now()))
 }
 
 func (m *ledgerModel) release() {
-	m.at.cursor.from = place{commit: m.at.cursor.from.commit + 1}
+	m.at.Cursor.From = Place{Commit: m.at.Cursor.From.Commit + 1}
 	m.ledger.Read()
-	m.dealt = append(m.dealt, ledgerItem{from: m.at.cursor.from})
+	m.dealt = append(m.dealt, ledgerItem{from: m.at.Cursor.From})
 }
 
 func (m *ledgerModel) finish(t *rapid.T) {
@@ -56,7 +58,7 @@ func (m *ledgerModel) finish(t *rapid.T) {
 		return
 	}
 	i := rapid.SampledFrom(open).Draw(t, "item")
-	how := way(rapid.IntRange(0, int(ways)-1).Draw(t, "how"))
+	how := Way(rapid.IntRange(0, int(Ways)-1).Draw(t, "how"))
 	require.NoError(t, m.ledger.End(uint64(i), how))
 	require.Error(t, m.ledger.End(uint64(i), how), "once")
 	m.dealt[i].ended = true
@@ -67,12 +69,12 @@ func (m *ledgerModel) finish(t *rapid.T) {
 // it is one moment of the pump: nothing dealt with later has ended by it without
 // all that was dealt with earlier.
 func (m *ledgerModel) check(t *rapid.T) {
-	c := checkpoint{order: m.ledger.Position(), reach: m.ledger.reached}
+	c := Checkpoint{Order: m.ledger.Position(), Reach: m.ledger.reached}
 	covered := func(it ledgerItem) bool {
-		if it.from == (place{}) {
-			return c.ended(it.at)
+		if it.from == (Place{}) {
+			return c.Ended(it.at)
 		}
-		return !c.cursor.from.before(it.from)
+		return !c.Cursor.From.Before(it.from)
 	}
 	hole := false
 	for _, it := range m.dealt {
@@ -83,7 +85,7 @@ func (m *ledgerModel) check(t *rapid.T) {
 	}
 	require.Equal(t, m.ends, m.ledger.ends)
 	if !hole {
-		m.ledger.mark(m.at)
+		m.ledger.CameTo(m.at)
 		require.Equal(t, m.at, m.ledger.reached, "nothing is in flight")
 		require.Empty(t, m.ledger.marks)
 	}
@@ -93,7 +95,7 @@ func (m *ledgerModel) check(t *rapid.T) {
 // what has ended and nothing else.
 func TestTheLedgerCoversOnlyWhatHasEnded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &ledgerModel{ledger: newLedger(100, reach{}), end: 100}
+		m := &ledgerModel{ledger: New(100, Reach{}), end: 100}
 		for range rapid.IntRange(1, 150).Draw(t, "steps") {
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0, 1, 2:
@@ -103,26 +105,26 @@ func TestTheLedgerCoversOnlyWhatHasEnded(t *testing.T) {
 			case 4:
 				m.release()
 			case 5, 6:
-				m.ledger.mark(m.at)
+				m.ledger.CameTo(m.at)
 			default:
 				m.finish(t)
 			}
 			before := m.ledger.reached
 			m.check(t)
-			require.False(t, m.ledger.reached.upto.before(before.upto), "it goes forward only")
+			require.False(t, m.ledger.reached.UpTo.Before(before.UpTo), "it goes forward only")
 			require.True(t, m.ledger.reached.covers(before))
 		}
 	})
 }
 
 func TestMarksDoNotPileUp(t *testing.T) {
-	l := newLedger(100, reach{})
+	l := New(100, Reach{})
 	tag := l.Read()
 	for i := range uint32(1000) {
-		l.mark(reach{upto: place{commit: 200, ordinal: i}})
+		l.CameTo(Reach{UpTo: Place{Commit: 200, Ordinal: i}})
 	}
 	require.Len(t, l.marks, 1)
-	require.NoError(t, l.End(tag, wayWaiting))
-	require.Equal(t, reach{upto: place{commit: 200, ordinal: 999}}, l.reached)
+	require.NoError(t, l.End(tag, Waiting))
+	require.Equal(t, Reach{UpTo: Place{Commit: 200, Ordinal: 999}}, l.reached)
 	require.Empty(t, l.marks)
 }

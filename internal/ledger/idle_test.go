@@ -1,4 +1,4 @@
-package relay
+package ledger
 
 import (
 	"testing"
@@ -23,13 +23,13 @@ const (
 	checkpointLog = 9000 // bytes of a checkpoint, a whole page included
 	recordLog     = 56
 	recordEvery   = 25 * time.Second
-	segmentSize   = 16 << 20
+	testSegment   = 16 << 20
 	segmentHead   = 40
 )
 
 func (s *quietServer) second() {
 	if s.unswitched += time.Second; s.archive > 0 && s.unswitched >= s.archive && s.end > s.switched+recordLog {
-		s.end = (s.end/segmentSize+1)*segmentSize + segmentHead
+		s.end = (s.end/testSegment+1)*testSegment + segmentHead
 		s.switched, s.unswitched = s.end, 0
 	}
 	if s.end == s.recorded {
@@ -48,13 +48,13 @@ func (s *quietServer) second() {
 func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
 	for _, archive := range []time.Duration{0, 2 * time.Second, time.Minute, 5 * time.Minute} {
 		t.Run("archive_timeout "+archive.String(), func(t *testing.T) {
-			rule, server := idleRule{segment: segmentSize}, &quietServer{end: 1 << 30, archive: archive}
+			rule, server := Idle{Segment: testSegment}, &quietServer{end: 1 << 30, archive: archive}
 			durable, savedAt, passed := pglogrepl.LSN(1<<30-500), time.Duration(0), true
 			var checkpoints []time.Duration
 			var released pglogrepl.LSN // the record that the checkpoint before the hourly ones has passed
 			for now := time.Second; now <= 10*time.Hour; now += time.Second {
-				if position := server.end; rule.due(passed, durable, position, now-savedAt) {
-					rule.saved(passed, durable, position, now-savedAt)
+				if position := server.end; rule.Due(passed, durable, position, now-savedAt) {
+					rule.Saved(passed, durable, position, now-savedAt)
 					durable, savedAt, passed = position, now, false
 					checkpoints = append(checkpoints, now)
 					if len(checkpoints) == 2 {
@@ -64,7 +64,7 @@ func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
 				}
 				server.second()
 			}
-			require.Equal(t, []time.Duration{time.Second, time.Second + followUpTime}, checkpoints[:2])
+			require.Equal(t, []time.Duration{time.Second, time.Second + FollowUpTime}, checkpoints[:2])
 			require.Greater(t, released, pglogrepl.LSN(1<<30), "the log before the event can go")
 			require.LessOrEqual(t, len(checkpoints), 2+10+10/idleSegments, "%v", checkpoints)
 		})
@@ -76,7 +76,7 @@ func TestOneIdleCheckpointFollowsACausedOne(t *testing.T) {
 // a segment of whatever is written.
 func TestRelaysOfAServerDoNotFeedEachOther(t *testing.T) {
 	type quietRelay struct {
-		idleRule
+		Idle
 		durable pglogrepl.LSN
 		savedAt time.Duration
 	}
@@ -85,7 +85,7 @@ func TestRelaysOfAServerDoNotFeedEachOther(t *testing.T) {
 			server := &quietServer{end: 1 << 30, archive: archive}
 			all := make([]quietRelay, relays)
 			for i := range all {
-				all[i] = quietRelay{idleRule{segment: segmentSize}, 1<<30 - 500, 0}
+				all[i] = quietRelay{Idle{Segment: testSegment}, 1<<30 - 500, 0}
 			}
 			var written bool
 			var flushed time.Duration
@@ -94,10 +94,10 @@ func TestRelaysOfAServerDoNotFeedEachOther(t *testing.T) {
 				for i := range all {
 					r := &all[i]
 					passed := now == time.Duration(1+i*97)*time.Second
-					if !r.due(passed, r.durable, server.end, now-r.savedAt) {
+					if !r.Due(passed, r.durable, server.end, now-r.savedAt) {
 						continue
 					}
-					r.saved(passed, r.durable, server.end, now-r.savedAt)
+					r.Saved(passed, r.durable, server.end, now-r.savedAt)
 					r.durable, r.savedAt = server.end, now
 					server.end += checkpointLog
 					written = true
@@ -118,25 +118,25 @@ func TestRelaysOfAServerDoNotFeedEachOther(t *testing.T) {
 
 // A release is a reason of its own: the log of the burst before it is let go of all the same.
 func TestAReleaseLeavesWhatIsOwed(t *testing.T) {
-	rule := idleRule{segment: segmentSize, owed: true}
-	rule.saved(false, 100, 200, time.Second)
-	require.True(t, rule.due(false, 200, 300, followUpTime))
-	rule.saved(false, 200, 300, followUpTime)
-	require.False(t, rule.due(false, 300, 400, followUpTime))
+	rule := Idle{Segment: testSegment, Owed: true}
+	rule.Saved(false, 100, 200, time.Second)
+	require.True(t, rule.Due(false, 200, 300, FollowUpTime))
+	rule.Saved(false, 200, 300, FollowUpTime)
+	require.False(t, rule.Due(false, 300, 400, FollowUpTime))
 }
 
 // TestAQuietServerKeepsNoSegments: somebody else writes a row every minute, and the
 // server makes a segment of each.
 func TestAQuietServerKeepsNoSegments(t *testing.T) {
-	rule, server := idleRule{segment: segmentSize}, &quietServer{end: 1 << 30, archive: time.Minute}
+	rule, server := Idle{Segment: testSegment}, &quietServer{end: 1 << 30, archive: time.Minute}
 	durable, savedAt := server.end, time.Duration(0)
 	for now := time.Second; now <= 10*time.Hour; now += time.Second {
-		if rule.due(false, durable, server.end, now-savedAt) {
-			rule.saved(false, durable, server.end, now-savedAt)
+		if rule.Due(false, durable, server.end, now-savedAt) {
+			rule.Saved(false, durable, server.end, now-savedAt)
 			durable, savedAt = server.end, now
 			server.end += checkpointLog
 		}
-		require.Less(t, server.end-durable, pglogrepl.LSN((idleSegments+1)*segmentSize))
+		require.Less(t, server.end-durable, pglogrepl.LSN((idleSegments+1)*testSegment))
 		if now%time.Minute == 0 {
 			server.end += 200
 		}
@@ -156,25 +156,25 @@ func TestIdleRule(t *testing.T) {
 		owes   bool
 	}{
 		{name: "an event", passed: true, ahead: 1, due: true, owes: true},
-		{name: "much foreign log", ahead: idleBytes, due: true, owes: true},
-		{name: "little foreign log", ahead: idleBytes - 1, since: idleTime - 1},
-		{name: "an hour", ahead: 1, since: idleTime, due: true},
-		{name: "the follow-up", owed: true, ahead: 1, since: followUpTime, due: true},
-		{name: "before the follow-up", owed: true, ahead: idleBytes - 1, since: followUpTime - 1, owes: true},
-		{name: "into the next segment", from: segmentSize - idleBytes, ahead: idleBytes + beginBytes, due: true, owes: true},
-		{name: "a segment was switched", ahead: segmentSize + beginBytes - 1, since: idleTime - 1},
-		{name: "behind a burst", owed: true, ahead: segmentSize, since: followUpTime, due: true},
-		{name: "several were", ahead: idleSegments * segmentSize, due: true},
-		{name: "the last of several was", from: 3*segmentSize + 100, ahead: segmentSize, due: true},
-		{name: "nothing new", owed: true, since: 2 * idleTime, owes: true},
+		{name: "much foreign log", ahead: IdleBytes, due: true, owes: true},
+		{name: "little foreign log", ahead: IdleBytes - 1, since: IdleTime - 1},
+		{name: "an hour", ahead: 1, since: IdleTime, due: true},
+		{name: "the follow-up", owed: true, ahead: 1, since: FollowUpTime, due: true},
+		{name: "before the follow-up", owed: true, ahead: IdleBytes - 1, since: FollowUpTime - 1, owes: true},
+		{name: "into the next segment", from: testSegment - IdleBytes, ahead: IdleBytes + beginBytes, due: true, owes: true},
+		{name: "a segment was switched", ahead: testSegment + beginBytes - 1, since: IdleTime - 1},
+		{name: "behind a burst", owed: true, ahead: testSegment, since: FollowUpTime, due: true},
+		{name: "several were", ahead: idleSegments * testSegment, due: true},
+		{name: "the last of several was", from: 3*testSegment + 100, ahead: testSegment, due: true},
+		{name: "nothing new", owed: true, since: 2 * IdleTime, owes: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			rule, last := idleRule{segment: segmentSize, owed: tc.owed}, 64*segmentSize+tc.from
-			require.Equal(t, tc.due, rule.due(tc.passed, last, last+tc.ahead, tc.since))
+			rule, last := Idle{Segment: testSegment, Owed: tc.owed}, 64*testSegment+tc.from
+			require.Equal(t, tc.due, rule.Due(tc.passed, last, last+tc.ahead, tc.since))
 			if tc.due {
-				rule.saved(tc.passed, last, last+tc.ahead, tc.since)
+				rule.Saved(tc.passed, last, last+tc.ahead, tc.since)
 			}
-			require.Equal(t, tc.owes, rule.owed)
+			require.Equal(t, tc.owes, rule.Owed)
 		})
 	}
 }

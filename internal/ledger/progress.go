@@ -1,4 +1,4 @@
-package cdc
+package ledger
 
 import (
 	"fmt"
@@ -28,12 +28,12 @@ type Progress struct {
 	ended    []uint64      // ring of bits for the tags low … next-1
 	commits  ring[boundary]
 	open     time.Time // commit time of the transaction that is being read; zero between two
-	marks    ring[mark]
+	marks    ring[marker]
 	marked   uint64 // id of the last mark that was reached
 }
 
-// mark is a place in the stream: reached when every tag below before has ended.
-type mark struct {
+// marker is a place in the stream: reached when every tag below before has ended.
+type marker struct {
 	before uint64
 	id     uint64
 }
@@ -113,7 +113,7 @@ func (p *Progress) End(tag uint64) error {
 
 // Mark records that the marker with the id was read now. Ids grow.
 func (p *Progress) Mark(id uint64) {
-	p.marks.push(mark{before: p.next, id: id})
+	p.marks.push(marker{before: p.next, id: id})
 	p.advance()
 }
 
