@@ -27,10 +27,6 @@ type transactional interface {
 // an empty group after offsets.retention.minutes, seven days unless it was set.
 const refresh = 24 * time.Hour
 
-// commitGrace is how long a commit that is under way may take when the session
-// ends meanwhile.
-const commitGrace = 5 * time.Second
-
 // exactlyOnce is the mode in which events and checkpoint are one Kafka
 // transaction. Nothing has ended before its commit is known, and the books end a
 // step when it is handed over: their position is what the next commit may say.
@@ -182,19 +178,4 @@ func (m *exactlyOnce) status() (status, error) {
 		now.oldest = m.oldest
 	}
 	return now, m.err
-}
-
-// outlast returns a context that ends the given time after ctx does.
-func outlast(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
-	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			cancel()
-		case <-out.Done():
-		}
-	})
-	return out, func() { stop(); cancel() }
 }

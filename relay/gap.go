@@ -145,7 +145,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
 		}
-		if err := keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
+		if err := s.keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
 			return err
 		}
 		if err := takeBackRetries(ctx, q, row); err != nil {
@@ -195,12 +195,12 @@ func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.Rela
 }
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
-func keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
 	kept, err := inState(row)
 	if err != nil {
 		return err
 	}
-	if err := (&waiting{slot: row.Slot, start: &kept}).beginAnew(ctx, q, at); err != nil {
+	if err := (&waiting{state: s.state, start: &kept}).beginAnew(ctx, q, at); err != nil {
 		return fmt.Errorf("take over what waits for slot %s: %w", row.Slot, err)
 	}
 	return nil

@@ -35,8 +35,8 @@ func (r *release) again() bool { return r.repeat }
 // next returns the next page, none after the last. Its letters are in memory
 // only as long as the caller keeps them.
 func (r *release) next(ctx context.Context) ([]*letter, error) {
-	rows, err := r.letters.queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
-		Slot: r.letters.slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
+	rows, err := r.letters.state.queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
+		Slot: r.letters.state.slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read letters that control %s released: %w", r.control, err)
@@ -61,32 +61,28 @@ func (r *release) next(ctx context.Context) ([]*letter, error) {
 func (r *release) fail(ctx context.Context, failed *letter, class, cause string) error {
 	l := r.letters
 	var now *hold
-	var written int64
-	err := l.write(ctx, fmt.Sprintf("open letter %s again", failed.id), func(q *outboxdb.Queries) (err error) {
-		if written, err = l.count(ctx, q, 1); err != nil {
-			return err
-		}
+	err := l.state.count(ctx, fmt.Sprintf("open letter %s again", failed.id), func(q *outboxdb.Queries) (counted, error) {
+		one := counted{writes: 1}
 		n, err := q.FailLetter(ctx, outboxdb.FailLetterParams{
-			Slot: l.slot, LetterID: failed.id, ControlID: &r.control, ErrorClass: class, Error: letterText(cause),
+			Slot: l.state.slot, LetterID: failed.id, ControlID: &r.control, ErrorClass: class, Error: letterText(cause),
 		})
 		switch {
 		case err != nil:
-			return err
+			return one, err
 		case n == 0:
-			return fmt.Errorf("control %s has not released it, or it has ended", r.control)
+			return one, fmt.Errorf("control %s has not released it, or it has ended", r.control)
 		case !failed.holds:
-			return nil
+			return one, nil
 		}
-		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.slot, ControlID: &r.control, FailedIndex: int64(failed.index)}); err != nil {
-			return err
+		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.state.slot, ControlID: &r.control, FailedIndex: int64(failed.index)}); err != nil {
+			return one, err
 		}
 		now, err = l.look(ctx, q, aggregateOf(failed.row))
-		return err
+		return one, err
 	})
 	if err != nil {
 		return err
 	}
-	l.written = written
 	now.apply(l)
 	return nil
 }
@@ -96,10 +92,10 @@ func (r *release) fail(ctx context.Context, failed *letter, class, cause string)
 // when the word was taken back.
 func (r *release) skip(ctx context.Context, given *letter) (done bool, err error) {
 	l := r.letters
-	var written int64
-	err = l.write(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) error {
+	err = l.state.count(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) (counted, error) {
+		one := counted{writes: 1, skipped: &given.id}
 		if err := l.stands(ctx, q, given.id); err != nil {
-			return err
+			return one, err
 		}
 		by, why := "an operator", "relay_state.skip"
 		who, err := q.WhoSkipped(ctx, &given.id)
@@ -107,17 +103,13 @@ func (r *release) skip(ctx context.Context, given *letter) (done bool, err error
 		case err == nil:
 			by, why = who.RequestedBy, who.Reason
 		case !errors.Is(err, pgx.ErrNoRows):
-			return err
+			return one, err
 		}
-		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.slot, LetterID: given.id, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
-		switch {
-		case err != nil:
-			return err
-		case n == 0:
-			return fmt.Errorf("control %s has not released it, or it has ended", r.control)
+		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.state.slot, LetterID: given.id, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
+		if err == nil && n == 0 {
+			err = fmt.Errorf("control %s has not released it, or it has ended", r.control)
 		}
-		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: 1, Skipped: &given.id})
-		return err
+		return one, err
 	})
 	switch {
 	case errors.Is(err, errTakenBack):
@@ -125,6 +117,5 @@ func (r *release) skip(ctx context.Context, given *letter) (done bool, err error
 	case err != nil:
 		return false, err
 	}
-	l.written = written
 	return true, nil
 }

@@ -122,12 +122,19 @@ func (b *letterbox) reopen(checkpoint pglogrepl.LSN) {
 	state, err := outboxdb.New(b.conn).BumpEpoch(b.t.Context(), outboxdb.BumpEpochParams{Slot: b.slot, Relay: b.slot})
 	require.NoError(b.t, err)
 	b.epoch = state.Epoch
-	b.letters, err = openLetters(b.t.Context(), b.conn, b.config(checkpoint))
+	b.letters, err = openLetters(b.t.Context(), b.session(), b.config(checkpoint))
 	require.NoError(b.t, err)
 }
 
+// session is the state of the owner, over its present connection.
+func (b *letterbox) session() *state {
+	st := newState(b.conn, b.slot)
+	st.epoch = b.epoch
+	return st
+}
+
 func (b *letterbox) config(checkpoint pglogrepl.LSN) lettersConfig {
-	return lettersConfig{slot: b.slot, epoch: b.epoch, checkpoint: checkpoint, maxParked: 1000, first: b.first}
+	return lettersConfig{checkpoint: checkpoint, maxParked: 1000, first: b.first}
 }
 
 // idOf makes ids that tests can read: the number is at the end.

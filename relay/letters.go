@@ -55,17 +55,13 @@ const (
 // error it is of no more use, and what was written is for the next session to
 // find.
 type letters struct {
-	conn       *pgx.Conn
-	queries    *outboxdb.Queries
-	slot       string
-	epoch      int64
+	state      *state // of the pump's connection
 	maxParked  int
 	checkpoint pglogrepl.LSN
 
 	beyond    *endedLetters
 	oldest    parkedSet
 	unsettled []pglogrepl.LSN // of controls whose letters are retrying, ascending
-	written   int64           // the counter of relay_state, see count
 }
 
 // holder is where the oldest letter stands that holds an aggregate.
@@ -80,8 +76,6 @@ func (h holder) before(commit pglogrepl.LSN, seq int64) bool {
 
 // lettersConfig is what a session tells its letters.
 type lettersConfig struct {
-	slot  string
-	epoch int64
 	// checkpoint is where the session starts: every transaction with a commit end
 	// at or before it has ended and is not read again. Controls after it are.
 	checkpoint pglogrepl.LSN
@@ -93,19 +87,16 @@ type lettersConfig struct {
 // openLetters settles what the last session left, and loads the parked set. The
 // connection becomes its own: commits on it are durable, and a transaction that
 // stands idle, because the process was stopped in it, gives its locks back.
-func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*letters, error) {
-	l := &letters{
-		conn: conn, queries: outboxdb.New(conn), slot: cfg.slot, epoch: cfg.epoch, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint,
-		oldest: newParkedSet(),
-	}
-	if _, err := conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
-		return nil, fmt.Errorf("open letters of slot %s: %w", l.slot, err)
+func openLetters(ctx context.Context, st *state, cfg lettersConfig) (*letters, error) {
+	l := &letters{state: st, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint, oldest: newParkedSet()}
+	if _, err := st.conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
+		return nil, fmt.Errorf("open letters of slot %s: %w", l.state.slot, err)
 	}
 	if err := l.takeBack(ctx, cfg.first); err != nil {
 		return nil, err
 	}
 	var err error
-	if l.beyond, err = openEnded(ctx, l.queries, l.slot); err != nil {
+	if l.beyond, err = openEnded(ctx, l.state.queries, l.state.slot); err != nil {
 		return nil, err
 	}
 	return l, l.loadParked(ctx)
@@ -115,27 +106,24 @@ func openLetters(ctx context.Context, conn *pgx.Conn, cfg lettersConfig) (*lette
 // again. The positions are starts of commit records and the checkpoint is the end
 // of one, so that equal means not passed.
 func (l *letters) takeBack(ctx context.Context, first func(context.Context, *outboxdb.Queries) error) error {
-	return l.write(ctx, "settle letters", func(q *outboxdb.Queries) (err error) {
+	return l.state.count(ctx, "settle letters", func(q *outboxdb.Queries) (none counted, err error) {
 		if first != nil {
 			if err := first(ctx, q); err != nil {
-				return err
+				return none, err
 			}
 		}
-		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
-			return err
+		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
+			return none, err
 		}
-		if _, err = q.ReopenLetters(ctx, l.slot); err != nil {
-			return err
-		}
-		l.written, err = l.count(ctx, q, 0)
-		return err
+		_, err = q.ReopenLetters(ctx, l.state.slot)
+		return none, err
 	})
 }
 
 func (l *letters) loadParked(ctx context.Context) error {
-	rows, err := l.queries.ParkedSet(ctx, l.slot)
+	rows, err := l.state.queries.ParkedSet(ctx, l.state.slot)
 	if err != nil {
-		return fmt.Errorf("load parked aggregates of slot %s: %w", l.slot, err)
+		return fmt.Errorf("load parked aggregates of slot %s: %w", l.state.slot, err)
 	}
 	for _, r := range rows {
 		commit, err := ledger.ParseLSN(r.Position)
@@ -171,11 +159,11 @@ func (l *letters) lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LS
 	if _, ok := l.oldest.oldest[aggregateOf(row)]; !ok {
 		return 0, nil
 	}
-	text, err := l.queries.LastBefore(ctx, outboxdb.LastBeforeParams{
-		Slot: l.slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
+	text, err := l.state.queries.LastBefore(ctx, outboxdb.LastBeforeParams{
+		Slot: l.state.slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.slot, err)
+		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.state.slot, err)
 	}
 	return ledger.ParseLSN(text)
 }
@@ -193,7 +181,7 @@ func (l *letters) admit(dead *casualty) *publisher.RouteError {
 	}
 	a := aggregateOf(dead.row)
 	if _, parked := l.oldest.oldest[a]; !parked && l.oldest.of(a) >= l.maxParked {
-		return overLimit(a, l.maxParked, l.slot, dead)
+		return overLimit(a, l.maxParked, l.state.slot, dead)
 	}
 	l.oldest.hold(a, holder{dead.commit, dead.row.Seq})
 	return nil
@@ -226,7 +214,7 @@ var errTakenBack = errors.New("the word was taken back")
 
 // stands makes sure, inside a transaction, that a word to skip an event stands.
 func (l *letters) stands(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
-	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.slot})
+	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.state.slot})
 	if err == nil && !stands {
 		err = errTakenBack
 	}
@@ -249,29 +237,22 @@ func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLet
 
 // bury writes letters in a state.
 func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, dead []casualty) error {
-	var written int64
-	err := l.write(ctx, "write letters", func(q *outboxdb.Queries) (err error) {
+	return l.state.count(ctx, "write letters", func(q *outboxdb.Queries) (counted, error) {
+		fresh := counted{skipped: skipped}
 		if skipped != nil {
 			if err := l.stands(ctx, q, *skipped); err != nil {
-				return err
+				return fresh, err
 			}
 		}
-		fresh := 0
 		for chunk := range chunks(dead) {
 			added, err := l.insert(ctx, q, state, chunk)
 			if err != nil {
-				return err
+				return fresh, err
 			}
-			fresh += added
+			fresh.writes += added
 		}
-		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(fresh), Skipped: skipped})
-		return err
+		return fresh, nil
 	})
-	if err != nil {
-		return err
-	}
-	l.written = written
-	return nil
 }
 
 // insert returns how many had no letter.
@@ -280,7 +261,7 @@ func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string,
 	size := 0
 	for i := range dead {
 		size += dead[i].size()
-		rows[i] = dead[i].insert(l.slot, state)
+		rows[i] = dead[i].insert(l.state.slot, state)
 		if state == letterDiscarded {
 			if err := decide(ctx, q, &rows[i]); err != nil {
 				return 0, err
@@ -328,8 +309,8 @@ func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	if n == 0 {
 		return nil
 	}
-	err := l.write(ctx, "settle letters", func(q *outboxdb.Queries) error {
-		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.slot, Checkpoint: new(checkpoint.String())})
+	err := l.state.write(ctx, "settle letters", func(q *outboxdb.Queries) error {
+		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.slot, Checkpoint: new(checkpoint.String())})
 		return err
 	})
 	if err != nil {
@@ -344,33 +325,4 @@ func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 func passed(controls []pglogrepl.LSN, checkpoint pglogrepl.LSN) int {
 	n, _ := slices.BinarySearch(controls, checkpoint)
 	return n
-}
-
-// count raises the counter that a checkpoint carries. Everything counts that a
-// database which went back in time must not lack: a letter, an effect of a
-// control, a retry that failed. What settles retries does not: it is done again.
-func (l *letters) count(ctx context.Context, q *outboxdb.Queries, writes int) (int64, error) {
-	return q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: l.slot, Added: int64(writes)})
-}
-
-// write runs work in one transaction that counts only while this session owns
-// the slot; else the error is [ErrFenced] and nothing was changed. A graceful stop
-// lets it end: it would close the connection, which the last flush needs.
-func (l *letters) write(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
-	ctx, cancel := outlast(ctx, commitGrace)
-	defer cancel()
-	err := pgx.BeginFunc(ctx, l.conn, func(tx pgx.Tx) error {
-		q := l.queries.WithTx(tx)
-		if _, err := q.LockEpoch(ctx, outboxdb.LockEpochParams{Slot: l.slot, Epoch: l.epoch}); err != nil {
-			if errors.Is(err, pgx.ErrNoRows) {
-				return ErrFenced
-			}
-			return err
-		}
-		return work(q)
-	})
-	if err != nil {
-		return fmt.Errorf("%s of slot %s: %w", what, l.slot, err)
-	}
-	return nil
 }

@@ -46,7 +46,7 @@ func keptWhole(b *letterbox) {
 	t := b.t
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
 		deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
-	require.EqualValues(t, 4, b.written)
+	require.EqualValues(t, 4, b.letters.state.written)
 	require.Equal(t, "4", b.text("SELECT dead_letters::text FROM onceward.relay_state"))
 	require.Equal(t, "record|record too large|1|0/10|open|t", b.text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
 		FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
@@ -92,7 +92,7 @@ func parkedAggregate(b *letterbox) {
 		b.reopen(lsnOf(5))
 	}
 	b.parks(deadEvent(5, "A", func(c *casualty) { c.class = classFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
-	require.EqualValues(t, 5, b.written, "a letter that is there stays, and counts once")
+	require.EqualValues(t, 5, b.letters.state.written, "a letter that is there stays, and counts once")
 	require.Equal(t, "2=open 3=open 4=open 5=open 6=open", b.states())
 }
 
@@ -222,7 +222,7 @@ func skipped(b *letterbox) {
 	require.False(t, done, "the word was taken back")
 	require.Equal(t, "1=discarded 2=discarded", b.states())
 	require.Zero(t, b.parkedCount(), "a skipped event holds nothing")
-	require.EqualValues(t, 2, b.written)
+	require.EqualValues(t, 2, b.letters.state.written)
 	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+idOf(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
 		b.text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
 	require.Equal(t, "{"+idOf(3).String()+"}", b.text("SELECT skip::text FROM onceward.relay_state"))
@@ -265,7 +265,7 @@ func fencedLetters(b *letterbox) {
 			return err
 		},
 		"open": func() error {
-			_, err := openLetters(t.Context(), zombie.conn, lettersConfig{slot: boxSlot, epoch: zombie.epoch, checkpoint: lsnOf(100)})
+			_, err := openLetters(t.Context(), zombie.state, lettersConfig{checkpoint: lsnOf(100)})
 			return err
 		},
 	} {
@@ -283,7 +283,7 @@ func frozenWriter(b *letterbox) {
 	require.NoError(t, err)
 	frozen := b.letters
 	next := connected(t, b.as("onceward_relay"))
-	err = frozen.write(t.Context(), "freeze", func(*outboxdb.Queries) error {
+	err = frozen.state.write(t.Context(), "freeze", func(*outboxdb.Queries) error {
 		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: boxSlot, Relay: boxSlot}) // waits for the row until the frozen one has lost it
 		return err
 	})

@@ -28,7 +28,7 @@ func scriptedLetters(t *testing.T) (*scripted, *letters) {
 	db.returns("CountLetters", int64(4))
 	db.returns("NewestLetter", "0/0")
 	db.returns("SkipStands", true)
-	l, err := openLetters(t.Context(), db.connect(), lettersConfig{slot: "onceward_orders", epoch: 7, checkpoint: 200, maxParked: 10})
+	l, err := openLetters(t.Context(), db.state(), lettersConfig{checkpoint: 200, maxParked: 10})
 	require.NoError(t, err)
 	db.forget()
 	return db, l
@@ -56,7 +56,7 @@ func TestASessionTakesBackWhatItsCheckpointHasNotPassed(t *testing.T) {
 		_, err := q.DeleteEmptyLanes(ctx, "onceward_orders")
 		return err
 	}
-	l, err := openLetters(t.Context(), db.connect(), lettersConfig{slot: "onceward_orders", epoch: 7, checkpoint: 200, maxParked: 10, first: first})
+	l, err := openLetters(t.Context(), db.state(), lettersConfig{checkpoint: 200, maxParked: 10, first: first})
 	require.NoError(t, err)
 	asked := db.log()
 	require.Equal(t, []string{"SET", "begin", "LockEpoch", "DeleteEmptyLanes", "SettleLetters", "ReopenLetters", "CountLetters", "commit", "NewestLetter", "ParkedSet"}, names(asked))
@@ -64,7 +64,7 @@ func TestASessionTakesBackWhatItsCheckpointHasNotPassed(t *testing.T) {
 	require.Equal(t, "LockEpoch onceward_orders 7", asked[2])
 	require.Equal(t, "SettleLetters onceward_orders 0/C8", asked[4])
 	require.Equal(t, "CountLetters 0  onceward_orders", asked[6])
-	require.EqualValues(t, 4, l.written)
+	require.EqualValues(t, 4, l.state.written)
 	row := &outbox.Row{Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"), Seq: 10}
 	require.True(t, l.parked(row, 300), "of the same transaction, and later")
 	require.False(t, l.parked(row, 299), "it comes before the letter")
@@ -95,7 +95,7 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 			return l.settle(ctx, 200)
 		},
 		"what waits": func(ctx context.Context, l *letters) error {
-			w := &waiting{slot: l.slot, queries: l.queries, letters: l, start: &ledger.Checkpoint{}}
+			w := &waiting{state: l.state, start: &ledger.Checkpoint{}}
 			return w.begin(ctx, 1, nil)
 		},
 	} {
@@ -104,7 +104,7 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 			db.on("LockEpoch", fenced)
 			require.ErrorIs(t, write(t.Context(), l), ErrFenced)
 			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, names(db.log()))
-			require.EqualValues(t, 4, l.written)
+			require.EqualValues(t, 4, l.state.written)
 			require.Zero(t, l.parkedCount())
 		})
 	}
@@ -126,7 +126,7 @@ func TestOnlyFreshLettersCount(t *testing.T) {
 	require.NoError(t, l.park(t.Context(), dead...))
 	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, names(db.log()))
 	require.Equal(t, []string{"CountLetters 2  onceward_orders"}, db.log("CountLetters"))
-	require.EqualValues(t, 6, l.written)
+	require.EqualValues(t, 6, l.state.written)
 }
 
 // Letters are written all or none: one that cannot be is the error of all.
@@ -144,7 +144,7 @@ func TestALetterThatCannotBeWrittenUndoesTheOthers(t *testing.T) {
 	require.ErrorContains(t, err, "no space left on device")
 	require.Equal(t, "rollback", db.log()[len(db.log())-1])
 	require.Empty(t, db.log("CountLetters"))
-	require.EqualValues(t, 4, l.written)
+	require.EqualValues(t, 4, l.state.written)
 }
 
 // An event that an operator has skipped gets a letter that is discarded, holds
@@ -318,8 +318,8 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 		want  []string
 		parks int
 	}{
-		"it holds":         {true, []string{"CountLetters", "FailLetter", "FailRest", "OldestHolding"}, 1},
-		"it holds nothing": {false, []string{"CountLetters", "FailLetter"}, 0},
+		"it holds":         {true, []string{"FailLetter", "FailRest", "OldestHolding", "CountLetters"}, 1},
+		"it holds nothing": {false, []string{"FailLetter", "CountLetters"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
@@ -330,7 +330,7 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 			log := db.log()
 			require.Equal(t, tc.want, names(log)[2:len(log)-1])
 			require.Equal(t, tc.parks, l.parkedCount())
-			require.EqualValues(t, 5, l.written)
+			require.EqualValues(t, 5, l.state.written)
 			if tc.holds {
 				require.Equal(t, []string{"FailRest onceward_orders " + r.control.String() + " 3"}, db.log("FailRest"))
 			}
@@ -372,7 +372,7 @@ func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
 			require.NoError(t, err)
 			require.False(t, done)
 			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, names(db.log()))
-			require.EqualValues(t, 4, l.written)
+			require.EqualValues(t, 4, l.state.written)
 		})
 	}
 }

@@ -243,7 +243,7 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	watch := s.watched.sink
 	s.watched.topic = newRouting(s.cfg, sink).topicOf
 	p.refused = last.refused
-	p.counted = func() int64 { return s.letters.written }
+	p.counted = func() int64 { return s.pumps.written }
 	s.counts.parkedNow(s.letters.parkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
@@ -265,11 +265,10 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 // openTables opens the letters and what waits. What began before the start is not
 // read again: a release among it that has ended must not be opened.
 func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
-	s.waiting = &waiting{slot: s.pumps.slot, queries: s.pumps.queries, rows: outboxRows{s.pumps}, start: start}
-	s.letters, err = openLetters(ctx, s.pumps.conn, lettersConfig{
-		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.Order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
+	s.waiting = &waiting{state: s.pumps, rows: outboxRows{s.pumps}, start: start}
+	s.letters, err = openLetters(ctx, s.pumps, lettersConfig{
+		checkpoint: start.Order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
 	})
-	s.waiting.letters = s.letters
 	return err
 }
 

@@ -36,7 +36,7 @@ func TestParkedSetCountsByKind(t *testing.T) {
 // The limit is a kind's own: beyond it nothing is written and the lane waits,
 // with its reason; others go on, and so does it once a letter of it has ended.
 func TestAdmitHasALimitForEachKind(t *testing.T) {
-	l := &letters{oldest: newParkedSet(), maxParked: 2}
+	l := &letters{state: new(state), oldest: newParkedSet(), maxParked: 2}
 	dead := func(kind, id string) *casualty {
 		return &casualty{row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: kind, AggregateID: []byte(id)}, commit: 200, cause: "too large", holds: true}
 	}

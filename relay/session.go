@@ -206,7 +206,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 // remember leaves what the next session of this process is to know.
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
-	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
+	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.pumps.written
 	last.keep(s.mode, s.counts)
 	s.log.Info("session ended", s.tally()...)
 	s.counts.holding(nil)

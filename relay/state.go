@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +30,7 @@ type state struct {
 	queries *outboxdb.Queries
 	slot    string
 	epoch   int64
+	written int64 // the counter of relay_state, see count
 }
 
 func newState(conn *pgx.Conn, slot string) *state {
@@ -222,4 +225,71 @@ func (s *state) fenced(what string, rows int64, err error) error {
 		return fmt.Errorf("%s of slot %s: %w", what, s.slot, err)
 	}
 	return nil
+}
+
+// commitGrace is how long a transaction that is under way may take when the session
+// ends meanwhile.
+const commitGrace = 5 * time.Second
+
+// write runs work in one transaction that counts only while this session owns
+// the slot; else the error is [ErrFenced] and nothing was changed. A graceful stop
+// lets it end: it would close the connection, which the last flush needs.
+func (s *state) write(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
+	ctx, cancel := outlast(ctx, commitGrace)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, s.conn, func(tx pgx.Tx) error {
+		q := s.queries.WithTx(tx)
+		if _, err := q.LockEpoch(ctx, outboxdb.LockEpochParams{Slot: s.slot, Epoch: s.epoch}); err != nil {
+			if errors.Is(err, pgx.ErrNoRows) {
+				return ErrFenced
+			}
+			return err
+		}
+		return work(q)
+	})
+	if err != nil {
+		return fmt.Errorf("%s of slot %s: %w", what, s.slot, err)
+	}
+	return nil
+}
+
+// counted is what a transaction of letters or of what waits adds to the counter that
+// a checkpoint carries. Everything counts that a database which went back in time
+// must not lack: a letter, an effect of a control, a retry that failed. What settles
+// retries does not: it is done again.
+type counted struct {
+	writes  int
+	skipped *uuid.UUID // of the word that is obeyed by it, and forgotten
+}
+
+// count runs work as [state.write] does, and raises the counter.
+func (s *state) count(ctx context.Context, what string, work func(*outboxdb.Queries) (counted, error)) error {
+	var written int64
+	err := s.write(ctx, what, func(q *outboxdb.Queries) error {
+		c, err := work(q)
+		if err != nil {
+			return err
+		}
+		written, err = q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.slot, Added: int64(c.writes), Skipped: c.skipped})
+		return err
+	})
+	if err == nil {
+		s.written = written
+	}
+	return err
+}
+
+// outlast returns a context that ends the given time after ctx does.
+func outlast(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
 }

@@ -55,11 +55,9 @@ type keeper interface {
 // for the session that owns the slot, and is counted as those of letters are: a
 // database that lacks one is found out.
 type waiting struct {
-	slot    string
-	queries *outboxdb.Queries
-	letters *letters // which write
-	rows    rows
-	start   *ledger.Checkpoint // of the session
+	state *state // of the pump's connection
+	rows  rows
+	start *ledger.Checkpoint // of the session
 }
 
 // takeUp brings the tables to where a session starts: what is read again is
@@ -69,17 +67,17 @@ func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
 	from := start.UpTo.Item()
 	if _, err := q.DeleteWaitingBeyond(ctx, outboxdb.DeleteWaitingBeyondParams{
-		Slot: s.slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
+		Slot: s.state.slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
 	}); err != nil {
 		return err
 	}
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if _, err := q.DeleteWaitingDead(ctx, s.slot); err != nil {
+	if _, err := q.DeleteWaitingDead(ctx, s.state.slot); err != nil {
 		return err
 	}
-	_, err := q.DeleteEmptyLanes(ctx, s.slot)
+	_, err := q.DeleteEmptyLanes(ctx, s.state.slot)
 	return err
 }
 
@@ -92,24 +90,24 @@ func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogre
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.slot, OrderPosition: at.String()}); err != nil {
+	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.slot, OrderPosition: at.String()}); err != nil {
 		return err
 	}
 	place := (at - 1).String()
-	last, err := q.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.slot, Position: place})
+	last, err := q.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.slot, Position: place})
 	if err != nil {
 		return err
 	}
-	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
+	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.state.slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
 		return err
 	}
-	return q.RestartRetries(ctx, []string{s.slot})
+	return q.RestartRetries(ctx, []string{s.state.slot})
 }
 
 // endRelease forgets what a release has ended as far as the start knows, and the
 // release: what is left waits.
 func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
-	row, err := q.LoadRelease(ctx, s.slot)
+	row, err := q.LoadRelease(ctx, s.state.slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -122,7 +120,7 @@ func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
 			return err
 		}
 	}
-	_, err = q.EndRelease(ctx, s.slot)
+	_, err = q.EndRelease(ctx, s.state.slot)
 	return err
 }
 
@@ -133,7 +131,7 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 		present = lanes[at.Lane]
 	}
 	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
-		Slot: s.slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
+		Slot: s.state.slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
 	}); err != nil {
 		return err
 	}
@@ -158,17 +156,17 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 
 // load returns what is held, and the controls among it.
 func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid.UUID]bool, err error) {
-	rows, err := s.queries.LoadLanes(ctx, s.slot)
+	rows, err := s.state.queries.LoadLanes(ctx, s.state.slot)
 	if err != nil {
-		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.slot, err)
+		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.slot, err)
 	}
 	for _, r := range rows {
 		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
 		held = append(held, w)
 	}
-	ids, err := s.queries.WaitingControls(ctx, s.slot)
+	ids, err := s.state.queries.WaitingControls(ctx, s.state.slot)
 	if err != nil {
-		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.slot, err)
+		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.state.slot, err)
 	}
 	controls = make(map[uuid.UUID]bool, len(ids))
 	for _, id := range ids {
@@ -179,18 +177,7 @@ func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid
 
 // change runs work in one transaction and counts it.
 func (s *waiting) change(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
-	var written int64
-	err := s.letters.write(ctx, what, func(q *outboxdb.Queries) (err error) {
-		if err := work(q); err != nil {
-			return err
-		}
-		written, err = s.letters.count(ctx, q, 1)
-		return err
-	})
-	if err == nil {
-		s.letters.written = written
-	}
-	return err
+	return s.state.count(ctx, what, func(q *outboxdb.Queries) (counted, error) { return counted{writes: 1}, work(q) })
 }
 
 func (s *waiting) write(ctx context.Context, items []heldItem) error {
@@ -235,7 +222,7 @@ func (s *waiting) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, 
 	if id, ok := fresh[w]; ok {
 		return id, nil
 	}
-	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
+	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
 	fresh[w] = id
 	return id, err
 }
@@ -254,7 +241,7 @@ func (s *waiting) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, i
 		return nil
 	}
 	if h.reopen != uuid.Nil {
-		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
+		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.state.slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
 			return err
 		}
 	}
@@ -273,7 +260,7 @@ func laneIDs(lanes []*heldLane) []int32 {
 
 func (s *waiting) begin(ctx context.Context, release int64, lanes []*heldLane) error {
 	return s.change(ctx, "begin a release", func(q *outboxdb.Queries) error {
-		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.slot, Release: release, Lanes: laneIDs(lanes)})
+		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.state.slot, Release: release, Lanes: laneIDs(lanes)})
 	})
 }
 
@@ -287,27 +274,24 @@ func (s *waiting) end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) 
 		if err := s.forgetLanes(ctx, q, ids, at); err != nil {
 			return err
 		}
-		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: ids[:at.Lane]}); err != nil {
+		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.slot, Lanes: ids[:at.Lane]}); err != nil {
 			return err
 		}
-		_, err := q.EndRelease(ctx, s.slot)
+		_, err := q.EndRelease(ctx, s.state.slot)
 		return err
 	})
 }
 
 func (s *waiting) drop(ctx context.Context, h *heldItem) error {
-	return s.change(ctx, "forget what was given up", func(q *outboxdb.Queries) error {
-		if _, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)}); err != nil {
-			return err
-		}
-		_, err := q.CountLetters(ctx, outboxdb.CountLettersParams{Slot: s.slot, Skipped: &h.id})
-		return err
+	return s.state.count(ctx, "forget what was given up", func(q *outboxdb.Queries) (counted, error) {
+		_, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)})
+		return counted{writes: 1, skipped: &h.id}, err
 	})
 }
 
 func (s *waiting) open(ctx context.Context, lanes []*heldLane) error {
 	return s.change(ctx, "forget lanes that are empty", func(q *outboxdb.Queries) error {
-		_, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.slot, Lanes: laneIDs(lanes)})
+		_, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.slot, Lanes: laneIDs(lanes)})
 		return err
 	})
 }
@@ -316,11 +300,11 @@ func (s *waiting) page(ctx context.Context, w *heldLane, from ledger.Place) ([]h
 	if err := s.rows.fit(ctx); err != nil {
 		return nil, err
 	}
-	read, err := s.queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
-		Slot: s.slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
+	read, err := s.state.queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
+		Slot: s.state.slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.slot, err)
+		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.state.slot, err)
 	}
 	items := make([]heldItem, len(read))
 	for i := range read {
@@ -371,7 +355,7 @@ func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
 }
 
 func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
-	last, err := s.queries.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.slot, Position: at.String()})
+	last, err := s.state.queries.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.slot, Position: at.String()})
 	if err != nil {
 		return 0, fmt.Errorf("look for what a repair left waiting: %w", err)
 	}
@@ -381,15 +365,15 @@ func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
 func (s *waiting) sort(ctx context.Context, before pglogrepl.LSN) error {
 	place := (before - 1).String()
 	return s.change(ctx, "sort what waits", func(q *outboxdb.Queries) error {
-		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.slot, OrderPosition: before.String(), Place: place}); err != nil {
+		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.state.slot, OrderPosition: before.String(), Place: place}); err != nil {
 			return err
 		}
-		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.slot, Place: place})
+		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.state.slot, Place: place})
 	})
 }
 
 func (s *waiting) find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error) {
-	rows, err := s.queries.WaitingIDs(ctx, outboxdb.WaitingIDsParams{Slot: s.slot, Ids: ids})
+	rows, err := s.state.queries.WaitingIDs(ctx, outboxdb.WaitingIDsParams{Slot: s.state.slot, Ids: ids})
 	if err != nil {
 		return nil, fmt.Errorf("look for events that wait: %w", err)
 	}

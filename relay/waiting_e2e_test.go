@@ -32,12 +32,12 @@ func TestWaiting(t *testing.T) {
 // waits is a session's table, from a checkpoint.
 func (b *letterbox) waits(start ledger.Checkpoint) *waiting {
 	b.t.Helper()
-	pumps := newState(b.conn, b.slot)
-	s := &waiting{slot: b.slot, queries: pumps.queries, rows: outboxRows{pumps}, start: &start}
+	pumps := b.session()
+	s := &waiting{state: pumps, rows: outboxRows{pumps}, start: &start}
 	b.first = s.takeUp
 	b.reopen(start.Order)
 	b.first = nil
-	s.letters = b.letters
+	s.state = b.letters.state
 	return s
 }
 
@@ -72,14 +72,14 @@ func readBackEqual(b *letterbox) {
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionEdit, LetterID: idOf(4), Headers: []byte(`{}`)}}
-	before := b.written
+	before := b.letters.state.written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(1), whole: bad},
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 7}, id: idOf(3), whole: control},
 	}))
-	require.Greater(t, b.written, before, "a standby that lacks it is found out")
+	require.Greater(t, b.letters.state.written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 4)
@@ -160,7 +160,7 @@ func beginsAnew(b *letterbox) {
 	require.NoError(t, s.write(t.Context(), []heldItem{next}))
 	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
 	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}
-	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
+	require.NoError(t, s.beginAnew(t.Context(), s.state.queries, lsnOf(5)))
 	s = b.waits(ledger.Checkpoint{Order: lsnOf(5)})
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 3, "the two before the cursor had ended")
@@ -253,8 +253,8 @@ func retryIsMoved(b *letterbox) {
 		lane: w, at: ledger.Place{Commit: lsnOf(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
-	require.NoError(t, s.beginAnew(t.Context(), s.queries, lsnOf(5)))
-	require.NoError(t, takeBackRetries(t.Context(), s.queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
+	require.NoError(t, s.beginAnew(t.Context(), s.state.queries, lsnOf(5)))
+	require.NoError(t, takeBackRetries(t.Context(), s.state.queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
 	b.waits(ledger.Checkpoint{Order: lsnOf(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {
@@ -286,11 +286,11 @@ func givenUpWaits(b *letterbox) {
 	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, idOf(2)})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	before := b.written
+	before := b.letters.state.written
 	for i := range found {
 		require.NoError(t, s.drop(t.Context(), &found[i]))
 	}
-	require.Equal(t, before+2, b.written, "a standby that lacks it is found out")
+	require.Equal(t, before+2, b.letters.state.written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
 	require.Len(t, b.pageOf(s, one, ledger.Place{}), 1)
 	left := func() string {
@@ -307,7 +307,6 @@ func givenUpWaits(b *letterbox) {
 func fencedWaiting(b *letterbox) {
 	t := b.t
 	zombie, row := b.waits(ledger.Checkpoint{}), b.enqueued()
-	zombie.letters = b.letters
 	b.waits(ledger.Checkpoint{})
 	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), ErrFenced)
 	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), ErrFenced)

@@ -18,8 +18,8 @@ import (
 // begins from a checkpoint.
 func scriptedWaiting(t *testing.T, start ledger.Checkpoint) (*scripted, *waiting) {
 	db, l := scriptedLetters(t)
-	l.conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
-	return db, &waiting{slot: l.slot, queries: l.queries, letters: l, start: &start}
+	l.state.conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
+	return db, &waiting{state: l.state, start: &start}
 }
 
 // A session forgets what was written down beyond its checkpoint, which is read again;
@@ -44,7 +44,7 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, w := scriptedWaiting(t, start)
 			db.returns("LoadRelease", tc.release...)
-			require.NoError(t, w.takeUp(t.Context(), w.queries))
+			require.NoError(t, w.takeUp(t.Context(), w.state.queries))
 			require.Equal(t, tc.want, db.log())
 		})
 	}
