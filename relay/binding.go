@@ -54,7 +54,7 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept ledger
 	}
 	if row.Timeline != b.system.Timeline {
 		s.log.WarnContext(ctx, "the server is on another timeline, which holds the checkpoint", "from", row.Timeline, "to", b.system.Timeline, "checkpoint", kept.Order.String())
-		if err := s.state.follow(ctx, b.system.Timeline); err != nil {
+		if err := s.state.Follow(ctx, b.system.Timeline); err != nil {
 			return err
 		}
 	}
@@ -143,12 +143,12 @@ func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapErr
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
 func (s *session) rememberCatalog(ctx context.Context) error {
-	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
 	}
 	if now.KnownCatalog == "" {
-		return s.state.saveCatalog(ctx, now.PublicationCatalog)
+		return s.state.SaveCatalog(ctx, now.PublicationCatalog)
 	}
 	return s.samePublication(now)
 }
@@ -182,6 +182,6 @@ func (s *session) samePublication(taken outboxdb.TakeSnapshotRow) error {
 	return &gapError{
 		code:    CodePublicationChanged,
 		what:    changedWords(s.cfg.PublicationName(), known, now),
-		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.conn) < 18,
+		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.Conn) < 18,
 	}
 }

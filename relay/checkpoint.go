@@ -59,12 +59,12 @@ func (s *session) round(session, whole context.Context) error {
 	}
 	now.oldest = earlier(now.oldest, s.reader.Reading())
 	s.counts.observe(now, s.saved.Load().Order, s.reader.QueueBytes())
-	word, err := s.state.pollWords(ctx)
+	word, err := s.state.PollCommands(ctx)
 	if err != nil {
 		return err
 	}
 	s.pipeline.hear(word)
-	if err := s.newRepair(word.repairs); err != nil {
+	if err := s.newRepair(word.Repairs); err != nil {
 		return err
 	}
 	if err := s.takeSnapshot(ctx, now.events); err != nil {
@@ -100,7 +100,7 @@ func (s *session) newRepair(asked []uuid.UUID) error {
 // nothing and say nothing, and looks idle.
 func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	read := s.pipeline.takeUnseen() // before the snapshot, which may see none of them
-	taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	taken, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	// know of it from then on, and `partitions adopt` that rows are sent no more.
 	if err := s.samePublication(taken); err != nil {
 		// What is put back may look as before: the next session must not miss it.
-		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
+		return errors.Join(err, s.state.SaveCatalog(ctx, "changed"))
 	}
 	if !slices.Equal(taken.Attachings, s.looked) {
 		if err := s.filled(ctx); err != nil {
@@ -122,7 +122,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	}
 	marker := s.snapshots.Next(events)
 	s.snapshots.Took(marker, snapshot.Of(taken))
-	return cdc.EmitMarker(ctx, s.state.conn, marker)
+	return cdc.EmitMarker(ctx, s.state.Conn, marker)
 }
 
 // lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
@@ -180,7 +180,7 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 	if !ok {
 		return nil
 	}
-	if err := s.state.savePublished(ctx, published); err != nil {
+	if err := s.state.SavePublished(ctx, published); err != nil {
 		return err
 	}
 	s.counts.snapshotPublished(published.At)
@@ -212,7 +212,7 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	c := ledger.Checkpoint{
 		Order: now.position, Reach: now.reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.letters, Session: s.id,
 	}
-	tick, err := s.state.save(ctx, c)
+	tick, err := s.state.Save(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // rows reads events from the table.
@@ -47,15 +48,15 @@ func (p *pipeline) complete(ctx context.Context, batch []cdc.Item) error {
 }
 
 // outboxRows is [rows] over the pump's connection.
-type outboxRows struct{ pumps *state }
+type outboxRows struct{ pumps *state.State }
 
-func (o outboxRows) fit(ctx context.Context) error { return cdc.CheckColumns(ctx, o.pumps.conn) }
+func (o outboxRows) fit(ctx context.Context) error { return cdc.CheckColumns(ctx, o.pumps.Conn) }
 
 func (o outboxRows) event(ctx context.Context, id uuid.UUID) (*outbox.Row, error) {
 	if err := o.fit(ctx); err != nil {
 		return nil, err
 	}
-	r, err := o.pumps.queries.FindOutboxRow(ctx, id)
+	r, err := o.pumps.Queries.FindOutboxRow(ctx, id)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil, fmt.Errorf("read event %s from onceward.outbox: it is not there any more", id)
 	}

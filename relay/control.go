@@ -13,17 +13,18 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // laneOf returns the lane of a letter: that of the aggregate's events, or of the
 // topic that a replay names.
 func (l *letters) laneOf(ctx context.Context, id uuid.UUID) (lane, error) {
-	row, err := l.state.queries.LetterLane(ctx, outboxdb.LetterLaneParams{Slot: l.state.slot, LetterID: id})
+	row, err := l.state.Queries.LetterLane(ctx, outboxdb.LetterLaneParams{Slot: l.state.Slot, LetterID: id})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return lane{}, nil
 	case err != nil:
-		return lane{}, fmt.Errorf("look for letter %s of slot %s: %w", id, l.state.slot, err)
+		return lane{}, fmt.Errorf("look for letter %s of slot %s: %w", id, l.state.Slot, err)
 	case row.Topic != "":
 		return lane{topic: row.Topic}, nil
 	}
@@ -66,10 +67,10 @@ func (l *letters) obey(ctx context.Context, c *cdc.Control, bad error, at pglogr
 	if bad != nil {
 		w.bad = bad.Error()
 	}
-	err := l.state.count(ctx, fmt.Sprintf("obey control %s on letters", c.ID), func(q *outboxdb.Queries) (counted, error) {
+	err := l.state.Count(ctx, fmt.Sprintf("obey control %s on letters", c.ID), func(q *outboxdb.Queries) (state.Counted, error) {
 		w.queries = q
 		err := w.obey(ctx)
-		return counted{w.writes, w.skipped}, err
+		return state.Counted{Writes: w.writes, Skipped: w.skipped}, err
 	})
 	if err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func (l *letters) obey(ctx context.Context, c *cdc.Control, bad error, at pglogr
 // reopen takes back what a control released, from one of its letters on: it waits
 // for a route, and acts again. Its aggregates are parked meanwhile.
 func (l *letters) reopen(ctx context.Context, c *cdc.Control, from uint32) error {
-	return l.state.write(ctx, fmt.Sprintf("take back what control %s released", c.ID), func(q *outboxdb.Queries) error {
-		_, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: l.state.slot, ControlID: &c.ID, FromIndex: int64(from)})
+	return l.state.Write(ctx, fmt.Sprintf("take back what control %s released", c.ID), func(q *outboxdb.Queries) error {
+		_, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: l.state.Slot, ControlID: &c.ID, FromIndex: int64(from)})
 		return err
 	})
 }
@@ -114,7 +115,7 @@ func (w *word) waited() bool { return w.settledAt == nil }
 
 func (w *word) obey(ctx context.Context) error {
 	fresh, err := w.queries.RecordControl(ctx, outboxdb.RecordControlParams{
-		Slot: w.letters.state.slot, ControlID: w.control.ID, Position: w.at, Action: letterText(w.control.Action),
+		Slot: w.letters.state.Slot, ControlID: w.control.ID, Position: w.at, Action: letterText(w.control.Action),
 	})
 	if err != nil {
 		return err
@@ -128,7 +129,7 @@ func (w *word) obey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return w.queries.RecordEffect(ctx, outboxdb.RecordEffectParams{Slot: w.letters.state.slot, ControlID: w.control.ID, Letters: n, Note: letterText(note)})
+	return w.queries.RecordEffect(ctx, outboxdb.RecordEffectParams{Slot: w.letters.state.Slot, ControlID: w.control.ID, Letters: n, Note: letterText(note)})
 }
 
 // first does what the word says, and returns on how many letters; or why on none.
@@ -163,7 +164,7 @@ func (w *word) first(ctx context.Context) (n int64, note string, err error) {
 func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 	c := w.control
 	n, err := w.queries.ReleaseAggregate(ctx, outboxdb.ReleaseAggregateParams{
-		Slot: w.letters.state.slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.state.Slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	w.released = n
@@ -176,7 +177,7 @@ func (w *word) retryAggregate(ctx context.Context) (int64, error) {
 func (w *word) retryLetter(ctx context.Context) (int64, error) {
 	c := w.control
 	rows, err := w.queries.ReleaseLetter(ctx, outboxdb.ReleaseLetterParams{
-		Slot: w.letters.state.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.state.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, Waited: w.waited(), SettledAt: w.settledAt, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	w.released = int64(len(rows))
 	if err != nil || len(rows) == 0 {
@@ -188,7 +189,7 @@ func (w *word) retryLetter(ctx context.Context) (int64, error) {
 func (w *word) discardAggregate(ctx context.Context) (int64, error) {
 	c := w.control
 	n, err := w.queries.DiscardAggregate(ctx, outboxdb.DiscardAggregateParams{
-		Slot: w.letters.state.slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.state.Slot, ControlID: &c.ID, At: w.at, Waited: w.waited(), DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 		Namespace: c.Namespace, AggregateType: c.AggregateType, AggregateID: string(c.AggregateID),
 	})
 	if err != nil || n == 0 {
@@ -208,7 +209,7 @@ func (w *word) discardLetter(ctx context.Context) (int64, error) {
 		}
 	}
 	rows, err := w.queries.DiscardLetter(ctx, outboxdb.DiscardLetterParams{
-		Slot: w.letters.state.slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
+		Slot: w.letters.state.Slot, LetterID: c.LetterID, ControlID: &c.ID, At: w.at, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 	if err != nil || len(rows) == 0 {
 		return 0, err
@@ -222,7 +223,7 @@ func (w *word) discardLetter(ctx context.Context) (int64, error) {
 func (w *word) edit(ctx context.Context) (int64, error) {
 	c := w.control
 	return w.queries.EditLetter(ctx, outboxdb.EditLetterParams{
-		Slot: w.letters.state.slot, LetterID: c.LetterID, At: w.at, Payload: c.Payload, PayloadNull: c.PayloadNull, Headers: c.Headers,
+		Slot: w.letters.state.Slot, LetterID: c.LetterID, At: w.at, Payload: c.Payload, PayloadNull: c.PayloadNull, Headers: c.Headers,
 		ControlID: &c.ID, DecidedBy: &c.RequestedBy, DecidedWhy: &c.Reason,
 	})
 }
@@ -232,11 +233,11 @@ func (w *word) edit(ctx context.Context) (int64, error) {
 // another word released or ended since, are not.
 func (w *word) again(ctx context.Context) error {
 	c := w.control
-	rows, err := w.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: w.letters.state.slot, ControlID: &c.ID, SettledAt: w.settledAt})
+	rows, err := w.queries.ReleaseAgain(ctx, outboxdb.ReleaseAgainParams{Slot: w.letters.state.Slot, ControlID: &c.ID, SettledAt: w.settledAt})
 	if err != nil {
 		return err
 	}
-	if _, err := w.queries.GiveUpLetters(ctx, outboxdb.GiveUpLettersParams{Slot: w.letters.state.slot, ControlID: &c.ID}); err != nil {
+	if _, err := w.queries.GiveUpLetters(ctx, outboxdb.GiveUpLettersParams{Slot: w.letters.state.Slot, ControlID: &c.ID}); err != nil {
 		return err
 	}
 	w.released = int64(len(rows))
@@ -252,7 +253,7 @@ func (w *word) why(ctx context.Context) (string, error) {
 	if w.control.LetterID == uuid.Nil {
 		return "the aggregate has no open letter that committed before it", nil
 	}
-	row, err := w.queries.WhyIdle(ctx, outboxdb.WhyIdleParams{Slot: w.letters.state.slot, LetterID: w.control.LetterID, At: w.at})
+	row, err := w.queries.WhyIdle(ctx, outboxdb.WhyIdleParams{Slot: w.letters.state.Slot, LetterID: w.control.LetterID, At: w.at})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return "there is no such letter", nil
@@ -260,7 +261,7 @@ func (w *word) why(ctx context.Context) (string, error) {
 		return "", err
 	case row.State == letterRetrying:
 		return fmt.Sprintf("the letter is retrying: where its route holds it up, `outboxctl skip %s --slot %s --reason \"…\"` gives it up",
-			printed.Argument(w.control.Namespace, w.control.LetterID), w.letters.state.slot), nil
+			printed.Argument(w.control.Namespace, w.control.LetterID), w.letters.state.Slot), nil
 	case row.State != letterOpen:
 		return "the letter is " + row.State, nil
 	case w.control.BesideSkip():
@@ -289,7 +290,7 @@ type hold struct {
 
 // look reads whether an aggregate is parked, inside a transaction.
 func (l *letters) look(ctx context.Context, q *outboxdb.Queries, a aggregate) (*hold, error) {
-	row, err := q.OldestHolding(ctx, outboxdb.OldestHoldingParams{Slot: l.state.slot, Namespace: a.namespace, AggregateType: a.kind, AggregateID: a.id})
+	row, err := q.OldestHolding(ctx, outboxdb.OldestHoldingParams{Slot: l.state.Slot, Namespace: a.namespace, AggregateType: a.kind, AggregateID: a.id})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return &hold{of: a}, nil
 	}

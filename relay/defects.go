@@ -3,17 +3,8 @@ package relay
 import (
 	"context"
 
-	"github.com/jackc/pglogrepl"
-
 	"github.com/onceward/onceward/cdc"
 )
-
-// unfenced is [state.save] with [fault.NoEpoch].
-func (s *state) unfenced(ctx context.Context, position pglogrepl.LSN) (tick int64, err error) {
-	err = s.conn.QueryRow(ctx, `UPDATE onceward.relay_state SET confirmed_lsn = $1, tick = tick + 1 WHERE slot = $2 RETURNING tick`,
-		position.String(), s.slot).Scan(&tick)
-	return tick, err
-}
 
 // parting applies [fault.NoEpoch] to the end of a session: what has ended is written
 // down, though another may own the slot by now. The pump's connection is the one
@@ -25,7 +16,7 @@ func (s *session) parting(ctx context.Context) {
 		return
 	}
 	if now, err := s.mode.status(); err == nil && now.position > s.saved.Load().Order {
-		_, _ = s.pumps.unfenced(ctx, now.position)
+		_, _ = s.pumps.Unfenced(ctx, now.position)
 	}
 }
 

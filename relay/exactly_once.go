@@ -8,6 +8,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // transactional is a sink that commits what it was handed together with a position.
@@ -132,7 +133,7 @@ func (m *exactlyOnce) flush(ctx context.Context) error {
 // in the database before the checkpoint that carries it: a database that was put
 // back to a time before shows a lower one.
 func (m *exactlyOnce) commit(ctx context.Context) error {
-	ctx, cancel := outlast(ctx, commitGrace)
+	ctx, cancel := state.Outlast(ctx, state.CommitGrace)
 	defer cancel()
 	if err := m.before(ctx); err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // quiet is a ground on which nothing fails.
@@ -135,9 +136,9 @@ func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
 	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
 	require.NoError(t, err)
 	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.Tick, c.Letters, int64(c.Timeline), c.Session})
-	m.tick = func(context.Context) (int64, error) { return 0, ErrFenced }
+	m.tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
 	require.NoError(t, p.take(t.Context(), single(300)))
-	require.ErrorIs(t, p.flush(t.Context()), ErrFenced)
+	require.ErrorIs(t, p.flush(t.Context()), state.ErrFenced)
 	require.Len(t, g.visible, 1, "who lost the slot commits nothing")
 }
 
@@ -212,7 +213,7 @@ func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
 func TestOutlastGivesACommitItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		out, stop := outlast(ctx, time.Second)
+		out, stop := state.Outlast(ctx, time.Second)
 		defer stop()
 		cancel()
 		pass(999 * time.Millisecond)

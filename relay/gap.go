@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Values of the setting gap.
@@ -88,7 +89,7 @@ func (s *session) foundIn(err error) error {
 	if gap == nil {
 		return err
 	}
-	gap.epoch = s.state.epoch
+	gap.epoch = s.state.Epoch
 	return gap
 }
 
@@ -114,15 +115,6 @@ type gap struct {
 	events int64
 }
 
-// began reports whether the relay's first start has ended.
-func (s *state) began(ctx context.Context) (bool, error) {
-	began, err := s.queries.Began(ctx, s.slot)
-	if err != nil {
-		return false, fmt.Errorf("look for what slot %s has published: %w", s.slot, err)
-	}
-	return began, nil
-}
-
 // beginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
@@ -132,15 +124,15 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		return row, nil
 	}
 	if row.Epoch != b.epoch+1 || at != b.at {
-		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", ErrFenced, s.cfg.SlotName())
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.cfg.SlotName())
 	}
 	found, now := b.gap, b.catalog
 	var replays int64
-	err := pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.state.Conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
 			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, KnownCatalog: b.known,
+			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, KnownCatalog: b.known,
 		}
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
@@ -152,7 +144,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 			return err
 		}
 		rows, err := q.BeginAnew(ctx, anew)
-		if err := s.state.fenced("begin anew", rows, err); err != nil {
+		if err := s.state.Fenced("begin anew", rows, err); err != nil {
 			return err
 		}
 		if b.cause != nil && fault.Is(fault.ForgetGap) || found.State == gapBefore && fault.Is(fault.ForgetBefore) {
@@ -169,16 +161,16 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
+			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
 		})
-		return s.state.fenced("save published snapshot", rows, err)
+		return s.state.Fenced("save published snapshot", rows, err)
 	})
 	if err != nil {
 		return row, err
 	}
 	fault.Crash(fault.AfterGap)
 	s.tellBeginning(ctx, found, replays)
-	row, _, err = s.state.load(ctx)
+	row, _, err = s.state.Load(ctx)
 	return row, err
 }
 
@@ -219,7 +211,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 	}
 	if b.cause != nil {
 		g.Cause, g.Detail = b.cause.code, b.cause.what
-		last, err := s.state.queries.LastPublished(ctx, s.cfg.SlotName())
+		last, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
 		if err != nil {
 			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
 		}
@@ -228,7 +220,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 			g.FromSnapshot = g.ToSnapshot
 		}
 	}
-	if g.Events, err = s.state.queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
+	if g.Events, err = s.state.Queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
 		return g, fmt.Errorf("count the events of the gap: %w", err)
 	}
 	switch {
@@ -265,7 +257,7 @@ func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams,
 // events out. A gap that an operator has to decide about stops the relay by name.
 func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []gap, err error) {
 	slot := s.cfg.SlotName()
-	rows, err := s.state.queries.GapsOfSlot(ctx, slot)
+	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
 	}
@@ -275,7 +267,7 @@ func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []ga
 		}
 		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events})
 	}
-	text, err := s.state.queries.LastGap(ctx, slot)
+	text, err := s.state.Queries.LastGap(ctx, slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return end, gaps, nil
 	}

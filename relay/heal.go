@@ -77,7 +77,7 @@ func (p *pipeline) queue(ctx context.Context, w *heldLane, s *step) error {
 		h.reopen = s.it.Control.ID
 	}
 	p.lanes.add(h, time.Now())
-	if p.word().skips(h.id) {
+	if p.word().Skips(h.id) {
 		p.skippedFor = nil // once more
 	}
 	if h.reopen == uuid.Nil && !p.lanes.toWrite(time.Now()) {
@@ -131,8 +131,8 @@ const maxTries = 64
 
 // try asks whether the routes whose time has come can be used again.
 func (p *pipeline) try(ctx context.Context) error {
-	if word := p.word(); !slices.Equal(word.routes, p.restedFor) {
-		p.restedFor = word.routes
+	if word := p.word(); !slices.Equal(word.Routes, p.restedFor) {
+		p.restedFor = word.Routes
 		p.lanes.soon(time.Now())
 	}
 	for range maxTries {

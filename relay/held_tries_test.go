@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
@@ -125,7 +126,7 @@ func TestAResumedRouteIsTriedAtOnce(t *testing.T) {
 	paused = false
 	require.NoError(t, p.try(t.Context()))
 	require.Empty(t, p.lanes.ready)
-	p.hear(words{routes: []string{"another"}})
+	p.hear(state.Commands{Routes: []string{"another"}})
 	require.NoError(t, p.try(t.Context()))
 	require.Len(t, p.lanes.ready, 1)
 }

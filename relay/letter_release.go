@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Bounds of one page of released letters. A page has one letter at least, which
@@ -35,8 +36,8 @@ func (r *release) again() bool { return r.repeat }
 // next returns the next page, none after the last. Its letters are in memory
 // only as long as the caller keeps them.
 func (r *release) next(ctx context.Context) ([]*letter, error) {
-	rows, err := r.letters.state.queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
-		Slot: r.letters.state.slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
+	rows, err := r.letters.state.Queries.ReadRelease(ctx, outboxdb.ReadReleaseParams{
+		Slot: r.letters.state.Slot, ControlID: &r.control, FromIndex: r.from, RowLimit: pageRows, ByteLimit: pageBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read letters that control %s released: %w", r.control, err)
@@ -61,10 +62,10 @@ func (r *release) next(ctx context.Context) ([]*letter, error) {
 func (r *release) fail(ctx context.Context, failed *letter, class, cause string) error {
 	l := r.letters
 	var now *hold
-	err := l.state.count(ctx, fmt.Sprintf("open letter %s again", failed.id), func(q *outboxdb.Queries) (counted, error) {
-		one := counted{writes: 1}
+	err := l.state.Count(ctx, fmt.Sprintf("open letter %s again", failed.id), func(q *outboxdb.Queries) (state.Counted, error) {
+		one := state.Counted{Writes: 1}
 		n, err := q.FailLetter(ctx, outboxdb.FailLetterParams{
-			Slot: l.state.slot, LetterID: failed.id, ControlID: &r.control, ErrorClass: class, Error: letterText(cause),
+			Slot: l.state.Slot, LetterID: failed.id, ControlID: &r.control, ErrorClass: class, Error: letterText(cause),
 		})
 		switch {
 		case err != nil:
@@ -74,7 +75,7 @@ func (r *release) fail(ctx context.Context, failed *letter, class, cause string)
 		case !failed.holds:
 			return one, nil
 		}
-		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.state.slot, ControlID: &r.control, FailedIndex: int64(failed.index)}); err != nil {
+		if _, err := q.FailRest(ctx, outboxdb.FailRestParams{Slot: l.state.Slot, ControlID: &r.control, FailedIndex: int64(failed.index)}); err != nil {
 			return one, err
 		}
 		now, err = l.look(ctx, q, aggregateOf(failed.row))
@@ -92,8 +93,8 @@ func (r *release) fail(ctx context.Context, failed *letter, class, cause string)
 // when the word was taken back.
 func (r *release) skip(ctx context.Context, given *letter) (done bool, err error) {
 	l := r.letters
-	err = l.state.count(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) (counted, error) {
-		one := counted{writes: 1, skipped: &given.id}
+	err = l.state.Count(ctx, fmt.Sprintf("give up letter %s", given.id), func(q *outboxdb.Queries) (state.Counted, error) {
+		one := state.Counted{Writes: 1, Skipped: &given.id}
 		if err := l.stands(ctx, q, given.id); err != nil {
 			return one, err
 		}
@@ -105,7 +106,7 @@ func (r *release) skip(ctx context.Context, given *letter) (done bool, err error
 		case !errors.Is(err, pgx.ErrNoRows):
 			return one, err
 		}
-		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.state.slot, LetterID: given.id, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
+		n, err := q.SkipReleased(ctx, outboxdb.SkipReleasedParams{Slot: l.state.Slot, LetterID: given.id, ControlID: &r.control, DecidedBy: &by, DecidedWhy: &why})
 		if err == nil && n == 0 {
 			err = fmt.Errorf("control %s has not released it, or it has ended", r.control)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestLetterTextIsWhatTheDatabaseTakes(t *testing.T) {
@@ -71,8 +72,8 @@ func TestHolderIsBefore(t *testing.T) {
 
 func TestWordsSkip(t *testing.T) {
 	id := uuid.New()
-	require.True(t, (&words{skip: []uuid.UUID{uuid.New(), id}}).skips(id))
-	require.False(t, (&words{}).skips(id))
+	require.True(t, (&state.Commands{Skip: []uuid.UUID{uuid.New(), id}}).Skips(id))
+	require.False(t, (&state.Commands{}).Skips(id))
 }
 
 func TestAControlIsSettledOnlyWhenItIsPassed(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // letterbox is a database with letters, written by the relay's role, which is no
@@ -127,9 +128,9 @@ func (b *letterbox) reopen(checkpoint pglogrepl.LSN) {
 }
 
 // session is the state of the owner, over its present connection.
-func (b *letterbox) session() *state {
-	st := newState(b.conn, b.slot)
-	st.epoch = b.epoch
+func (b *letterbox) session() *state.State {
+	st := state.New(b.conn, b.slot)
+	st.Epoch = b.epoch
 	return st
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // States of a letter, as the table has them.
@@ -55,7 +56,7 @@ const (
 // error it is of no more use, and what was written is for the next session to
 // find.
 type letters struct {
-	state      *state // of the pump's connection
+	state      *state.State // of the pump's connection
 	maxParked  int
 	checkpoint pglogrepl.LSN
 
@@ -87,16 +88,16 @@ type lettersConfig struct {
 // openLetters settles what the last session left, and loads the parked set. The
 // connection becomes its own: commits on it are durable, and a transaction that
 // stands idle, because the process was stopped in it, gives its locks back.
-func openLetters(ctx context.Context, st *state, cfg lettersConfig) (*letters, error) {
+func openLetters(ctx context.Context, st *state.State, cfg lettersConfig) (*letters, error) {
 	l := &letters{state: st, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint, oldest: newParkedSet()}
-	if _, err := st.conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
-		return nil, fmt.Errorf("open letters of slot %s: %w", l.state.slot, err)
+	if _, err := st.Conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
+		return nil, fmt.Errorf("open letters of slot %s: %w", l.state.Slot, err)
 	}
 	if err := l.takeBack(ctx, cfg.first); err != nil {
 		return nil, err
 	}
 	var err error
-	if l.beyond, err = openEnded(ctx, l.state.queries, l.state.slot); err != nil {
+	if l.beyond, err = openEnded(ctx, l.state.Queries, l.state.Slot); err != nil {
 		return nil, err
 	}
 	return l, l.loadParked(ctx)
@@ -106,24 +107,24 @@ func openLetters(ctx context.Context, st *state, cfg lettersConfig) (*letters, e
 // again. The positions are starts of commit records and the checkpoint is the end
 // of one, so that equal means not passed.
 func (l *letters) takeBack(ctx context.Context, first func(context.Context, *outboxdb.Queries) error) error {
-	return l.state.count(ctx, "settle letters", func(q *outboxdb.Queries) (none counted, err error) {
+	return l.state.Count(ctx, "settle letters", func(q *outboxdb.Queries) (none state.Counted, err error) {
 		if first != nil {
 			if err := first(ctx, q); err != nil {
 				return none, err
 			}
 		}
-		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
+		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.Slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
 			return none, err
 		}
-		_, err = q.ReopenLetters(ctx, l.state.slot)
+		_, err = q.ReopenLetters(ctx, l.state.Slot)
 		return none, err
 	})
 }
 
 func (l *letters) loadParked(ctx context.Context) error {
-	rows, err := l.state.queries.ParkedSet(ctx, l.state.slot)
+	rows, err := l.state.Queries.ParkedSet(ctx, l.state.Slot)
 	if err != nil {
-		return fmt.Errorf("load parked aggregates of slot %s: %w", l.state.slot, err)
+		return fmt.Errorf("load parked aggregates of slot %s: %w", l.state.Slot, err)
 	}
 	for _, r := range rows {
 		commit, err := ledger.ParseLSN(r.Position)
@@ -159,11 +160,11 @@ func (l *letters) lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LS
 	if _, ok := l.oldest.oldest[aggregateOf(row)]; !ok {
 		return 0, nil
 	}
-	text, err := l.state.queries.LastBefore(ctx, outboxdb.LastBeforeParams{
-		Slot: l.state.slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
+	text, err := l.state.Queries.LastBefore(ctx, outboxdb.LastBeforeParams{
+		Slot: l.state.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.state.slot, err)
+		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.state.Slot, err)
 	}
 	return ledger.ParseLSN(text)
 }
@@ -181,7 +182,7 @@ func (l *letters) admit(dead *casualty) *publisher.RouteError {
 	}
 	a := aggregateOf(dead.row)
 	if _, parked := l.oldest.oldest[a]; !parked && l.oldest.of(a) >= l.maxParked {
-		return overLimit(a, l.maxParked, l.state.slot, dead)
+		return overLimit(a, l.maxParked, l.state.Slot, dead)
 	}
 	l.oldest.hold(a, holder{dead.commit, dead.row.Seq})
 	return nil
@@ -214,7 +215,7 @@ var errTakenBack = errors.New("the word was taken back")
 
 // stands makes sure, inside a transaction, that a word to skip an event stands.
 func (l *letters) stands(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
-	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.state.slot})
+	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.state.Slot})
 	if err == nil && !stands {
 		err = errTakenBack
 	}
@@ -236,33 +237,33 @@ func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLet
 }
 
 // bury writes letters in a state.
-func (l *letters) bury(ctx context.Context, state string, skipped *uuid.UUID, dead []casualty) error {
-	return l.state.count(ctx, "write letters", func(q *outboxdb.Queries) (counted, error) {
-		fresh := counted{skipped: skipped}
+func (l *letters) bury(ctx context.Context, as string, skipped *uuid.UUID, dead []casualty) error {
+	return l.state.Count(ctx, "write letters", func(q *outboxdb.Queries) (state.Counted, error) {
+		fresh := state.Counted{Skipped: skipped}
 		if skipped != nil {
 			if err := l.stands(ctx, q, *skipped); err != nil {
 				return fresh, err
 			}
 		}
 		for chunk := range chunks(dead) {
-			added, err := l.insert(ctx, q, state, chunk)
+			added, err := l.insert(ctx, q, as, chunk)
 			if err != nil {
 				return fresh, err
 			}
-			fresh.writes += added
+			fresh.Writes += added
 		}
 		return fresh, nil
 	})
 }
 
 // insert returns how many had no letter.
-func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, state string, dead []casualty) (added int, failed error) {
+func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, as string, dead []casualty) (added int, failed error) {
 	rows := make([]outboxdb.InsertLetterParams, len(dead))
 	size := 0
 	for i := range dead {
 		size += dead[i].size()
-		rows[i] = dead[i].insert(l.state.slot, state)
-		if state == letterDiscarded {
+		rows[i] = dead[i].insert(l.state.Slot, as)
+		if as == letterDiscarded {
 			if err := decide(ctx, q, &rows[i]); err != nil {
 				return 0, err
 			}
@@ -309,8 +310,8 @@ func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	if n == 0 {
 		return nil
 	}
-	err := l.state.write(ctx, "settle letters", func(q *outboxdb.Queries) error {
-		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.slot, Checkpoint: new(checkpoint.String())})
+	err := l.state.Write(ctx, "settle letters", func(q *outboxdb.Queries) error {
+		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.Slot, Checkpoint: new(checkpoint.String())})
 		return err
 	})
 	if err != nil {

@@ -59,7 +59,7 @@ func cutOff(b *letterbox) {
 	}
 	b.conn = connected(t, b.as("onceward_relay"))
 	b.reopen(lsnOf(8))
-	require.EqualValues(t, 4+8, b.letters.state.written, "letters, and what a control or a failure did to them")
+	require.EqualValues(t, 4+8, b.letters.state.Written, "letters, and what a control or a failure did to them")
 	require.True(t, b.follows(9, "A"))
 	require.Equal(t, 1, b.parkedCount())
 }

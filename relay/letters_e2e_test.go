@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestLetters(t *testing.T) {
@@ -46,7 +47,7 @@ func keptWhole(b *letterbox) {
 	t := b.t
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
 		deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
-	require.EqualValues(t, 4, b.letters.state.written)
+	require.EqualValues(t, 4, b.letters.state.Written)
 	require.Equal(t, "4", b.text("SELECT dead_letters::text FROM onceward.relay_state"))
 	require.Equal(t, "record|record too large|1|0/10|open|t", b.text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
 		FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
@@ -92,7 +93,7 @@ func parkedAggregate(b *letterbox) {
 		b.reopen(lsnOf(5))
 	}
 	b.parks(deadEvent(5, "A", func(c *casualty) { c.class = classFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
-	require.EqualValues(t, 5, b.letters.state.written, "a letter that is there stays, and counts once")
+	require.EqualValues(t, 5, b.letters.state.Written, "a letter that is there stays, and counts once")
 	require.Equal(t, "2=open 3=open 4=open 5=open 6=open", b.states())
 }
 
@@ -222,7 +223,7 @@ func skipped(b *letterbox) {
 	require.False(t, done, "the word was taken back")
 	require.Equal(t, "1=discarded 2=discarded", b.states())
 	require.Zero(t, b.parkedCount(), "a skipped event holds nothing")
-	require.EqualValues(t, 2, b.letters.state.written)
+	require.EqualValues(t, 2, b.letters.state.Written)
 	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+idOf(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
 		b.text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
 	require.Equal(t, "{"+idOf(3).String()+"}", b.text("SELECT skip::text FROM onceward.relay_state"))
@@ -269,7 +270,7 @@ func fencedLetters(b *letterbox) {
 			return err
 		},
 	} {
-		require.ErrorIs(t, write(), ErrFenced, what)
+		require.ErrorIs(t, write(), state.ErrFenced, what)
 		require.Equal(t, before, b.everything(), what)
 	}
 	require.True(t, b.follows(9, "A"), "the new owner took the retry back")
@@ -283,7 +284,7 @@ func frozenWriter(b *letterbox) {
 	require.NoError(t, err)
 	frozen := b.letters
 	next := connected(t, b.as("onceward_relay"))
-	err = frozen.state.write(t.Context(), "freeze", func(*outboxdb.Queries) error {
+	err = frozen.state.Write(t.Context(), "freeze", func(*outboxdb.Queries) error {
 		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: boxSlot, Relay: boxSlot}) // waits for the row until the frozen one has lost it
 		return err
 	})
@@ -349,23 +350,23 @@ func lettersRights(b *letterbox) {
 
 func stateWords(b *letterbox) {
 	t := b.t
-	s := newState(b.conn, boxSlot)
-	s.epoch = b.epoch
-	w, err := s.pollWords(t.Context())
+	s := state.New(b.conn, boxSlot)
+	s.Epoch = b.epoch
+	w, err := s.PollCommands(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, words{routes: []string{}, skip: w.skip, repairs: w.repairs}, w)
-	require.Empty(t, w.repairs)
-	require.False(t, w.skips(idOf(1)))
+	require.Equal(t, state.Commands{Routes: []string{}, Skip: w.Skip, Repairs: w.Repairs}, w)
+	require.Empty(t, w.Repairs)
+	require.False(t, w.Skips(idOf(1)))
 	b.exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", idOf(1), idOf(2))
-	w, err = s.pollWords(t.Context())
+	w, err = s.PollCommands(t.Context())
 	require.NoError(t, err)
-	require.True(t, w.paused)
-	require.Equal(t, []string{"orders.order", "b"}, w.routes)
-	require.True(t, w.skips(idOf(2)))
-	require.False(t, w.skips(idOf(3)))
+	require.True(t, w.Paused)
+	require.Equal(t, []string{"orders.order", "b"}, w.Routes)
+	require.True(t, w.Skips(idOf(2)))
+	require.False(t, w.Skips(idOf(3)))
 	b.exec("UPDATE onceward.relay_state SET epoch = epoch + 1")
-	_, err = s.pollWords(t.Context())
-	require.ErrorIs(t, err, ErrFenced)
+	_, err = s.PollCommands(t.Context())
+	require.ErrorIs(t, err, state.ErrFenced)
 }
 
 func tenThousand(b *letterbox) {

@@ -17,20 +17,22 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // scriptedLetters are letters over a scripted PostgreSQL, of a session that begins
 // at 0/C8; what opening them asked is forgotten.
-func scriptedLetters(t *testing.T) (*scripted, *letters) {
+func scriptedLetters(t *testing.T) (*scripted.Server, *letters) {
 	t.Helper()
-	db := newScripted(t)
-	db.returns("LockEpoch", int64(7))
-	db.returns("CountLetters", int64(4))
-	db.returns("NewestLetter", "0/0")
-	db.returns("SkipStands", true)
-	l, err := openLetters(t.Context(), db.state(), lettersConfig{checkpoint: 200, maxParked: 10})
+	db := scripted.New(t)
+	db.Returns("LockEpoch", int64(7))
+	db.Returns("CountLetters", int64(4))
+	db.Returns("NewestLetter", "0/0")
+	db.Returns("SkipStands", true)
+	l, err := openLetters(t.Context(), owner(db), lettersConfig{checkpoint: 200, maxParked: 10})
 	require.NoError(t, err)
-	db.forget()
+	db.Forget()
 	return db, l
 }
 
@@ -47,24 +49,24 @@ func names(log []string) (names []string) {
 // waited first, then the retries that the checkpoint has passed are settled, and
 // the others opened again, because their controls are read again.
 func TestASessionTakesBackWhatItsCheckpointHasNotPassed(t *testing.T) {
-	db := newScripted(t)
-	db.returns("LockEpoch", int64(7))
-	db.returns("CountLetters", int64(4))
-	db.returns("NewestLetter", "0/190")
-	db.returns("ParkedSet", outboxdb.ParkedSetRow{Namespace: "shop", AggregateType: "order", AggregateID: "a", Position: "0/12C", Seq: 9})
+	db := scripted.New(t)
+	db.Returns("LockEpoch", int64(7))
+	db.Returns("CountLetters", int64(4))
+	db.Returns("NewestLetter", "0/190")
+	db.Returns("ParkedSet", outboxdb.ParkedSetRow{Namespace: "shop", AggregateType: "order", AggregateID: "a", Position: "0/12C", Seq: 9})
 	first := func(ctx context.Context, q *outboxdb.Queries) error {
 		_, err := q.DeleteEmptyLanes(ctx, "onceward_orders")
 		return err
 	}
-	l, err := openLetters(t.Context(), db.state(), lettersConfig{checkpoint: 200, maxParked: 10, first: first})
+	l, err := openLetters(t.Context(), owner(db), lettersConfig{checkpoint: 200, maxParked: 10, first: first})
 	require.NoError(t, err)
-	asked := db.log()
+	asked := db.Log()
 	require.Equal(t, []string{"SET", "begin", "LockEpoch", "DeleteEmptyLanes", "SettleLetters", "ReopenLetters", "CountLetters", "commit", "NewestLetter", "ParkedSet"}, names(asked))
 	require.Contains(t, asked[0], "SET synchronous_commit = on;")
 	require.Equal(t, "LockEpoch onceward_orders 7", asked[2])
 	require.Equal(t, "SettleLetters onceward_orders 0/C8", asked[4])
 	require.Equal(t, "CountLetters 0  onceward_orders", asked[6])
-	require.EqualValues(t, 4, l.state.written)
+	require.EqualValues(t, 4, l.state.Written)
 	row := &outbox.Row{Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"), Seq: 10}
 	require.True(t, l.parked(row, 300), "of the same transaction, and later")
 	require.False(t, l.parked(row, 299), "it comes before the letter")
@@ -101,10 +103,10 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
-			db.on("LockEpoch", fenced)
-			require.ErrorIs(t, write(t.Context(), l), ErrFenced)
-			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, names(db.log()))
-			require.EqualValues(t, 4, l.state.written)
+			db.On("LockEpoch", scripted.Fenced)
+			require.ErrorIs(t, write(t.Context(), l), state.ErrFenced)
+			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, names(db.Log()))
+			require.EqualValues(t, 4, l.state.Written)
 			require.Zero(t, l.parkedCount())
 		})
 	}
@@ -115,36 +117,36 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 func TestOnlyFreshLettersCount(t *testing.T) {
 	db, l := scriptedLetters(t)
 	known := of("a")
-	db.on("InsertLetter", func(args []string) reply {
+	db.On("InsertLetter", func(args []string) scripted.Reply {
 		if slices.Contains(args, known.Row.ID.String()) {
-			return reply{} // ON CONFLICT DO NOTHING
+			return scripted.Reply{} // ON CONFLICT DO NOTHING
 		}
-		return one(uuid.New())
+		return scripted.One(uuid.New())
 	})
-	db.returns("CountLetters", int64(6))
+	db.Returns("CountLetters", int64(6))
 	dead := []casualty{{row: of("a").Row, commit: 300, holds: true}, {row: known.Row, commit: 300}, {row: of("b").Row, commit: 300}}
 	require.NoError(t, l.park(t.Context(), dead...))
-	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, names(db.log()))
-	require.Equal(t, []string{"CountLetters 2  onceward_orders"}, db.log("CountLetters"))
-	require.EqualValues(t, 6, l.state.written)
+	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, names(db.Log()))
+	require.Equal(t, []string{"CountLetters 2  onceward_orders"}, db.Log("CountLetters"))
+	require.EqualValues(t, 6, l.state.Written)
 }
 
 // Letters are written all or none: one that cannot be is the error of all.
 func TestALetterThatCannotBeWrittenUndoesTheOthers(t *testing.T) {
 	db, l := scriptedLetters(t)
 	first := true
-	db.on("InsertLetter", func([]string) reply {
+	db.On("InsertLetter", func([]string) scripted.Reply {
 		if first {
 			first = false
-			return one(uuid.New())
+			return scripted.One(uuid.New())
 		}
-		return reply{err: "no space left on device"}
+		return scripted.Reply{Err: "no space left on device"}
 	})
 	err := l.park(t.Context(), casualty{row: of("a").Row}, casualty{row: of("b").Row})
 	require.ErrorContains(t, err, "no space left on device")
-	require.Equal(t, "rollback", db.log()[len(db.log())-1])
-	require.Empty(t, db.log("CountLetters"))
-	require.EqualValues(t, 4, l.state.written)
+	require.Equal(t, "rollback", db.Log()[len(db.Log())-1])
+	require.Empty(t, db.Log("CountLetters"))
+	require.EqualValues(t, 4, l.state.Written)
 }
 
 // An event that an operator has skipped gets a letter that is discarded, holds
@@ -160,18 +162,18 @@ func TestASkippedEventsLetterSaysWhoAskedAndForgetsTheWord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
-			db.returns("WhoSkipped", tc.who...)
-			db.returns("InsertLetter", uuid.New())
+			db.Returns("WhoSkipped", tc.who...)
+			db.Returns("InsertLetter", uuid.New())
 			it := of("a")
 			done, err := l.skip(t.Context(), casualty{row: it.Row, commit: 300, holds: true})
 			require.NoError(t, err)
 			require.True(t, done)
-			inserted := db.log("InsertLetter")[0]
+			inserted := db.Log("InsertLetter")[0]
 			for _, want := range append(tc.want, "0/12C", classSkipped, letterDiscarded, "an operator told the relay to skip it") {
 				require.Contains(t, inserted, want)
 			}
 			require.True(t, strings.HasSuffix(inserted, " f"), "it holds nothing")
-			require.Equal(t, []string{"CountLetters 1 " + it.Row.ID.String() + " onceward_orders"}, db.log("CountLetters"))
+			require.Equal(t, []string{"CountLetters 1 " + it.Row.ID.String() + " onceward_orders"}, db.Log("CountLetters"))
 		})
 	}
 }
@@ -182,12 +184,12 @@ func TestARetryIsSettledOnce(t *testing.T) {
 	db, l := scriptedLetters(t)
 	l.unsettled = []pglogrepl.LSN{300, 400}
 	require.NoError(t, l.settle(t.Context(), 300))
-	require.Empty(t, db.log())
+	require.Empty(t, db.Log())
 	require.NoError(t, l.settle(t.Context(), 301))
-	require.Equal(t, []string{"SettleLetters onceward_orders 0/12D"}, db.log("SettleLetters"))
+	require.Equal(t, []string{"SettleLetters onceward_orders 0/12D"}, db.Log("SettleLetters"))
 	require.Equal(t, []pglogrepl.LSN{400}, l.unsettled)
 	require.NoError(t, l.settle(t.Context(), 350))
-	require.Len(t, db.log("SettleLetters"), 1)
+	require.Len(t, db.Log("SettleLetters"), 1)
 }
 
 // A control acts once; read again it releases what it released then. What one that
@@ -209,21 +211,21 @@ func TestAControlActsOnceAndIsRepeated(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
 			l.oldest.set(aggregate{"shop", "order", "a"}, holder{commit: 250, seq: 1})
-			db.on("RecordControl", func([]string) reply { return reply{changed: map[bool]int{false: 1}[tc.repeated]} })
+			db.On("RecordControl", func([]string) scripted.Reply { return scripted.Reply{Changed: map[bool]int{false: 1}[tc.repeated]} })
 			settled := "?"
-			db.on("ReleaseAggregate", func(args []string) reply { settled = args[0]; return reply{changed: 2} })
-			db.on("ReleaseAgain", func(args []string) reply {
+			db.On("ReleaseAggregate", func(args []string) scripted.Reply { settled = args[0]; return scripted.Reply{Changed: 2} })
+			db.On("ReleaseAgain", func(args []string) scripted.Reply {
 				settled = args[0]
-				return one(outboxdb.ReleaseAgainRow{Namespace: "shop", AggregateType: "order", AggregateID: "a"})
+				return scripted.One(outboxdb.ReleaseAgainRow{Namespace: "shop", AggregateType: "order", AggregateID: "a"})
 			})
 			released, err := l.act(t.Context(), control, nil, 300, tc.waited)
 			require.NoError(t, err)
 			require.NotNil(t, released)
 			require.Equal(t, tc.repeated, released.again())
-			log := db.log()
+			log := db.Log()
 			require.Equal(t, tc.want, names(log)[2:len(log)-1])
 			require.Equal(t, tc.settled, settled)
-			require.Equal(t, []string{"CountLetters 1  onceward_orders"}, db.log("CountLetters"))
+			require.Equal(t, []string{"CountLetters 1  onceward_orders"}, db.Log("CountLetters"))
 			require.Equal(t, !tc.waited, len(l.unsettled) == 1)
 			require.Zero(t, l.parkedCount(), "no letter holds the aggregate any more")
 			_, err = l.act(t.Context(), control, nil, 300, tc.waited)
@@ -261,15 +263,15 @@ func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
 			for _, nothing := range []string{"ReleaseAggregate", "EditLetter"} {
-				db.on(nothing, func([]string) reply { return reply{} })
+				db.On(nothing, func([]string) scripted.Reply { return scripted.Reply{} })
 			}
-			db.returns("WhyIdle", tc.idle...)
+			db.Returns("WhyIdle", tc.idle...)
 			released, err := l.act(t.Context(), tc.control, tc.bad, 300, false)
 			require.NoError(t, err)
 			require.Nil(t, released)
 			require.Empty(t, l.unsettled)
-			require.Contains(t, db.log("RecordEffect")[0], "RecordEffect 0 ")
-			require.Contains(t, db.log("RecordEffect")[0], tc.want)
+			require.Contains(t, db.Log("RecordEffect")[0], "RecordEffect 0 ")
+			require.Contains(t, db.Log("RecordEffect")[0], tc.want)
 		})
 	}
 }
@@ -278,11 +280,11 @@ func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
 // the one before.
 func TestAReleaseIsReadPageByPage(t *testing.T) {
 	db, l := scriptedLetters(t)
-	db.on("ReadRelease", func(args []string) reply {
+	db.On("ReadRelease", func(args []string) scripted.Reply {
 		from := map[string]int64{"0": 0, "2": 2, "5": 5}
 		i, known := from[args[2]]
 		if !known || i == 5 {
-			return reply{}
+			return scripted.Reply{}
 		}
 		next := i + 1
 		if i == 2 {
@@ -291,7 +293,7 @@ func TestAReleaseIsReadPageByPage(t *testing.T) {
 		row := func(index int64) any {
 			return outboxdb.ReadReleaseRow{LetterID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: "a", EventType: "t", Position: "0/96", RetryIndex: &index}
 		}
-		return reply{rows: []any{row(i), row(next)}}
+		return scripted.Reply{Rows: []any{row(i), row(next)}}
 	})
 	r := &release{letters: l, control: uuid.New()}
 	var indexes []uint32
@@ -323,20 +325,20 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
-			db.returns("OldestHolding", outboxdb.OldestHoldingRow{Position: "0/96", Seq: 1})
-			db.returns("CountLetters", int64(5))
+			db.Returns("OldestHolding", outboxdb.OldestHoldingRow{Position: "0/96", Seq: 1})
+			db.Returns("CountLetters", int64(5))
 			r := &release{letters: l, control: uuid.New()}
 			require.NoError(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"))
-			log := db.log()
+			log := db.Log()
 			require.Equal(t, tc.want, names(log)[2:len(log)-1])
 			require.Equal(t, tc.parks, l.parkedCount())
-			require.EqualValues(t, 5, l.state.written)
+			require.EqualValues(t, 5, l.state.Written)
 			if tc.holds {
-				require.Equal(t, []string{"FailRest onceward_orders " + r.control.String() + " 3"}, db.log("FailRest"))
+				require.Equal(t, []string{"FailRest onceward_orders " + r.control.String() + " 3"}, db.Log("FailRest"))
 			}
-			db.on("FailLetter", func([]string) reply { return reply{} })
+			db.On("FailLetter", func([]string) scripted.Reply { return scripted.Reply{} })
 			require.ErrorContains(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"), "has not released it, or it has ended")
-			require.Equal(t, "rollback", db.log()[len(db.log())-1])
+			require.Equal(t, "rollback", db.Log()[len(db.Log())-1])
 		})
 	}
 }
@@ -348,9 +350,9 @@ func TestALetterThatIsGivenUpForgetsTheWord(t *testing.T) {
 	done, err := r.skip(t.Context(), x)
 	require.NoError(t, err)
 	require.True(t, done)
-	require.Equal(t, []string{"CountLetters 1 " + x.id.String() + " onceward_orders"}, db.log("CountLetters"))
-	require.Contains(t, db.log("SkipReleased")[0], "an operator relay_state.skip")
-	db.on("SkipReleased", func([]string) reply { return reply{} })
+	require.Equal(t, []string{"CountLetters 1 " + x.id.String() + " onceward_orders"}, db.Log("CountLetters"))
+	require.Contains(t, db.Log("SkipReleased")[0], "an operator relay_state.skip")
+	db.On("SkipReleased", func([]string) scripted.Reply { return scripted.Reply{} })
 	_, err = r.skip(t.Context(), x)
 	require.ErrorContains(t, err, "has not released it, or it has ended")
 }
@@ -367,12 +369,12 @@ func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
-			db.returns("SkipStands", false)
+			db.Returns("SkipStands", false)
 			done, err := skip(t.Context(), l)
 			require.NoError(t, err)
 			require.False(t, done)
-			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, names(db.log()))
-			require.EqualValues(t, 4, l.state.written)
+			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, names(db.Log()))
+			require.EqualValues(t, 4, l.state.Written)
 		})
 	}
 }
@@ -381,31 +383,31 @@ func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
 // is read again has ended if it has one. The database is asked for a row by itself
 // only in a transaction that is larger than the window.
 func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
-	db := newScripted(t)
-	s := db.state()
+	db := scripted.New(t)
+	s := owner(db)
 	type letter struct {
 		id     uuid.UUID
 		commit pglogrepl.LSN
 	}
 	var all []letter
-	db.on("LettersFrom", func(args []string) reply {
+	db.On("LettersFrom", func(args []string) scripted.Reply {
 		from, _ := pglogrepl.ParseLSN(args[1])
-		var r reply
+		var r scripted.Reply
 		for _, l := range all {
-			if l.commit >= from && len(r.rows) < map[string]int{"1": 1, "2": 2, "3": 3, "4": 4}[args[2]] {
-				r.rows = append(r.rows, outboxdb.LettersFromRow{LetterID: l.id, Position: l.commit.String()})
+			if l.commit >= from && len(r.Rows) < map[string]int{"1": 1, "2": 2, "3": 3, "4": 4}[args[2]] {
+				r.Rows = append(r.Rows, outboxdb.LettersFromRow{LetterID: l.id, Position: l.commit.String()})
 			}
 		}
 		return r
 	})
-	db.on("HasLetter", func(args []string) reply {
-		return one(slices.ContainsFunc(all, func(l letter) bool { return l.id.String() == args[1] }))
+	db.On("HasLetter", func(args []string) scripted.Reply {
+		return scripted.One(slices.ContainsFunc(all, func(l letter) bool { return l.id.String() == args[1] }))
 	})
-	db.on("NewestLetter", func([]string) reply {
+	db.On("NewestLetter", func([]string) scripted.Reply {
 		if len(all) == 0 {
-			return one("0/0")
+			return scripted.One("0/0")
 		}
-		return one(all[len(all)-1].commit.String())
+		return scripted.One(all[len(all)-1].commit.String())
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		all = nil
@@ -424,10 +426,10 @@ func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
 		}
 		slices.SortStableFunc(stream, func(a, b read) int { return cmp.Compare(a.commit, b.commit) })
 		slices.SortStableFunc(all, func(a, b letter) int { return cmp.Compare(a.commit, b.commit) })
-		e, err := openEnded(context.Background(), s.queries, s.slot)
+		e, err := openEnded(context.Background(), s.Queries, s.Slot)
 		require.NoError(t, err)
 		e.window = int32(rapid.IntRange(1, 4).Draw(t, "window"))
-		db.forget()
+		db.Forget()
 		for _, row := range stream {
 			ended, err := e.has(context.Background(), row.id, row.commit)
 			require.NoError(t, err)
@@ -438,6 +440,6 @@ func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
 			perCommit[l.commit]++
 		}
 		dense := slices.ContainsFunc(all, func(l letter) bool { return perCommit[l.commit] >= int(e.window) })
-		require.True(t, dense || len(db.log("HasLetter")) == 0, "%v", db.log())
+		require.True(t, dense || len(db.Log("HasLetter")) == 0, "%v", db.Log())
 	})
 }

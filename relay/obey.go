@@ -169,7 +169,7 @@ func (s *step) aside(l *letter, refused error) bool {
 
 // letter publishes one letter, or opens it again, or gives it up.
 func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
-	if p.word().skips(l.id) {
+	if p.word().Skips(l.id) {
 		if done, err := p.skipLetter(ctx, s, l); done || err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // A letter that the broker refuses, which is known only when the session has
@@ -138,7 +139,7 @@ func TestSkipReachesALetterOfAHeldRetry(t *testing.T) {
 		pumping(t, p, [][]cdc.Item{{control, commitAt(300)}}, func() {
 			pass(time.Minute)
 			require.Empty(t, released.skipped)
-			p.hear(words{skip: []uuid.UUID{x.id}})
+			p.hear(state.Commands{Skip: []uuid.UUID{x.id}})
 			pass(2 * holdMax)
 			require.Equal(t, []uuid.UUID{x.id}, released.skipped)
 			require.EqualValues(t, 308, position(t, p))
@@ -234,11 +235,11 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		p := testPipeline(sink)
 		control, released := retryOf(letterOf(0, true))
 		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
-		var state atomic.Value
-		p.tell = func(s State, _ error) { state.Store(s) }
+		var states atomic.Value
+		p.tell = func(s State, _ error) { states.Store(s) }
 		pumping(t, p, [][]cdc.Item{{control}}, func() {
 			pass(time.Hour)
-			require.Equal(t, StateHalted, state.Load())
+			require.Equal(t, StateHalted, states.Load())
 		})
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
@@ -35,15 +36,15 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: newState(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
+		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
 		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
-		last.took = s.state.epoch > 0
+		last.took = s.state.Epoch > 0
 		if err != nil {
 			err = errors.Join(s.foundIn(err), s.discard(ctx))
-			if s.state.epoch == last.epoch+1 {
-				last.carryOn(s.state.epoch)
+			if s.state.Epoch == last.epoch+1 {
+				last.carryOn(s.state.Epoch)
 			}
 		}
 	}()
@@ -53,7 +54,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	o.step("take slot " + cfg.SlotName())
-	if err = s.state.slotFree(ctx); err != nil {
+	if err = s.state.SlotFree(ctx); err != nil {
 		return nil, err
 	}
 	if err = s.pace(ctx, &source, t.silence); err != nil {
@@ -65,7 +66,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.own(ctx, dsn, last); err != nil {
 		return nil, err
 	}
-	word, err := s.state.pollWords(ctx) // a paused relay begins no session by publishing until its first tick
+	word, err := s.state.PollCommands(ctx) // a paused relay begins no session by publishing until its first tick
 	if err != nil {
 		return nil, err
 	}
@@ -97,12 +98,12 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.step("connect to PostgreSQL for letters")
-	conn, err := connect(ctx, dsn, s.cfg.SlotName(), commitGrace)
+	conn, err := connect(ctx, dsn, s.cfg.SlotName(), state.CommitGrace)
 	if err != nil {
 		return err
 	}
-	s.pumps = newState(conn, s.cfg.SlotName())
-	s.pumps.epoch = s.state.epoch
+	s.pumps = state.New(conn, s.cfg.SlotName())
+	s.pumps.Epoch = s.state.Epoch
 	sink, err := s.sinkConfig(ctx, row, last)
 	if err != nil {
 		return err
@@ -161,7 +162,7 @@ func (s *session) signIn(ctx context.Context, kept *ledger.Checkpoint) error {
 		return nil
 	}
 	kept.Session, kept.Strange = s.id, false
-	tick, err := s.state.save(ctx, *kept)
+	tick, err := s.state.Save(ctx, *kept)
 	s.tick.Store(max(tick, s.tick.Load()))
 	return err
 }
@@ -211,14 +212,14 @@ func (s *session) settle(ctx context.Context, sink publisher.Config, row outboxd
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
 // at its slot, and changes its mode from there.
 func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row outboxdb.RelayState, err error) {
-	if err = s.state.begun(ctx); err != nil {
+	if err = s.state.Begun(ctx); err != nil {
 		return 0, row, err
 	}
-	if slotPosition, err = s.state.slotPosition(ctx); err != nil {
+	if slotPosition, err = s.state.SlotPosition(ctx); err != nil {
 		return 0, row, err
 	}
 	system := s.reader.System()
-	row, err = s.state.take(ctx, outboxdb.InsertRelayStateParams{
+	row, err = s.state.Take(ctx, outboxdb.InsertRelayStateParams{
 		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
 		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: ModeIdempotent, Publication: s.cfg.PublicationName(),
 	})
@@ -243,7 +244,7 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	watch := s.watched.sink
 	s.watched.topic = newRouting(s.cfg, sink).topicOf
 	p.refused = last.refused
-	p.counted = func() int64 { return s.pumps.written }
+	p.counted = func() int64 { return s.pumps.Written }
 	s.counts.parkedNow(s.letters.parkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
@@ -292,7 +293,7 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 		bound:     ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
 		idle:      ledger.Idle{Segment: s.idle.Segment, Owed: true},
 		tick: func(ctx context.Context) (int64, error) {
-			tick, err := s.pumps.raiseTick(ctx)
+			tick, err := s.pumps.RaiseTick(ctx)
 			if err == nil {
 				s.tick.Store(tick)
 			}

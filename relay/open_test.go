@@ -18,13 +18,14 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/scripted"
 )
 
 // installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
 // and a Kafka in memory: all that the start of a session asks for. The row of
 // relay_state is at epoch 6 and position 0/C8, where the slot stands too.
 type installed struct {
-	*scripted
+	*scripted.Server
 	kafka *kfake.Cluster
 	row   outboxdb.RelayState
 	slot  []any // its row of pg_replication_slots; nil: there is none
@@ -65,51 +66,51 @@ func newInstalled(t *testing.T) *installed {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
-	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}, row: outboxdb.RelayState{
+	db := &installed{Server: scripted.New(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}, row: outboxdb.RelayState{
 		Slot: "onceward_orders", Relay: "orders", Database: "shop", SystemIdentifier: "7000", Timeline: 1, Tick: 30, ConfirmedLsn: "0/C8", Epoch: 6,
 		Mode: ModeIdempotent, Publication: "onceward_orders", UpdatedAt: time.Now().UTC(),
 	}}
-	db.returns("LockBeginning", outboxdb.LockBeginningRow{Ours: true})
-	db.returns("UnlockBeginning", true)
-	db.returns("SlotActive", int32(0))
-	db.returns("Began", true)
-	db.returns("TakeSnapshot", asKnown("50:50:"))
-	db.returns("PollWords", outboxdb.PollWordsRow{})
-	db.returns("LockEpoch", int64(7))
-	db.returns("CountLetters", int64(0))
-	db.returns("NewestLetter", "0/0")
-	db.returns("SaveCheckpoint", int64(31))
-	db.returns("RaiseTick", int64(31))
-	db.returns("AssignTransaction", uint64(49))
-	db.returns("PassedBy", true)
-	db.returns("OtherRelays")
-	db.returns("max(version_id)", int64(cdc.SchemaVersion))
-	db.returns("LastOrdinal", int32(0))
-	db.on("LoadRelayState", func([]string) reply { return one(db.row) })
-	db.on("BumpEpoch", func([]string) reply { db.row.Epoch++; return one(db.row) })
-	db.returns("pg_control_system", "7000")
-	db.returns("pg_is_in_recovery", struct {
+	db.Returns("LockBeginning", outboxdb.LockBeginningRow{Ours: true})
+	db.Returns("UnlockBeginning", true)
+	db.Returns("SlotActive", int32(0))
+	db.Returns("Began", true)
+	db.Returns("TakeSnapshot", asKnown("50:50:"))
+	db.Returns("PollWords", outboxdb.PollWordsRow{})
+	db.Returns("LockEpoch", int64(7))
+	db.Returns("CountLetters", int64(0))
+	db.Returns("NewestLetter", "0/0")
+	db.Returns("SaveCheckpoint", int64(31))
+	db.Returns("RaiseTick", int64(31))
+	db.Returns("AssignTransaction", uint64(49))
+	db.Returns("PassedBy", true)
+	db.Returns("OtherRelays")
+	db.Returns("max(version_id)", int64(cdc.SchemaVersion))
+	db.Returns("LastOrdinal", int32(0))
+	db.On("LoadRelayState", func([]string) scripted.Reply { return scripted.One(db.row) })
+	db.On("BumpEpoch", func([]string) scripted.Reply { db.row.Epoch++; return scripted.One(db.row) })
+	db.Returns("pg_control_system", "7000")
+	db.Returns("pg_is_in_recovery", struct {
 		Version                        int32
 		WALLevel, Encoding, Role       string
 		Replication, Standby, ReadOnly bool
 	}{180003, "logical", "UTF8", "relay", true, false, false})
-	db.returns("has_schema_privilege", struct {
+	db.Returns("has_schema_privilege", struct {
 		Unlogged *string
 		Usable   bool
 	}{nil, true})
-	db.returns("pg_attribute", columns()...)
-	db.returns("pg_sequence")
-	db.returns("partdefid", struct {
+	db.Returns("pg_attribute", columns()...)
+	db.Returns("pg_sequence")
+	db.Returns("partdefid", struct {
 		Default    string
 		Partitions bool
 	}{"", true})
-	db.returns("pubviaroot", struct {
+	db.Returns("pubviaroot", struct {
 		Insert, Others, ViaRoot, AllTables bool
 		Covered, Foreign                   int32
 	}{true, false, true, false, 3, 0})
-	db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{60_000, segmentSize})
-	db.on("coalesce(plugin", func([]string) reply { return reply{rows: db.slot} })
-	db.on("SELECT confirmed_flush_lsn::text", func([]string) reply { return one(db.row.ConfirmedLsn) })
+	db.Returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{60_000, segmentSize})
+	db.On("coalesce(plugin", func([]string) scripted.Reply { return scripted.Reply{Rows: db.slot} })
+	db.On("SELECT confirmed_flush_lsn::text", func([]string) scripted.Reply { return scripted.One(db.row.ConfirmedLsn) })
 	return db
 }
 
@@ -117,7 +118,7 @@ func newInstalled(t *testing.T) *installed {
 func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*session, error) {
 	t.Helper()
 	r := testRelay(t, func(c *Config) {
-		c.Postgres.DSN, c.Kafka.Brokers = db.dsn(), db.kafka.ListenAddrs()
+		c.Postgres.DSN, c.Kafka.Brokers = db.DSN(), db.kafka.ListenAddrs()
 		if tweak != nil {
 			tweak(c)
 		}
@@ -136,7 +137,7 @@ func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*sess
 func (db *installed) producers() {
 	db.kafka.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
 		db.kafka.KeepControl()
-		db.note("InitProducerID")
+		db.Note("InitProducerID")
 		return nil, nil, false
 	})
 }
@@ -166,15 +167,15 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 			s, err := db.open(t, &last, tweak)
 			require.NoError(t, err)
 			require.True(t, last.took)
-			require.EqualValues(t, 7, s.state.epoch)
-			require.EqualValues(t, 7, s.pumps.epoch)
+			require.EqualValues(t, 7, s.state.Epoch)
+			require.EqualValues(t, 7, s.pumps.Epoch)
 			require.EqualValues(t, 200, s.saved.Load().Order)
-			order(t, db.log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
-			order(t, db.log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
+			order(t, db.Log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
+			order(t, db.Log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
 			if mode == ModeExactlyOnce {
-				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
+				order(t, db.Log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
 				require.Equal(t, s.id, s.saved.Load().Session)
-				require.Contains(t, db.log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
+				require.Contains(t, db.Log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
 				name := transactionID(db.row)
 				tx, err := publisher.NewTransactional(t.Context(), sinkTo(db.kafka), publisher.TransactionConfig{ID: name, Group: name})
 				require.NoError(t, err)
@@ -190,12 +191,12 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 func TestAStandbyChangesNothing(t *testing.T) {
 	for name, script := range map[string]func(*installed){
 		"another begins": func(db *installed) {
-			db.returns("LockBeginning", outboxdb.LockBeginningRow{})
-			db.returns("BeginningStranger")
+			db.Returns("LockBeginning", outboxdb.LockBeginningRow{})
+			db.Returns("BeginningStranger")
 		},
-		"another streams":       func(db *installed) { db.returns("SlotActive", int32(4711)) },
+		"another streams":       func(db *installed) { db.Returns("SlotActive", int32(4711)) },
 		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false, "shop", false}} },
-		"another has the start": func(db *installed) { db.streaming = true },
+		"another has the start": func(db *installed) { db.Streaming = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -204,7 +205,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 			_, err := db.open(t, &last, nil)
 			require.ErrorIs(t, err, cdc.ErrSlotActive)
 			require.False(t, last.took)
-			for _, asked := range names(db.log()) {
+			for _, asked := range names(db.Log()) {
 				require.NotContains(t, []string{"BumpEpoch", "InsertRelayState", "SaveCheckpoint", "SavePublished", "SaveKafka", "SavePublicationCatalog"}, asked)
 			}
 		})
@@ -221,13 +222,13 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, last.ended, s.pipeline.began)
 	require.Equal(t, refused, s.pipeline.refused, "what a broker refused is known to the next session")
-	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.log("SettleLetters"), "what began before the start is not read again")
-	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.log("DeleteWaitingBeyond"))
+	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.Log("SettleLetters"), "what began before the start is not read again")
+	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.Log("DeleteWaitingBeyond"))
 	require.EqualValues(t, 200, s.saved.Load().Order)
 	now := s.mustStatus(t)
 	require.EqualValues(t, 300, now.position)
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	require.Len(t, db.log("SaveCheckpoint"), 1, "it is due at once")
+	require.Len(t, db.Log("SaveCheckpoint"), 1, "it is due at once")
 
 	db = newInstalled(t)
 	last.ended.Reach = ledger.Reach{}
@@ -235,14 +236,14 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.checkpoint(t.Context(), s.mustStatus(t), false))
-	require.Len(t, db.log("SaveCheckpoint"), 1, "also where it ends between two transactions")
+	require.Len(t, db.Log("SaveCheckpoint"), 1, "also where it ends between two transactions")
 
 	db = newInstalled(t)
 	last.epoch = 6
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.discard(t.Context()))
-	require.EqualValues(t, 200, db.confirmed())
+	require.EqualValues(t, 200, db.Confirmed())
 }
 
 func (s *session) mustStatus(t *testing.T) status {
@@ -255,10 +256,10 @@ func (s *session) mustStatus(t *testing.T) status {
 // A relay that an operator has paused publishes nothing before its first tick.
 func TestAPausedRelayBeginsPaused(t *testing.T) {
 	db := newInstalled(t)
-	db.returns("PollWords", outboxdb.PollWordsRow{Paused: true})
+	db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true})
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.True(t, s.pipeline.word().paused)
+	require.True(t, s.pipeline.word().Paused)
 }
 
 // The tick of a session is the row's where that is ahead: what the process has seen
@@ -277,7 +278,7 @@ func TestAStartThatFailsIsNoOtherOwner(t *testing.T) {
 	for name, tc := range map[string]struct{ before, want int64 }{"its own epoch before": {6, 7}, "another's": {5, 5}} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
-			db.on("ParkedSet", func([]string) reply { return reply{err: "terminating connection"} })
+			db.On("ParkedSet", func([]string) scripted.Reply { return scripted.Reply{Err: "terminating connection"} })
 			last := owned{epoch: tc.before}
 			_, err := db.open(t, &last, nil)
 			require.ErrorContains(t, err, "terminating connection")
@@ -304,7 +305,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
-			s.db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
+			s.db.Returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
 			var source cdc.Config
 			require.NoError(t, s.pace(t.Context(), &source, tc.factor))
 			require.Equal(t, tc.interval, source.StatusInterval)
@@ -342,7 +343,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, s.run(ctx, &owned{}), "the third is enough")
 	require.Equal(t, 3, seen)
-	require.False(t, slices.Contains(names(s.db.log()), "SaveCheckpoint"))
+	require.False(t, slices.Contains(names(s.db.Log()), "SaveCheckpoint"))
 
 	s = newScriptedSession(t)
 	gap := ledger.Repair{Gap: uuid.New(), Cursor: 40}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestParkedSetCountsByKind(t *testing.T) {
@@ -36,7 +37,7 @@ func TestParkedSetCountsByKind(t *testing.T) {
 // The limit is a kind's own: beyond it nothing is written and the lane waits,
 // with its reason; others go on, and so does it once a letter of it has ended.
 func TestAdmitHasALimitForEachKind(t *testing.T) {
-	l := &letters{state: new(state), oldest: newParkedSet(), maxParked: 2}
+	l := &letters{state: new(state.State), oldest: newParkedSet(), maxParked: 2}
 	dead := func(kind, id string) *casualty {
 		return &casualty{row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: kind, AggregateID: []byte(id)}, commit: 200, cause: "too large", holds: true}
 	}
@@ -70,7 +71,7 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	require.Equal(t, "user", sink.got[0].Row.AggregateType)
 	require.Contains(t, p.lanes.routes["shop/order"].reason(), "max_parked_aggregates")
 	require.NotContains(t, morgue.letters, bad.Row.ID)
-	p.hear(words{skip: []uuid.UUID{bad.Row.ID}})
+	p.hear(state.Commands{Skip: []uuid.UUID{bad.Row.ID}})
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
 	p.keeper.(*table).dead = func(id uuid.UUID) bool { return id == bad.Row.ID }

@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -84,8 +85,8 @@ type pipeline struct {
 	position string   // most transactions have many rows
 	alarm    alarm
 
-	words atomic.Pointer[words] // the operator's, as the checkpoint's goroutine read them
-	heard chan struct{}         // they have changed
+	words atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
+	heard chan struct{}                  // they have changed
 }
 
 func newPipeline(began ledger.Checkpoint, b *books, log *slog.Logger) *pipeline {
@@ -93,7 +94,7 @@ func newPipeline(began ledger.Checkpoint, b *books, log *slog.Logger) *pipeline 
 		books: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, heard: make(chan struct{}, 1),
 	}
 	p.named = make(map[string]bool)
-	p.words.Store(&words{})
+	p.words.Store(&state.Commands{})
 	p.counted = func() int64 { return 0 }
 	p.tell, p.holding, p.lend = func(State, error) {}, func(map[string]heldRoute) {}, func(int) {}
 	return p
@@ -295,7 +296,7 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 		}
 		return err
 	}
-	if p.word().skips(s.id()) {
+	if p.word().Skips(s.id()) {
 		if done, err := p.skip(ctx, s, ""); done || err != nil {
 			return err
 		}
@@ -328,7 +329,7 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 // rests returns why an event waits for the operator who paused its route; nil
 // when it does not.
 func (p *pipeline) rests(ev publisher.Event) *publisher.RouteError {
-	if paused := p.word().routes; len(paused) > 0 {
+	if paused := p.word().Routes; len(paused) > 0 {
 		return p.routing.rests(ev, paused)
 	}
 	return nil
@@ -390,12 +391,12 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 	if err := p.morgue.settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
-	if !p.word().paused {
+	if !p.word().Paused {
 		return nil
 	}
 	p.log.WarnContext(ctx, "paused by an operator")
 	p.tell(StatePaused, nil)
-	for p.word().paused {
+	for p.word().Paused {
 		if err := p.still(ctx); err != nil {
 			return err
 		}
@@ -434,7 +435,7 @@ func (p *pipeline) cut() ledger.Checkpoint {
 }
 
 // hear takes the operator's words. Safe for concurrent use.
-func (p *pipeline) hear(now words) {
+func (p *pipeline) hear(now state.Commands) {
 	p.words.Store(&now)
 	select {
 	case p.heard <- struct{}{}:
@@ -442,7 +443,7 @@ func (p *pipeline) hear(now words) {
 	}
 }
 
-func (p *pipeline) word() *words { return p.words.Load() }
+func (p *pipeline) word() *state.Commands { return p.words.Load() }
 
 // explain adds the event to an error that ends the session.
 func explain(s *step, err error) error {

@@ -128,7 +128,7 @@ func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) 
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
 	p.tell(StateHalted, why)
 	for id := s.id(); ; {
-		if p.word().skips(id) {
+		if p.word().Skips(id) {
 			if done, err := p.skip(ctx, s, cause.Error()); done || err != nil {
 				p.tell(StateStreaming, nil)
 				return err

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // poisonous is a sink that takes some events for poison.
@@ -114,22 +115,22 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				p := testPipeline(sink)
 				halt(p)
 				morgue := p.morgue.(*fakeMorgue)
-				var state atomic.Value
-				p.tell = func(s State, err error) { state.Store(fmt.Sprint(s, " ", err)) }
+				var states atomic.Value
+				p.tell = func(s State, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
 					<-time.After(time.Hour)
 					require.Len(t, sink.tags(), 1)
-					require.Contains(t, state.Load(), "halted")
-					p.hear(words{skip: []uuid.UUID{uuid.New()}})
+					require.Contains(t, states.Load(), "halted")
+					p.hear(state.Commands{Skip: []uuid.UUID{uuid.New()}})
 					<-time.After(time.Hour)
 					require.Len(t, sink.tags(), 1)
-					p.hear(words{skip: []uuid.UUID{bad.Row.ID}})
+					p.hear(state.Commands{Skip: []uuid.UUID{bad.Row.ID}})
 					<-time.After(2 * pulse)
 					require.Equal(t, []uint64{0, 2}, sink.tags())
 					require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
 					require.Contains(t, morgue.letters[bad.Row.ID].cause, "its route has the policy halt")
 					require.NotContains(t, morgue.letters[bad.Row.ID].cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
-					require.Contains(t, state.Load(), "streaming")
+					require.Contains(t, states.Load(), "streaming")
 				})
 			})
 		})
@@ -157,18 +158,18 @@ func TestPauseAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
-		var state atomic.Value
-		p.tell = func(s State, _ error) { state.Store(s) }
-		p.hear(words{paused: true})
+		var states atomic.Value
+		p.tell = func(s State, _ error) { states.Store(s) }
+		p.hear(state.Commands{Paused: true})
 		source := &trickle{every: time.Second, batches: [][]cdc.Item{{of("a")}, {of("a")}, {of("a")}}}
 		running(t, p, source, func() {
 			<-time.After(time.Hour)
-			require.Equal(t, StatePaused, state.Load())
+			require.Equal(t, StatePaused, states.Load())
 			require.LessOrEqual(t, len(sink.tags()), 1)
-			p.hear(words{})
+			p.hear(state.Commands{})
 			<-time.After(time.Minute)
 			require.Equal(t, []uint64{0, 1, 2}, sink.tags())
-			require.Equal(t, StateStreaming, state.Load())
+			require.Equal(t, StateStreaming, states.Load())
 		})
 	})
 }
@@ -179,13 +180,13 @@ func TestAPausedRouteIsHeld(t *testing.T) {
 		p := testPipeline(sink)
 		cfg := publisher.Config{Brokers: []string{"k:9092"}, Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}}
 		p.routing = newRouting(&Config{Routes: []RouteConfig{{}}}, cfg)
-		p.hear(words{routes: []string{"shop.order"}})
+		p.hear(state.Commands{Routes: []string{"shop.order"}})
 		batch := []cdc.Item{typed(200, "order"), typed(200, "user"), typed(200, "order")}
 		want := keysOfItems(batch[1], batch[0], batch[2])
 		pumping(t, p, [][]cdc.Item{batch}, func() {
 			<-time.After(time.Hour)
 			require.Equal(t, want[:1], sink.keys(""))
-			p.hear(words{})
+			p.hear(state.Commands{})
 			<-time.After(holdMax)
 			require.Equal(t, want, sink.keys(""))
 		})
@@ -338,12 +339,12 @@ func TestAPartitionChangeHaltsUntilTheNextStart(t *testing.T) {
 		sink := newFakeSink()
 		sink.refuse = func(publisher.Event) error { return &publisher.PartitionError{Topic: "t", From: 3, To: 6} }
 		p := testPipeline(sink)
-		var state atomic.Value
-		p.tell = func(s State, err error) { state.Store(fmt.Sprint(s, " ", err)) }
+		var states atomic.Value
+		p.tell = func(s State, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 		pumping(t, p, [][]cdc.Item{{of("a"), of("b")}}, func() {
 			<-time.After(time.Hour)
-			require.Contains(t, state.Load(), "halted")
-			require.Contains(t, state.Load(), "from 3 to 6")
+			require.Contains(t, states.Load(), "halted")
+			require.Contains(t, states.Load(), "from 3 to 6")
 		})
 	})
 }
@@ -403,7 +404,7 @@ func TestCountersReconcile(t *testing.T) {
 			g.poison[it.Row.ID] = true
 		}
 		if i == 7 {
-			p.hear(words{skip: []uuid.UUID{it.Row.ID}})
+			p.hear(state.Commands{Skip: []uuid.UUID{it.Row.ID}})
 		}
 		batch = append(batch, it)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // State of a relay, as the health pages and metrics show it.
@@ -169,7 +170,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 // between says what the relay is until the next session, and how long that is to
 // wait. The error ends the relay.
 func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (pause time.Duration, fatal error) {
-	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, ErrFenced) {
+	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
 		known, ended := r.State() == StateStandby, err
 		held := func() {
 			if !known {
@@ -179,7 +180,7 @@ func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (
 		}
 		r.setState(StateStandby, nil)
 		pause = jitter(backoffMin)
-		if errors.Is(err, ErrFenced) {
+		if errors.Is(err, state.ErrFenced) {
 			pause = jitter(standbyWait)
 			r.log.InfoContext(ctx, "session ended, the next one begins once the slot is free", "detail", err)
 		} else {

@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -266,7 +267,7 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 // as far as is known before the slot was looked at.
 func TestWhoIsFencedNamesNoOtherProcess(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
-	for cause, said := range map[error]string{ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
+	for cause, said := range map[error]string{state.ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
 		var log strings.Builder
 		r.log = slog.New(slog.NewTextHandler(&log, nil))
 		_, err := r.between(t.Context(), newTries(), &owned{}, cause)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Bounds of a page of a repair: so many events are read at once, and, unless one
@@ -181,7 +182,7 @@ func (p *pipeline) flushRepair(ctx context.Context) error {
 // its transaction: a page costs its own rows, however large the gap is, and no
 // snapshot is held meanwhile.
 type gapRows struct {
-	pumps *state
+	pumps *state.State
 	ahead []placeInGap // fetched, and not yet read
 }
 
@@ -204,10 +205,10 @@ ORDER BY o.seq, o.id`
 // waits for locks with the snapshot that it reads by.
 func (r *gapRows) open(ctx context.Context, g gap) error {
 	r.ahead = nil
-	if _, err := r.pumps.conn.Exec(ctx, "CLOSE ALL"); err != nil {
+	if _, err := r.pumps.Conn.Exec(ctx, "CLOSE ALL"); err != nil {
 		return fmt.Errorf("close what was read of gaps: %w", err)
 	}
-	err := pgx.BeginTxFunc(ctx, r.pumps.conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, r.pumps.Conn, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		for _, sql := range []string{"LOCK TABLE onceward.outbox IN ACCESS SHARE MODE", fmt.Sprintf(repairCursor, g.id, g.cursor)} {
 			if _, err := tx.Exec(ctx, sql); err != nil {
 				return err
@@ -241,7 +242,7 @@ func (r *gapRows) fetch(ctx context.Context) (err error) {
 	if len(r.ahead) > 0 {
 		return nil
 	}
-	rows, _ := r.pumps.conn.Query(ctx, fmt.Sprintf("FETCH %d FROM onceward_repair", repairRows)) // CollectRows returns its error
+	rows, _ := r.pumps.Conn.Query(ctx, fmt.Sprintf("FETCH %d FROM onceward_repair", repairRows)) // CollectRows returns its error
 	if r.ahead, err = pgx.CollectRows(rows, pgx.RowToStructByPos[placeInGap]); err != nil {
 		return fmt.Errorf("read the events of a gap: %w", err)
 	}
@@ -254,7 +255,7 @@ func (r *gapRows) read(ctx context.Context) ([]*outbox.Row, error) {
 	for i := range r.ahead {
 		ids[i] = r.ahead[i].ID
 	}
-	rows, err := r.pumps.queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: ids, Bytes: repairBytes})
+	rows, err := r.pumps.Queries.RowsOfGap(ctx, outboxdb.RowsOfGapParams{Ids: ids, Bytes: repairBytes})
 	if err != nil {
 		return nil, fmt.Errorf("read the events of a gap: %w", err)
 	}
@@ -274,7 +275,7 @@ func (r *gapRows) behind(ctx context.Context, g gap) (int64, error) {
 	if g.cursor == math.MinInt64 {
 		return 0, nil // nothing of it is repaired
 	}
-	n, err := r.pumps.queries.CountRepairedOfGap(ctx, outboxdb.CountRepairedOfGapParams{GapID: g.id, Cursor: g.cursor})
+	n, err := r.pumps.Queries.CountRepairedOfGap(ctx, outboxdb.CountRepairedOfGapParams{GapID: g.id, Cursor: g.cursor})
 	if err != nil {
 		return 0, fmt.Errorf("count what is repaired of gap %s: %w", g.id, err)
 	}
@@ -282,6 +283,6 @@ func (r *gapRows) behind(ctx context.Context, g gap) (int64, error) {
 }
 
 func (r *gapRows) move(ctx context.Context, to ledger.Repair, done bool) error {
-	n, err := r.pumps.queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.Gap, Cursor: to.Cursor, Done: done, Epoch: r.pumps.epoch})
-	return r.pumps.fenced("save how far the repair has come", n, err)
+	n, err := r.pumps.Queries.MoveGap(ctx, outboxdb.MoveGapParams{GapID: to.Gap, Cursor: to.Cursor, Done: done, Epoch: r.pumps.Epoch})
+	return r.pumps.Fenced("save how far the repair has come", n, err)
 }

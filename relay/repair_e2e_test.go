@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestRepair(t *testing.T) {
@@ -24,12 +25,12 @@ func TestRepair(t *testing.T) {
 func rewrittenUnderRepair(b *letterbox) {
 	ctx := b.t.Context()
 	row := b.enqueued()
-	pumps := newState(b.conn, b.slot)
-	taken, err := pumps.queries.TakeSnapshot(ctx, outboxdb.TakeSnapshotParams{Publication: "none", Slot: b.slot})
+	pumps := state.New(b.conn, b.slot)
+	taken, err := pumps.Queries.TakeSnapshot(ctx, outboxdb.TakeSnapshotParams{Publication: "none", Slot: b.slot})
 	require.NoError(b.t, err)
 	id, err := uuid.NewV7()
 	require.NoError(b.t, err)
-	require.NoError(b.t, pumps.queries.InsertGap(ctx, outboxdb.InsertGapParams{
+	require.NoError(b.t, pumps.Queries.InsertGap(ctx, outboxdb.InsertGapParams{
 		GapID: id, Slot: b.slot, Cause: CodeWentBack, Detail: "a test", FromSnapshot: snapshot.None, ToSnapshot: taken.Snapshot, Events: 1, State: gapRepairing,
 	}))
 	leaf := "onceward.outbox_" + partition.Day(row.CreatedAt).Format("20060102")

@@ -79,7 +79,7 @@ func repairing(sink *fakeSink, n int) (*pipeline, *fakeGaps, uuid.UUID) {
 // and the log does not say that it was.
 func TestARepairSaysHowManyOfTheCountedItPublished(t *testing.T) {
 	for name, c := range map[string]struct {
-		counted, cursor int64
+		Counted, cursor int64
 		said            string
 	}{
 		"all":                 {5, 0, `level=WARN msg="the gap is repaired" .*events=5 earlier_sessions=0 counted=5\n`},
@@ -89,7 +89,7 @@ func TestARepairSaysHowManyOfTheCountedItPublished(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, _, _ := repairing(newFakeSink(), 5)
-			p.repairs[0].events, p.repairs[0].cursor = c.counted, c.cursor
+			p.repairs[0].events, p.repairs[0].cursor = c.Counted, c.cursor
 			var said strings.Builder
 			p.log = slog.New(slog.NewTextHandler(&said, nil))
 			require.NoError(t, p.repair(t.Context()))

@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // session is one ownership of the slot: a replication connection, an ordinary
@@ -28,8 +29,8 @@ type session struct {
 	cfg      *Config
 	log      *slog.Logger
 	counts   *counts
-	state    *state // of the checkpoint's goroutine
-	pumps    *state // of the pump's
+	state    *state.State // of the checkpoint's goroutine
+	pumps    *state.State // of the pump's
 	reader   *cdc.Reader
 	letters  *letters
 	waiting  *waiting
@@ -143,7 +144,7 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 // it. The server may be busy and mute for longer: after a session that ended by
 // silence the caller gives a higher factor.
 func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
-	server, err := cdc.ReadPace(ctx, s.state.conn)
+	server, err := cdc.ReadPace(ctx, s.state.Conn)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 // remember leaves what the next session of this process is to know.
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
-	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.pumps.written
+	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
 	last.keep(s.mode, s.counts)
 	s.log.Info("session ended", s.tally()...)
 	s.counts.holding(nil)
@@ -236,9 +237,9 @@ func (s *session) discard(ctx context.Context) error {
 	if s.reader != nil {
 		_ = s.reader.Close(ctx) // broken or not, the slot is free after it
 	}
-	for _, conn := range []*state{s.state, s.pumps} {
+	for _, conn := range []*state.State{s.state, s.pumps} {
 		if conn != nil {
-			_ = conn.conn.Close(ctx)
+			_ = conn.Conn.Close(ctx)
 		}
 	}
 	return errors.Join(errs...)

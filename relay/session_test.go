@@ -16,7 +16,9 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // kafka is a sink that acknowledges what it was handed when it is flushed, and not
@@ -43,7 +45,7 @@ func (k *kafka) Flush(context.Context) error {
 // idempotent mode, from a checkpoint of 100.
 type scriptedSession struct {
 	*session
-	db    *scripted
+	db    *scripted.Server
 	kafka *kafka
 }
 
@@ -55,11 +57,11 @@ func asKnown(text string) outboxdb.TakeSnapshotRow {
 
 func newScriptedSession(t *testing.T) *scriptedSession {
 	t.Helper()
-	db := newScripted(t)
-	db.returns("SaveCheckpoint", int64(31))
-	db.returns("TakeSnapshot", asKnown("50:50:"))
-	db.returns("PollWords", outboxdb.PollWordsRow{})
-	db.echo()
+	db := scripted.New(t)
+	db.Returns("SaveCheckpoint", int64(31))
+	db.Returns("TakeSnapshot", asKnown("50:50:"))
+	db.Returns("PollWords", outboxdb.PollWordsRow{})
+	db.Echo()
 	cfg := minimal()
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
 	sink := &kafka{fakeSink: newFakeSink()}
@@ -67,7 +69,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	sink.books = p.books
 	s := &session{
 		idle: ledger.Idle{Segment: segmentSize},
-		cfg:  &cfg, log: p.log, counts: p.counts, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
+		cfg:  &cfg, log: p.log, counts: p.counts, state: owner(db), pumps: owner(db), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.snapshots.Nonce = p.nonce
@@ -75,7 +77,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
 	p.mode.(*idempotent).saved = &s.saved
 	reader, err := cdc.Open(t.Context(), cdc.Config{
-		DSN: db.dsn(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
+		DSN: db.DSN(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
 	})
 	require.NoError(t, err)
 	s.reader = reader
@@ -85,7 +87,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 }
 
 // stopped closes the session, which tells the server the last checkpoint.
-func (s *scriptedSession) stopped() *scripted {
+func (s *scriptedSession) stopped() *scripted.Server {
 	_ = s.reader.Close(context.Background())
 	return s.db
 }
@@ -100,17 +102,17 @@ func (s *scriptedSession) status(t *testing.T) status {
 // The slot forgets what a durable checkpoint has passed, and nothing else: not what
 // a checkpoint would have passed that could not be written, or not by this epoch.
 func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
-	for name, answer := range map[string]func([]string) reply{
-		"the database is away": func([]string) reply { return reply{err: "terminating connection"} },
-		"fenced":               fenced,
+	for name, answer := range map[string]func([]string) scripted.Reply{
+		"the database is away": func([]string) scripted.Reply { return scripted.Reply{Err: "terminating connection"} },
+		"fenced":               scripted.Fenced,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
-			s.db.on("SaveCheckpoint", answer)
+			s.db.On("SaveCheckpoint", answer)
 			require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
 			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
 			require.EqualValues(t, 100, s.saved.Load().Order)
-			require.EqualValues(t, 100, s.stopped().confirmed())
+			require.EqualValues(t, 100, s.stopped().Confirmed())
 		})
 	}
 	s := newScriptedSession(t)
@@ -118,7 +120,7 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
 	require.EqualValues(t, 208, s.saved.Load().Order)
 	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")
-	require.EqualValues(t, 208, s.stopped().confirmed())
+	require.EqualValues(t, 208, s.stopped().Confirmed())
 }
 
 // A checkpoint that is written is the whole of what was reached, by the epoch of the
@@ -129,7 +131,7 @@ func TestACheckpointIsWrittenWhole(t *testing.T) {
 	now := status{position: 208, transactions: 1, letters: 5, reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 3, Cursor: ledger.Cursor{Lane: 1}}}
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
 	want := ledger.Checkpoint{Order: 208, Reach: now.reach, Timeline: 1, Tick: 30, Letters: 5, Session: s.id}
-	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.Meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
+	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.Meta() + " onceward_orders 7"}, s.db.Log("SaveCheckpoint"))
 	require.Equal(t, want, *s.saved.Load())
 }
 
@@ -163,7 +165,7 @@ func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 			}
 			s.savedAt = s.savedAt.Add(-tc.since)
 			require.NoError(t, s.checkpoint(t.Context(), tc.now, tc.last))
-			require.Len(t, s.db.log("SaveCheckpoint"), tc.want)
+			require.Len(t, s.db.Log("SaveCheckpoint"), tc.want)
 		})
 	}
 }
@@ -174,13 +176,13 @@ func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 	s := newScriptedSession(t)
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 300, transactions: 1}, false))
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 1, "no transaction lies between")
+	require.Len(t, s.db.Log("SaveCheckpoint"), 1, "no transaction lies between")
 	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 2, "the follow-up")
+	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "the follow-up")
 	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
 	require.NoError(t, s.checkpoint(t.Context(), status{position: 320, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 2, "which owes none")
+	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "which owes none")
 }
 
 // What the publication is like is compared at every tick, whether a snapshot is due
@@ -192,14 +194,14 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 		s.snapshots.Asked = due
 		changed := asKnown("60:60:")
 		changed.PublicationCatalog = "publication 16501 1000101"
-		s.db.returns("TakeSnapshot", changed)
+		s.db.Returns("TakeSnapshot", changed)
 		err := s.round(t.Context(), t.Context())
 		var gap *gapError
 		require.ErrorAs(t, err, &gap)
 		require.Equal(t, CodePublicationChanged, gap.code)
-		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.log("SavePublicationCatalog"))
-		require.Empty(t, s.db.log("SaveCheckpoint"))
-		require.NotContains(t, s.db.log(), "pg_logical_emit_message")
+		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.Log("SavePublicationCatalog"))
+		require.Empty(t, s.db.Log("SaveCheckpoint"))
+		require.NotContains(t, s.db.Log(), "pg_logical_emit_message")
 		_, any := s.snapshots.Published(math.MaxUint64)
 		require.False(t, any)
 	}
@@ -212,10 +214,10 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	s := newScriptedSession(t)
 	attached := asKnown("50:50:")
 	attached.Attachings = []int64{16600<<32 | 740}
-	s.db.returns("TakeSnapshot", attached)
+	s.db.Returns("TakeSnapshot", attached)
 	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
-	asked := s.db.log()[1:] // the start of replication
+	asked := s.db.Log()[1:] // the start of replication
 	require.Len(t, asked, 3)
 	require.Contains(t, asked[0], "TakeSnapshot")
 	require.Contains(t, asked[1], "FilledLeaves")
@@ -225,17 +227,17 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 
 	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
-	require.Len(t, s.db.log("FilledLeaves"), 1, "nothing is attached since")
+	require.Len(t, s.db.Log("FilledLeaves"), 1, "nothing is attached since")
 
 	s.snapshots.Asked = true
 	attached.Attachings = append(attached.Attachings, 16700<<32|741)
-	s.db.returns("TakeSnapshot", attached)
-	s.db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
+	s.db.Returns("TakeSnapshot", attached)
+	s.db.Returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
 	err := s.takeSnapshot(t.Context(), 0)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
-	require.Equal(t, 2, strings.Count(strings.Join(s.db.log(), "\n"), "pg_logical_emit_message"), "no marker proves one that was not looked at")
+	require.Equal(t, 2, strings.Count(strings.Join(s.db.Log(), "\n"), "pg_logical_emit_message"), "no marker proves one that was not looked at")
 	second, _ := s.snapshots.Published(math.MaxUint64)
 	require.Equal(t, first.Attachings, second.Attachings)
 }
@@ -243,11 +245,11 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 // A tick obeys the operator's words; a session that is fenced ends by them.
 func TestATickReadsTheOperatorsWords(t *testing.T) {
 	s := newScriptedSession(t)
-	s.db.returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
+	s.db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
 	require.NoError(t, s.round(t.Context(), t.Context()))
-	require.Equal(t, words{paused: true, routes: []string{"shop.order"}}, *s.pipeline.word())
-	s.db.on("PollWords", fenced)
-	require.ErrorIs(t, s.round(t.Context(), t.Context()), ErrFenced)
+	require.Equal(t, state.Commands{Paused: true, Routes: []string{"shop.order"}}, *s.pipeline.word())
+	s.db.On("PollWords", scripted.Fenced)
+	require.ErrorIs(t, s.round(t.Context(), t.Context()), state.ErrFenced)
 }
 
 // A gap that an operator wants repaired ends a session that does not repair it.
@@ -271,8 +273,8 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.Equal(t, 1, s.kafka.flushes)
-	require.EqualValues(t, 208, s.db.confirmed())
-	asked := slices.DeleteFunc(s.db.log("SaveCheckpoint", "confirm"), func(what string) bool { return what == "confirm 0/64" })
+	require.EqualValues(t, 208, s.db.Confirmed())
+	asked := slices.DeleteFunc(s.db.Log("SaveCheckpoint", "confirm"), func(what string) bool { return what == "confirm 0/64" })
 	require.Len(t, asked, 2)
 	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
 	require.Equal(t, "confirm 0/D0", asked[1])
@@ -285,7 +287,7 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	s := newScriptedSession(t)
 	require.NoError(t, s.lastSnapshot(t.Context()))
-	require.Empty(t, s.db.log("TakeSnapshot"))
+	require.Empty(t, s.db.Log("TakeSnapshot"))
 	<-s.parted
 
 	s.parted = make(chan struct{})
@@ -300,7 +302,7 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	cancel()
 	_ = group.Wait()
 	require.NoError(t, s.finish(t.Context()))
-	published := s.db.log("SavePublished")
+	published := s.db.Log("SavePublished")
 	require.Len(t, published, 1)
 	require.Contains(t, published[0], "SavePublished 50:50:")
 }
@@ -312,8 +314,8 @@ func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 	s.kafka.away = errors.New("the leader is away")
 	err := s.finish(t.Context())
 	require.ErrorContains(t, err, "flush before stopping: the leader is away")
-	require.Empty(t, s.db.log("SaveCheckpoint"))
-	require.EqualValues(t, 100, s.stopped().confirmed())
+	require.Empty(t, s.db.Log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.stopped().Confirmed())
 }
 
 // A session that breaks writes nothing more: another may own the slot by now.
@@ -325,8 +327,8 @@ func TestASessionThatBreaksWritesNothing(t *testing.T) {
 	var last owned
 	require.ErrorContains(t, s.run(t.Context(), &last), "the producer is fenced")
 	require.Zero(t, s.kafka.flushes)
-	require.Empty(t, s.db.log("SaveCheckpoint"))
-	require.EqualValues(t, 100, s.db.confirmed())
+	require.Empty(t, s.db.Log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.db.Confirmed())
 	require.EqualValues(t, 100, last.ended.Order)
 }
 
@@ -363,3 +365,10 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 
 // segmentSize is that of the server's log.
 const segmentSize = 16 << 20
+
+// owner is the state of a session that owns the slot, over a connection to a server.
+func owner(db *scripted.Server) *state.State {
+	st := state.New(db.Connect(), "onceward_orders")
+	st.Epoch = 7
+	return st
+}

@@ -41,17 +41,17 @@ func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letter) (done boo
 // retries that wait: it may be about one of their letters.
 func (p *pipeline) skipWaiting(ctx context.Context) error {
 	word := p.word()
-	if slices.Equal(word.skip, p.skippedFor) || !p.lanes.any() {
+	if slices.Equal(word.Skip, p.skippedFor) || !p.lanes.any() {
 		return nil
 	}
 	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
-	found, err := p.keeper.find(ctx, word.skip)
+	found, err := p.keeper.find(ctx, word.Skip)
 	if err != nil {
 		return err
 	}
-	p.skippedFor = word.skip
+	p.skippedFor = word.Skip
 	for _, w := range p.lanes.byKey {
 		if w.retry && p.lanes.routes[w.route.name] == w.route {
 			p.lanes.usable(w.route)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // holding is a pipeline without the topics of some aggregate types, which deals
@@ -27,7 +28,7 @@ func holding(t *testing.T, batch []cdc.Item, gone ...string) (*pipeline, *fakeSi
 	return p, sink, &missed
 }
 
-func (p *pipeline) told(ids ...uuid.UUID) { p.words.Store(&words{skip: ids}) }
+func (p *pipeline) told(ids ...uuid.UUID) { p.words.Store(&state.Commands{Skip: ids}) }
 
 // What is given up while it waits ends at once, and so does its lane when it was
 // the last: the topic need not ever be there.
@@ -135,10 +136,10 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
 		p, sink, _ := holding(t, batch, "typo")
 		m, kept := p.morgue.(*fakeMorgue), p.keeper.(*table)
-		p.hear(words{paused: true})
+		p.hear(state.Commands{Paused: true})
 		pumping(t, p, nil, func() {
 			pass(time.Minute)
-			p.hear(words{paused: true, skip: []uuid.UUID{batch[0].Row.ID}})
+			p.hear(state.Commands{Paused: true, Skip: []uuid.UUID{batch[0].Row.ID}})
 			pass(2 * pulse)
 			require.Equal(t, []uuid.UUID{batch[0].Row.ID}, m.skipped)
 			require.Len(t, kept.rows, 1, "the other one waits on")
@@ -176,15 +177,15 @@ func TestAHaltedRelayHearsThatASkipWasTakenBack(t *testing.T) {
 		m.takenBack = map[uuid.UUID]bool{it.Row.ID: true}
 		pumping(t, p, [][]cdc.Item{{it, commitAt(200)}}, func() {
 			pass(time.Minute)
-			p.hear(words{skip: []uuid.UUID{it.Row.ID}})
+			p.hear(state.Commands{Skip: []uuid.UUID{it.Row.ID}})
 			pass(time.Minute)
 			require.Empty(t, m.skipped)
-			p.hear(words{})
+			p.hear(state.Commands{})
 			pass(time.Minute)
 			m.mu.Lock()
 			m.takenBack = nil
 			m.mu.Unlock()
-			p.hear(words{skip: []uuid.UUID{it.Row.ID}})
+			p.hear(state.Commands{Skip: []uuid.UUID{it.Row.ID}})
 			pass(2 * pulse)
 			require.Equal(t, []uuid.UUID{it.Row.ID}, m.skipped)
 		})

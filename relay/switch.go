@@ -114,7 +114,7 @@ const (
 )
 
 // whileOurs runs ask, which fences whoever has the producer, and ends it once
-// another session has taken the slot: its error is [ErrFenced] then. Who asks is
+// another session has taken the slot: its error is [state.ErrFenced] then. Who asks is
 // told to ask again for as long as the owner has a transaction open, which every
 // try aborts: a session that lost the slot meanwhile, because its process stood
 // still or its walsender ended, would fence the owner for as long as it is
@@ -137,7 +137,7 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 			}
 			// Not asking: its end would close the connection with the query.
 			limited, cancel := context.WithTimeout(ctx, ownerLimit)
-			err := s.state.owns(limited)
+			err := s.state.Owns(limited)
 			cancel()
 			if err != nil {
 				return err
@@ -165,14 +165,14 @@ func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoi
 	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",
 		"mode", to, "from", from, "checkpoint", kept.Order.String())
 	if to == ModeIdempotent {
-		tick, err := s.state.leaveExactlyOnce(ctx, kept)
+		tick, err := s.state.LeaveExactlyOnce(ctx, kept)
 		if err != nil {
 			return nil, err
 		}
 		s.tick.Store(tick)
 		return nil, s.dropProducer(tx)
 	}
-	tick, err := s.pumps.raiseTick(ctx)
+	tick, err := s.pumps.RaiseTick(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -182,5 +182,5 @@ func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoi
 		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}
 	fault.Crash(fault.BeforeMode)
-	return tx, s.state.enterExactlyOnce(ctx)
+	return tx, s.state.EnterExactlyOnce(ctx)
 }

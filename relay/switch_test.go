@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // keeping is a Kafka in memory that keeps a checkpoint, or none, for slot
@@ -87,7 +88,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 				Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 1, Tick: 60, ConfirmedLsn: "0/C8", Epoch: 6, Mode: tc.mode, DeadLetters: 4,
 				Checkpoint: &text,
 			}
-			s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
+			s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
 			tx, err := s.producer(t.Context(), sink, row)
 			require.NoError(t, err)
 			kept, err := s.recall(t.Context(), tx, row)
@@ -136,10 +137,10 @@ func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
 // try fences the owner.
 func TestWhoLostTheSlotStopsAskingForAProducer(t *testing.T) {
 	s := newScriptedSession(t)
-	s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
+	s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
 	err := s.whileOurs(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	require.ErrorIs(t, err, ErrFenced)
+	require.ErrorIs(t, err, state.ErrFenced)
 }

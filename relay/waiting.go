@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Bounds of one page of what waits.
@@ -55,7 +56,7 @@ type keeper interface {
 // for the session that owns the slot, and is counted as those of letters are: a
 // database that lacks one is found out.
 type waiting struct {
-	state *state // of the pump's connection
+	state *state.State // of the pump's connection
 	rows  rows
 	start *ledger.Checkpoint // of the session
 }
@@ -67,17 +68,17 @@ func (s *waiting) takeUp(ctx context.Context, q *outboxdb.Queries) error {
 	start := s.start
 	from := start.UpTo.Item()
 	if _, err := q.DeleteWaitingBeyond(ctx, outboxdb.DeleteWaitingBeyondParams{
-		Slot: s.state.slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
+		Slot: s.state.Slot, OrderPosition: start.Order.String(), Position: from.Commit.String(), Ordinal: int32(from.Ordinal),
 	}); err != nil {
 		return err
 	}
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if _, err := q.DeleteWaitingDead(ctx, s.state.slot); err != nil {
+	if _, err := q.DeleteWaitingDead(ctx, s.state.Slot); err != nil {
 		return err
 	}
-	_, err := q.DeleteEmptyLanes(ctx, s.state.slot)
+	_, err := q.DeleteEmptyLanes(ctx, s.state.Slot)
 	return err
 }
 
@@ -90,24 +91,24 @@ func (s *waiting) beginAnew(ctx context.Context, q *outboxdb.Queries, at pglogre
 	if err := s.endRelease(ctx, q); err != nil {
 		return err
 	}
-	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.slot, OrderPosition: at.String()}); err != nil {
+	if _, err := q.DeleteWholeBeyond(ctx, outboxdb.DeleteWholeBeyondParams{Slot: s.state.Slot, OrderPosition: at.String()}); err != nil {
 		return err
 	}
 	place := (at - 1).String()
-	last, err := q.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.slot, Position: place})
+	last, err := q.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.Slot, Position: place})
 	if err != nil {
 		return err
 	}
-	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.state.slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
+	if err := q.MoveWaiting(ctx, outboxdb.MoveWaitingParams{Slot: s.state.Slot, OrderPosition: at.String(), Place: place, Last: last}); err != nil {
 		return err
 	}
-	return q.RestartRetries(ctx, []string{s.state.slot})
+	return q.RestartRetries(ctx, []string{s.state.Slot})
 }
 
 // endRelease forgets what a release has ended as far as the start knows, and the
 // release: what is left waits.
 func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
-	row, err := q.LoadRelease(ctx, s.state.slot)
+	row, err := q.LoadRelease(ctx, s.state.Slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
@@ -120,7 +121,7 @@ func (s *waiting) endRelease(ctx context.Context, q *outboxdb.Queries) error {
 			return err
 		}
 	}
-	_, err = q.EndRelease(ctx, s.state.slot)
+	_, err = q.EndRelease(ctx, s.state.Slot)
 	return err
 }
 
@@ -131,7 +132,7 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 		present = lanes[at.Lane]
 	}
 	if _, err := q.SettleWaited(ctx, outboxdb.SettleWaitedParams{
-		Slot: s.state.slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
+		Slot: s.state.Slot, Lanes: done, Lane: present, Position: at.From.Commit.String(), Ordinal: int32(at.From.Ordinal), Letter: int64(at.From.Letter),
 	}); err != nil {
 		return err
 	}
@@ -156,17 +157,17 @@ func (s *waiting) forgetLanes(ctx context.Context, q *outboxdb.Queries, lanes []
 
 // load returns what is held, and the controls among it.
 func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid.UUID]bool, err error) {
-	rows, err := s.state.queries.LoadLanes(ctx, s.state.slot)
+	rows, err := s.state.Queries.LoadLanes(ctx, s.state.Slot)
 	if err != nil {
-		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.slot, err)
+		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.Slot, err)
 	}
 	for _, r := range rows {
 		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
 		held = append(held, w)
 	}
-	ids, err := s.state.queries.WaitingControls(ctx, s.state.slot)
+	ids, err := s.state.Queries.WaitingControls(ctx, s.state.Slot)
 	if err != nil {
-		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.state.slot, err)
+		return nil, nil, fmt.Errorf("load held controls of slot %s: %w", s.state.Slot, err)
 	}
 	controls = make(map[uuid.UUID]bool, len(ids))
 	for _, id := range ids {
@@ -177,7 +178,7 @@ func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid
 
 // change runs work in one transaction and counts it.
 func (s *waiting) change(ctx context.Context, what string, work func(*outboxdb.Queries) error) error {
-	return s.state.count(ctx, what, func(q *outboxdb.Queries) (counted, error) { return counted{writes: 1}, work(q) })
+	return s.state.Count(ctx, what, func(q *outboxdb.Queries) (state.Counted, error) { return state.Counted{Writes: 1}, work(q) })
 }
 
 func (s *waiting) write(ctx context.Context, items []heldItem) error {
@@ -222,7 +223,7 @@ func (s *waiting) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, 
 	if id, ok := fresh[w]; ok {
 		return id, nil
 	}
-	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
+	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.Slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
 	fresh[w] = id
 	return id, err
 }
@@ -241,7 +242,7 @@ func (s *waiting) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, i
 		return nil
 	}
 	if h.reopen != uuid.Nil {
-		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.state.slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
+		if _, err := q.ReopenReleased(ctx, outboxdb.ReopenReleasedParams{Slot: s.state.Slot, ControlID: &h.reopen, FromIndex: int64(h.at.Letter)}); err != nil {
 			return err
 		}
 	}
@@ -260,7 +261,7 @@ func laneIDs(lanes []*heldLane) []int32 {
 
 func (s *waiting) begin(ctx context.Context, release int64, lanes []*heldLane) error {
 	return s.change(ctx, "begin a release", func(q *outboxdb.Queries) error {
-		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.state.slot, Release: release, Lanes: laneIDs(lanes)})
+		return q.BeginRelease(ctx, outboxdb.BeginReleaseParams{Slot: s.state.Slot, Release: release, Lanes: laneIDs(lanes)})
 	})
 }
 
@@ -274,24 +275,24 @@ func (s *waiting) end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) 
 		if err := s.forgetLanes(ctx, q, ids, at); err != nil {
 			return err
 		}
-		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.slot, Lanes: ids[:at.Lane]}); err != nil {
+		if _, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.Slot, Lanes: ids[:at.Lane]}); err != nil {
 			return err
 		}
-		_, err := q.EndRelease(ctx, s.state.slot)
+		_, err := q.EndRelease(ctx, s.state.Slot)
 		return err
 	})
 }
 
 func (s *waiting) drop(ctx context.Context, h *heldItem) error {
-	return s.state.count(ctx, "forget what was given up", func(q *outboxdb.Queries) (counted, error) {
+	return s.state.Count(ctx, "forget what was given up", func(q *outboxdb.Queries) (state.Counted, error) {
 		_, err := q.DeleteWaitingOne(ctx, outboxdb.DeleteWaitingOneParams{Lane: h.lane.id, Position: h.at.Commit.String(), Ordinal: int32(h.at.Ordinal)})
-		return counted{writes: 1, skipped: &h.id}, err
+		return state.Counted{Writes: 1, Skipped: &h.id}, err
 	})
 }
 
 func (s *waiting) open(ctx context.Context, lanes []*heldLane) error {
 	return s.change(ctx, "forget lanes that are empty", func(q *outboxdb.Queries) error {
-		_, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.slot, Lanes: laneIDs(lanes)})
+		_, err := q.DeleteLanes(ctx, outboxdb.DeleteLanesParams{Slot: s.state.Slot, Lanes: laneIDs(lanes)})
 		return err
 	})
 }
@@ -300,11 +301,11 @@ func (s *waiting) page(ctx context.Context, w *heldLane, from ledger.Place) ([]h
 	if err := s.rows.fit(ctx); err != nil {
 		return nil, err
 	}
-	read, err := s.state.queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
-		Slot: s.state.slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
+	read, err := s.state.Queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{
+		Slot: s.state.Slot, Lane: w.id, Position: from.Commit.String(), Ordinal: int32(from.Ordinal), RowLimit: waitingRows, ByteLimit: waitingBytes,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.state.slot, err)
+		return nil, fmt.Errorf("read what waits in lane %s of slot %s: %w", w.of, s.state.Slot, err)
 	}
 	items := make([]heldItem, len(read))
 	for i := range read {
@@ -355,7 +356,7 @@ func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
 }
 
 func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
-	last, err := s.state.queries.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.slot, Position: at.String()})
+	last, err := s.state.Queries.LastOrdinal(ctx, outboxdb.LastOrdinalParams{Slot: s.state.Slot, Position: at.String()})
 	if err != nil {
 		return 0, fmt.Errorf("look for what a repair left waiting: %w", err)
 	}
@@ -365,15 +366,15 @@ func (s *waiting) last(ctx context.Context, at pglogrepl.LSN) (uint32, error) {
 func (s *waiting) sort(ctx context.Context, before pglogrepl.LSN) error {
 	place := (before - 1).String()
 	return s.change(ctx, "sort what waits", func(q *outboxdb.Queries) error {
-		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.state.slot, OrderPosition: before.String(), Place: place}); err != nil {
+		if err := q.SortWaiting(ctx, outboxdb.SortWaitingParams{Slot: s.state.Slot, OrderPosition: before.String(), Place: place}); err != nil {
 			return err
 		}
-		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.state.slot, Place: place})
+		return q.PlaceSorted(ctx, outboxdb.PlaceSortedParams{Slot: s.state.Slot, Place: place})
 	})
 }
 
 func (s *waiting) find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error) {
-	rows, err := s.state.queries.WaitingIDs(ctx, outboxdb.WaitingIDsParams{Slot: s.state.slot, Ids: ids})
+	rows, err := s.state.Queries.WaitingIDs(ctx, outboxdb.WaitingIDsParams{Slot: s.state.Slot, Ids: ids})
 	if err != nil {
 		return nil, fmt.Errorf("look for events that wait: %w", err)
 	}

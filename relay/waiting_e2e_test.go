@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestWaiting(t *testing.T) {
@@ -48,7 +49,7 @@ func (b *letterbox) enqueued() *outbox.Row {
 	require.NoError(b.t, err)
 	b.exec(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers, traceparent)
 		VALUES ($1, 'shop', 'order', 'A', 'Changed', '\x00ff', '{"a": "ü"}', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`, id)
-	row, err := outboxRows{newState(b.conn, b.slot)}.event(b.t.Context(), id)
+	row, err := outboxRows{state.New(b.conn, b.slot)}.event(b.t.Context(), id)
 	require.NoError(b.t, err)
 	return row
 }
@@ -72,14 +73,14 @@ func readBackEqual(b *letterbox) {
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionEdit, LetterID: idOf(4), Headers: []byte(`{}`)}}
-	before := b.letters.state.written
+	before := b.letters.state.Written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(1), whole: bad},
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
 		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 7}, id: idOf(3), whole: control},
 	}))
-	require.Greater(t, b.letters.state.written, before, "a standby that lacks it is found out")
+	require.Greater(t, b.letters.state.Written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 4)
@@ -160,7 +161,7 @@ func beginsAnew(b *letterbox) {
 	require.NoError(t, s.write(t.Context(), []heldItem{next}))
 	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
 	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}
-	require.NoError(t, s.beginAnew(t.Context(), s.state.queries, lsnOf(5)))
+	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, lsnOf(5)))
 	s = b.waits(ledger.Checkpoint{Order: lsnOf(5)})
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 3, "the two before the cursor had ended")
@@ -253,8 +254,8 @@ func retryIsMoved(b *letterbox) {
 		lane: w, at: ledger.Place{Commit: lsnOf(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
-	require.NoError(t, s.beginAnew(t.Context(), s.state.queries, lsnOf(5)))
-	require.NoError(t, takeBackRetries(t.Context(), s.state.queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
+	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, lsnOf(5)))
+	require.NoError(t, takeBackRetries(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
 	b.waits(ledger.Checkpoint{Order: lsnOf(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {
@@ -286,11 +287,11 @@ func givenUpWaits(b *letterbox) {
 	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, idOf(2)})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	before := b.letters.state.written
+	before := b.letters.state.Written
 	for i := range found {
 		require.NoError(t, s.drop(t.Context(), &found[i]))
 	}
-	require.Equal(t, before+2, b.letters.state.written, "a standby that lacks it is found out")
+	require.Equal(t, before+2, b.letters.state.Written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
 	require.Len(t, b.pageOf(s, one, ledger.Place{}), 1)
 	left := func() string {
@@ -308,9 +309,9 @@ func fencedWaiting(b *letterbox) {
 	t := b.t
 	zombie, row := b.waits(ledger.Checkpoint{}), b.enqueued()
 	b.waits(ledger.Checkpoint{})
-	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), ErrFenced)
-	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), ErrFenced)
-	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), ErrFenced)
-	require.ErrorIs(t, zombie.open(t.Context(), []*heldLane{orders()}), ErrFenced)
+	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), state.ErrFenced)
+	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), state.ErrFenced)
+	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), state.ErrFenced)
+	require.ErrorIs(t, zombie.open(t.Context(), []*heldLane{orders()}), state.ErrFenced)
 	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.waiting"))
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/scripted"
 )
 
 // scriptedWaiting is onceward.waiting over a scripted PostgreSQL, of a session that
 // begins from a checkpoint.
-func scriptedWaiting(t *testing.T, start ledger.Checkpoint) (*scripted, *waiting) {
+func scriptedWaiting(t *testing.T, start ledger.Checkpoint) (*scripted.Server, *waiting) {
 	db, l := scriptedLetters(t)
-	l.state.conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
+	l.state.Conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
 	return db, &waiting{state: l.state, start: &start}
 }
 
@@ -43,9 +44,9 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, w := scriptedWaiting(t, start)
-			db.returns("LoadRelease", tc.release...)
-			require.NoError(t, w.takeUp(t.Context(), w.state.queries))
-			require.Equal(t, tc.want, db.log())
+			db.Returns("LoadRelease", tc.release...)
+			require.NoError(t, w.takeUp(t.Context(), w.state.Queries))
+			require.Equal(t, tc.want, db.Log())
 		})
 	}
 }
@@ -65,12 +66,12 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			db, w := scriptedWaiting(t, ledger.Checkpoint{})
 			require.NoError(t, w.forget(t.Context(), lanes, tc.at))
-			log := db.log()
+			log := db.Log()
 			require.Equal(t, tc.want, log[2:len(log)-2])
 			require.Equal(t, []string{"CountLetters", "commit"}, names(log[len(log)-2:]))
-			db.forget()
+			db.Forget()
 			require.NoError(t, w.end(t.Context(), lanes, tc.at))
-			log = db.log()
+			log = db.Log()
 			ended := []string{"DeleteLanes onceward_orders " + []string{"{}", "{11}", "{11,12}"}[tc.at.Lane], "EndRelease onceward_orders"}
 			require.Equal(t, append(tc.want, ended...), log[2:len(log)-2])
 		})
@@ -83,7 +84,7 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
 	db, w := scriptedWaiting(t, ledger.Checkpoint{})
 	number := int32(20)
-	db.on("InsertLane", func([]string) reply { number++; return one(number) })
+	db.On("InsertLane", func([]string) scripted.Reply { number++; return scripted.One(number) })
 	a, b, known := &heldLane{of: lane{namespace: "shop", aggregateType: "a"}}, &heldLane{of: lane{topic: "b"}}, &heldLane{id: 7}
 	control := retryAll(300, "a")
 	items := []heldItem{
@@ -93,19 +94,19 @@ func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
 		{lane: known, at: ledger.Place{Commit: 308}, id: uuid.UUID{4}, txID: 43},
 	}
 	require.NoError(t, w.write(t.Context(), items))
-	require.Equal(t, []string{"begin", "LockEpoch", "InsertLane", "InsertLane", "ReopenReleased", "InsertWaitingCopy", "InsertWaiting", "CountLetters", "commit"}, names(db.log()))
-	require.Equal(t, []string{"ReopenReleased onceward_orders " + control.Control.ID.String() + " 5"}, db.log("ReopenReleased"))
-	require.Contains(t, db.log("InsertWaiting")[0], "InsertWaiting {21,22,21,7} ")
-	require.Contains(t, db.log("InsertWaiting")[0], " {0,1,2,0} ")
+	require.Equal(t, []string{"begin", "LockEpoch", "InsertLane", "InsertLane", "ReopenReleased", "InsertWaitingCopy", "InsertWaiting", "CountLetters", "commit"}, names(db.Log()))
+	require.Equal(t, []string{"ReopenReleased onceward_orders " + control.Control.ID.String() + " 5"}, db.Log("ReopenReleased"))
+	require.Contains(t, db.Log("InsertWaiting")[0], "InsertWaiting {21,22,21,7} ")
+	require.Contains(t, db.Log("InsertWaiting")[0], " {0,1,2,0} ")
 	require.Equal(t, []int32{21, 22, 7}, []int32{a.id, b.id, known.id})
 
 	db, w = scriptedWaiting(t, ledger.Checkpoint{})
-	db.returns("InsertLane", int32(21))
-	db.on("InsertWaiting", func([]string) reply { return reply{err: "no space left on device"} })
+	db.Returns("InsertLane", int32(21))
+	db.On("InsertWaiting", func([]string) scripted.Reply { return scripted.Reply{Err: "no space left on device"} })
 	a.id = 0
 	require.ErrorContains(t, w.write(t.Context(), items[:1]), "no space left on device")
 	require.Zero(t, a.id, "its row was not made")
-	require.Equal(t, "rollback", db.log()[len(db.log())-1])
+	require.Equal(t, "rollback", db.Log()[len(db.Log())-1])
 }
 
 // What is read back is the row of its own transaction; absent, it is not visible yet

@@ -1,4 +1,4 @@
-package relay
+package scripted
 
 import (
 	"context"
@@ -21,43 +21,44 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// scripted is a PostgreSQL that answers as a test tells it to, statement by
+// Server is a PostgreSQL that answers as a test tells it to, statement by
 // statement, and writes down what it was asked, on ordinary connections and on
 // replication's alike. What is not scripted changes one row and returns none.
-type scripted struct {
+type Server struct {
 	t        *testing.T
 	listener net.Listener
 	tasks    sync.WaitGroup
 
 	mu       sync.Mutex
 	conns    []net.Conn
-	answers  map[string]func(args []string) reply
+	answers  map[string]func(args []string) Reply
 	asked    []string // statements, and the positions that the slot was confirmed to, in order
 	released pglogrepl.LSN
 	streams  []*backend // of replication
 	written  pglogrepl.LSN
 
-	streaming bool // another process streams from the slot
+	Streaming bool // another process streams from the slot
 }
 
-// reply is what a statement returns: rows, each the fields of one struct or one
+// Reply is what a statement returns: rows, each the fields of one struct or one
 // value; or how many rows it changed.
-type reply struct {
-	rows    []any
-	changed int
-	err     string // the server's
+type Reply struct {
+	Rows    []any
+	Changed int
+	Err     string // the server's
 }
 
-// one is a reply of one row.
-func one(row any) reply { return reply{rows: []any{row}} }
+// One is a reply of one row.
+func One(row any) Reply { return Reply{Rows: []any{row}} }
 
-// fenced is the answer to a statement of an epoch that is over: it changes nothing.
-func fenced([]string) reply { return reply{} }
+// Fenced is the answer to a statement of an epoch that is over: it changes nothing.
+func Fenced([]string) Reply { return Reply{} }
 
-func newScripted(t *testing.T) *scripted {
+// New starts one, which ends with the test.
+func New(t *testing.T) *Server {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &scripted{t: t, listener: listener, answers: map[string]func([]string) reply{}}
+	s := &Server{t: t, listener: listener, answers: map[string]func([]string) Reply{}}
 	s.tasks.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -82,27 +83,27 @@ func newScripted(t *testing.T) *scripted {
 	return s
 }
 
-// dsn has each statement sent with its values as text, and described afterwards.
-func (s *scripted) dsn() string {
+// DSN has each statement sent with its values as text, and described afterwards.
+func (s *Server) DSN() string {
 	host, port, _ := net.SplitHostPort(s.listener.Addr().String())
 	return "host=" + host + " port=" + port + " user=u dbname=shop sslmode=disable default_query_exec_mode=exec"
 }
 
-// on scripts the answer to a statement: a query of sqlc by its name, another by
+// On scripts the answer to a statement: a query of sqlc by its name, another by
 // words that are in it.
-func (s *scripted) on(statement string, answer func(args []string) reply) {
+func (s *Server) On(statement string, answer func(args []string) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answers[statement] = answer
 }
 
-// returns scripts rows as the answer to a statement.
-func (s *scripted) returns(statement string, rows ...any) {
-	s.on(statement, func([]string) reply { return reply{rows: rows} })
+// Returns scripts rows as the answer to a statement.
+func (s *Server) Returns(statement string, rows ...any) {
+	s.On(statement, func([]string) Reply { return Reply{Rows: rows} })
 }
 
-// log is what was asked so far, of the statements whose names are given, or all.
-func (s *scripted) log(names ...string) []string {
+// Log is what was asked so far, of the statements whose names are given, or all.
+func (s *Server) Log(names ...string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var log []string
@@ -115,9 +116,9 @@ func (s *scripted) log(names ...string) []string {
 	return log
 }
 
-// confirmed is the highest position that the slot was confirmed to, once its reader
+// Confirmed is the highest position that the slot was confirmed to, once its reader
 // was closed.
-func (s *scripted) confirmed() pglogrepl.LSN {
+func (s *Server) Confirmed() pglogrepl.LSN {
 	s.mu.Lock()
 	streams := slices.Clone(s.streams)
 	s.mu.Unlock()
@@ -129,33 +130,27 @@ func (s *scripted) confirmed() pglogrepl.LSN {
 	return s.released
 }
 
-func (s *scripted) connect() *pgx.Conn {
+// Connect returns an ordinary connection to it, which ends with the test.
+func (s *Server) Connect() *pgx.Conn {
 	s.t.Helper()
-	conn, err := Connect(s.t.Context(), s.dsn(), "onceward_orders")
+	conn, err := pgx.Connect(s.t.Context(), s.DSN())
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
 
-// state is an owner's, over a connection to this server.
-func (s *scripted) state() *state {
-	st := newState(s.connect(), "onceward_orders")
-	st.epoch = 7
-	return st
-}
-
 // backend is one connection of the scripted server.
 type backend struct {
 	*pgproto3.Backend
-	server *scripted
+	server *Server
 	status byte
 	sql    string
 	args   []string
-	answer *reply
+	answer *Reply
 	over   chan struct{}
 }
 
-func (s *scripted) serve(conn net.Conn) {
+func (s *Server) serve(conn net.Conn) {
 	defer conn.Close()
 	b := &backend{Backend: pgproto3.NewBackend(conn, conn), server: s, status: 'I', over: make(chan struct{})}
 	defer close(b.over)
@@ -216,13 +211,13 @@ func (b *backend) simple(sql string) {
 	b.sql, b.args, b.answer = sql, nil, nil
 	switch {
 	case sql == "IDENTIFY_SYSTEM":
-		b.answer = &reply{rows: []any{struct{ Systemid, Timeline, Xlogpos, Dbname string }{"7000", "1", "0/1000", "shop"}}}
-	case strings.HasPrefix(sql, "START_REPLICATION") && b.server.streaming:
+		b.answer = &Reply{Rows: []any{struct{ Systemid, Timeline, Xlogpos, Dbname string }{"7000", "1", "0/1000", "shop"}}}
+	case strings.HasPrefix(sql, "START_REPLICATION") && b.server.Streaming:
 		b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "55006", Message: "replication slot is active for PID 4711"})
 		b.ready()
 		return
 	case strings.HasPrefix(sql, "START_REPLICATION"):
-		b.server.note("START_REPLICATION")
+		b.server.Note("START_REPLICATION")
 		b.server.mu.Lock()
 		defer b.server.mu.Unlock()
 		b.server.streams = append(b.server.streams, b)
@@ -230,7 +225,7 @@ func (b *backend) simple(sql string) {
 		_ = b.Flush()
 		return
 	case sql == "begin", sql == "commit", sql == "rollback":
-		b.server.note(sql)
+		b.server.Note(sql)
 		b.status = map[string]byte{"begin": 'T', "commit": 'I', "rollback": 'I'}[sql]
 		b.Send(&pgproto3.CommandComplete{CommandTag: []byte(strings.ToUpper(sql))})
 		b.ready()
@@ -263,7 +258,7 @@ func (b *backend) ask() {
 		}
 	}
 	s.mu.Unlock()
-	b.answer = &reply{changed: 1}
+	b.answer = &Reply{Changed: 1}
 	if answer != nil {
 		given := answer(b.args)
 		b.answer = &given
@@ -271,23 +266,23 @@ func (b *backend) ask() {
 }
 
 func (b *backend) describe() {
-	if len(b.answer.rows) == 0 {
+	if len(b.answer.Rows) == 0 {
 		b.Send(&pgproto3.NoData{})
 		return
 	}
 	var fields []pgproto3.FieldDescription
-	for _, value := range values(b.answer.rows[0]) {
+	for _, value := range values(b.answer.Rows[0]) {
 		fields = append(fields, pgproto3.FieldDescription{Name: []byte("column"), DataTypeOID: typeOf(value)})
 	}
 	b.Send(&pgproto3.RowDescription{Fields: fields})
 }
 
 func (b *backend) finish() {
-	if b.answer.err != "" {
-		b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "XX000", Message: b.answer.err})
+	if b.answer.Err != "" {
+		b.Send(&pgproto3.ErrorResponse{Severity: "ERROR", Code: "XX000", Message: b.answer.Err})
 		return
 	}
-	for _, row := range b.answer.rows {
+	for _, row := range b.answer.Rows {
 		var columns [][]byte
 		for _, value := range values(row) {
 			text, err := pgtype.NewMap().Encode(typeOf(value), pgtype.TextFormatCode, value, []byte{})
@@ -298,7 +293,7 @@ func (b *backend) finish() {
 		}
 		b.Send(&pgproto3.DataRow{Values: columns})
 	}
-	b.Send(&pgproto3.CommandComplete{CommandTag: fmt.Appendf(nil, "UPDATE %d", max(len(b.answer.rows), b.answer.changed))})
+	b.Send(&pgproto3.CommandComplete{CommandTag: fmt.Appendf(nil, "UPDATE %d", max(len(b.answer.Rows), b.answer.Changed))})
 }
 
 // values are the fields of a struct, or the value.
@@ -334,15 +329,15 @@ func typeOf(value any) uint32 {
 	return pgtype.TextOID
 }
 
-// note writes down what is no query.
-func (s *scripted) note(what string) {
+// Note writes down what is no query.
+func (s *Server) Note(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, what)
 }
 
 // update takes a status update of replication.
-func (s *scripted) update(data []byte) {
+func (s *Server) update(data []byte) {
 	if data[0] != pglogrepl.StandbyStatusUpdateByteID {
 		return
 	}
@@ -355,9 +350,9 @@ func (s *scripted) update(data []byte) {
 	}
 }
 
-// echo streams each marker that a session writes back to it, as a server does.
-func (s *scripted) echo() {
-	s.on("pg_logical_emit_message", func(args []string) reply {
+// Echo streams each marker that a session writes back to it, as a server does.
+func (s *Server) Echo() {
+	s.On("pg_logical_emit_message", func(args []string) Reply {
 		content, err := hex.DecodeString(strings.TrimPrefix(args[1], `\x`))
 		require.NoError(s.t, err)
 		s.mu.Lock()
@@ -369,12 +364,12 @@ func (s *scripted) echo() {
 			b.Send(&pgproto3.CopyData{Data: slices.Concat([]byte{pglogrepl.XLogDataByteID}, at, at, make([]byte, 8), message)})
 			_ = b.Flush()
 		}
-		return reply{rows: []any{"0/1000"}}
+		return Reply{Rows: []any{"0/1000"}}
 	})
 }
 
-// forget clears what was written down.
-func (s *scripted) forget() {
+// Forget clears what was written down.
+func (s *Server) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = nil
