@@ -158,12 +158,12 @@ func letterCures(t *testing.T, c *cures) {
 		return said
 	}
 	said := full(third)
-	require.Contains(t, do("relay/parked.go: outboxctl dead list", said), first)
-	do(`relay/parked.go: outboxctl dead discard KEY --reason "…"`, said, "KEY", first)
+	require.Contains(t, do("relay/internal/letters/parked.go: outboxctl dead list", said), first)
+	do(`relay/internal/letters/parked.go: outboxctl dead discard KEY --reason "…"`, said, "KEY", first)
 	is("discarded", first)
 	is("open", third)
 	fourth := r.poison("4")
-	do(`relay/parked.go: outboxctl skip {} --slot {} --reason "…"`, full(fourth))
+	do(`relay/internal/letters/parked.go: outboxctl skip {} --slot {} --reason "…"`, full(fourth))
 	is("discarded", fourth)
 	r.arrives(w.topic(), r.small("5"))
 

@@ -170,7 +170,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	from, to := slices.Index(log, "begin"), slices.Index(log, "commit")
 	require.Equal(t, []string{
 		"LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "ListGaps", "SavePublished",
-	}, names(log[from+1:to]))
+	}, scripted.Names(log[from+1:to]))
 	require.Contains(t, db.Log("BeginAnew")[0], "BeginAnew 0/C8 1 31 ")
 	require.Contains(t, db.Log("BeginAnew")[0], " 4 ", "the writes of letters that were known")
 	require.Contains(t, db.Log("SavePublished")[0], "SavePublished 50:50: ")
@@ -274,7 +274,7 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodeWentBack, start.Code)
 	require.Contains(t, start.Cure, "outboxctl gap repair "+two.String())
-	require.NotContains(t, names(db.Log()), "InitProducerID", "it would fence whoever publishes rightly")
+	require.NotContains(t, scripted.Names(db.Log()), "InitProducerID", "it would fence whoever publishes rightly")
 
 	db = newInstalled(t)
 	db.Returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))
@@ -345,7 +345,7 @@ func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 		db.Returns("CountGap", int64(3))
 		var passed []string
 		db.On("pg_replication_slot_advance", func([]string) scripted.Reply {
-			passed = names(db.Log())
+			passed = scripted.Names(db.Log())
 			db.row.ConfirmedLsn = "0/D0"
 			return scripted.One("")
 		})

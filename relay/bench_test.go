@@ -25,7 +25,7 @@ func BenchmarkPump(b *testing.B) {
 			books := newBooks(&began, 7, newCounts("bench"))
 			p := newPipeline(began, books, slog.New(slog.DiscardHandler))
 			p.routing = newRouting(&Config{}, publisher.Config{})
-			p.morgue = &idleMorgue{}
+			p.letters = &idleMorgue{}
 			if mode == ModeIdempotent {
 				p.sink, p.mode = ackSink{books}, &idempotent{books: books, saved: savedAt(began)}
 			} else {
@@ -101,7 +101,7 @@ func (*countLedger) Failed() <-chan struct{}                            { return
 func (*countLedger) Err() error                                         { return nil }
 func (*countLedger) Close() error                                       { return nil }
 
-type idleMorgue struct{ fakeMorgue }
+type idleMorgue struct{ fakeLetters }
 
-func (*idleMorgue) ended(context.Context, uuid.UUID, pglogrepl.LSN) (bool, error) { return false, nil }
-func (*idleMorgue) parked(*outbox.Row, pglogrepl.LSN) bool                        { return false }
+func (*idleMorgue) Ended(context.Context, uuid.UUID, pglogrepl.LSN) (bool, error) { return false, nil }
+func (*idleMorgue) Parked(*outbox.Row, pglogrepl.LSN) bool                        { return false }

@@ -23,7 +23,7 @@ type books struct {
 	mu       sync.Mutex
 	progress *ledger.Ledger
 	owing    uint64          // read and not ended
-	letters  int64           // writes ever made, at the last mark
+	written  int64           // writes ever made, at the last mark
 	asked    bool            // somebody asked for a published snapshot
 	unseen   snapshot.Unseen // read since it was asked last
 	err      error           // a tag that the sink reported twice
@@ -60,7 +60,7 @@ func (b *books) look() status {
 	return status{
 		position: b.progress.Position(), oldest: b.progress.Oldest(), inFlight: b.progress.InFlight(), owing: b.owing,
 		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
-		reach: b.progress.Reach(), letters: b.letters, ends: b.progress.Ends(),
+		reach: b.progress.Reach(), letters: b.written, ends: b.progress.Ends(),
 	}
 }
 

@@ -233,7 +233,7 @@ func (p *pipeline) takeBack(ctx context.Context, s *step) error {
 		return err
 	}
 	p.release.at.From = s.at
-	return p.morgue.reopen(ctx, s.it.Control, s.at.Letter)
+	return p.letters.Reopen(ctx, s.it.Control, s.at.Letter)
 }
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes
@@ -269,7 +269,7 @@ func (p *pipeline) mark() {
 	} else {
 		p.progress.CameTo(at)
 	}
-	p.letters = letters
+	p.written = letters
 }
 
 // firstLeft is the first tag of what was not dealt with: the batch was read before the

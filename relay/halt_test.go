@@ -24,7 +24,7 @@ func TestAStandstillWritesTheLettersBeforeIt(t *testing.T) {
 			return &publisher.PartitionError{Topic: "t", From: 3, To: 6}
 		}
 		p := testPipeline(sink)
-		morgue := p.morgue.(*fakeMorgue)
+		morgue := p.letters.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind}}, func() {
 			pass(time.Hour)
 			require.Equal(t, []uuid.UUID{first.Row.ID}, morgue.order)

@@ -8,12 +8,40 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 )
+
+// keeper keeps what is held. [waiting] is the one, over the pump's own
+// connection.
+type keeper interface {
+	// write writes items down, durably, all or none. Lanes without an id get one.
+	write(ctx context.Context, items []heldItem) error
+	// begin writes down that lanes are released from now on, in this order.
+	begin(ctx context.Context, release int64, lanes []*heldLane) error
+	// page reads the next items of a lane, none behind the last.
+	page(ctx context.Context, w *heldLane, from ledger.Place) ([]heldItem, error)
+	// forget deletes what a release has ended, which a durable checkpoint says.
+	forget(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
+	// end forgets a release that has come as far as at, after the same.
+	end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
+	// drop forgets one that has ended beside every release, and a word of an
+	// operator that said so.
+	drop(ctx context.Context, h *heldItem) error
+	// open forgets lanes of which nothing waits any more.
+	open(ctx context.Context, lanes []*heldLane) error
+	// last returns the highest ordinal of what waits at a position; 0 when nothing does.
+	last(ctx context.Context, at pglogrepl.LSN) (uint32, error)
+	// sort puts what a repair left at its place among what waits before the position,
+	// by seq. No release may be under way.
+	sort(ctx context.Context, before pglogrepl.LSN) error
+	// find returns those of some events that wait.
+	find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
+}
 
 // hold lets a refused step wait, with all that follows it in its lane.
 func (p *pipeline) hold(ctx context.Context, s *step, why *publisher.RouteError) error {
@@ -166,14 +194,6 @@ func (p *pipeline) usable(ctx context.Context, ev publisher.Event) error {
 		return rests
 	}
 	return p.sink.Usable(ctx, ev)
-}
-
-// item is what waited.
-func (h *heldItem) item() *cdc.Item {
-	if h.whole != nil {
-		return h.whole
-	}
-	return &cdc.Item{Kind: cdc.KindEvent, Row: h.row}
 }
 
 // showEvery is the least time between two showings of what is held.

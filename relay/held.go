@@ -2,7 +2,6 @@ package relay
 
 import (
 	"container/heap"
-	"net/url"
 	"slices"
 	"time"
 
@@ -32,67 +31,10 @@ const (
 	unwrittenTime  = 100 * time.Millisecond
 )
 
-// lane is the unit that is held back: all aggregates of one type, so that the
-// events of an aggregate stay in order wherever its route leads, or the replays
-// that go to one topic of their own. It is made of the row alone: after a
-// restart with other routes, what was held is still known to be held.
-type lane struct {
-	namespace, aggregateType string
-	topic                    string // of replays that name one; then the others are empty
-}
-
-func (l lane) String() string {
-	if l.topic != "" {
-		return ">" + url.QueryEscape(l.topic)
-	}
-	return url.QueryEscape(l.namespace) + "/" + url.QueryEscape(l.aggregateType)
-}
-
-// step is one item that has to be dealt with, and where it stands.
-type step struct {
-	it  *cdc.Item
-	at  ledger.Place // letter counts those of a retry that are out
-	tag uint64       // in the ledger
-
-	again    bool // a control that had acted when the session began
-	released bool // it waited, and is read back from the table
-
-	release *retry    // of a control that has acted
-	letter  lane      // of a retry of one letter: what that letter waits behind
-	mending bool      // by the repair of a gap, from the table
-	repair  uuid.UUID // the gap as its record names it; else zero
-}
-
-// lane returns the step's. An edit or a discard of one letter has none: it acts
-// at once, whatever is held.
-func (s *step) lane() lane {
-	switch it := s.it; {
-	case it.Kind == cdc.KindControl && it.Control.LetterID != uuid.Nil:
-		return s.letter
-	case it.Kind == cdc.KindControl:
-		return lane{namespace: it.Control.Namespace, aggregateType: it.Control.AggregateType}
-	case it.Kind == cdc.KindReplay && it.Replay.Topic != "":
-		return lane{topic: it.Replay.Topic}
-	default:
-		return lane{namespace: it.Row.Namespace, aggregateType: it.Row.AggregateType}
-	}
-}
-
-// first is the event type of what the step publishes first, if that is known yet.
-func (s *step) first() (eventType string, known bool) {
-	switch {
-	case s.release != nil && len(s.release.page) > 0:
-		return s.release.page[0].row.Type, true
-	case s.it.Row != nil:
-		return s.it.Row.Type, true
-	}
-	return "", false
-}
-
 // heldLane is one lane that is held, from the refusal of an item until the last
 // one that waits was handed over.
 type heldLane struct {
-	of    lane
+	of    ledger.Lane
 	id    int32 // in onceward.lanes; 0: not written down yet
 	route *laneRoute
 	// events wait in the table, fresh ones in memory only.
@@ -110,7 +52,7 @@ func (w *heldLane) asking() publisher.Event {
 	if !w.known {
 		return publisher.Event{}
 	}
-	return publisher.Event{Topic: w.of.topic, Row: &outbox.Row{Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Type: w.first}}
+	return publisher.Event{Topic: w.of.Topic, Row: &outbox.Row{Namespace: w.of.Namespace, AggregateType: w.of.AggregateType, Type: w.first}}
 }
 
 // name is the lane in a log: names of rows may be as long as they like.
@@ -173,6 +115,14 @@ const (
 	heldDead                 // it has a letter by now
 )
 
+// item is what waited.
+func (h *heldItem) item() *cdc.Item {
+	if h.whole != nil {
+		return h.whole
+	}
+	return &cdc.Item{Kind: cdc.KindEvent, Row: h.row}
+}
+
 // size is what one that is not written down yet costs in memory, in bytes.
 func (h *heldItem) size() int {
 	const overhead = 160
@@ -193,7 +143,7 @@ func (h *heldItem) size() int {
 // table, but for what is not written down yet. It is pure, and owned by the
 // pump's goroutine.
 type lanes struct {
-	byKey  map[lane]*heldLane
+	byKey  map[ledger.Lane]*heldLane
 	routes map[string]*laneRoute
 	due    routeQueue
 	ready  []*heldLane // whose route can be used again
@@ -205,14 +155,14 @@ type lanes struct {
 }
 
 func newLanes() *lanes {
-	return &lanes{byKey: make(map[lane]*heldLane), routes: make(map[string]*laneRoute)}
+	return &lanes{byKey: make(map[ledger.Lane]*heldLane), routes: make(map[string]*laneRoute)}
 }
 
 // any reports whether some lane is held.
 func (l *lanes) any() bool { return len(l.byKey) > 0 }
 
 // find returns the lane if it is held.
-func (l *lanes) find(of lane) *heldLane {
+func (l *lanes) find(of ledger.Lane) *heldLane {
 	if len(l.byKey) == 0 {
 		return nil
 	}

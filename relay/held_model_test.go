@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // A relay in idempotent mode, whatever is held, released, acknowledged and cut
@@ -22,7 +23,7 @@ import (
 // or begins again at an earlier one.
 func TestIdempotentWhateverCrashes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := idempotentModel{t: t, topics: make(map[string][]uuid.UUID), table: newTable(), morgue: &fakeMorgue{letters: map[uuid.UUID]casualty{}}}
+		m := idempotentModel{t: t, topics: make(map[string][]uuid.UUID), table: newTable(), morgue: &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}}
 		givenUp := func(id uuid.UUID) bool { return slices.Contains(m.morgue.skipped, id) }
 		m.table.dead = givenUp
 		want := make(map[string][]uuid.UUID)
@@ -76,7 +77,7 @@ type idempotentModel struct {
 	topics       map[string][]uuid.UUID
 	table        *table
 	saved, ended ledger.Checkpoint
-	morgue       *fakeMorgue
+	morgue       *fakeLetters
 	words        []uuid.UUID
 	stops        bool // this session may end in the middle of a batch
 
@@ -105,7 +106,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	m.p = testPipeline(m.sink)
 	b := newBooks(&start, 7, newCounts("test"))
 	p := newPipeline(start, b, m.p.log)
-	p.sink, p.morgue, p.routing = m.sink, m.morgue, m.p.routing
+	p.sink, p.letters, p.routing = m.sink, m.morgue, m.p.routing
 	p.told(m.words...)
 	p.mode = &idempotent{books: b, sink: m.sink, saved: savedAt(m.saved)}
 	m.p = p

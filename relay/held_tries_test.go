@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -18,9 +19,9 @@ func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
 	l := newLanes()
 	absent, passing, forbidden := &publisher.RouteError{Reason: "absent"}, &publisher.RouteError{Passing: true}, &publisher.RouteError{Reason: "forbidden"}
 	now := time.Unix(0, 0)
-	w := &heldLane{of: lane{namespace: "shop", aggregateType: "order"}}
+	w := &heldLane{of: ledger.Lane{Namespace: "shop", AggregateType: "order"}}
 	require.True(t, l.hold(w, "shop.order", absent, now))
-	require.False(t, l.hold(&heldLane{of: lane{topic: "x"}}, "shop.order", absent, now), "one route, one try")
+	require.False(t, l.hold(&heldLane{of: ledger.Lane{Topic: "x"}}, "shop.order", absent, now), "one route, one try")
 	var waits []time.Duration
 	for range 8 {
 		require.False(t, l.refused(w.route, absent, now))
@@ -28,7 +29,7 @@ func TestTheWaitOfARouteGrowsToItsBound(t *testing.T) {
 	}
 	require.Equal(t, []time.Duration{200e6, 400e6, 800e6, 1600e6, 3200e6, 5e9, 5e9, 5e9}, waits)
 	for i := range 40_000 {
-		l.hold(&heldLane{of: lane{topic: fmt.Sprint(i)}}, fmt.Sprint(i), absent, now)
+		l.hold(&heldLane{of: ledger.Lane{Topic: fmt.Sprint(i)}}, fmt.Sprint(i), absent, now)
 	}
 	require.True(t, l.refused(w.route, passing, now), "another reason is news")
 	require.Equal(t, 10*time.Second, w.route.next.Sub(now), "what ends by itself is looked for soon")
@@ -84,11 +85,11 @@ func TestALaneThatIsRefusedAgainGoesLast(t *testing.T) {
 	}
 	free()
 	settle()
-	require.True(t, p.lanes.byKey[lane{namespace: "shop", aggregateType: "full"}].refused, "the one with the least came first")
+	require.True(t, p.lanes.byKey[ledger.Lane{Namespace: "shop", AggregateType: "full"}].refused, "the one with the least came first")
 	open["big"] = true
 	free()
 	require.NoError(t, p.begin(t.Context()))
-	require.Equal(t, "big", p.release.lanes[0].of.aggregateType, "though it has more")
+	require.Equal(t, "big", p.release.lanes[0].of.AggregateType, "though it has more")
 	settle()
 	require.Len(t, sink.keys("big"), 2)
 }

@@ -12,25 +12,26 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
-// pages are the letters that a control has released, in order. [release] are
+// pages are the letters that a control has released, in order. [letters.Release] are
 // the ones.
 type pages interface {
-	next(ctx context.Context) ([]*letter, error)
-	// again: the control had acted in an earlier session.
-	again() bool
-	fail(ctx context.Context, failed *letter, class, cause string) error
-	// skip gives one of them up, because an operator said so; not done: it was
+	Next(ctx context.Context) ([]*letters.Letter, error)
+	// Again: the control had acted in an earlier session.
+	Again() bool
+	Fail(ctx context.Context, failed *letters.Letter, class, cause string) error
+	// Skip gives one of them up, because an operator said so; not done: it was
 	// taken back.
-	skip(ctx context.Context, l *letter) (done bool, err error)
+	Skip(ctx context.Context, l *letters.Letter) (done bool, err error)
 }
 
-// ownMorgue is [letters] as a morgue.
-type ownMorgue struct{ *letters }
+// ownLetters is [letters.Store] as a morgue.
+type ownLetters struct{ *letters.Store }
 
-func (m ownMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
-	released, err := m.letters.act(ctx, c, bad, at, waited)
+func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
+	released, err := m.Store.Apply(ctx, c, bad, at, waited)
 	if released == nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 		if err := p.bury(ctx); err != nil { // they may be what it is about
 			return err
 		}
-		released, err := p.morgue.act(ctx, s.it.Control, s.it.Bad, s.at.Commit, s.released)
+		released, err := p.letters.Apply(ctx, s.it.Control, s.it.Bad, s.at.Commit, s.released)
 		if err != nil {
 			return err
 		}
@@ -74,27 +75,20 @@ func (p *pipeline) obey(ctx context.Context, s *step) error {
 	return p.end(s.tag, ledger.Acknowledged)
 }
 
-func (m ownMorgue) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
-	if len(m.unsettled) > 0 && m.unsettled[0] < checkpoint {
-		fault.Crash(fault.BeforeSettle)
-	}
-	return m.letters.settle(ctx, checkpoint)
-}
-
 // findLane looks up what a retry of one letter waits behind: whatever later
 // event of the letter's aggregate comes, comes after it.
 func (p *pipeline) findLane(ctx context.Context, s *step) (err error) {
 	if err = p.bury(ctx); err != nil { // the letter may be among them
 		return err
 	}
-	s.letter, err = p.morgue.laneOf(ctx, s.it.Control.LetterID)
+	s.letter, err = p.letters.LaneOf(ctx, s.it.Control.LetterID)
 	return err
 }
 
 // retry is what a control has released, while it is published.
 type retry struct {
 	pages pages
-	page  []*letter // what is left of the present one
+	page  []*letters.Letter // what is left of the present one
 	over  bool
 	from  uint32 // those before are out
 }
@@ -103,7 +97,7 @@ type retry struct {
 func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 	r := s.release
 	if len(r.page) == 0 {
-		if r.page, err = r.pages.next(ctx); err != nil {
+		if r.page, err = r.pages.Next(ctx); err != nil {
 			return err
 		}
 		r.over = len(r.page) == 0
@@ -111,13 +105,13 @@ func (p *pipeline) page(ctx context.Context, s *step) (err error) {
 	for len(r.page) > 0 {
 		l := r.page[0]
 		at := s.at
-		at.Letter = l.index
+		at.Letter = l.Index
 		if !p.out(s, at) {
 			if err := p.letter(ctx, s, l); err != nil {
 				return err
 			}
 		}
-		s.at.Letter = l.index + 1
+		s.at.Letter = l.Index + 1
 		p.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
@@ -144,9 +138,9 @@ func (p *pipeline) passed(at ledger.Place, released bool) {
 }
 
 // publishLetter hands one letter over.
-func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error {
-	it := cdc.Item{Kind: cdc.KindEvent, Row: l.row, Replay: l.replay, CommitTime: s.it.CommitTime}
-	released := step{it: &it, at: ledger.Place{Commit: l.commit}, tag: noTag}
+func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letters.Letter) error {
+	it := cdc.Item{Kind: cdc.KindEvent, Row: l.Row, Replay: l.Replay, CommitTime: s.it.CommitTime}
+	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: noTag}
 	ev := p.event(&released)
 	if rests := p.rests(ev); rests != nil {
 		return rests
@@ -162,42 +156,42 @@ func (p *pipeline) publishLetter(ctx context.Context, s *step, l *letter) error 
 // aside reports whether the retry of an aggregate goes on without a letter that was
 // refused: that of a replay to a topic of its own, which cannot be used. It would
 // hold all aggregates of the type for a topic that is none of theirs.
-func (s *step) aside(l *letter, refused error) bool {
+func (s *step) aside(l *letters.Letter, refused error) bool {
 	var route *publisher.RouteError
-	return s.it.Control.LetterID == uuid.Nil && l.replay != nil && l.replay.Topic != "" && errors.As(refused, &route) && !route.Passing
+	return s.it.Control.LetterID == uuid.Nil && l.Replay != nil && l.Replay.Topic != "" && errors.As(refused, &route) && !route.Passing
 }
 
 // letter publishes one letter, or opens it again, or gives it up.
-func (p *pipeline) letter(ctx context.Context, s *step, l *letter) error {
-	if p.word().Skips(l.id) {
+func (p *pipeline) letter(ctx context.Context, s *step, l *letters.Letter) error {
+	if p.word().Skips(l.ID) {
 		if done, err := p.skipLetter(ctx, s, l); done || err != nil {
 			return err
 		}
 	}
-	err, class := l.bad, classRecord
-	if why, ok := p.refused[l.id]; ok && s.release.pages.again() { // the broker did, in the session before
+	err, class := l.Bad, letters.ClassRecord
+	if why, ok := p.refused[l.ID]; ok && s.release.pages.Again() { // the broker did, in the session before
 		err = errors.New(why)
 	} else if ok {
-		delete(p.refused, l.id) // of another retry: its letter says so already
+		delete(p.refused, l.ID) // of another retry: its letter says so already
 	}
 	if err == nil {
 		err = p.publishLetter(ctx, s, l)
 		if s.aside(l, err) {
-			class = classRoute
+			class = letters.ClassRoute
 		} else if !errors.Is(err, publisher.ErrRecord) {
 			return err
 		}
 	}
-	if err := s.release.pages.fail(ctx, l, class, err.Error()); err != nil {
+	if err := s.release.pages.Fail(ctx, l, class, err.Error()); err != nil {
 		return err
 	}
-	delete(p.refused, l.id) // the letter says it now; the next retry asks the broker again
-	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.key(), "control", s.it.Control.ID, "error", err)
-	p.counts.parkedNow(p.morgue.parkedCount())
-	if l.holds { // the others that hold are behind it again
-		rest := make([]*letter, 0, len(s.release.page))
+	delete(p.refused, l.ID) // the letter says it now; the next retry asks the broker again
+	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.Key(), "control", s.it.Control.ID, "error", err)
+	p.counts.parkedNow(p.letters.ParkedCount())
+	if l.Holds { // the others that hold are behind it again
+		rest := make([]*letters.Letter, 0, len(s.release.page))
 		for _, other := range s.release.page[1:] {
-			if !other.holds {
+			if !other.Holds {
 				rest = append(rest, other)
 			}
 		}

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -31,12 +33,12 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 		p := testPipeline(sink)
 		p.log = slog.New(slog.NewTextHandler(&log, nil))
 		p.refused = last.refused
-		released := &fakeRelease{left: []*letter{x}, repeat: acted[control.Control.ID]}
+		released := &fakeRelease{left: []*letters.Letter{x}, repeat: acted[control.Control.ID]}
 		acted[control.Control.ID] = true
-		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 		other.Commit = 300
-		read := cdc.Item{Kind: cdc.KindEvent, Commit: 150, Row: x.row} // the letter's own event, which is read again
-		p.morgue.(*fakeMorgue).letters[x.id] = casualty{row: x.row}
+		read := cdc.Item{Kind: cdc.KindEvent, Commit: 150, Row: x.Row} // the letter's own event, which is read again
+		p.letters.(*fakeLetters).letters[x.ID] = letters.Dead{Row: x.Row}
 		require.NoError(t, p.take(t.Context(), []cdc.Item{read, commitAt(150), control, other, commitAt(300)}))
 		return sink, released
 	}
@@ -44,15 +46,15 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	sink, released := session(first)
 	require.Len(t, sink.got, 2)
 	require.Empty(t, released.failed)
-	require.True(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("MESSAGE_TOO_LARGE")}), "this is news: no reason to wait")
-	require.False(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("MESSAGE_TOO_LARGE")}))
+	require.True(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.ID, Err: errors.New("MESSAGE_TOO_LARGE")}), "this is news: no reason to wait")
+	require.False(t, last.learn(&publisher.RefusedError{Topic: "t", ID: x.ID, Err: errors.New("MESSAGE_TOO_LARGE")}))
 
 	sink, released = session(first)
-	require.Equal(t, []uuid.UUID{x.id}, released.failed)
+	require.Equal(t, []uuid.UUID{x.ID}, released.failed)
 	require.Equal(t, []string{"MESSAGE_TOO_LARGE"}, released.why)
 	require.Len(t, sink.got, 1, "the other event goes on")
 	require.Empty(t, last.refused, "the letter says it now")
-	require.Contains(t, log.String(), x.key())
+	require.Contains(t, log.String(), x.Key())
 	require.Contains(t, log.String(), first.Control.ID.String())
 
 	again, _ := retryOf()
@@ -60,7 +62,7 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	require.Len(t, sink.got, 2, "the next retry asks the broker")
 	require.Empty(t, released.failed)
 
-	last.learn(&publisher.RefusedError{Topic: "t", ID: x.id, Err: errors.New("of a retry before, written down by a session that did not know")})
+	last.learn(&publisher.RefusedError{Topic: "t", ID: x.ID, Err: errors.New("of a retry before, written down by a session that did not know")})
 	again, _ = retryOf()
 	sink, released = session(again)
 	require.Len(t, sink.got, 2)
@@ -81,7 +83,7 @@ func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
 	require.Len(t, sink.got, 1, "a replay of the event, while the event itself has no letter yet")
 	require.NoError(t, p.take(t.Context(), []cdc.Item{x}))
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Len(t, p.morgue.(*fakeMorgue).letters, 1)
+	require.Len(t, p.letters.(*fakeLetters).letters, 1)
 	require.Empty(t, refused)
 
 	refused[replay.Replay.ID] = "MESSAGE_TOO_LARGE, of the replay itself"
@@ -89,7 +91,7 @@ func TestWhatWasRefusedIsForgottenWithItsLetter(t *testing.T) {
 	p.refused = refused
 	require.NoError(t, p.take(t.Context(), []cdc.Item{replay}))
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Contains(t, p.morgue.(*fakeMorgue).letters, replay.Replay.ID)
+	require.Contains(t, p.letters.(*fakeLetters).letters, replay.Replay.ID)
 	require.Empty(t, refused)
 }
 
@@ -112,7 +114,7 @@ func TestARetryEndsWhenItsLettersAreAcknowledged(t *testing.T) {
 	kafka := &acknowledging{err: errors.New("the leader is away")}
 	p.mode.(*idempotent).sink = kafka
 	control, released := retryOf(letterOf(0, true))
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	err := p.take(t.Context(), []cdc.Item{control, commitAt(300)})
 	require.ErrorContains(t, err, "the leader is away")
 	require.ErrorContains(t, err, control.Control.ID.String())
@@ -132,24 +134,24 @@ func TestSkipReachesALetterOfAHeldRetry(t *testing.T) {
 		p := testPipeline(sink)
 		x := letterOf(0, true)
 		control, released := retryOf()
-		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages {
-			released.left = []*letter{x}
+		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
+			released.left = []*letters.Letter{x}
 			return released
 		}
 		pumping(t, p, [][]cdc.Item{{control, commitAt(300)}}, func() {
 			pass(time.Minute)
 			require.Empty(t, released.skipped)
-			p.hear(state.Commands{Skip: []uuid.UUID{x.id}})
+			p.hear(state.Commands{Skip: []uuid.UUID{x.ID}})
 			pass(2 * holdMax)
-			require.Equal(t, []uuid.UUID{x.id}, released.skipped)
+			require.Equal(t, []uuid.UUID{x.ID}, released.skipped)
 			require.EqualValues(t, 308, position(t, p))
 		})
 	})
 }
 
 // aboutOne is a word about one letter.
-func aboutOne(action string, l *letter, commit uint64) cdc.Item {
-	return cdc.Item{Kind: cdc.KindControl, Commit: lsn(commit), Control: &cdc.Control{ID: uuid.New(), Action: action, LetterID: l.id}}
+func aboutOne(action string, l *letters.Letter, commit uint64) cdc.Item {
+	return cdc.Item{Kind: cdc.KindControl, Commit: lsn(commit), Control: &cdc.Control{ID: uuid.New(), Action: action, LetterID: l.ID}}
 }
 
 // A retry of one letter, as older tools wrote it, waits with the lane of the
@@ -168,15 +170,15 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			return nil
 		}
 		p := testPipeline(sink)
-		m := p.morgue.(*fakeMorgue)
-		m.lanes = map[uuid.UUID]lane{x.id: {namespace: "shop", aggregateType: "order"}, unrelated.id: {namespace: "shop", aggregateType: "user"}}
+		m := p.letters.(*fakeLetters)
+		m.lanes = map[uuid.UUID]ledger.Lane{x.ID: {Namespace: "shop", AggregateType: "order"}, unrelated.ID: {Namespace: "shop", AggregateType: "user"}}
 		acted := map[string]int{}
 		m.acted = func(c *cdc.Control) pages {
 			acted[c.Action]++
 			if c.Action != cdc.ActionRetry {
 				return nil
 			}
-			return &fakeRelease{left: []*letter{x}}
+			return &fakeRelease{left: []*letters.Letter{x}}
 		}
 		later := of("a")
 		later.Commit = 400
@@ -191,7 +193,7 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 			paused.Store(false)
 			pass(2 * holdMax)
 			require.Len(t, sink.got, 2)
-			require.Equal(t, x.id, sink.got[0].Row.ID, "the letter comes first")
+			require.Equal(t, x.ID, sink.got[0].Row.ID, "the letter comes first")
 		})
 	})
 }
@@ -234,7 +236,7 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		sink.refuse = func(publisher.Event) error { return &publisher.PartitionError{Topic: "t", From: 3, To: 6} }
 		p := testPipeline(sink)
 		control, released := retryOf(letterOf(0, true))
-		p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 		var states atomic.Value
 		p.tell = func(s State, _ error) { states.Store(s) }
 		pumping(t, p, [][]cdc.Item{{control}}, func() {
@@ -251,7 +253,7 @@ func TestAControlThatWaitsIsLeftOut(t *testing.T) {
 	control, _ := retryOf()
 	other, _ := retryOf()
 	var acted []uuid.UUID
-	p.morgue.(*fakeMorgue).acted = func(c *cdc.Control) pages {
+	p.letters.(*fakeLetters).acted = func(c *cdc.Control) pages {
 		acted = append(acted, c.ID)
 		return nil
 	}
@@ -264,8 +266,8 @@ func TestAControlThatWaitsIsLeftOut(t *testing.T) {
 // The letter of a replay to another topic goes out with its aggregate, and does
 // not hold the aggregate's type for that topic.
 func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
-	letters := []*letter{letterOf(0, true), letterOf(1, false), letterOf(2, true)}
-	letters[1].replay = &cdc.Replay{ID: letters[1].id, Topic: "elsewhere"}
+	letters := []*letters.Letter{letterOf(0, true), letterOf(1, false), letterOf(2, true)}
+	letters[1].Replay = &cdc.Replay{ID: letters[1].ID, Topic: "elsewhere"}
 	passing := true
 	sink := newFakeSink()
 	sink.refuse = func(ev publisher.Event) error {
@@ -276,23 +278,23 @@ func TestALetterForAnotherTopicHoldsNothing(t *testing.T) {
 	}
 	p := testPipeline(sink)
 	control, released := retryOf(letters...)
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
 	require.True(t, p.lanes.any(), "the topic is being made: that ends in a moment")
 	require.Empty(t, released.failed)
 	passing, released.left = false, letters
 	releaseAll(t, p)
-	require.Equal(t, []uuid.UUID{letters[1].id}, released.failed)
+	require.Equal(t, []uuid.UUID{letters[1].ID}, released.failed)
 	require.Contains(t, released.why[0], "does not exist")
 	require.Len(t, sink.got, 2)
 
 	// Alone it waits, with the replays to that topic.
 	alone := aboutOne(cdc.ActionRetry, letters[1], 400)
-	p.morgue.(*fakeMorgue).lanes = map[uuid.UUID]lane{letters[1].id: {topic: "elsewhere"}}
+	p.letters.(*fakeLetters).lanes = map[uuid.UUID]ledger.Lane{letters[1].ID: {Topic: "elsewhere"}}
 	released.left, released.failed = letters[1:2], nil
-	letters[1].index = 0
+	letters[1].Index = 0
 	require.NoError(t, p.take(t.Context(), []cdc.Item{alone, commitAt(400)}))
-	require.NotNil(t, p.lanes.find(lane{topic: "elsewhere"}))
-	require.Nil(t, p.lanes.find(lane{namespace: "shop", aggregateType: "order"}))
+	require.NotNil(t, p.lanes.find(ledger.Lane{Topic: "elsewhere"}))
+	require.Nil(t, p.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "order"}))
 	require.Empty(t, released.failed)
 }

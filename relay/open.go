@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -240,12 +241,12 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	b := newBooks(&start, s.snapshots.Nonce, s.counts)
 	p := newPipeline(start, b, s.log)
 	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
-	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}
+	p.letters = watchedLetters{ownLetters{s.letters}, &s.watched.letter}
 	watch := s.watched.sink
 	s.watched.topic = newRouting(s.cfg, sink).topicOf
 	p.refused = last.refused
 	p.counted = func() int64 { return s.pumps.Written }
-	s.counts.parkedNow(s.letters.parkedCount())
+	s.counts.parkedNow(s.letters.ParkedCount())
 	if tx != nil {
 		s.mode = s.exactlyOnce(p, b, tx)
 	} else {
@@ -266,9 +267,9 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 // openTables opens the letters and what waits. What began before the start is not
 // read again: a release among it that has ended must not be opened.
 func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
-	s.waiting = &waiting{state: s.pumps, rows: outboxRows{s.pumps}, start: start}
-	s.letters, err = openLetters(ctx, s.pumps, lettersConfig{
-		checkpoint: start.Order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
+	s.waiting = &waiting{state: s.pumps, fit: outboxRows{s.pumps}.fit, start: start}
+	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
+		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.takeUp,
 	})
 	return err
 }

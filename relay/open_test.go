@@ -148,12 +148,12 @@ func exactlyOnceMode(c *Config) { c.Kafka.Mode = ModeExactlyOnce }
 func order(t *testing.T, log []string, want ...string) {
 	t.Helper()
 	at := 0
-	for _, asked := range names(log) {
+	for _, asked := range scripted.Names(log) {
 		if at < len(want) && asked == want[at] {
 			at++
 		}
 	}
-	require.Equal(t, len(want), at, "%q does not come in its place in %q", want[min(at, len(want)-1)], names(log))
+	require.Equal(t, len(want), at, "%q does not come in its place in %q", want[min(at, len(want)-1)], scripted.Names(log))
 }
 
 // The slot is the arbiter: the epoch is raised and the producer made by who holds
@@ -205,7 +205,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 			_, err := db.open(t, &last, nil)
 			require.ErrorIs(t, err, cdc.ErrSlotActive)
 			require.False(t, last.took)
-			for _, asked := range names(db.Log()) {
+			for _, asked := range scripted.Names(db.Log()) {
 				require.NotContains(t, []string{"BumpEpoch", "InsertRelayState", "SaveCheckpoint", "SavePublished", "SaveKafka", "SavePublicationCatalog"}, asked)
 			}
 		})
@@ -343,7 +343,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	defer cancel()
 	require.ErrorContains(t, s.run(ctx, &owned{}), "the third is enough")
 	require.Equal(t, 3, seen)
-	require.False(t, slices.Contains(names(s.db.Log()), "SaveCheckpoint"))
+	require.False(t, slices.Contains(scripted.Names(s.db.Log()), "SaveCheckpoint"))
 
 	s = newScriptedSession(t)
 	gap := ledger.Repair{Gap: uuid.New(), Cursor: 40}

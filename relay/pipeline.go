@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -40,7 +41,7 @@ type pipeline struct {
 	*books
 	mode    mode
 	sink    Sink
-	morgue  morgue
+	letters letterStore
 	rows    rows
 	routing *routing
 	refused map[uuid.UUID]string       // what a broker has refused, and why; forgotten once a letter says so
@@ -74,7 +75,7 @@ type pipeline struct {
 	restedFor  []string           // routes that were paused at the last try
 	named      map[string]bool    // routes that are shown by name
 
-	following  []casualty // letters to be written
+	following  []letters.Dead // letters to be written
 	followed   []unwritten
 	followSize int // of them in memory, in bytes
 
@@ -245,7 +246,7 @@ func (p *pipeline) deal(ctx context.Context, s *step) error {
 		}
 	}
 	if s.it.Kind != cdc.KindControl {
-		dead, err := p.morgue.ended(ctx, s.id(), s.at.Commit)
+		dead, err := p.letters.Ended(ctx, s.id(), s.at.Commit)
 		if err != nil {
 			return err
 		}
@@ -302,13 +303,13 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 		}
 	}
 	switch {
-	case s.it.Replay == nil && p.morgue.parked(s.it.Row, s.at.Commit):
+	case s.it.Replay == nil && p.letters.Parked(s.it.Row, s.at.Commit):
 		return p.follow(ctx, s)
 	case s.it.Bad != nil:
-		return p.poison(ctx, s, classBadRow, s.it.Bad)
+		return p.poison(ctx, s, letters.ClassBadRow, s.it.Bad)
 	}
 	if why, ok := p.refused[s.id()]; ok {
-		return p.poison(ctx, s, classRecord, errors.New(why))
+		return p.poison(ctx, s, letters.ClassRecord, errors.New(why))
 	}
 	ev := p.event(s)
 	if rests := p.rests(ev); rests != nil {
@@ -319,7 +320,7 @@ func (p *pipeline) deliver(ctx context.Context, s *step) error {
 	case err == nil:
 		return p.mode.handed(s)
 	case errors.Is(err, publisher.ErrRecord):
-		return p.poison(ctx, s, classRecord, err)
+		return p.poison(ctx, s, letters.ClassRecord, err)
 	case errors.Is(err, publisher.ErrPartitions):
 		return p.stand(ctx, err)
 	}
@@ -388,7 +389,7 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
 		return err
 	}
-	if err := p.morgue.settle(ctx, p.mode.durable().Order); err != nil {
+	if err := p.letters.Settle(ctx, p.mode.durable().Order); err != nil {
 		return err
 	}
 	if !p.word().Paused {

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // fakeSource delivers batches, then waits for the end of ctx or returns end.
@@ -108,15 +109,15 @@ func testPipeline(sink Sink) *pipeline {
 		m.sink = f
 	}
 	p.sink, p.mode, p.keeper = sink, m, newTable()
-	p.morgue = &fakeMorgue{letters: map[uuid.UUID]casualty{}}
+	p.letters = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
 	p.routing = newRouting(&Config{}, publisher.Config{})
 	return p
 }
 
-// fakeMorgue keeps letters in memory.
-type fakeMorgue struct {
+// fakeLetters keeps letters in memory.
+type fakeLetters struct {
 	mu      sync.Mutex
-	letters map[uuid.UUID]casualty
+	letters map[uuid.UUID]letters.Dead
 	order   []uuid.UUID
 	skipped []uuid.UUID
 	limit   int // of parked aggregates; 0: none
@@ -124,22 +125,22 @@ type fakeMorgue struct {
 
 	takenBack map[uuid.UUID]bool // words that do not stand any more
 
-	admitted []casualty         // and not written yet
-	parks    int                // calls of park
-	lanes    map[uuid.UUID]lane // of letters that only a control knows
+	admitted []letters.Dead            // and not written yet
+	parks    int                       // calls of park
+	lanes    map[uuid.UUID]ledger.Lane // of letters that only a control knows
 }
 
-func (m *fakeMorgue) ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (bool, error) {
+func (m *fakeLetters) Ended(_ context.Context, id uuid.UUID, _ pglogrepl.LSN) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	_, ok := m.letters[id]
 	return ok, nil
 }
 
-func (m *fakeMorgue) parked(row *outbox.Row, _ pglogrepl.LSN) bool {
+func (m *fakeLetters) Parked(row *outbox.Row, _ pglogrepl.LSN) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	holds := func(dead casualty) bool { return dead.parks() && aggregateOf(dead.row) == aggregateOf(row) }
+	holds := func(dead letters.Dead) bool { return dead.Parks() && keyOfAggregate(dead.Row) == keyOfAggregate(row) }
 	for _, dead := range m.letters {
 		if holds(dead) {
 			return true
@@ -148,75 +149,77 @@ func (m *fakeMorgue) parked(row *outbox.Row, _ pglogrepl.LSN) bool {
 	return slices.ContainsFunc(m.admitted, holds)
 }
 
-func (m *fakeMorgue) lastBefore(_ context.Context, row *outbox.Row) (at pglogrepl.LSN, _ error) {
+func (m *fakeLetters) LastBefore(_ context.Context, row *outbox.Row) (at pglogrepl.LSN, _ error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, dead := range m.letters {
-		if dead.row.Seq < row.Seq && aggregateOf(dead.row) == aggregateOf(row) {
-			at = max(at, dead.commit)
+		if dead.Row.Seq < row.Seq && keyOfAggregate(dead.Row) == keyOfAggregate(row) {
+			at = max(at, dead.Commit)
 		}
 	}
 	return at, nil
 }
 
-func (m *fakeMorgue) parkedCount() int {
-	seen := map[aggregate]bool{}
+func (m *fakeLetters) ParkedCount() int {
+	seen := map[[3]string]bool{}
 	for _, dead := range m.letters {
-		if dead.parks() {
-			seen[aggregateOf(dead.row)] = true
+		if dead.Parks() {
+			seen[keyOfAggregate(dead.Row)] = true
 		}
 	}
 	return len(seen)
 }
 
-func (m *fakeMorgue) admit(dead *casualty) *publisher.RouteError {
+func (m *fakeLetters) Admit(dead *letters.Dead) *publisher.RouteError {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !dead.parks() {
+	if !dead.Parks() {
 		return nil
 	}
-	if m.limit > 0 && m.parkedCount() >= m.limit {
-		return overLimit(aggregateOf(dead.row), m.limit, "onceward_orders", dead)
+	if m.limit > 0 && m.ParkedCount() >= m.limit {
+		return &publisher.RouteError{Route: dead.Row.Namespace + "/" + dead.Row.AggregateType, Reason: "the limit is reached (max_parked_aggregates)"}
 	}
 	m.admitted = append(m.admitted, *dead)
 	return nil
 }
 
-func (m *fakeMorgue) park(_ context.Context, dead ...casualty) error {
+func (m *fakeLetters) Write(_ context.Context, dead ...letters.Dead) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.parks++
 	m.admitted = nil
 	for _, d := range dead {
-		m.letters[d.id()] = d
-		m.order = append(m.order, d.id())
+		m.letters[d.ID()] = d
+		m.order = append(m.order, d.ID())
 	}
 	return nil
 }
 
-func (m *fakeMorgue) skip(_ context.Context, dead casualty) (bool, error) {
+func (m *fakeLetters) Skip(_ context.Context, dead letters.Dead) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.takenBack[dead.id()] {
+	if m.takenBack[dead.ID()] {
 		return false, nil
 	}
-	m.letters[dead.id()] = casualty{row: dead.row, cause: dead.cause}
-	m.skipped = append(m.skipped, dead.id())
+	m.letters[dead.ID()] = letters.Dead{Row: dead.Row, Cause: dead.Cause}
+	m.skipped = append(m.skipped, dead.ID())
 	return true, nil
 }
 
-func (m *fakeMorgue) act(_ context.Context, c *cdc.Control, _ error, _ pglogrepl.LSN, _ bool) (pages, error) {
+func (m *fakeLetters) Apply(_ context.Context, c *cdc.Control, _ error, _ pglogrepl.LSN, _ bool) (pages, error) {
 	if m.acted == nil {
 		return nil, nil
 	}
 	return m.acted(c), nil
 }
 
-func (m *fakeMorgue) laneOf(_ context.Context, id uuid.UUID) (lane, error) { return m.lanes[id], nil }
+func (m *fakeLetters) LaneOf(_ context.Context, id uuid.UUID) (ledger.Lane, error) {
+	return m.lanes[id], nil
+}
 
-func (m *fakeMorgue) reopen(context.Context, *cdc.Control, uint32) error { return nil }
+func (m *fakeLetters) Reopen(context.Context, *cdc.Control, uint32) error { return nil }
 
-func (m *fakeMorgue) settle(context.Context, pglogrepl.LSN) error { return nil }
+func (m *fakeLetters) Settle(context.Context, pglogrepl.LSN) error { return nil }
 
 func position(t *testing.T, p *pipeline) pglogrepl.LSN {
 	t.Helper()

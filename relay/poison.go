@@ -14,32 +14,33 @@ import (
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
-// morgue keeps what cannot be published. [letters] is the one, over the pump's
+// letterStore keeps what cannot be published. [letters.Store] is the one, over the pump's
 // own connection.
-type morgue interface {
-	ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
-	parked(row *outbox.Row, commit pglogrepl.LSN) bool
-	parkedCount() int
-	// lastBefore returns where the newest letter stands of the event's aggregate
+type letterStore interface {
+	Ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error)
+	Parked(row *outbox.Row, commit pglogrepl.LSN) bool
+	ParkedCount() int
+	// LastBefore returns where the newest letter stands of the event's aggregate
 	// that is older than the event, by seq; 0 without any.
-	lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error)
-	// admit parks an event's aggregate, if that is what its letter does; the
+	LastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error)
+	// Admit parks an event's aggregate, if that is what its letter does; the
 	// letter itself is written later, by park. It refuses one aggregate too many.
-	admit(dead *casualty) *publisher.RouteError
-	park(ctx context.Context, dead ...casualty) error
-	// skip reports whether it was done: the word may have been taken back.
-	skip(ctx context.Context, dead casualty) (done bool, err error)
-	// laneOf returns what a retry of one letter waits behind; zero without such
+	Admit(dead *letters.Dead) *publisher.RouteError
+	Write(ctx context.Context, dead ...letters.Dead) error
+	// Skip reports whether it was done: the word may have been taken back.
+	Skip(ctx context.Context, dead letters.Dead) (done bool, err error)
+	// LaneOf returns what a retry of one letter waits behind; zero without such
 	// a letter.
-	laneOf(ctx context.Context, id uuid.UUID) (lane, error)
-	// act returns nil when nothing is to be published.
+	LaneOf(ctx context.Context, id uuid.UUID) (ledger.Lane, error)
+	// Apply returns nil when nothing is to be published.
 	// What one that waited releases is settled when the control is forgotten.
-	act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error)
-	// reopen takes back what a control released, from one of its letters on.
-	reopen(ctx context.Context, c *cdc.Control, from uint32) error
-	settle(ctx context.Context, checkpoint pglogrepl.LSN) error
+	Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error)
+	// Reopen takes back what a control released, from one of its letters on.
+	Reopen(ctx context.Context, c *cdc.Control, from uint32) error
+	Settle(ctx context.Context, checkpoint pglogrepl.LSN) error
 }
 
 // followers is how many letters go to the database at once.
@@ -53,18 +54,18 @@ type unwritten struct {
 
 // follow puts an event behind the letters of its aggregate.
 func (p *pipeline) follow(ctx context.Context, s *step) error {
-	return p.write(ctx, casualty{
-		row: s.it.Row, commit: s.at.Commit, class: classFollows, cause: "an older letter holds its aggregate", holds: true,
+	return p.write(ctx, letters.Dead{
+		Row: s.it.Row, Commit: s.at.Commit, Class: letters.ClassFollows, Cause: "an older letter holds its aggregate", Holds: true,
 	}, unwritten{tag: s.tag})
 }
 
 // write has a letter written, together with others, at the latest before
 // anything else is settled.
-func (p *pipeline) write(ctx context.Context, dead casualty, u unwritten) error {
+func (p *pipeline) write(ctx context.Context, dead letters.Dead, u unwritten) error {
 	p.following = append(p.following, dead)
 	p.followed = append(p.followed, u)
-	p.followSize += dead.size()
-	if len(p.following) < followers && p.followSize < letterBatch {
+	p.followSize += dead.Size()
+	if len(p.following) < followers && p.followSize < letters.BatchBytes {
 		return nil
 	}
 	return p.bury(ctx)
@@ -77,7 +78,7 @@ func (p *pipeline) bury(ctx context.Context) error {
 		return nil
 	}
 	fault.Crash(fault.BeforeLetter)
-	if err := p.morgue.park(ctx, p.following...); err != nil {
+	if err := p.letters.Write(ctx, p.following...); err != nil {
 		return err
 	}
 	fault.Crash(fault.AfterLetter)
@@ -85,14 +86,14 @@ func (p *pipeline) bury(ctx context.Context) error {
 		dead := &p.following[i]
 		if u.key != "" {
 			p.log.ErrorContext(ctx, "event cannot be published; it is kept as a dead letter", "key", u.key,
-				"position", dead.commit.String(), "holds_aggregate", dead.parks(), "error", dead.cause)
+				"position", dead.Commit.String(), "holds_aggregate", dead.Parks(), "error", dead.Cause)
 		}
-		delete(p.refused, dead.id()) // the letter says it now
+		delete(p.refused, dead.ID()) // the letter says it now
 		if err := p.end(u.tag, ledger.Letter); err != nil {
 			return err
 		}
 	}
-	p.counts.parked(len(p.following), p.morgue.parkedCount())
+	p.counts.parked(len(p.following), p.letters.ParkedCount())
 	clear(p.following)
 	clear(p.followed)
 	p.following, p.followed, p.followSize = p.following[:0], p.followed[:0], 0
@@ -111,10 +112,10 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt", explain(s, cause)),
 			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
 	}
-	dead := casualty{
-		row: s.it.Row, replay: s.it.Replay, commit: s.at.Commit, class: class, cause: cause.Error(), holds: policy == PoisonParkAggregate,
+	dead := letters.Dead{
+		Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Class: class, Cause: cause.Error(), Holds: policy == PoisonParkAggregate,
 	}
-	if full := p.morgue.admit(&dead); full != nil {
+	if full := p.letters.Admit(&dead); full != nil {
 		return full
 	}
 	return p.write(ctx, dead, unwritten{tag: s.tag, key: printed.Key(s.it.Row)})
@@ -171,20 +172,4 @@ func (p *pipeline) still(ctx context.Context) error {
 		return ctx.Err()
 	}
 	return nil
-}
-
-// name is the key of the step's event, or says which control it is.
-func (s *step) name() string {
-	if s.it.Kind == cdc.KindControl {
-		return "control " + s.it.Control.ID.String()
-	}
-	return printed.Key(s.it.Row)
-}
-
-// id is what a letter of the step would have.
-func (s *step) id() uuid.UUID {
-	if s.it.Replay != nil {
-		return s.it.Replay.ID
-	}
-	return s.it.Row.ID
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -38,9 +39,9 @@ func of(aggregateID string) cdc.Item {
 	return it
 }
 
-func withPolicy(p *pipeline, policy string) *fakeMorgue {
+func withPolicy(p *pipeline, policy string) *fakeLetters {
 	p.routing = newRouting(&Config{Routes: []RouteConfig{{Poison: policy}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-	return p.morgue.(*fakeMorgue)
+	return p.letters.(*fakeLetters)
 }
 
 func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
@@ -54,10 +55,10 @@ func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
 		require.NoError(t, p.take(t.Context(), []cdc.Item{a0, a1, a2, b1, bad}))
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.tags(), published, policy)
-		require.Equal(t, classRecord, morgue.letters[a1.Row.ID].class)
-		require.Equal(t, classBadRow, morgue.letters[bad.Row.ID].class)
+		require.Equal(t, letters.ClassRecord, morgue.letters[a1.Row.ID].Class)
+		require.Equal(t, letters.ClassBadRow, morgue.letters[bad.Row.ID].Class)
 		if policy != PoisonPark {
-			require.Equal(t, classFollows, morgue.letters[a2.Row.ID].class)
+			require.Equal(t, letters.ClassFollows, morgue.letters[a2.Row.ID].Class)
 		}
 		now, err := p.status()
 		require.NoError(t, err)
@@ -73,7 +74,7 @@ func TestAnEventWithALetterHasEnded(t *testing.T) {
 	sink := newFakeSink()
 	p := testPipeline(sink)
 	it := of("a")
-	p.morgue.(*fakeMorgue).letters[it.Row.ID] = casualty{row: it.Row}
+	p.letters.(*fakeLetters).letters[it.Row.ID] = letters.Dead{Row: it.Row}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it, commitAt(200)}))
 	require.Empty(t, sink.tags())
 	require.EqualValues(t, 208, position(t, p))
@@ -114,7 +115,7 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 				p := testPipeline(sink)
 				halt(p)
-				morgue := p.morgue.(*fakeMorgue)
+				morgue := p.letters.(*fakeLetters)
 				var states atomic.Value
 				p.tell = func(s State, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
@@ -128,8 +129,8 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 					<-time.After(2 * pulse)
 					require.Equal(t, []uint64{0, 2}, sink.tags())
 					require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
-					require.Contains(t, morgue.letters[bad.Row.ID].cause, "its route has the policy halt")
-					require.NotContains(t, morgue.letters[bad.Row.ID].cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
+					require.Contains(t, morgue.letters[bad.Row.ID].Cause, "its route has the policy halt")
+					require.NotContains(t, morgue.letters[bad.Row.ID].Cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
 					require.Contains(t, states.Load(), "streaming")
 				})
 			})
@@ -146,7 +147,7 @@ func TestAHaltWritesTheLettersBeforeIt(t *testing.T) {
 		p.routing = newRouting(&Config{Routes: []RouteConfig{{Poison: PoisonHalt}, {}}}, publisher.Config{Routes: []publisher.Route{
 			{Match: publisher.Match{AggregateType: "user"}, Topic: "t"}, {Topic: "t"},
 		}})
-		morgue := p.morgue.(*fakeMorgue)
+		morgue := p.letters.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind, bad}}, func() {
 			pass(time.Hour)
 			require.Equal(t, []uuid.UUID{first.Row.ID, behind.Row.ID}, morgue.order)
@@ -195,13 +196,13 @@ func TestAPausedRouteIsHeld(t *testing.T) {
 
 // fakeRelease gives letters one page each.
 type fakeRelease struct {
-	left            []*letter
+	left            []*letters.Letter
 	failed, skipped []uuid.UUID
 	why             []string
 	repeat          bool
 }
 
-func (r *fakeRelease) next(context.Context) ([]*letter, error) {
+func (r *fakeRelease) Next(context.Context) ([]*letters.Letter, error) {
 	if len(r.left) == 0 {
 		return nil, nil
 	}
@@ -210,25 +211,25 @@ func (r *fakeRelease) next(context.Context) ([]*letter, error) {
 	return page, nil
 }
 
-func (r *fakeRelease) fail(_ context.Context, l *letter, _, cause string) error {
+func (r *fakeRelease) Fail(_ context.Context, l *letters.Letter, _, cause string) error {
 	r.why = append(r.why, cause)
-	r.failed = append(r.failed, l.id)
+	r.failed = append(r.failed, l.ID)
 	return nil
 }
 
-func (r *fakeRelease) again() bool { return r.repeat }
+func (r *fakeRelease) Again() bool { return r.repeat }
 
-func (r *fakeRelease) skip(_ context.Context, l *letter) (bool, error) {
-	r.skipped = append(r.skipped, l.id)
+func (r *fakeRelease) Skip(_ context.Context, l *letters.Letter) (bool, error) {
+	r.skipped = append(r.skipped, l.ID)
 	return true, nil
 }
 
-func letterOf(index uint32, holds bool) *letter {
+func letterOf(index uint32, holds bool) *letters.Letter {
 	it := of("a")
-	return &letter{id: it.Row.ID, index: index, commit: 150, row: it.Row, holds: holds}
+	return &letters.Letter{ID: it.Row.ID, Index: index, Commit: 150, Row: it.Row, Holds: holds}
 }
 
-func retryOf(letters ...*letter) (cdc.Item, *fakeRelease) {
+func retryOf(letters ...*letters.Letter) (cdc.Item, *fakeRelease) {
 	r := &fakeRelease{left: letters}
 	return cdc.Item{Kind: cdc.KindControl, Commit: 300, Control: &cdc.Control{
 		ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"),
@@ -236,23 +237,23 @@ func retryOf(letters ...*letter) (cdc.Item, *fakeRelease) {
 }
 
 func TestALetterThatFailsAgainTakesThoseBehindItAlong(t *testing.T) {
-	letters := []*letter{letterOf(0, true), letterOf(1, true), letterOf(2, true), letterOf(3, false)}
-	sink := poisonous(map[uuid.UUID]bool{letters[1].id: true})
+	letters := []*letters.Letter{letterOf(0, true), letterOf(1, true), letterOf(2, true), letterOf(3, false)}
+	sink := poisonous(map[uuid.UUID]bool{letters[1].ID: true})
 	p := testPipeline(sink)
 	control, released := retryOf(letters...)
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
 	var out []uuid.UUID
 	for _, ev := range sink.got {
 		out = append(out, ev.Row.ID)
 	}
-	require.Equal(t, []uuid.UUID{letters[0].id, letters[3].id}, out)
-	require.Equal(t, []uuid.UUID{letters[1].id}, released.failed)
+	require.Equal(t, []uuid.UUID{letters[0].ID, letters[3].ID}, out)
+	require.Equal(t, []uuid.UUID{letters[1].ID}, released.failed)
 	require.EqualValues(t, 308, position(t, p), "the control has ended")
 }
 
 func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
-	letters := []*letter{letterOf(0, true), letterOf(1, true), letterOf(2, true)}
+	letters := []*letters.Letter{letterOf(0, true), letterOf(1, true), letterOf(2, true)}
 	sink := newFakeSink()
 	gone := false
 	sink.refuse = func(publisher.Event) error {
@@ -264,7 +265,7 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	}
 	p := testPipeline(sink)
 	control, _ := retryOf(letters...)
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages {
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
 		_, again := retryOf(letters...)
 		return again
 	}
@@ -281,7 +282,7 @@ func TestARetryWaitsWithItsLaneWhereItStopped(t *testing.T) {
 	releaseAll(t, p)
 	require.Len(t, sink.got, 5)
 	behind := slices.IndexFunc(sink.got, func(ev publisher.Event) bool { return ev.Row.ID == kept[1].id })
-	last := slices.IndexFunc(sink.got, func(ev publisher.Event) bool { return ev.Row.ID == letters[2].id })
+	last := slices.IndexFunc(sink.got, func(ev publisher.Event) bool { return ev.Row.ID == letters[2].ID })
 	require.Less(t, last, behind, "before the event that came after the control")
 }
 
@@ -298,7 +299,7 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	}
 	p := testPipeline(sink)
 	control, released := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages { return released }
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 	require.NoError(t, p.take(t.Context(), []cdc.Item{control, commitAt(300)}))
 	require.Len(t, sink.got, 2)
 	ended, err := p.mode.ended()
@@ -308,7 +309,7 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 	require.EqualValues(t, 2, kept.rows[0].letter)
 	next := testPipeline(newFakeSink())
 	next.began = ended
-	next.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages {
+	next.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
 		_, again := retryOf(letterOf(0, true), letterOf(1, true), letterOf(2, true))
 		return again
 	}
@@ -331,7 +332,7 @@ func TestARefusedEventIsPoisonInTheNextSession(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Empty(t, sink.tags())
-	require.Contains(t, p.morgue.(*fakeMorgue).letters[it.Row.ID].cause, "too large for the broker")
+	require.Contains(t, p.letters.(*fakeLetters).letters[it.Row.ID].Cause, "too large for the broker")
 }
 
 func TestAPartitionChangeHaltsUntilTheNextStart(t *testing.T) {
@@ -437,18 +438,18 @@ func TestCountersReconcile(t *testing.T) {
 // letters were opened, and all of them are out. It does not wait with its lane,
 // which is held since: a release would publish them once more.
 func TestAControlThatActsAgainPassesItsHeldLane(t *testing.T) {
-	letters := []*letter{letterOf(0, true), letterOf(1, true)}
+	letters := []*letters.Letter{letterOf(0, true), letterOf(1, true)}
 	sink := newFakeSink()
 	p := testPipeline(sink)
 	control, _ := retryOf()
 	acted := 0
-	p.morgue.(*fakeMorgue).acted = func(*cdc.Control) pages {
+	p.letters.(*fakeLetters).acted = func(*cdc.Control) pages {
 		acted++
 		_, again := retryOf(letters...)
 		return again
 	}
 	kept := p.keeper.(*table)
-	kept.lanes[1], kept.lastID = lane{namespace: "shop", aggregateType: "order"}, 1
+	kept.lanes[1], kept.lastID = ledger.Lane{Namespace: "shop", AggregateType: "order"}, 1
 	kept.rows = []tableRow{{lane: 1, at: ledger.Place{Commit: 300, Ordinal: 1}, id: typed(300, "order").Row.ID}}
 	p.began = ledger.Checkpoint{Order: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}}}
 	kept.takeUp(p)

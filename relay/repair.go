@@ -144,7 +144,7 @@ func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error 
 // behindLetters is the position of an event that comes from the table: as given, or
 // behind the letters of its aggregate that are older, which may stand beyond it.
 func (p *pipeline) behindLetters(ctx context.Context, row *outbox.Row, at pglogrepl.LSN) (pglogrepl.LSN, error) {
-	last, err := p.morgue.lastBefore(ctx, row)
+	last, err := p.letters.LastBefore(ctx, row)
 	return max(at, last), err
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 )
 
@@ -201,9 +202,9 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		k := newTable()
 		p.keeper = k
 		p.routing = newRouting(&Config{Routes: []RouteConfig{{Topic: "t", Poison: PoisonParkAggregate}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-		morgue := p.morgue.(*fakeMorgue)
+		morgue := p.letters.(*fakeLetters)
 		morgue.limit = 1
-		require.NoError(t, morgue.park(t.Context(), casualty{row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, holds: true, class: classBadRow}))
+		require.NoError(t, morgue.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
 		rows.rows[3].AggregateType = "invoice"
 		sink.refuse = func(ev publisher.Event) error {
 			if ev.Row == rows.rows[1] {
@@ -234,7 +235,7 @@ func TestARepairLeavesLetters(t *testing.T) {
 	}
 	require.NoError(t, p.repair(t.Context()))
 	require.Len(t, sink.got, 2)
-	require.Contains(t, p.morgue.(*fakeMorgue).letters, rows.rows[1].ID)
+	require.Contains(t, p.letters.(*fakeLetters).letters, rows.rows[1].ID)
 	require.True(t, rows.closed)
 }
 
@@ -243,14 +244,14 @@ func TestARepairLeavesLetters(t *testing.T) {
 func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 1)
-	morgue := p.morgue.(*fakeMorgue)
+	morgue := p.letters.(*fakeLetters)
 	older := *rows.rows[0]
 	older.ID, older.Seq = uuid.New(), rows.rows[0].Seq-1
-	require.NoError(t, morgue.park(t.Context(), casualty{row: &older, commit: 500, class: classBadRow, cause: "bad", holds: true}))
+	require.NoError(t, morgue.Write(t.Context(), letters.Dead{Row: &older, Commit: 500, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
 	require.NoError(t, p.repair(t.Context()))
 	require.Empty(t, sink.got)
 	require.NoError(t, p.bury(t.Context()))
-	require.EqualValues(t, 500, morgue.letters[rows.rows[0].ID].commit)
+	require.EqualValues(t, 500, morgue.letters[rows.rows[0].ID].Commit)
 }
 
 // The stream leaves out what is visible in the end of the newest gap: it is of the
@@ -274,7 +275,7 @@ func TestTheStreamLeavesOutWhatIsCovered(t *testing.T) {
 	require.EqualValues(t, 15, sink.got[0].Row.TxID)
 	require.EqualValues(t, 20, sink.got[1].Row.TxID)
 	require.NoError(t, p.settle(t.Context(), true))
-	require.Contains(t, p.morgue.(*fakeMorgue).letters, forged.Row.ID)
+	require.Contains(t, p.letters.(*fakeLetters).letters, forged.Row.ID)
 	for _, tag := range sink.tags() {
 		require.NoError(t, p.end(tag, ledger.Acknowledged))
 	}

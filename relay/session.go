@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -32,7 +33,7 @@ type session struct {
 	state    *state.State // of the checkpoint's goroutine
 	pumps    *state.State // of the pump's
 	reader   *cdc.Reader
-	letters  *letters
+	letters  *letters.Store
 	waiting  *waiting
 	sink     Sink
 	mode     mode

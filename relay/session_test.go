@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -69,7 +70,7 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	sink.books = p.books
 	s := &session{
 		idle: ledger.Idle{Segment: segmentSize},
-		cfg:  &cfg, log: p.log, counts: p.counts, state: owner(db), pumps: owner(db), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
+		cfg:  &cfg, log: p.log, counts: p.counts, state: owner(db), pumps: owner(db), letters: &letters.Store{}, sink: sink, mode: p.mode, pipeline: p,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.snapshots.Nonce = p.nonce

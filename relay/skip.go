@@ -8,6 +8,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // skip ends an event because an operator said so, and reports whether it did: the
@@ -16,24 +17,24 @@ func (p *pipeline) skip(ctx context.Context, s *step, cause string) (done bool, 
 	if err := p.bury(ctx); err != nil {
 		return false, err
 	}
-	dead := casualty{row: s.it.Row, replay: s.it.Replay, commit: s.at.Commit, cause: cause}
-	if done, err = p.morgue.skip(ctx, dead); err != nil || !done {
+	dead := letters.Dead{Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Cause: cause}
+	if done, err = p.letters.Skip(ctx, dead); err != nil || !done {
 		return false, err
 	}
 	fault.Crash(fault.AfterSkip)
-	delete(p.refused, dead.id())
+	delete(p.refused, dead.ID())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
 	p.counts.skipped(skippedByWord)
 	return true, p.end(s.tag, ledger.Skipped)
 }
 
 // skipLetter gives up a letter whose retry is under way, or held.
-func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letter) (done bool, err error) {
-	if done, err = s.release.pages.skip(ctx, l); err != nil || !done {
+func (p *pipeline) skipLetter(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
+	if done, err = s.release.pages.Skip(ctx, l); err != nil || !done {
 		return false, err
 	}
-	delete(p.refused, l.id)
-	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.key(), "control", s.it.Control.ID)
+	delete(p.refused, l.ID)
+	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
 	return true, nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -39,14 +40,14 @@ func TestSkipEndsWhatWaits(t *testing.T) {
 	p.told(batch[0].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, kept.rows, 2, "the other one waits on")
-	require.Equal(t, 1, p.lanes.find(lane{namespace: "shop", aggregateType: "typo"}).events)
+	require.Equal(t, 1, p.lanes.find(ledger.Lane{Namespace: "shop", AggregateType: "typo"}).events)
 	save(t, p)
 	releaseTurns(t, p)
 	p.told(batch[0].Row.ID, batch[2].Row.ID)
 	releaseTurns(t, p)
-	require.Equal(t, keysOfItems(batch[0], batch[2]), p.morgue.(*fakeMorgue).skipped)
+	require.Equal(t, keysOfItems(batch[0], batch[2]), p.letters.(*fakeLetters).skipped)
 	require.Len(t, kept.rows, 1)
-	require.Equal(t, map[int32]lane{2: {namespace: "shop", aggregateType: "order"}}, kept.lanes)
+	require.Equal(t, map[int32]ledger.Lane{2: {Namespace: "shop", AggregateType: "order"}}, kept.lanes)
 	require.Len(t, p.lanes.byKey, 1)
 	require.Len(t, p.lanes.routes, 1)
 	require.Len(t, p.lanes.due, 1)
@@ -56,7 +57,7 @@ func TestSkipEndsWhatWaits(t *testing.T) {
 	next := typed(300, "typo")
 	require.NoError(t, p.take(t.Context(), []cdc.Item{next, commitAt(300)}))
 	require.NoError(t, p.writeDown(t.Context()))
-	require.Equal(t, lane{namespace: "shop", aggregateType: "typo"}, kept.lanes[3])
+	require.Equal(t, ledger.Lane{Namespace: "shop", AggregateType: "typo"}, kept.lanes[3])
 	sink.refuse = nil
 	releaseAll(t, p)
 	require.ElementsMatch(t, keysOfItems(batch[1], next), sink.keys(""))
@@ -119,7 +120,7 @@ func TestSkipBesideARelease(t *testing.T) {
 	require.True(t, p.release.over, "refused at the fourth")
 	p.told(batch[0].Row.ID, batch[3].Row.ID)
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Equal(t, keysOfItems(batch[3]), p.morgue.(*fakeMorgue).skipped)
+	require.Equal(t, keysOfItems(batch[3]), p.letters.(*fakeLetters).skipped)
 	kept := p.keeper.(*table)
 	require.Len(t, kept.rows, 3, "no checkpoint is beyond them")
 	require.Len(t, kept.lanes, 1)
@@ -135,7 +136,7 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
 		p, sink, _ := holding(t, batch, "typo")
-		m, kept := p.morgue.(*fakeMorgue), p.keeper.(*table)
+		m, kept := p.letters.(*fakeLetters), p.keeper.(*table)
 		p.hear(state.Commands{Paused: true})
 		pumping(t, p, nil, func() {
 			pass(time.Minute)
@@ -153,7 +154,7 @@ func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
 	p, sink, gone := holding(t, batch, "order")
 	id := batch[0].Row.ID
-	m := p.morgue.(*fakeMorgue)
+	m := p.letters.(*fakeLetters)
 	m.takenBack = map[uuid.UUID]bool{id: true}
 	p.told(id)
 	releaseTurns(t, p)
@@ -223,7 +224,7 @@ func TestSkipOfWhatCannotBeRead(t *testing.T) {
 	madeRows.Delete(gone.Row.ID)
 	p.told(late.Row.ID, gone.Row.ID)
 	releaseTurns(t, p)
-	m := p.morgue.(*fakeMorgue)
+	m := p.letters.(*fakeLetters)
 	require.Empty(t, m.skipped)
 	require.Len(t, kept.rows, 1)
 	require.Len(t, kept.lanes, 1)

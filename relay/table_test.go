@@ -25,7 +25,7 @@ type table struct {
 	hidden  map[uuid.UUID]bool // committed and not visible
 	settled func(control uuid.UUID, letters uint32)
 	reopen  func(control uuid.UUID, from uint32)
-	lanes   map[int32]lane
+	lanes   map[int32]ledger.Lane
 	lastID  int32
 	rows    []tableRow
 	release int64 // under way; 0: none is
@@ -47,7 +47,7 @@ type tableRow struct {
 }
 
 func newTable() *table {
-	return &table{lanes: make(map[int32]lane), crash: func(string) error { return nil }, dead: func(uuid.UUID) bool { return false }, settled: func(uuid.UUID, uint32) {}, reopen: func(uuid.UUID, uint32) {}}
+	return &table{lanes: make(map[int32]ledger.Lane), crash: func(string) error { return nil }, dead: func(uuid.UUID) bool { return false }, settled: func(uuid.UUID, uint32) {}, reopen: func(uuid.UUID, uint32) {}}
 }
 
 func (k *table) write(_ context.Context, items []heldItem) error {

@@ -25,40 +25,13 @@ const (
 	waitingBytes = 1 << 20
 )
 
-// keeper keeps what is held. [waiting] is the one, over the pump's own
-// connection.
-type keeper interface {
-	// write writes items down, durably, all or none. Lanes without an id get one.
-	write(ctx context.Context, items []heldItem) error
-	// begin writes down that lanes are released from now on, in this order.
-	begin(ctx context.Context, release int64, lanes []*heldLane) error
-	// page reads the next items of a lane, none behind the last.
-	page(ctx context.Context, w *heldLane, from ledger.Place) ([]heldItem, error)
-	// forget deletes what a release has ended, which a durable checkpoint says.
-	forget(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
-	// end forgets a release that has come as far as at, after the same.
-	end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
-	// drop forgets one that has ended beside every release, and a word of an
-	// operator that said so.
-	drop(ctx context.Context, h *heldItem) error
-	// open forgets lanes of which nothing waits any more.
-	open(ctx context.Context, lanes []*heldLane) error
-	// last returns the highest ordinal of what waits at a position; 0 when nothing does.
-	last(ctx context.Context, at pglogrepl.LSN) (uint32, error)
-	// sort puts what a repair left at its place among what waits before the position,
-	// by seq. No release may be under way.
-	sort(ctx context.Context, before pglogrepl.LSN) error
-	// find returns those of some events that wait.
-	find(ctx context.Context, ids []uuid.UUID) ([]heldItem, error)
-}
-
 // waiting is onceward.waiting and the tables beside it. Every write counts only
 // for the session that owns the slot, and is counted as those of letters are: a
 // database that lacks one is found out.
 type waiting struct {
-	state *state.State // of the pump's connection
-	rows  rows
-	start *ledger.Checkpoint // of the session
+	state *state.State                    // of the pump's connection
+	fit   func(ctx context.Context) error // the table is as it must be, else a value may show with other bytes
+	start *ledger.Checkpoint              // of the session
 }
 
 // takeUp brings the tables to where a session starts: what is read again is
@@ -162,7 +135,7 @@ func (s *waiting) load(ctx context.Context) (held []*heldLane, controls map[uuid
 		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.Slot, err)
 	}
 	for _, r := range rows {
-		w := &heldLane{of: lane{r.Namespace, r.AggregateType, r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
+		w := &heldLane{of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
 		held = append(held, w)
 	}
 	ids, err := s.state.Queries.WaitingControls(ctx, s.state.Slot)
@@ -223,7 +196,7 @@ func (s *waiting) laneID(ctx context.Context, q *outboxdb.Queries, w *heldLane, 
 	if id, ok := fresh[w]; ok {
 		return id, nil
 	}
-	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.Slot, Namespace: w.of.namespace, AggregateType: w.of.aggregateType, Topic: w.of.topic})
+	id, err := q.InsertLane(ctx, outboxdb.InsertLaneParams{Slot: s.state.Slot, Namespace: w.of.Namespace, AggregateType: w.of.AggregateType, Topic: w.of.Topic})
 	fresh[w] = id
 	return id, err
 }
@@ -298,7 +271,7 @@ func (s *waiting) open(ctx context.Context, lanes []*heldLane) error {
 }
 
 func (s *waiting) page(ctx context.Context, w *heldLane, from ledger.Place) ([]heldItem, error) {
-	if err := s.rows.fit(ctx); err != nil {
+	if err := s.fit(ctx); err != nil {
 		return nil, err
 	}
 	read, err := s.state.Queries.ReadWaiting(ctx, outboxdb.ReadWaitingParams{

@@ -13,11 +13,13 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/box"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestWaiting(t *testing.T) {
-	onEachServer(t, map[string]func(*letterbox){
+	onTables(t, map[string]func(*tables){
 		"what waits is read back equal":          readBackEqual,
 		"a row that is not visible or not there": notVisibleOrErased,
 		"a session forgets what it reads again":  forgetsBeyond,
@@ -31,56 +33,56 @@ func TestWaiting(t *testing.T) {
 }
 
 // waits is a session's table, from a checkpoint.
-func (b *letterbox) waits(start ledger.Checkpoint) *waiting {
-	b.t.Helper()
-	pumps := b.session()
-	s := &waiting{state: pumps, rows: outboxRows{pumps}, start: &start}
+func (b *tables) waits(start ledger.Checkpoint) *waiting {
+	b.T.Helper()
+	pumps := b.Session()
+	s := &waiting{state: pumps, fit: outboxRows{pumps}.fit, start: &start}
 	b.first = s.takeUp
 	b.reopen(start.Order)
 	b.first = nil
-	s.state = b.letters.state
+	s.state = b.Store.State
 	return s
 }
 
 // enqueued is a row of the outbox, as the stream brings it.
-func (b *letterbox) enqueued() *outbox.Row {
-	b.t.Helper()
+func (b *tables) enqueued() *outbox.Row {
+	b.T.Helper()
 	id, err := uuid.NewV7()
-	require.NoError(b.t, err)
-	b.exec(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers, traceparent)
+	require.NoError(b.T, err)
+	b.Exec(`INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type, payload, headers, traceparent)
 		VALUES ($1, 'shop', 'order', 'A', 'Changed', '\x00ff', '{"a": "ü"}', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01')`, id)
-	row, err := outboxRows{state.New(b.conn, b.slot)}.event(b.t.Context(), id)
-	require.NoError(b.t, err)
+	row, err := outboxRows{state.New(b.Conn, b.Slot)}.event(b.T.Context(), id)
+	require.NoError(b.T, err)
 	return row
 }
 
-func (b *letterbox) pageOf(s *waiting, w *heldLane, from ledger.Place) []heldItem {
-	b.t.Helper()
-	items, err := s.page(b.t.Context(), w, from)
-	require.NoError(b.t, err)
+func (b *tables) pageOf(s *waiting, w *heldLane, from ledger.Place) []heldItem {
+	b.T.Helper()
+	items, err := s.page(b.T.Context(), w, from)
+	require.NoError(b.T, err)
 	return items
 }
 
-func orders() *heldLane { return &heldLane{of: lane{namespace: "shop", aggregateType: "order"}} }
+func orders() *heldLane { return &heldLane{of: ledger.Lane{Namespace: "shop", AggregateType: "order"}} }
 
 func heldRow(w *heldLane, n uint32, row *outbox.Row) heldItem {
-	return heldItem{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: n}, id: row.ID, txID: row.TxID}
+	return heldItem{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: n}, id: row.ID, txID: row.TxID}
 }
 
-func readBackEqual(b *letterbox) {
-	t := b.t
+func readBackEqual(b *tables) {
+	t := b.T
 	s, w, row := b.waits(ledger.Checkpoint{}), orders(), b.enqueued()
-	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
-	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionEdit, LetterID: idOf(4), Headers: []byte(`{}`)}}
-	before := b.letters.state.Written
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: box.ID(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionEdit, LetterID: box.ID(4), Headers: []byte(`{}`)}}
+	before := b.Store.State.Written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
-		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(1), whole: bad},
-		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
-		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 7}, id: idOf(3), whole: control},
+		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 1}, id: box.ID(1), whole: bad},
+		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 2}, id: box.ID(2), whole: replay},
+		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 7}, id: box.ID(3), whole: control},
 	}))
-	require.Greater(t, b.letters.state.Written, before, "a standby that lacks it is found out")
+	require.Greater(t, b.Store.State.Written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 4)
@@ -95,18 +97,18 @@ func readBackEqual(b *letterbox) {
 	require.Len(t, held, 1)
 	require.Equal(t, 4, held[0].events)
 	require.Equal(t, "Changed", held[0].first)
-	require.Equal(t, map[uuid.UUID]bool{idOf(3): true}, controls)
-	found, err := s.find(t.Context(), []uuid.UUID{row.ID, idOf(99)})
+	require.Equal(t, map[uuid.UUID]bool{box.ID(3): true}, controls)
+	found, err := s.find(t.Context(), []uuid.UUID{row.ID, box.ID(99)})
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	require.Equal(t, row, found[0].row)
 }
 
-func notVisibleOrErased(b *letterbox) {
-	t := b.t
+func notVisibleOrErased(b *tables) {
+	t := b.T
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	gone, again, dead := b.enqueued(), b.enqueued(), b.enqueued()
-	tx, err := connected(t, b.dsn).Begin(t.Context())
+	tx, err := box.Connected(t, b.DSN).Begin(t.Context())
 	require.NoError(t, err)
 	open := *b.enqueued()
 	open.ID, err = uuid.NewV7()
@@ -114,9 +116,9 @@ func notVisibleOrErased(b *letterbox) {
 	require.NoError(t, tx.QueryRow(t.Context(), `INSERT INTO onceward.outbox (id, namespace, aggregate_type, aggregate_id, event_type)
 		VALUES ($1, 'shop', 'order', 'A', 'Changed') RETURNING tx_id`, open.ID).Scan(&open.TxID))
 	again.TxID++ // the id was used again by another transaction
-	b.parks(casualty{row: dead, commit: lsnOf(10), class: classRecord, cause: "x"})
+	b.parks(letters.Dead{Row: dead, Commit: box.LSN(10), Class: letters.ClassRecord, Cause: "x"})
 	require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, 0, gone), heldRow(w, 1, again), heldRow(w, 2, &open), heldRow(w, 3, dead)}))
-	b.exec("DELETE FROM onceward.outbox WHERE id = $1", gone.ID)
+	b.Exec("DELETE FROM onceward.outbox WHERE id = $1", gone.ID)
 	status := func() (all []heldStatus) {
 		for _, h := range b.pageOf(s, w, ledger.Place{}) {
 			all = append(all, h.status)
@@ -128,65 +130,65 @@ func notVisibleOrErased(b *letterbox) {
 	require.Equal(t, []heldStatus{heldErased, heldErased, heldHere, heldDead}, status())
 }
 
-func forgetsBeyond(b *letterbox) {
-	t := b.t
+func forgetsBeyond(b *tables) {
+	t := b.T
 	s, w, row := b.waits(ledger.Checkpoint{}), orders(), b.enqueued()
 	for n := range uint32(4) {
 		require.NoError(t, s.write(t.Context(), []heldItem{heldRow(w, n, row)}))
 	}
 	left := func(start ledger.Checkpoint) int { return len(b.pageOf(b.waits(start), w, ledger.Place{})) }
-	require.Equal(t, 4, left(ledger.Checkpoint{Order: lsnOf(11)}), "the whole transaction is before the checkpoint")
-	require.Equal(t, 3, left(ledger.Checkpoint{Order: lsnOf(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: lsnOf(10), Ordinal: 3}}}))
-	require.Equal(t, 3, left(ledger.Checkpoint{Order: lsnOf(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 5}}}), "in the middle of the fourth")
-	require.Equal(t, 0, left(ledger.Checkpoint{Order: lsnOf(9)}))
-	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.lanes"))
+	require.Equal(t, 4, left(ledger.Checkpoint{Order: box.LSN(11)}), "the whole transaction is before the checkpoint")
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: box.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: box.LSN(10), Ordinal: 3}}}))
+	require.Equal(t, 3, left(ledger.Checkpoint{Order: box.LSN(9), Reach: ledger.Reach{UpTo: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 5}}}), "in the middle of the fourth")
+	require.Equal(t, 0, left(ledger.Checkpoint{Order: box.LSN(9)}))
+	require.Equal(t, "0", b.Text("SELECT count(*)::text FROM onceward.lanes"))
 }
 
 // beginsAnew: from a position before what waits, which the stream leaves out then;
 // an order keeps its place. Replays and bad rows the stream brings again.
-func beginsAnew(b *letterbox) {
-	t := b.t
+func beginsAnew(b *tables) {
+	t := b.T
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
-	repaired := heldItem{lane: w, at: ledger.Place{Commit: lsnOf(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: idOf(7)}
-	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: idOf(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: idOf(4), Mode: cdc.ModeRedeliver}}
-	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: idOf(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
+	repaired := heldItem{lane: w, at: ledger.Place{Commit: box.LSN(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: box.ID(7)}
+	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: box.ID(4), Mode: cdc.ModeRedeliver}}
+	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		repaired, heldRow(w, 0, rows[1]), {lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 1}, id: idOf(4), whole: replay}, heldRow(w, 2, rows[2]),
-		{lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 3, Letter: 2}, id: idOf(3), whole: control}, {lane: w, at: ledger.Place{Commit: lsnOf(10), Ordinal: 4}, id: idOf(5), whole: bad},
+		repaired, heldRow(w, 0, rows[1]), {lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 1}, id: box.ID(4), whole: replay}, heldRow(w, 2, rows[2]),
+		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 2}, id: box.ID(3), whole: control}, {lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 4}, id: box.ID(5), whole: bad},
 	}))
 	next := heldRow(w, 0, rows[3])
-	next.at.Commit = lsnOf(11)
+	next.at.Commit = box.LSN(11)
 	require.NoError(t, s.write(t.Context(), []heldItem{next}))
 	require.NoError(t, s.begin(t.Context(), 3, []*heldLane{w}))
-	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}
-	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, lsnOf(5)))
-	s = b.waits(ledger.Checkpoint{Order: lsnOf(5)})
+	s.start = &ledger.Checkpoint{Reach: ledger.Reach{Release: 3, Cursor: ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Ordinal: 1}}}}
+	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, box.LSN(5)))
+	s = b.waits(ledger.Checkpoint{Order: box.LSN(5)})
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 3, "the two before the cursor had ended")
 	for i := range got {
-		require.Equal(t, ledger.Place{Commit: lsnOf(5) - 1, Ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
+		require.Equal(t, ledger.Place{Commit: box.LSN(5) - 1, Ordinal: uint32(i + 1)}, got[i].at, "from its first letter")
 	}
 	require.Equal(t, rows[2], got[0].row)
 	require.Equal(t, control, got[1].whole, "in its place")
 	require.Equal(t, rows[3], got[2].row)
-	require.Equal(t, "0 1", b.text("SELECT concat_ws(' ', (SELECT count(*) FROM onceward.releases), (SELECT count(*) FROM onceward.waiting_copies))"))
+	require.Equal(t, "0 1", b.Text("SELECT concat_ws(' ', (SELECT count(*) FROM onceward.releases), (SELECT count(*) FROM onceward.waiting_copies))"))
 }
 
-func releaseIsTakenUp(b *letterbox) {
-	t := b.t
+func releaseIsTakenUp(b *tables) {
+	t := b.T
 	for name, tc := range map[string]struct {
 		start ledger.Checkpoint
 		left  [2]int
 	}{
-		"not known":    {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{3, 3}},
-		"in a lane":    {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Ordinal: 2}}}}, [2]int{1, 3}},
-		"in the next":  {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: lsnOf(10), Ordinal: 1}}}}, [2]int{0, 2}},
-		"at its end":   {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{0, 0}},
-		"of a newer 1": {ledger.Checkpoint{Order: lsnOf(11), Reach: ledger.Reach{Release: 6}}, [2]int{3, 3}},
+		"not known":    {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{3, 3}},
+		"in a lane":    {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Ordinal: 2}}}}, [2]int{1, 3}},
+		"in the next":  {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: box.LSN(10), Ordinal: 1}}}}, [2]int{0, 2}},
+		"at its end":   {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 5, Cursor: ledger.Cursor{Lane: 2}}}, [2]int{0, 0}},
+		"of a newer 1": {ledger.Checkpoint{Order: box.LSN(11), Reach: ledger.Reach{Release: 6}}, [2]int{3, 3}},
 	} {
-		s, one, two, row := b.waits(ledger.Checkpoint{}), orders(), &heldLane{of: lane{topic: "again"}}, b.enqueued()
+		s, one, two, row := b.waits(ledger.Checkpoint{}), orders(), &heldLane{of: ledger.Lane{Topic: "again"}}, b.enqueued()
 		for n := range uint32(3) {
 			require.NoError(t, s.write(t.Context(), []heldItem{heldRow(one, n, row), heldRow(two, n, row)}))
 		}
@@ -194,124 +196,124 @@ func releaseIsTakenUp(b *letterbox) {
 		s = b.waits(tc.start)
 		left := [2]int{len(b.pageOf(s, one, ledger.Place{})), len(b.pageOf(s, two, ledger.Place{}))}
 		require.Equal(t, tc.left, left, name)
-		require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.releases"), name)
-		b.exec("DELETE FROM onceward.waiting")
+		require.Equal(t, "0", b.Text("SELECT count(*)::text FROM onceward.releases"), name)
+		b.Exec("DELETE FROM onceward.waiting")
 	}
 }
 
 // retryThatWaits: the letters behind those that are out are taken back when it is
 // written down, and all are settled when it is forgotten, not by its position.
-func retryThatWaits(b *letterbox) {
-	t := b.t
-	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "A"))
-	s, w := b.waits(ledger.Checkpoint{Order: lsnOf(9)}), orders()
-	c := wordOf(10, cdc.ActionRetry, "A")
-	_, err := b.act(t.Context(), c, nil, lsnOf(10), false)
+func retryThatWaits(b *tables) {
+	t := b.T
+	b.parks(deadRow(1, "A"), deadRow(2, "A"), deadRow(3, "A"))
+	s, w := b.waits(ledger.Checkpoint{Order: box.LSN(9)}), orders()
+	c := controlOf(10, cdc.ActionRetry, "A")
+	_, err := b.Apply(t.Context(), c, nil, box.LSN(10), false)
 	require.NoError(t, err)
 	states := func() string {
-		return b.text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
+		return b.Text("SELECT string_agg(state, ' ' ORDER BY letter_id) FROM onceward.dead_letters")
 	}
 	item := &cdc.Item{Kind: cdc.KindControl, Control: c}
-	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: ledger.Place{Commit: lsnOf(10), Letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
+	require.NoError(t, s.write(t.Context(), []heldItem{{lane: w, at: ledger.Place{Commit: box.LSN(10), Letter: 1}, id: c.ID, whole: item, reopen: c.ID}}))
 	require.Equal(t, "retrying open open", states())
-	require.NoError(t, b.settle(t.Context(), lsnOf(12)))
+	require.NoError(t, b.Settle(t.Context(), box.LSN(12)))
 	require.Equal(t, "replayed open open", states(), "the first is out")
 
 	require.NoError(t, s.begin(t.Context(), 1, []*heldLane{w}))
-	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
+	_, err = b.Apply(t.Context(), c, nil, box.LSN(10), true)
 	require.NoError(t, err)
 	require.Equal(t, "replayed retrying retrying", states())
-	require.NoError(t, b.settle(t.Context(), lsnOf(99)))
+	require.NoError(t, b.Settle(t.Context(), box.LSN(99)))
 	require.Equal(t, "replayed retrying retrying", states(), "its position says nothing")
-	half := ledger.Cursor{From: ledger.Place{Commit: lsnOf(10), Letter: 2}}
+	half := ledger.Cursor{From: ledger.Place{Commit: box.LSN(10), Letter: 2}}
 	require.NoError(t, s.forget(t.Context(), []*heldLane{w}, half))
 	require.EqualValues(t, 2, b.pageOf(s, w, ledger.Place{})[0].at.Letter, "two are out")
 	require.Equal(t, "replayed replayed retrying", states(), "they are, whatever becomes of the third")
-	s = b.waits(ledger.Checkpoint{Order: lsnOf(12), Reach: ledger.Reach{Release: 1, Cursor: half}})
+	s = b.waits(ledger.Checkpoint{Order: box.LSN(12), Reach: ledger.Reach{Release: 1, Cursor: half}})
 	require.Equal(t, "replayed replayed open", states(), "a crash: it acts again")
-	_, err = b.act(t.Context(), c, nil, lsnOf(10), true)
+	_, err = b.Apply(t.Context(), c, nil, box.LSN(10), true)
 	require.NoError(t, err)
 	require.NoError(t, s.begin(t.Context(), 2, []*heldLane{w}))
 	require.NoError(t, s.end(t.Context(), []*heldLane{w}, ledger.Cursor{Lane: 1}))
 	require.Equal(t, "replayed replayed replayed", states())
-	require.Equal(t, "0", b.text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
+	require.Equal(t, "0", b.Text("SELECT (SELECT count(*) FROM onceward.waiting) + (SELECT count(*) FROM onceward.waiting_copies) + (SELECT count(*) FROM onceward.lanes)::bigint || ''"))
 }
 
 // retryIsMoved: through a gap, and to another system, a retry that waits keeps its
 // letters, those before it in its lane, at whatever position all of them stand now.
-func retryIsMoved(b *letterbox) {
-	t := b.t
-	at := lsnOf(20)
-	moved := func(n int, aggregate string) casualty {
-		return deadEvent(n, aggregate, func(c *casualty) { c.commit = at })
+func retryIsMoved(b *tables) {
+	t := b.T
+	at := box.LSN(20)
+	moved := func(n int, aggregate string) letters.Dead {
+		return deadRow(n, aggregate, func(c *letters.Dead) { c.Commit = at })
 	}
-	b.parks(deadEvent(1, "A"), moved(2, "A"), moved(3, "A"), deadEvent(4, "B"), deadEvent(5, "B"), moved(6, "B"), moved(7, "C"))
-	s, w := b.waits(ledger.Checkpoint{Order: lsnOf(19)}), orders()
-	c := wordOf(12, cdc.ActionRetry, "B") // it has acted, before it was refused
-	_, err := b.act(t.Context(), c, nil, lsnOf(12), false)
+	b.parks(deadRow(1, "A"), moved(2, "A"), moved(3, "A"), deadRow(4, "B"), deadRow(5, "B"), moved(6, "B"), moved(7, "C"))
+	s, w := b.waits(ledger.Checkpoint{Order: box.LSN(19)}), orders()
+	c := controlOf(12, cdc.ActionRetry, "B") // it has acted, before it was refused
+	_, err := b.Apply(t.Context(), c, nil, box.LSN(12), false)
 	require.NoError(t, err)
 	require.NoError(t, s.write(t.Context(), []heldItem{{
-		lane: w, at: ledger.Place{Commit: lsnOf(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
+		lane: w, at: ledger.Place{Commit: box.LSN(12), Letter: 1}, id: c.ID, whole: &cdc.Item{Kind: cdc.KindControl, Control: c}, reopen: c.ID,
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
-	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, lsnOf(5)))
-	require.NoError(t, takeBackRetries(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.slot, ConfirmedLsn: lsnOf(5).String()}))
-	b.waits(ledger.Checkpoint{Order: lsnOf(5)})
+	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, box.LSN(5)))
+	require.NoError(t, takeBackRetries(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.Slot, ConfirmedLsn: box.LSN(5).String()}))
+	b.waits(ledger.Checkpoint{Order: box.LSN(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {
-		r, err := b.act(t.Context(), c, nil, at, true)
+		r, err := b.Apply(t.Context(), c, nil, at, true)
 		require.NoError(t, err)
 		if r == nil {
 			return nil
 		}
-		return numbers(b.pages(r))
+		return numbersOf(b.pages(r))
 	}
 	require.Equal(t, []int{4, 5}, release(c), "from its first letter; 6 came after it")
-	require.Equal(t, []int{1, 2, 3}, release(wordOf(13, cdc.ActionRetry, "A")))
-	require.Nil(t, release(wordOf(14, cdc.ActionDiscard, "C")))
+	require.Equal(t, []int{1, 2, 3}, release(controlOf(13, cdc.ActionRetry, "A")))
+	require.Nil(t, release(controlOf(14, cdc.ActionDiscard, "C")))
 	require.Equal(t, "1=retrying 4=retrying 5=retrying 2=retrying 3=retrying 6=open 7=discarded", b.states())
-	require.Equal(t, []int{6}, release(wordOf(15, cdc.ActionRetry, 6)), "one letter")
+	require.Equal(t, []int{6}, release(controlOf(15, cdc.ActionRetry, 6)), "one letter")
 }
 
 // givenUpWaits: one that was given up is forgotten with its word, its lane when
 // that is empty; what a session left is forgotten by the next.
-func givenUpWaits(b *letterbox) {
-	t := b.t
-	s, one, two := b.waits(ledger.Checkpoint{Order: lsnOf(11)}), orders(), &heldLane{of: lane{topic: "again"}}
+func givenUpWaits(b *tables) {
+	t := b.T
+	s, one, two := b.waits(ledger.Checkpoint{Order: box.LSN(11)}), orders(), &heldLane{of: ledger.Lane{Topic: "again"}}
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued()}
-	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: idOf(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
+	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[2], Replay: &cdc.Replay{ID: box.ID(2), Mode: cdc.ModeRedeliver, Topic: "again"}}
 	require.NoError(t, s.write(t.Context(), []heldItem{
-		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: ledger.Place{Commit: lsnOf(10), Ordinal: 2}, id: idOf(2), whole: replay},
+		heldRow(one, 0, rows[0]), heldRow(one, 1, rows[1]), {lane: two, at: ledger.Place{Commit: box.LSN(10), Ordinal: 2}, id: box.ID(2), whole: replay},
 	}))
-	b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, idOf(2))
-	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, idOf(2)})
+	b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1, $2]::uuid[]", rows[0].ID, box.ID(2))
+	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, box.ID(2)})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	before := b.letters.state.Written
+	before := b.Store.State.Written
 	for i := range found {
 		require.NoError(t, s.drop(t.Context(), &found[i]))
 	}
-	require.Equal(t, before+2, b.letters.state.Written, "a standby that lacks it is found out")
+	require.Equal(t, before+2, b.Store.State.Written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
 	require.Len(t, b.pageOf(s, one, ledger.Place{}), 1)
 	left := func() string {
-		return b.text(`SELECT concat_ws(' ', (SELECT count(*) FROM onceward.waiting), (SELECT count(*) FROM onceward.waiting_copies), (SELECT count(*) FROM onceward.lanes),
+		return b.Text(`SELECT concat_ws(' ', (SELECT count(*) FROM onceward.waiting), (SELECT count(*) FROM onceward.waiting_copies), (SELECT count(*) FROM onceward.lanes),
 			(SELECT skip::text FROM onceward.relay_state))`)
 	}
 	require.Equal(t, "1 0 1 {}", left())
 
-	b.parks(casualty{row: rows[1], commit: lsnOf(10), class: classRecord, cause: "x"})
-	b.waits(ledger.Checkpoint{Order: lsnOf(11)})
+	b.parks(letters.Dead{Row: rows[1], Commit: box.LSN(10), Class: letters.ClassRecord, Cause: "x"})
+	b.waits(ledger.Checkpoint{Order: box.LSN(11)})
 	require.Equal(t, "0 0 0 {}", left(), "what has a letter has ended")
 }
 
-func fencedWaiting(b *letterbox) {
-	t := b.t
+func fencedWaiting(b *tables) {
+	t := b.T
 	zombie, row := b.waits(ledger.Checkpoint{}), b.enqueued()
 	b.waits(ledger.Checkpoint{})
 	require.ErrorIs(t, zombie.write(t.Context(), []heldItem{heldRow(orders(), 0, row)}), state.ErrFenced)
 	require.ErrorIs(t, zombie.begin(t.Context(), 1, nil), state.ErrFenced)
 	require.ErrorIs(t, zombie.drop(t.Context(), &heldItem{lane: orders()}), state.ErrFenced)
 	require.ErrorIs(t, zombie.open(t.Context(), []*heldLane{orders()}), state.ErrFenced)
-	require.Equal(t, "0", b.text("SELECT count(*)::text FROM onceward.waiting"))
+	require.Equal(t, "0", b.Text("SELECT count(*)::text FROM onceward.waiting"))
 }

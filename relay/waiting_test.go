@@ -13,14 +13,26 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // scriptedWaiting is onceward.waiting over a scripted PostgreSQL, of a session that
 // begins from a checkpoint.
 func scriptedWaiting(t *testing.T, start ledger.Checkpoint) (*scripted.Server, *waiting) {
-	db, l := scriptedLetters(t)
-	l.state.Conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
-	return db, &waiting{state: l.state, start: &start}
+	db := scripted.New(t)
+	db.Returns("LockEpoch", int64(7))
+	db.Returns("CountLetters", int64(4))
+	st := owner(db)
+	st.Conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
+	return db, &waiting{state: st, start: &start}
+}
+
+func TestWhatWaitsOfAnEpochThatIsOverChangesNothing(t *testing.T) {
+	db, w := scriptedWaiting(t, ledger.Checkpoint{})
+	db.On("LockEpoch", scripted.Fenced)
+	require.ErrorIs(t, w.begin(t.Context(), 1, nil), state.ErrFenced)
+	require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, scripted.Names(db.Log()))
+	require.Zero(t, w.state.Written)
 }
 
 // A session forgets what was written down beyond its checkpoint, which is read again;
@@ -30,7 +42,7 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 	start := ledger.Checkpoint{Order: 200, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2, Letter: 1}, Release: 4, Cursor: ledger.Cursor{Lane: 1, From: ledger.Place{Commit: 150, Ordinal: 3, Letter: 2}}}}
 	beyond := "DeleteWaitingBeyond onceward_orders 0/C8 0/12C 2"
 	for name, tc := range map[string]struct {
-		release []any
+		Release []any
 		want    []string
 	}{
 		"no release": {nil, []string{beyond, "LoadRelease onceward_orders", "DeleteWaitingDead onceward_orders", "DeleteEmptyLanes onceward_orders"}},
@@ -44,7 +56,7 @@ func TestASessionForgetsWhatItsCheckpointSays(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, w := scriptedWaiting(t, start)
-			db.Returns("LoadRelease", tc.release...)
+			db.Returns("LoadRelease", tc.Release...)
 			require.NoError(t, w.takeUp(t.Context(), w.state.Queries))
 			require.Equal(t, tc.want, db.Log())
 		})
@@ -68,7 +80,7 @@ func TestAReleaseForgetsUpToItsCursor(t *testing.T) {
 			require.NoError(t, w.forget(t.Context(), lanes, tc.at))
 			log := db.Log()
 			require.Equal(t, tc.want, log[2:len(log)-2])
-			require.Equal(t, []string{"CountLetters", "commit"}, names(log[len(log)-2:]))
+			require.Equal(t, []string{"CountLetters", "commit"}, scripted.Names(log[len(log)-2:]))
 			db.Forget()
 			require.NoError(t, w.end(t.Context(), lanes, tc.at))
 			log = db.Log()
@@ -85,7 +97,7 @@ func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
 	db, w := scriptedWaiting(t, ledger.Checkpoint{})
 	number := int32(20)
 	db.On("InsertLane", func([]string) scripted.Reply { number++; return scripted.One(number) })
-	a, b, known := &heldLane{of: lane{namespace: "shop", aggregateType: "a"}}, &heldLane{of: lane{topic: "b"}}, &heldLane{id: 7}
+	a, b, known := &heldLane{of: ledger.Lane{Namespace: "shop", AggregateType: "a"}}, &heldLane{of: ledger.Lane{Topic: "b"}}, &heldLane{id: 7}
 	control := retryAll(300, "a")
 	items := []heldItem{
 		{lane: a, at: ledger.Place{Commit: 300}, id: uuid.UUID{1}, txID: 41},
@@ -94,7 +106,7 @@ func TestWhatIsHeldIsWrittenInOneTransaction(t *testing.T) {
 		{lane: known, at: ledger.Place{Commit: 308}, id: uuid.UUID{4}, txID: 43},
 	}
 	require.NoError(t, w.write(t.Context(), items))
-	require.Equal(t, []string{"begin", "LockEpoch", "InsertLane", "InsertLane", "ReopenReleased", "InsertWaitingCopy", "InsertWaiting", "CountLetters", "commit"}, names(db.Log()))
+	require.Equal(t, []string{"begin", "LockEpoch", "InsertLane", "InsertLane", "ReopenReleased", "InsertWaitingCopy", "InsertWaiting", "CountLetters", "commit"}, scripted.Names(db.Log()))
 	require.Equal(t, []string{"ReopenReleased onceward_orders " + control.Control.ID.String() + " 5"}, db.Log("ReopenReleased"))
 	require.Contains(t, db.Log("InsertWaiting")[0], "InsertWaiting {21,22,21,7} ")
 	require.Contains(t, db.Log("InsertWaiting")[0], " {0,1,2,0} ")

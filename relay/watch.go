@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // watchEvery is how often it is looked at what waits.
@@ -83,28 +84,28 @@ func (r *Relay) setHeld(held map[string]heldRoute) {
 	r.vitals.report(WaitRoute, waits...)
 }
 
-// watchedMorgue is a morgue that is watched while it writes.
-type watchedMorgue struct {
-	morgue
+// watchedLetters is a morgue that is watched while it writes.
+type watchedLetters struct {
+	letterStore
 	since *atomic.Int64
 }
 
-func (m watchedMorgue) timed() (end func()) {
+func (m watchedLetters) timed() (end func()) {
 	m.since.Store(time.Now().UnixNano())
 	return func() { m.since.Store(0) }
 }
 
-func (m watchedMorgue) park(ctx context.Context, dead ...casualty) error {
+func (m watchedLetters) Write(ctx context.Context, dead ...letters.Dead) error {
 	defer m.timed()()
-	return m.morgue.park(ctx, dead...)
+	return m.letterStore.Write(ctx, dead...)
 }
 
-func (m watchedMorgue) skip(ctx context.Context, dead casualty) (bool, error) {
+func (m watchedLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
 	defer m.timed()()
-	return m.morgue.skip(ctx, dead)
+	return m.letterStore.Skip(ctx, dead)
 }
 
-func (m watchedMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
+func (m watchedLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
 	defer m.timed()()
-	return m.morgue.act(ctx, c, bad, at, waited)
+	return m.letterStore.Apply(ctx, c, bad, at, waited)
 }

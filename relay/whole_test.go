@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // ground is what outlives the sessions of a relay in exactly-once mode: the
@@ -43,7 +44,7 @@ type ground struct {
 	dead    []*graveyard       // letters, in the order of their writing
 	table   *table             // what waits
 
-	admitted []casualty // letters that the session has not written yet
+	admitted []letters.Dead // letters that the session has not written yet
 
 	markers   []pglogrepl.LSN // each with the end of the transactions before it
 	published pglogrepl.LSN   // all transactions before it were said to be
@@ -51,7 +52,7 @@ type ground struct {
 
 // graveyard is one letter.
 type graveyard struct {
-	casualty
+	letters.Dead
 	state   string
 	control uuid.UUID
 	index   uint32
@@ -161,15 +162,15 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 	}
 	g.table.settled = func(control uuid.UUID, letters uint32) {
 		for _, d := range g.dead {
-			if d.control == control && d.state == letterRetrying && d.index < letters {
+			if d.control == control && d.state == graveRetrying && d.index < letters {
 				d.state = "replayed"
 			}
 		}
 	}
 	g.table.restart(&c)
 	for _, d := range g.dead { // what takeBack does
-		if d.state == letterRetrying {
-			d.state = letterOpen
+		if d.state == graveRetrying {
+			d.state = graveOpen
 			if d.after < c.Order {
 				d.state = "replayed"
 			}
@@ -184,7 +185,7 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
 	m.known.position, m.known.reach = c.Order, c.Reach
-	p.sink, p.mode, p.morgue = l, m, graves{g}
+	p.sink, p.mode, p.letters = l, m, graves{g}
 	p.counted = func() int64 { return int64(len(g.dead)) }
 	p.routing = newRouting(&Config{}, publisher.Config{})
 	p.refused = g.last.refused

@@ -116,6 +116,15 @@ func (s *Server) Log(names ...string) []string {
 	return log
 }
 
+// Names are what was asked, without values.
+func Names(log []string) (names []string) {
+	for _, asked := range log {
+		name, _, _ := strings.Cut(asked, " ")
+		names = append(names, name)
+	}
+	return names
+}
+
 // Confirmed is the highest position that the slot was confirmed to, once its reader
 // was closed.
 func (s *Server) Confirmed() pglogrepl.LSN {

@@ -1,4 +1,4 @@
-package relay
+package letters
 
 import (
 	"cmp"
@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/relay/internal/scripted"
@@ -23,26 +22,17 @@ import (
 
 // scriptedLetters are letters over a scripted PostgreSQL, of a session that begins
 // at 0/C8; what opening them asked is forgotten.
-func scriptedLetters(t *testing.T) (*scripted.Server, *letters) {
+func scriptedLetters(t *testing.T) (*scripted.Server, *Store) {
 	t.Helper()
 	db := scripted.New(t)
 	db.Returns("LockEpoch", int64(7))
 	db.Returns("CountLetters", int64(4))
 	db.Returns("NewestLetter", "0/0")
 	db.Returns("SkipStands", true)
-	l, err := openLetters(t.Context(), owner(db), lettersConfig{checkpoint: 200, maxParked: 10})
+	l, err := Open(t.Context(), ownState(db), Config{Checkpoint: 200, MaxParked: 10})
 	require.NoError(t, err)
 	db.Forget()
 	return db, l
-}
-
-// names are what was asked, without values.
-func names(log []string) (names []string) {
-	for _, asked := range log {
-		name, _, _ := strings.Cut(asked, " ")
-		names = append(names, name)
-	}
-	return names
 }
 
 // A session takes up what the last one left in one transaction of its epoch: what
@@ -58,56 +48,52 @@ func TestASessionTakesBackWhatItsCheckpointHasNotPassed(t *testing.T) {
 		_, err := q.DeleteEmptyLanes(ctx, "onceward_orders")
 		return err
 	}
-	l, err := openLetters(t.Context(), owner(db), lettersConfig{checkpoint: 200, maxParked: 10, first: first})
+	l, err := Open(t.Context(), ownState(db), Config{Checkpoint: 200, MaxParked: 10, First: first})
 	require.NoError(t, err)
 	asked := db.Log()
-	require.Equal(t, []string{"SET", "begin", "LockEpoch", "DeleteEmptyLanes", "SettleLetters", "ReopenLetters", "CountLetters", "commit", "NewestLetter", "ParkedSet"}, names(asked))
+	require.Equal(t, []string{"SET", "begin", "LockEpoch", "DeleteEmptyLanes", "SettleLetters", "ReopenLetters", "CountLetters", "commit", "NewestLetter", "ParkedSet"}, scripted.Names(asked))
 	require.Contains(t, asked[0], "SET synchronous_commit = on;")
 	require.Equal(t, "LockEpoch onceward_orders 7", asked[2])
 	require.Equal(t, "SettleLetters onceward_orders 0/C8", asked[4])
 	require.Equal(t, "CountLetters 0  onceward_orders", asked[6])
-	require.EqualValues(t, 4, l.state.Written)
+	require.EqualValues(t, 4, l.State.Written)
 	row := &outbox.Row{Namespace: "shop", AggregateType: "order", AggregateID: []byte("a"), Seq: 10}
-	require.True(t, l.parked(row, 300), "of the same transaction, and later")
-	require.False(t, l.parked(row, 299), "it comes before the letter")
+	require.True(t, l.Parked(row, 300), "of the same transaction, and later")
+	require.False(t, l.Parked(row, 299), "it comes before the letter")
 	require.EqualValues(t, 400, l.beyond.newest)
 }
 
 // Nothing of letters is written by a session whose epoch is over, whatever it is.
 func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 	control := &cdc.Control{ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a")}
-	dead := casualty{row: of("a").Row, commit: 300, class: classBadRow, cause: "bad", holds: true}
-	for name, write := range map[string]func(context.Context, *letters) error{
-		"park": func(ctx context.Context, l *letters) error { return l.park(ctx, dead) },
-		"skip": func(ctx context.Context, l *letters) error { _, err := l.skip(ctx, dead); return err },
-		"act": func(ctx context.Context, l *letters) error {
-			_, err := l.act(ctx, control, nil, 300, false)
+	dead := Dead{Row: rowOf("a"), Commit: 300, Class: ClassBadRow, Cause: "bad", Holds: true}
+	for name, write := range map[string]func(context.Context, *Store) error{
+		"park": func(ctx context.Context, l *Store) error { return l.Write(ctx, dead) },
+		"skip": func(ctx context.Context, l *Store) error { _, err := l.Skip(ctx, dead); return err },
+		"act": func(ctx context.Context, l *Store) error {
+			_, err := l.Apply(ctx, control, nil, 300, false)
 			return err
 		},
-		"reopen": func(ctx context.Context, l *letters) error { return l.reopen(ctx, control, 0) },
-		"fail": func(ctx context.Context, l *letters) error {
-			return (&release{letters: l, control: control.ID}).fail(ctx, letterOf(0, true), classRecord, "x")
+		"reopen": func(ctx context.Context, l *Store) error { return l.Reopen(ctx, control, 0) },
+		"fail": func(ctx context.Context, l *Store) error {
+			return (&Release{letters: l, control: control.ID}).Fail(ctx, oneLetter(0, true), ClassRecord, "x")
 		},
-		"give up": func(ctx context.Context, l *letters) error {
-			_, err := (&release{letters: l, control: control.ID}).skip(ctx, letterOf(0, true))
+		"give up": func(ctx context.Context, l *Store) error {
+			_, err := (&Release{letters: l, control: control.ID}).Skip(ctx, oneLetter(0, true))
 			return err
 		},
-		"settle": func(ctx context.Context, l *letters) error {
+		"settle": func(ctx context.Context, l *Store) error {
 			l.unsettled = []pglogrepl.LSN{150}
-			return l.settle(ctx, 200)
-		},
-		"what waits": func(ctx context.Context, l *letters) error {
-			w := &waiting{state: l.state, start: &ledger.Checkpoint{}}
-			return w.begin(ctx, 1, nil)
+			return l.Settle(ctx, 200)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db, l := scriptedLetters(t)
 			db.On("LockEpoch", scripted.Fenced)
 			require.ErrorIs(t, write(t.Context(), l), state.ErrFenced)
-			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, names(db.Log()))
-			require.EqualValues(t, 4, l.state.Written)
-			require.Zero(t, l.parkedCount())
+			require.Equal(t, []string{"begin", "LockEpoch", "rollback"}, scripted.Names(db.Log()))
+			require.EqualValues(t, 4, l.State.Written)
+			require.Zero(t, l.ParkedCount())
 		})
 	}
 }
@@ -116,19 +102,19 @@ func TestLettersOfAnEpochThatIsOverChangeNothing(t *testing.T) {
 // has one already keeps it.
 func TestOnlyFreshLettersCount(t *testing.T) {
 	db, l := scriptedLetters(t)
-	known := of("a")
+	known := rowOf("a")
 	db.On("InsertLetter", func(args []string) scripted.Reply {
-		if slices.Contains(args, known.Row.ID.String()) {
+		if slices.Contains(args, known.ID.String()) {
 			return scripted.Reply{} // ON CONFLICT DO NOTHING
 		}
 		return scripted.One(uuid.New())
 	})
 	db.Returns("CountLetters", int64(6))
-	dead := []casualty{{row: of("a").Row, commit: 300, holds: true}, {row: known.Row, commit: 300}, {row: of("b").Row, commit: 300}}
-	require.NoError(t, l.park(t.Context(), dead...))
-	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, names(db.Log()))
+	dead := []Dead{{Row: rowOf("a"), Commit: 300, Holds: true}, {Row: known, Commit: 300}, {Row: rowOf("b"), Commit: 300}}
+	require.NoError(t, l.Write(t.Context(), dead...))
+	require.Equal(t, []string{"begin", "LockEpoch", "InsertLetter", "InsertLetter", "InsertLetter", "CountLetters", "commit"}, scripted.Names(db.Log()))
 	require.Equal(t, []string{"CountLetters 2  onceward_orders"}, db.Log("CountLetters"))
-	require.EqualValues(t, 6, l.state.Written)
+	require.EqualValues(t, 6, l.State.Written)
 }
 
 // Letters are written all or none: one that cannot be is the error of all.
@@ -142,11 +128,11 @@ func TestALetterThatCannotBeWrittenUndoesTheOthers(t *testing.T) {
 		}
 		return scripted.Reply{Err: "no space left on device"}
 	})
-	err := l.park(t.Context(), casualty{row: of("a").Row}, casualty{row: of("b").Row})
+	err := l.Write(t.Context(), Dead{Row: rowOf("a")}, Dead{Row: rowOf("b")})
 	require.ErrorContains(t, err, "no space left on device")
 	require.Equal(t, "rollback", db.Log()[len(db.Log())-1])
 	require.Empty(t, db.Log("CountLetters"))
-	require.EqualValues(t, 4, l.state.Written)
+	require.EqualValues(t, 4, l.State.Written)
 }
 
 // An event that an operator has skipped gets a letter that is discarded, holds
@@ -164,8 +150,8 @@ func TestASkippedEventsLetterSaysWhoAskedAndForgetsTheWord(t *testing.T) {
 			db, l := scriptedLetters(t)
 			db.Returns("WhoSkipped", tc.who...)
 			db.Returns("InsertLetter", uuid.New())
-			it := of("a")
-			done, err := l.skip(t.Context(), casualty{row: it.Row, commit: 300, holds: true})
+			it := cdc.Item{Kind: cdc.KindEvent, Row: rowOf("a")}
+			done, err := l.Skip(t.Context(), Dead{Row: it.Row, Commit: 300, Holds: true})
 			require.NoError(t, err)
 			require.True(t, done)
 			inserted := db.Log("InsertLetter")[0]
@@ -183,12 +169,12 @@ func TestASkippedEventsLetterSaysWhoAskedAndForgetsTheWord(t *testing.T) {
 func TestARetryIsSettledOnce(t *testing.T) {
 	db, l := scriptedLetters(t)
 	l.unsettled = []pglogrepl.LSN{300, 400}
-	require.NoError(t, l.settle(t.Context(), 300))
+	require.NoError(t, l.Settle(t.Context(), 300))
 	require.Empty(t, db.Log())
-	require.NoError(t, l.settle(t.Context(), 301))
+	require.NoError(t, l.Settle(t.Context(), 301))
 	require.Equal(t, []string{"SettleLetters onceward_orders 0/12D"}, db.Log("SettleLetters"))
 	require.Equal(t, []pglogrepl.LSN{400}, l.unsettled)
-	require.NoError(t, l.settle(t.Context(), 350))
+	require.NoError(t, l.Settle(t.Context(), 350))
 	require.Len(t, db.Log("SettleLetters"), 1)
 }
 
@@ -218,17 +204,17 @@ func TestAControlActsOnceAndIsRepeated(t *testing.T) {
 				settled = args[0]
 				return scripted.One(outboxdb.ReleaseAgainRow{Namespace: "shop", AggregateType: "order", AggregateID: "a"})
 			})
-			released, err := l.act(t.Context(), control, nil, 300, tc.waited)
+			released, err := l.Apply(t.Context(), control, nil, 300, tc.waited)
 			require.NoError(t, err)
 			require.NotNil(t, released)
-			require.Equal(t, tc.repeated, released.again())
+			require.Equal(t, tc.repeated, released.Again())
 			log := db.Log()
-			require.Equal(t, tc.want, names(log)[2:len(log)-1])
+			require.Equal(t, tc.want, scripted.Names(log)[2:len(log)-1])
 			require.Equal(t, tc.settled, settled)
 			require.Equal(t, []string{"CountLetters 1  onceward_orders"}, db.Log("CountLetters"))
 			require.Equal(t, !tc.waited, len(l.unsettled) == 1)
-			require.Zero(t, l.parkedCount(), "no letter holds the aggregate any more")
-			_, err = l.act(t.Context(), control, nil, 300, tc.waited)
+			require.Zero(t, l.ParkedCount(), "no letter holds the aggregate any more")
+			_, err = l.Apply(t.Context(), control, nil, 300, tc.waited)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(l.unsettled), 1, "once for a place")
 		})
@@ -237,10 +223,10 @@ func TestAControlActsOnceAndIsRepeated(t *testing.T) {
 
 // A word that finds nothing releases nothing, and says why.
 func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
-	x := letterOf(0, true)
+	x := oneLetter(0, true)
 	aggregate := &cdc.Control{ID: uuid.New(), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("a")}
 	single := func(action string) *cdc.Control {
-		return &cdc.Control{ID: uuid.New(), Action: action, Namespace: "shop", LetterID: x.id}
+		return &cdc.Control{ID: uuid.New(), Action: action, Namespace: "shop", LetterID: x.ID}
 	}
 	for name, tc := range map[string]struct {
 		control *cdc.Control
@@ -256,7 +242,7 @@ func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
 		},
 		"no such letter":      {control: single(cdc.ActionRetry), want: "there is no such letter"},
 		"discarded":           {control: single(cdc.ActionDiscard), idle: []any{outboxdb.WhyIdleRow{State: letterDiscarded}}, want: "the letter is discarded"},
-		"retrying":            {control: single(cdc.ActionEdit), idle: []any{outboxdb.WhyIdleRow{State: letterRetrying}}, want: "outboxctl skip " + x.id.String() + " --slot"},
+		"retrying":            {control: single(cdc.ActionEdit), idle: []any{outboxdb.WhyIdleRow{State: letterRetrying}}, want: "outboxctl skip " + x.ID.String() + " --slot"},
 		"a later one":         {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen}}, want: "the letter's event committed after it"},
 		"behind an older one": {control: single(cdc.ActionRetry), idle: []any{outboxdb.WhyIdleRow{State: letterOpen, Below: true}}, want: "an older letter holds the letter's aggregate"},
 	} {
@@ -266,7 +252,7 @@ func TestAWordThatFindsNothingSaysWhy(t *testing.T) {
 				db.On(nothing, func([]string) scripted.Reply { return scripted.Reply{} })
 			}
 			db.Returns("WhyIdle", tc.idle...)
-			released, err := l.act(t.Context(), tc.control, tc.bad, 300, false)
+			released, err := l.Apply(t.Context(), tc.control, tc.bad, 300, false)
 			require.NoError(t, err)
 			require.Nil(t, released)
 			require.Empty(t, l.unsettled)
@@ -295,17 +281,17 @@ func TestAReleaseIsReadPageByPage(t *testing.T) {
 		}
 		return scripted.Reply{Rows: []any{row(i), row(next)}}
 	})
-	r := &release{letters: l, control: uuid.New()}
+	r := &Release{letters: l, control: uuid.New()}
 	var indexes []uint32
 	for {
-		page, err := r.next(t.Context())
+		page, err := r.Next(t.Context())
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break
 		}
 		for _, letter := range page {
-			indexes = append(indexes, letter.index)
-			require.EqualValues(t, 150, letter.commit)
+			indexes = append(indexes, letter.Index)
+			require.EqualValues(t, 150, letter.Commit)
 		}
 	}
 	require.Equal(t, []uint32{0, 1, 2, 4}, indexes)
@@ -327,17 +313,17 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 			db, l := scriptedLetters(t)
 			db.Returns("OldestHolding", outboxdb.OldestHoldingRow{Position: "0/96", Seq: 1})
 			db.Returns("CountLetters", int64(5))
-			r := &release{letters: l, control: uuid.New()}
-			require.NoError(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"))
+			r := &Release{letters: l, control: uuid.New()}
+			require.NoError(t, r.Fail(t.Context(), oneLetter(3, tc.holds), ClassRecord, "too large"))
 			log := db.Log()
-			require.Equal(t, tc.want, names(log)[2:len(log)-1])
-			require.Equal(t, tc.parks, l.parkedCount())
-			require.EqualValues(t, 5, l.state.Written)
+			require.Equal(t, tc.want, scripted.Names(log)[2:len(log)-1])
+			require.Equal(t, tc.parks, l.ParkedCount())
+			require.EqualValues(t, 5, l.State.Written)
 			if tc.holds {
 				require.Equal(t, []string{"FailRest onceward_orders " + r.control.String() + " 3"}, db.Log("FailRest"))
 			}
 			db.On("FailLetter", func([]string) scripted.Reply { return scripted.Reply{} })
-			require.ErrorContains(t, r.fail(t.Context(), letterOf(3, tc.holds), classRecord, "too large"), "has not released it, or it has ended")
+			require.ErrorContains(t, r.Fail(t.Context(), oneLetter(3, tc.holds), ClassRecord, "too large"), "has not released it, or it has ended")
 			require.Equal(t, "rollback", db.Log()[len(db.Log())-1])
 		})
 	}
@@ -346,25 +332,25 @@ func TestALetterThatFailsAgainParksItsAggregate(t *testing.T) {
 // Giving up a letter forgets the word that asked for it, with the letter.
 func TestALetterThatIsGivenUpForgetsTheWord(t *testing.T) {
 	db, l := scriptedLetters(t)
-	r, x := &release{letters: l, control: uuid.New()}, letterOf(0, true)
-	done, err := r.skip(t.Context(), x)
+	r, x := &Release{letters: l, control: uuid.New()}, oneLetter(0, true)
+	done, err := r.Skip(t.Context(), x)
 	require.NoError(t, err)
 	require.True(t, done)
-	require.Equal(t, []string{"CountLetters 1 " + x.id.String() + " onceward_orders"}, db.Log("CountLetters"))
+	require.Equal(t, []string{"CountLetters 1 " + x.ID.String() + " onceward_orders"}, db.Log("CountLetters"))
 	require.Contains(t, db.Log("SkipReleased")[0], "an operator relay_state.skip")
 	db.On("SkipReleased", func([]string) scripted.Reply { return scripted.Reply{} })
-	_, err = r.skip(t.Context(), x)
+	_, err = r.Skip(t.Context(), x)
 	require.ErrorContains(t, err, "has not released it, or it has ended")
 }
 
 // A word that was taken back meanwhile skips nothing, and writes nothing.
 func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
-	for name, skip := range map[string]func(context.Context, *letters) (bool, error){
-		"of an event": func(ctx context.Context, l *letters) (bool, error) {
-			return l.skip(ctx, casualty{row: of("a").Row, commit: 300})
+	for name, skip := range map[string]func(context.Context, *Store) (bool, error){
+		"of an event": func(ctx context.Context, l *Store) (bool, error) {
+			return l.Skip(ctx, Dead{Row: rowOf("a"), Commit: 300})
 		},
-		"of a letter": func(ctx context.Context, l *letters) (bool, error) {
-			return (&release{letters: l, control: uuid.New()}).skip(ctx, letterOf(0, true))
+		"of a letter": func(ctx context.Context, l *Store) (bool, error) {
+			return (&Release{letters: l, control: uuid.New()}).Skip(ctx, oneLetter(0, true))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -373,8 +359,8 @@ func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
 			done, err := skip(t.Context(), l)
 			require.NoError(t, err)
 			require.False(t, done)
-			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, names(db.Log()))
-			require.EqualValues(t, 4, l.state.Written)
+			require.Equal(t, []string{"begin", "LockEpoch", "SkipStands", "rollback"}, scripted.Names(db.Log()))
+			require.EqualValues(t, 4, l.State.Written)
 		})
 	}
 }
@@ -384,7 +370,7 @@ func TestASkipThatWasTakenBackDoesNothing(t *testing.T) {
 // only in a transaction that is larger than the window.
 func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
 	db := scripted.New(t)
-	s := owner(db)
+	s := ownState(db)
 	type letter struct {
 		id     uuid.UUID
 		commit pglogrepl.LSN
@@ -417,7 +403,7 @@ func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
 		}
 		var stream []read
 		for i := range rapid.IntRange(0, 12).Draw(t, "rows") {
-			row := letter{uuid.UUID{15: byte(i + 1)}, lsn(rapid.Uint64Range(1, 6).Draw(t, "commit"))}
+			row := letter{uuid.UUID{15: byte(i + 1)}, pglogrepl.LSN(rapid.Uint64Range(1, 6).Draw(t, "commit"))}
 			dead := rapid.Bool().Draw(t, "dead")
 			stream = append(stream, read{row, dead})
 			if dead {
@@ -442,4 +428,22 @@ func TestARowThatIsReadAgainIsKnownByItsLetter(t *testing.T) {
 		dense := slices.ContainsFunc(all, func(l letter) bool { return perCommit[l.commit] >= int(e.window) })
 		require.True(t, dense || len(db.Log("HasLetter")) == 0, "%v", db.Log())
 	})
+}
+
+// ownState is that of the owner, over a connection to a server.
+func ownState(db *scripted.Server) *state.State {
+	st := state.New(db.Connect(), "onceward_orders")
+	st.Epoch = 7
+	return st
+}
+
+// rowOf is an event of an aggregate.
+func rowOf(aggregate string) *outbox.Row {
+	return &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte(aggregate), Type: "Placed", TxID: 4}
+}
+
+// oneLetter is one that a control has released.
+func oneLetter(index uint32, holds bool) *Letter {
+	row := rowOf("a")
+	return &Letter{ID: row.ID, Index: index, Commit: 150, Row: row, Holds: holds}
 }

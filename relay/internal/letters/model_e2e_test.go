@@ -1,6 +1,6 @@
 //go:build e2e
 
-package relay
+package letters
 
 import (
 	"bytes"
@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/pgserver"
 	"github.com/onceward/onceward/internal/testdb"
+	"github.com/onceward/onceward/relay/internal/box"
 )
 
 // The model: a log of events, replays and controls is read to its end, with
@@ -30,7 +31,7 @@ import (
 
 // logItem is one row of the log.
 type logItem struct {
-	event   *casualty
+	event   *Dead
 	control *cdc.Control
 	skip    bool // the operator said so before it was read
 }
@@ -46,7 +47,7 @@ var poisonPayload = []byte("poison")
 func isPoison(payload []byte) bool { return bytes.Equal(payload, poisonPayload) }
 
 // policy: the aggregate L is parked letter by letter, the others as a whole.
-func parksWhole(c *casualty) bool { return c.replay == nil && string(c.row.AggregateID) != "L" }
+func parksWhole(c *Dead) bool { return c.Replay == nil && string(c.Row.AggregateID) != "L" }
 
 // drawLog makes a log of up to 14 transactions over three aggregates.
 func drawLog(t *rapid.T) (log []logTx) {
@@ -63,7 +64,7 @@ func drawLog(t *rapid.T) (log []logTx) {
 	// In the end somebody mends and releases everything.
 	last := logTx{commit: lsn, end: lsn + 8}
 	for i := range n {
-		last.items = append(last.items, logItem{control: &cdc.Control{ID: idOf(2_000_000 + i), Action: cdc.ActionEdit, LetterID: idOf(i + 1), Payload: []byte("mended")}})
+		last.items = append(last.items, logItem{control: &cdc.Control{ID: box.ID(2_000_000 + i), Action: cdc.ActionEdit, LetterID: box.ID(i + 1), Payload: []byte("mended")}})
 	}
 	for i, a := range []string{"A", "B", "L"} {
 		last.items = append(last.items, logItem{control: wordOf(900_000+i, cdc.ActionRetry, a)})
@@ -75,14 +76,14 @@ func drawItem(t *rapid.T, n int, commit pglogrepl.LSN) logItem {
 	aggregate := rapid.SampledFrom([]string{"A", "A", "B", "L"}).Draw(t, "aggregate")
 	switch kind := rapid.IntRange(0, 9).Draw(t, "kind"); {
 	case kind < 5 || n < 3:
-		c := deadEvent(n, aggregate, func(c *casualty) { c.commit, c.row.Payload = commit, []byte(fmt.Sprint("event ", n)) })
+		c := deadEvent(n, aggregate, func(c *Dead) { c.Commit, c.Row.Payload = commit, []byte(fmt.Sprint("event ", n)) })
 		if rapid.IntRange(0, 2).Draw(t, "poison") == 0 {
-			c.row.Payload = poisonPayload
+			c.Row.Payload = poisonPayload
 		}
 		if rapid.IntRange(0, 7).Draw(t, "replay") == 0 {
 			replayOf(rapid.IntRange(1, n).Draw(t, "of"))(&c)
 		}
-		c.holds = parksWhole(&c)
+		c.Holds = parksWhole(&c)
 		return logItem{event: &c, skip: rapid.IntRange(0, 11).Draw(t, "skip") == 0}
 	default:
 		action := rapid.SampledFrom([]string{cdc.ActionRetry, cdc.ActionRetry, cdc.ActionRetry, cdc.ActionDiscard, cdc.ActionEdit, cdc.ActionEdit}).Draw(t, "action")
@@ -104,8 +105,8 @@ type lettersOutcome struct {
 	words     map[uuid.UUID]int64  // letters on which each acted
 }
 
-func recordLine(c *casualty, payload []byte) string {
-	return fmt.Sprintf("%s %s %s", c.row.AggregateID, c.id(), payload)
+func recordLine(c *Dead, payload []byte) string {
+	return fmt.Sprintf("%s %s %s", c.Row.AggregateID, c.ID(), payload)
 }
 
 // sortedByAggregate sorts what is in order per aggregate only.
@@ -117,7 +118,7 @@ func sortedByAggregate(published []string) []string {
 
 // plainLetter is a letter of the plain interpretation.
 type plainLetter struct {
-	*casualty
+	*Dead
 	payload  []byte
 	state    string
 	attempts int
@@ -137,7 +138,7 @@ func readPlainly(log []logTx) lettersOutcome {
 	}
 	m.out.letters = make(map[uuid.UUID]string)
 	for _, l := range m.letters {
-		m.out.letters[l.id()] = fmt.Sprintf("%s %s %d", l.state, l.payload, l.attempts)
+		m.out.letters[l.ID()] = fmt.Sprintf("%s %s %d", l.state, l.payload, l.attempts)
 	}
 	return m.out
 }
@@ -151,29 +152,29 @@ func (m *plainReading) read(it logItem) {
 	c := it.event
 	bury := func(state string, holds bool) {
 		b := *c
-		b.holds = holds
-		m.letters = append(m.letters, &plainLetter{casualty: &b, payload: c.row.Payload, state: state, attempts: 1})
+		b.Holds = holds
+		m.letters = append(m.letters, &plainLetter{Dead: &b, payload: c.Row.Payload, state: state, attempts: 1})
 	}
-	parked := slices.ContainsFunc(m.letters, func(l *plainLetter) bool { return l.holds && l.state == letterOpen && sameAggregate(l.casualty, c) })
+	parked := slices.ContainsFunc(m.letters, func(l *plainLetter) bool { return l.Holds && l.state == letterOpen && sameAggregate(l.Dead, c) })
 	switch {
 	case it.skip:
 		bury(letterDiscarded, false)
-	case c.replay == nil && parked:
+	case c.Replay == nil && parked:
 		bury(letterOpen, true)
-	case isPoison(c.row.Payload):
-		bury(letterOpen, c.holds)
+	case isPoison(c.Row.Payload):
+		bury(letterOpen, c.Holds)
 	default:
-		m.out.published = append(m.out.published, recordLine(c, c.row.Payload))
+		m.out.published = append(m.out.published, recordLine(c, c.Row.Payload))
 	}
 }
 
-func sameAggregate(a, b *casualty) bool { return bytes.Equal(a.row.AggregateID, b.row.AggregateID) }
+func sameAggregate(a, b *Dead) bool { return bytes.Equal(a.Row.AggregateID, b.Row.AggregateID) }
 
 // word returns on how many letters it acts.
 func (m *plainReading) word(c *cdc.Control, at pglogrepl.LSN) int {
 	var mine []*plainLetter
 	for _, l := range m.letters {
-		if l.state == letterOpen && l.commit < at && (l.id() == c.LetterID || c.AggregateID != nil && bytes.Equal(c.AggregateID, l.row.AggregateID)) {
+		if l.state == letterOpen && l.Commit < at && (l.ID() == c.LetterID || c.AggregateID != nil && bytes.Equal(c.AggregateID, l.Row.AggregateID)) {
 			mine = append(mine, l)
 		}
 	}
@@ -188,8 +189,8 @@ func (m *plainReading) word(c *cdc.Control, at pglogrepl.LSN) int {
 			l.payload = c.Payload
 		}
 	default:
-		if len(mine) == 1 && c.AggregateID == nil && mine[0].holds && slices.ContainsFunc(m.letters, func(l *plainLetter) bool {
-			return l.holds && l.state == letterOpen && sameAggregate(l.casualty, mine[0].casualty) && olderLetter(l, mine[0]) < 0
+		if len(mine) == 1 && c.AggregateID == nil && mine[0].Holds && slices.ContainsFunc(m.letters, func(l *plainLetter) bool {
+			return l.Holds && l.state == letterOpen && sameAggregate(l.Dead, mine[0].Dead) && olderLetter(l, mine[0]) < 0
 		}) {
 			return 0
 		}
@@ -202,20 +203,20 @@ func (m *plainReading) retry(mine []*plainLetter) {
 	stuck := false
 	for _, l := range mine {
 		switch {
-		case stuck && l.holds:
+		case stuck && l.Holds:
 		case isPoison(l.payload):
 			l.attempts++
-			stuck = stuck || l.holds
+			stuck = stuck || l.Holds
 		default:
 			l.state = "replayed"
-			m.out.published = append(m.out.published, recordLine(l.casualty, l.payload))
+			m.out.published = append(m.out.published, recordLine(l.Dead, l.payload))
 		}
 	}
 }
 
 func olderLetter(a, b *plainLetter) int {
-	x, y := a.id(), b.id()
-	return cmp.Or(cmp.Compare(a.commit, b.commit), cmp.Compare(a.row.Seq, b.row.Seq), bytes.Compare(x[:], y[:]))
+	x, y := a.ID(), b.ID()
+	return cmp.Or(cmp.Compare(a.Commit, b.Commit), cmp.Compare(a.Row.Seq, b.Row.Seq), bytes.Compare(x[:], y[:]))
 }
 
 var errRelayDies = errors.New("the relay dies")
@@ -224,7 +225,7 @@ var errRelayDies = errors.New("the relay dies")
 // letters. crash says at every step whether it dies there.
 type simulatedRelay struct {
 	t     *rapid.T
-	box   *letterbox
+	lb    *letterbox
 	log   []logTx
 	crash func(where string) error
 
@@ -276,7 +277,7 @@ func (s *simulatedRelay) commit(ctx context.Context, order pglogrepl.LSN) error 
 	if err := s.crash("after the Kafka commit"); err != nil {
 		return err
 	}
-	if err := s.box.settle(ctx, order); err != nil {
+	if err := s.lb.Settle(ctx, order); err != nil {
 		return err
 	}
 	return s.crash("after settling")
@@ -292,23 +293,23 @@ func (s *simulatedRelay) item(ctx context.Context, tx logTx, it logItem, at []in
 	if s.done(at) {
 		return nil
 	}
-	ended, err := s.box.ended(ctx, c.id(), c.commit)
+	ended, err := s.lb.Ended(ctx, c.ID(), c.Commit)
 	if err != nil || ended {
 		return err
 	}
 	bury := *c
 	switch {
 	case it.skip:
-		if _, err = s.box.owner.Exec(ctx, "UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.box.slot, bury.id()); err == nil {
-			_, err = s.box.skip(ctx, bury)
+		if _, err = s.lb.Owner.Exec(ctx, "UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.lb.Slot, bury.ID()); err == nil {
+			_, err = s.lb.Skip(ctx, bury)
 		}
-	case c.replay == nil && s.box.parked(c.row, c.commit):
-		bury.class, bury.holds = classFollows, true
-		err = s.box.park(ctx, bury)
-	case isPoison(c.row.Payload):
-		err = s.box.park(ctx, bury)
+	case c.Replay == nil && s.lb.Parked(c.Row, c.Commit):
+		bury.Class, bury.Holds = ClassFollows, true
+		err = s.lb.park(ctx, bury)
+	case isPoison(c.Row.Payload):
+		err = s.lb.park(ctx, bury)
 	default:
-		s.open = append(s.open, recordLine(c, c.row.Payload))
+		s.open = append(s.open, recordLine(c, c.Row.Payload))
 	}
 	if err != nil {
 		return err
@@ -317,7 +318,7 @@ func (s *simulatedRelay) item(ctx context.Context, tx logTx, it logItem, at []in
 }
 
 func (s *simulatedRelay) control(ctx context.Context, tx logTx, c *cdc.Control, at []int) error {
-	r, err := s.box.act(ctx, c, nil, tx.commit, false)
+	r, err := s.lb.Apply(ctx, c, nil, tx.commit, false)
 	if err == nil {
 		err = s.crash("after a word")
 	}
@@ -325,23 +326,23 @@ func (s *simulatedRelay) control(ctx context.Context, tx logTx, c *cdc.Control, 
 		return err
 	}
 	for stuck := false; ; {
-		page, err := r.next(ctx)
+		page, err := r.Next(ctx)
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		for _, l := range page {
-			place := []int{at[0], at[1], int(l.index)}
-			if s.done(place) || stuck && l.holds {
+			place := []int{at[0], at[1], int(l.Index)}
+			if s.done(place) || stuck && l.Holds {
 				continue
 			}
-			if isPoison(l.row.Payload) {
-				err = r.fail(ctx, l, classRecord, "still poison")
-				stuck = stuck || l.holds
+			if isPoison(l.Row.Payload) {
+				err = r.Fail(ctx, l, ClassRecord, "still poison")
+				stuck = stuck || l.Holds
 			} else {
-				c := casualty{row: l.row, replay: l.replay}
-				s.open = append(s.open, recordLine(&c, l.row.Payload))
+				c := Dead{Row: l.Row, Replay: l.Replay}
+				s.open = append(s.open, recordLine(&c, l.Row.Payload))
 			}
-			s.here = []int{at[0], at[1], int(l.index) + 1}
+			s.here = []int{at[0], at[1], int(l.Index) + 1}
 			if err == nil && rapid.IntRange(0, 5).Draw(s.t, "commit between letters") == 0 {
 				err = s.commit(ctx, s.order)
 			}
@@ -359,14 +360,14 @@ func TestLettersModel(t *testing.T) {
 	for _, version := range []string{"15", "18"} {
 		t.Run("PostgreSQL"+version, func(t *testing.T) {
 			server := testdb.Server(t, pgserver.Options{Version: version})
-			box, runs, crashes, letters, released := newLetterbox(t, server), 0, 0, 0, 0
+			lb, runs, crashes, letters, released := newLetterbox(t, server), 0, 0, 0, 0
 			rapid.Check(t, func(rt *rapid.T) {
 				runs++
-				box.slot = fmt.Sprintf("onceward_model_%d", runs)
-				box.addRelay(box.slot)
+				lb.Slot = fmt.Sprintf("onceward_model_%d", runs)
+				lb.AddRelay(lb.Slot)
 				log := drawLog(rt)
 				want := readPlainly(log)
-				s := &simulatedRelay{t: rt, box: box, log: log, upto: []int{0, 0, 0}}
+				s := &simulatedRelay{t: rt, lb: lb, log: log, upto: []int{0, 0, 0}}
 				left := rapid.IntRange(0, 12).Draw(rt, "crashes")
 				s.crash = func(where string) error {
 					if left == 0 || rapid.IntRange(0, 7).Draw(rt, where) > 0 {
@@ -377,8 +378,8 @@ func TestLettersModel(t *testing.T) {
 					return errRelayDies
 				}
 				for err := errRelayDies; err != nil; {
-					box.reopen(s.order)
-					box.beyond.window = rapid.SampledFrom([]int32{1, 3, 1000}).Draw(rt, "window")
+					lb.reopen(s.order)
+					lb.beyond.window = rapid.SampledFrom([]int32{1, 3, 1000}).Draw(rt, "window")
 					if err = s.run(t.Context()); !errors.Is(err, errRelayDies) {
 						require.NoError(rt, err)
 					}
@@ -387,7 +388,7 @@ func TestLettersModel(t *testing.T) {
 				require.Equal(rt, sortedByAggregate(want.published), sortedByAggregate(got.published), "order of each aggregate, none lost, none twice")
 				require.Equal(rt, want.letters, got.letters)
 				require.Equal(rt, want.words, got.words)
-				require.GreaterOrEqual(rt, box.letters.state.Written, int64(len(want.letters)+len(want.words)))
+				require.GreaterOrEqual(rt, lb.Store.State.Written, int64(len(want.letters)+len(want.words)))
 				requireConserved(rt, log, got)
 				letters += len(want.letters)
 				for _, state := range want.letters {
@@ -415,13 +416,13 @@ func requireConserved(t *rapid.T, log []logTx, got lettersOutcome) {
 			if it.event == nil {
 				continue
 			}
-			id := it.event.id()
+			id := it.event.ID()
 			n := seen[id.String()]
 			if strings.HasPrefix(got.letters[id], letterDiscarded) {
 				n++
 			}
 			require.Equal(t, 1, n, "event %s", id)
-			if it.event.replay != nil {
+			if it.event.Replay != nil {
 				delete(seen, id.String()) // outside the order
 			}
 		}
@@ -438,9 +439,9 @@ func requireConserved(t *rapid.T, log []logTx, got lettersOutcome) {
 
 // outcome reads what is there.
 func (s *simulatedRelay) outcome() lettersOutcome {
-	b := s.box
+	b := s.lb
 	out := lettersOutcome{published: s.topic, letters: make(map[uuid.UUID]string), words: make(map[uuid.UUID]int64)}
-	rows, err := b.owner.Query(b.t.Context(), `SELECT letter_id, state || ' ' || convert_from(payload, 'UTF8') || ' ' || attempts FROM onceward.dead_letters WHERE slot = $1`, b.slot)
+	rows, err := b.Owner.Query(b.T.Context(), `SELECT letter_id, state || ' ' || convert_from(payload, 'UTF8') || ' ' || attempts FROM onceward.dead_letters WHERE slot = $1`, b.Slot)
 	require.NoError(s.t, err)
 	for rows.Next() {
 		var id uuid.UUID
@@ -449,7 +450,7 @@ func (s *simulatedRelay) outcome() lettersOutcome {
 		out.letters[id] = text
 	}
 	require.NoError(s.t, rows.Err())
-	rows, err = b.owner.Query(b.t.Context(), `SELECT control_id, letters FROM onceward.control_results WHERE slot = $1`, b.slot)
+	rows, err = b.Owner.Query(b.T.Context(), `SELECT control_id, letters FROM onceward.control_results WHERE slot = $1`, b.Slot)
 	require.NoError(s.t, err)
 	for rows.Next() {
 		var id uuid.UUID

@@ -1,4 +1,4 @@
-package relay
+package letters
 
 import (
 	"context"

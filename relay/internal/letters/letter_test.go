@@ -1,18 +1,16 @@
-package relay
+package letters
 
 import (
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/state"
 )
 
 func TestLetterTextIsWhatTheDatabaseTakes(t *testing.T) {
@@ -28,17 +26,17 @@ func TestLetterTextIsWhatTheDatabaseTakes(t *testing.T) {
 
 func TestChunksKeepOrderAndAreBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var all, seen []casualty
-		for _, size := range rapid.SliceOfN(rapid.SampledFrom([]int{0, 10, 100_000, letterBatch, 2 * letterBatch}), 0, 30).Draw(t, "sizes") {
-			all = append(all, casualty{row: &outbox.Row{Payload: make([]byte, size), Seq: int64(len(all))}})
+		var all, seen []Dead
+		for _, size := range rapid.SliceOfN(rapid.SampledFrom([]int{0, 10, 100_000, BatchBytes, 2 * BatchBytes}), 0, 30).Draw(t, "sizes") {
+			all = append(all, Dead{Row: &outbox.Row{Payload: make([]byte, size), Seq: int64(len(all))}})
 		}
 		for chunk := range chunks(all) {
 			require.NotEmpty(t, chunk)
 			size := 0
 			for _, c := range chunk[:len(chunk)-1] {
-				size += len(c.row.Payload)
+				size += len(c.Row.Payload)
 			}
-			require.Less(t, size, letterBatch)
+			require.Less(t, size, BatchBytes)
 			seen = append(seen, chunk...)
 		}
 		require.Equal(t, all, seen)
@@ -48,16 +46,16 @@ func TestChunksKeepOrderAndAreBounded(t *testing.T) {
 func TestOnlyEventsOfAKnownAggregatePark(t *testing.T) {
 	row := func(kind, id string) *outbox.Row { return &outbox.Row{AggregateType: kind, AggregateID: []byte(id)} }
 	for name, tc := range map[string]struct {
-		c    casualty
+		c    Dead
 		want bool
 	}{
-		"an event":          {casualty{row: row("t", "a"), holds: true}, true},
-		"by policy":         {casualty{row: row("t", "a")}, false},
-		"a replay":          {casualty{row: row("t", "a"), holds: true, replay: &cdc.Replay{}}, false},
-		"no aggregate_id":   {casualty{row: row("t", ""), holds: true}, false},
-		"no aggregate_type": {casualty{row: row("", "a"), holds: true}, false},
+		"an event":          {Dead{Row: row("t", "a"), Holds: true}, true},
+		"by policy":         {Dead{Row: row("t", "a")}, false},
+		"a replay":          {Dead{Row: row("t", "a"), Holds: true, Replay: &cdc.Replay{}}, false},
+		"no aggregate_id":   {Dead{Row: row("t", ""), Holds: true}, false},
+		"no aggregate_type": {Dead{Row: row("", "a"), Holds: true}, false},
 	} {
-		require.Equal(t, tc.want, tc.c.parks(), name)
+		require.Equal(t, tc.want, tc.c.Parks(), name)
 	}
 }
 
@@ -68,12 +66,6 @@ func TestHolderIsBefore(t *testing.T) {
 	require.False(t, h.before(16, 5))
 	require.False(t, h.before(16, 4))
 	require.False(t, h.before(15, 9))
-}
-
-func TestWordsSkip(t *testing.T) {
-	id := uuid.New()
-	require.True(t, (&state.Commands{Skip: []uuid.UUID{uuid.New(), id}}).Skips(id))
-	require.False(t, (&state.Commands{}).Skips(id))
 }
 
 func TestAControlIsSettledOnlyWhenItIsPassed(t *testing.T) {

@@ -1,4 +1,4 @@
-package relay
+package letters
 
 import (
 	"fmt"
@@ -17,101 +17,102 @@ import (
 // Classes of letters, as dead_letters.error_class has them: why the event was
 // not published.
 const (
-	classRecord  = "record"           // Kafka can never take the record
-	classBadRow  = "bad-row"          // the row breaks the contract by itself
-	classFollows = "parked-aggregate" // an older letter holds its aggregate
-	classSkipped = "skipped"          // an operator's word ended it
-	classRoute   = "route"            // the topic that a replay names cannot be used
+	ClassRecord  = "record"           // Kafka can never take the record
+	ClassBadRow  = "bad-row"          // the row breaks the contract by itself
+	ClassFollows = "parked-aggregate" // an older letter holds its aggregate
+	classSkipped = "skipped"          // an operator's command ended it
+	ClassRoute   = "route"            // the topic that a replay names cannot be used
 )
 
 // Texts that a letter keeps are cut to this many bytes.
 const maxLetterText = 8 << 10
 
-// casualty is an event, or a replay of one, that is not published and gets a
+// Dead is an event, or a replay of one, that is not published and gets a
 // letter.
-type casualty struct {
-	row    *outbox.Row
-	replay *cdc.Replay   // nil: an event
-	commit pglogrepl.LSN // start of the commit record
-	class  string
-	cause  string // the error, for the operator
-	// holds parks the aggregate: its later events follow it into letters until
+type Dead struct {
+	Row    *outbox.Row
+	Replay *cdc.Replay   // nil: an event
+	Commit pglogrepl.LSN // start of the commit record
+	Class  string
+	Cause  string // the error, for the operator
+	// Holds parks the aggregate: its later events follow it into letters until
 	// this one is decided upon. A replay never holds, nor does a row of which
 	// the aggregate could not be read.
-	holds bool
+	Holds bool
 }
 
-// id is the letter's: the event's, or the replay's.
-func (c *casualty) id() uuid.UUID {
-	if c.replay != nil {
-		return c.replay.ID
+// ID is the letter's: the event's, or the replay's.
+func (c *Dead) ID() uuid.UUID {
+	if c.Replay != nil {
+		return c.Replay.ID
 	}
-	return c.row.ID
+	return c.Row.ID
 }
 
-func (c *casualty) parks() bool {
-	return c.holds && c.replay == nil && c.row.AggregateType != "" && len(c.row.AggregateID) > 0
+// Parks reports whether its letter holds its aggregate.
+func (c *Dead) Parks() bool {
+	return c.Holds && c.Replay == nil && c.Row.AggregateType != "" && len(c.Row.AggregateID) > 0
 }
 
-// size is what it costs in memory, in bytes.
-func (c *casualty) size() int {
-	return 512 + len(c.row.Payload) + len(c.row.Headers) + len(c.row.AggregateID) + len(c.cause)
+// Size is what it costs in memory, in bytes.
+func (c *Dead) Size() int {
+	return 512 + len(c.Row.Payload) + len(c.Row.Headers) + len(c.Row.AggregateID) + len(c.Cause)
 }
 
 // insert is the letter as the table has it.
-func (c *casualty) insert(slot, state string) outboxdb.InsertLetterParams {
-	r := c.row
+func (c *Dead) insert(slot, state string) outboxdb.InsertLetterParams {
+	r := c.Row
 	p := outboxdb.InsertLetterParams{
-		Slot: slot, LetterID: c.id(), Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: string(r.AggregateID), EventType: r.Type,
+		Slot: slot, LetterID: c.ID(), Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: string(r.AggregateID), EventType: r.Type,
 		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt, TxID: r.TxID, Seq: r.Seq,
-		Position: c.commit.String(), ErrorClass: c.class, Error: letterText(c.cause), State: state, Holds: c.parks(),
+		Position: c.Commit.String(), ErrorClass: c.Class, Error: letterText(c.Cause), State: state, Holds: c.Parks(),
 	}
 	if r.Traceparent != nil {
 		text := string(r.Traceparent)
 		p.Traceparent = &text
 	}
-	if re := c.replay; re != nil {
+	if re := c.Replay; re != nil {
 		p.ReplayOf, p.ReplayMode = &r.ID, &re.Mode
 		p.ReplayGroup, p.Topic = filled(re.Group), filled(re.Topic)
 	}
 	return p
 }
 
-// letter is one that a control has released: it is to be published now.
-type letter struct {
-	id     uuid.UUID
-	index  uint32        // its place among the letters of its control, from 0
-	commit pglogrepl.LSN // of the event, not of the control
-	row    *outbox.Row
-	replay *cdc.Replay // of a replay's letter: ID, Mode, Group and Topic; else nil
-	holds  bool
-	// bad says what the row lacks to be a record. Such a letter cannot be
+// Letter is one that a control has released: it is to be published now.
+type Letter struct {
+	ID     uuid.UUID
+	Index  uint32        // its place among the letters of its control, from 0
+	Commit pglogrepl.LSN // of the event, not of the control
+	Row    *outbox.Row
+	Replay *cdc.Replay // of a replay's letter: ID, Mode, Group and Topic; else nil
+	Holds  bool
+	// Bad says what the row lacks to be a record. Such a letter cannot be
 	// published, only discarded: an edit reaches payload and headers.
-	bad error
+	Bad error
 }
 
-func newLetter(r *outboxdb.ReadReleaseRow) (*letter, error) {
+func newLetter(r *outboxdb.ReadReleaseRow) (*Letter, error) {
 	commit, err := ledger.ParseLSN(r.Position)
 	if err != nil {
 		return nil, fmt.Errorf("read letter %s: %w", r.LetterID, err)
 	}
-	l := &letter{id: r.LetterID, index: uint32(*r.RetryIndex), commit: commit, holds: r.Holds, row: &outbox.Row{
+	l := &Letter{ID: r.LetterID, Index: uint32(*r.RetryIndex), Commit: commit, Holds: r.Holds, Row: &outbox.Row{
 		ID: r.LetterID, Namespace: r.Namespace, AggregateType: r.AggregateType, AggregateID: []byte(r.AggregateID), Type: r.EventType,
 		Payload: r.Payload, ContentType: r.ContentType, Headers: r.Headers, CreatedAt: r.CreatedAt.UTC(), TxID: r.TxID, Seq: r.Seq,
 	}}
 	if r.Traceparent != nil {
-		l.row.Traceparent = []byte(*r.Traceparent)
+		l.Row.Traceparent = []byte(*r.Traceparent)
 	}
 	if r.ReplayOf != nil {
-		l.row.ID = *r.ReplayOf
-		l.replay = &cdc.Replay{ID: r.LetterID, Mode: text(r.ReplayMode), Group: text(r.ReplayGroup), Topic: text(r.Topic)}
+		l.Row.ID = *r.ReplayOf
+		l.Replay = &cdc.Replay{ID: r.LetterID, Mode: text(r.ReplayMode), Group: text(r.ReplayGroup), Topic: text(r.Topic)}
 	}
-	l.bad = unfit(l.row)
+	l.Bad = unfit(l.Row)
 	return l, nil
 }
 
-// key is how an operator names it.
-func (l *letter) key() string { return l.row.Namespace + ":" + l.id.String() }
+// Key is how an operator names it.
+func (l *Letter) Key() string { return l.Row.Namespace + ":" + l.ID.String() }
 
 // unfit says what a row that was bad in the log still lacks.
 func unfit(r *outbox.Row) error {

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package relay
+package letters
 
 import (
 	"crypto/rand"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/box"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -44,36 +45,36 @@ func TestLetters(t *testing.T) {
 }
 
 func keptWhole(b *letterbox) {
-	t := b.t
-	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
-		deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
-	require.EqualValues(t, 4, b.letters.state.Written)
-	require.Equal(t, "4", b.text("SELECT dead_letters::text FROM onceward.relay_state"))
-	require.Equal(t, "record|record too large|1|0/10|open|t", b.text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
-		FROM onceward.dead_letters WHERE letter_id = $1`, idOf(1)))
+	t := b.T
+	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *Dead) { c.Row.Payload, c.Row.Headers, c.Row.Traceparent = nil, nil, nil }),
+		deadEvent(3, "C", func(c *Dead) { c.Row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
+	require.EqualValues(t, 4, b.Store.State.Written)
+	require.Equal(t, "4", b.Text("SELECT dead_letters::text FROM onceward.relay_state"))
+	require.Equal(t, "record|record too large|1|0/10|open|t", b.Text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
+		FROM onceward.dead_letters WHERE letter_id = $1`, box.ID(1)))
 	for n := 1; n <= 4; n++ {
-		_, err := b.act(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, lsnOf(10+n), false)
+		_, err := b.Apply(t.Context(), wordOf(10+n, cdc.ActionRetry, n), nil, box.LSN(10+n), false)
 		require.NoError(t, err)
 	}
-	for n, want := range map[int]casualty{
-		1: deadEvent(1, "A"), 2: deadEvent(2, "B", func(c *casualty) { c.row.Payload, c.row.Headers, c.row.Traceparent = nil, nil, nil }),
-		3: deadEvent(3, "C", func(c *casualty) { c.row.Payload = []byte{} }), 4: deadEvent(4, "D", replayOf(77)),
+	for n, want := range map[int]Dead{
+		1: deadEvent(1, "A"), 2: deadEvent(2, "B", func(c *Dead) { c.Row.Payload, c.Row.Headers, c.Row.Traceparent = nil, nil, nil }),
+		3: deadEvent(3, "C", func(c *Dead) { c.Row.Payload = []byte{} }), 4: deadEvent(4, "D", replayOf(77)),
 	} {
-		got := b.pages(&release{letters: b.letters, control: idOf(1_000_010 + n)})
+		got := b.pages(&Release{letters: b.Store, control: box.ID(1_000_010 + n)})
 		require.Len(t, got, 1)
-		require.Equal(t, want.row, got[0].row)
-		require.Equal(t, want.commit, got[0].commit)
-		require.NoError(t, got[0].bad)
+		require.Equal(t, want.Row, got[0].Row)
+		require.Equal(t, want.Commit, got[0].Commit)
+		require.NoError(t, got[0].Bad)
 		if n == 4 {
-			require.Equal(t, &cdc.Replay{ID: idOf(4), Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere"}, got[0].replay)
+			require.Equal(t, &cdc.Replay{ID: box.ID(4), Mode: cdc.ModeReprocess, Group: "billing", Topic: "elsewhere"}, got[0].Replay)
 		} else {
-			require.Nil(t, got[0].replay)
+			require.Nil(t, got[0].Replay)
 		}
 	}
 }
 
 func parkedAggregate(b *letterbox) {
-	t := b.t
+	t := b.T
 	require.False(t, b.follows(9, "A"))
 	b.parks(deadEvent(2, "A"))
 	b.parks(deadEvent(4, "B"))
@@ -84,24 +85,24 @@ func parkedAggregate(b *letterbox) {
 		require.False(t, b.follows(1, "A"), "it comes before the letter in any case")
 		require.True(t, b.follows(4, "B"))
 		require.False(t, b.follows(3, "C"))
-		require.Equal(t, 2, b.parkedCount())
+		require.Equal(t, 2, b.ParkedCount())
 		other := deadEvent(9, "A")
-		other.row.Namespace = "shipping"
-		require.False(t, b.parked(other.row, other.commit))
-		same := deadEvent(9, "A", func(c *casualty) { c.commit = lsnOf(2) })
-		require.True(t, b.parked(same.row, same.commit), "a later row of the letter's own transaction")
-		b.reopen(lsnOf(5))
+		other.Row.Namespace = "shipping"
+		require.False(t, b.Parked(other.Row, other.Commit))
+		same := deadEvent(9, "A", func(c *Dead) { c.Commit = box.LSN(2) })
+		require.True(t, b.Parked(same.Row, same.Commit), "a later row of the letter's own transaction")
+		b.reopen(box.LSN(5))
 	}
-	b.parks(deadEvent(5, "A", func(c *casualty) { c.class = classFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
-	require.EqualValues(t, 5, b.letters.state.Written, "a letter that is there stays, and counts once")
+	b.parks(deadEvent(5, "A", func(c *Dead) { c.Class = ClassFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
+	require.EqualValues(t, 5, b.Store.State.Written, "a letter that is there stays, and counts once")
 	require.Equal(t, "2=open 3=open 4=open 5=open 6=open", b.states())
 }
 
 func holdNothing(b *letterbox) {
-	t := b.t
-	b.parks(deadEvent(1, "A", holdsNothing), deadEvent(2, "B", replayOf(50)), deadEvent(3, ""), deadEvent(4, "D", func(c *casualty) { c.row.AggregateType = "" }))
+	t := b.T
+	b.parks(deadEvent(1, "A", holdsNothing), deadEvent(2, "B", replayOf(50)), deadEvent(3, ""), deadEvent(4, "D", func(c *Dead) { c.Row.AggregateType = "" }))
 	for range 2 {
-		require.Zero(t, b.parkedCount())
+		require.Zero(t, b.ParkedCount())
 		require.False(t, b.follows(9, "A"))
 		require.False(t, b.follows(9, "B"))
 		b.reopen(0)
@@ -112,63 +113,63 @@ func holdNothing(b *letterbox) {
 
 // What makes an event unfit for Kafka must not make it unfit for a letter.
 func wildRows(b *letterbox) {
-	t := b.t
+	t := b.T
 	long := func(n int) string {
 		raw := make([]byte, n/2)
 		_, err := rand.Read(raw)
 		require.NoError(t, err)
 		return hex.EncodeToString(raw) // what no index can compress into a page
 	}
-	wild := []casualty{
+	wild := []Dead{
 		deadEvent(1, long(4096)),
-		deadEvent(2, "B", func(c *casualty) {
-			c.row.AggregateType, c.row.Namespace, c.row.Type = long(20_000), long(20_000), long(20_000)
+		deadEvent(2, "B", func(c *Dead) {
+			c.Row.AggregateType, c.Row.Namespace, c.Row.Type = long(20_000), long(20_000), long(20_000)
 		}),
-		deadEvent(3, "C", func(c *casualty) { c.row.Headers = []byte(`[1, null, {"x": "\u0001"}]`) }),
-		deadEvent(4, "D", func(c *casualty) { c.cause = "text \x00 and \xff bytes " + strings.Repeat("x", 1<<20) }),
-		deadEvent(5, "E", func(c *casualty) { c.row.CreatedAt, c.class = time.Time{}, classBadRow }),
-		deadEvent(6, "F", func(c *casualty) { c.row.Payload = make([]byte, 8<<20) }),
-		deadEvent(7, "G", func(c *casualty) { c.row.Type, c.row.ContentType = "", "" }),
+		deadEvent(3, "C", func(c *Dead) { c.Row.Headers = []byte(`[1, null, {"x": "\u0001"}]`) }),
+		deadEvent(4, "D", func(c *Dead) { c.Cause = "text \x00 and \xff bytes " + strings.Repeat("x", 1<<20) }),
+		deadEvent(5, "E", func(c *Dead) { c.Row.CreatedAt, c.Class = time.Time{}, ClassBadRow }),
+		deadEvent(6, "F", func(c *Dead) { c.Row.Payload = make([]byte, 8<<20) }),
+		deadEvent(7, "G", func(c *Dead) { c.Row.Type, c.Row.ContentType = "", "" }),
 	}
 	b.parks(wild...)
 	b.reopen(0)
-	require.Equal(t, len(wild), b.parkedCount())
-	require.Less(t, len(b.text("SELECT error FROM onceward.dead_letters WHERE letter_id = $1", idOf(4))), maxLetterText+64)
+	require.Equal(t, len(wild), b.ParkedCount())
+	require.Less(t, len(b.Text("SELECT error FROM onceward.dead_letters WHERE letter_id = $1", box.ID(4))), maxLetterText+64)
 	for i, c := range wild {
-		require.True(t, b.parked(deadEvent(9, "", func(x *casualty) { *x.row = *c.row; x.row.Seq = 9 }).row, lsnOf(9)))
+		require.True(t, b.Parked(deadEvent(9, "", func(x *Dead) { *x.Row = *c.Row; x.Row.Seq = 9 }).Row, box.LSN(9)))
 		retry := wordOf(10+i, cdc.ActionRetry, "")
-		retry.Namespace, retry.AggregateType, retry.AggregateID = c.row.Namespace, c.row.AggregateType, c.row.AggregateID
-		r, err := b.act(t.Context(), retry, nil, lsnOf(10+i), false)
+		retry.Namespace, retry.AggregateType, retry.AggregateID = c.Row.Namespace, c.Row.AggregateType, c.Row.AggregateID
+		r, err := b.Apply(t.Context(), retry, nil, box.LSN(10+i), false)
 		require.NoError(t, err)
 		got := b.pages(r)
 		require.Len(t, got, 1)
-		switch c.row.ID {
-		case idOf(5):
-			require.ErrorContains(t, got[0].bad, "no usable created_at")
-		case idOf(7):
-			require.ErrorContains(t, got[0].bad, "no usable event_type")
+		switch c.Row.ID {
+		case box.ID(5):
+			require.ErrorContains(t, got[0].Bad, "no usable created_at")
+		case box.ID(7):
+			require.ErrorContains(t, got[0].Bad, "no usable event_type")
 		default:
-			require.NoError(t, got[0].bad)
-			require.Len(t, got[0].row.Payload, len(c.row.Payload))
+			require.NoError(t, got[0].Bad)
+			require.Len(t, got[0].Row.Payload, len(c.Row.Payload))
 		}
 	}
 }
 
 func tooManyParked(b *letterbox) {
-	t := b.t
+	t := b.T
 	b.maxParked = 2
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
 	before := b.everything()
 	full := "2 aggregates of orders/order are parked already"
 	err := b.park(t.Context(), deadEvent(4, "C"))
 	require.ErrorContains(t, err, full)
-	require.ErrorContains(t, err, "orders:"+idOf(4).String())
+	require.ErrorContains(t, err, "orders:"+box.ID(4).String())
 	require.Equal(t, before, b.everything())
 	b.parks(deadEvent(3, "A"), deadEvent(4, "C", holdsNothing), deadEvent(5, "C", replayOf(60)))
 	_, _ = b.say(6, cdc.ActionDiscard, "A")
 	b.parks(deadEvent(7, "C"))
 	require.ErrorContains(t, b.park(t.Context(), deadEvent(8, "D")), full)
-	b.parks(deadEvent(9, "E", func(c *casualty) { c.row.AggregateType = "user" }))
+	b.parks(deadEvent(9, "E", func(c *Dead) { c.Row.AggregateType = "user" }))
 	b.reopen(0)
 	b.maxParked = 2
 	require.ErrorContains(t, b.park(t.Context(), deadEvent(10, "D")), full, "the next session knows it")
@@ -177,56 +178,56 @@ func tooManyParked(b *letterbox) {
 // Windows move along, a transaction that is larger than one is looked up, and
 // nothing is asked beyond the newest letter.
 func rowsHaveEnded(b *letterbox) {
-	t := b.t
+	t := b.T
 	for n := 1; n <= 60; n++ {
 		if n%3 != 0 { // 20 to 39 are one transaction
-			b.parks(deadEvent(n, "A", func(c *casualty) { c.commit = oneTransaction(n) }))
+			b.parks(deadEvent(n, "A", func(c *Dead) { c.Commit = oneTransaction(n) }))
 		}
 	}
 	require.False(t, b.has(1), "within a session no row is read twice")
 	for _, window := range []int32{1, 2, 7, 1000} {
 		for _, start := range []int{0, 5, 25, 59, 61} {
-			b.reopen(lsnOf(start))
+			b.reopen(box.LSN(start))
 			b.beyond.window = window
 			for n := max(start, 1); n <= 70; n++ {
-				found, err := b.ended(t.Context(), idOf(n), oneTransaction(n))
+				found, err := b.Ended(t.Context(), box.ID(n), oneTransaction(n))
 				require.NoError(t, err)
 				require.Equal(t, n <= 60 && n%3 != 0, found, "letter %d, window %d, start %d", n, window, start)
 				require.LessOrEqual(t, len(b.beyond.ids), int(window))
 			}
 		}
 	}
-	require.NoError(t, b.conn.Close(t.Context()))
-	_, err := b.ended(t.Context(), idOf(70), lsnOf(70))
+	require.NoError(t, b.Conn.Close(t.Context()))
+	_, err := b.Ended(t.Context(), box.ID(70), box.LSN(70))
 	require.NoError(t, err, "beyond the newest letter nobody asks the database")
 }
 
 func oneTransaction(n int) pglogrepl.LSN {
 	if n >= 20 && n < 40 {
-		return lsnOf(20)
+		return box.LSN(20)
 	}
-	return lsnOf(n)
+	return box.LSN(n)
 }
 
 func skipped(b *letterbox) {
-	t := b.t
-	b.exec("UPDATE onceward.relay_state SET skip = $1", []any{idOf(1), idOf(2), idOf(3)})
-	b.exec("INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ($1, 'discard', $2, 'old'), ($3, 'retry', $2, 'no'), ($4, 'discard', $2, 'it blocks all')",
-		idOf(91), idOf(1), idOf(92), idOf(93))
-	for _, dead := range []casualty{deadEvent(1, "A"), deadEvent(2, "A", replayOf(40))} {
-		done, err := b.skip(t.Context(), dead)
+	t := b.T
+	b.Exec("UPDATE onceward.relay_state SET skip = $1", []any{box.ID(1), box.ID(2), box.ID(3)})
+	b.Exec("INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES ($1, 'discard', $2, 'old'), ($3, 'retry', $2, 'no'), ($4, 'discard', $2, 'it blocks all')",
+		box.ID(91), box.ID(1), box.ID(92), box.ID(93))
+	for _, dead := range []Dead{deadEvent(1, "A"), deadEvent(2, "A", replayOf(40))} {
+		done, err := b.Skip(t.Context(), dead)
 		require.NoError(t, err)
 		require.True(t, done)
 	}
-	done, err := b.skip(t.Context(), deadEvent(4, "A"))
+	done, err := b.Skip(t.Context(), deadEvent(4, "A"))
 	require.NoError(t, err)
-	require.False(t, done, "the word was taken back")
+	require.False(t, done, "the command was taken back")
 	require.Equal(t, "1=discarded 2=discarded", b.states())
-	require.Zero(t, b.parkedCount(), "a skipped event holds nothing")
-	require.EqualValues(t, 2, b.letters.state.Written)
-	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+idOf(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
-		b.text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
-	require.Equal(t, "{"+idOf(3).String()+"}", b.text("SELECT skip::text FROM onceward.relay_state"))
+	require.Zero(t, b.ParkedCount(), "a skipped event holds nothing")
+	require.EqualValues(t, 2, b.Store.State.Written)
+	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+box.ID(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
+		b.Text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
+	require.Equal(t, "{"+box.ID(3).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"))
 	_, out := b.say(5, cdc.ActionDiscard, 1)
 	require.Empty(t, out)
 	require.Equal(t, "0 the letter is discarded", b.note(5))
@@ -235,38 +236,38 @@ func skipped(b *letterbox) {
 }
 
 func fencedLetters(b *letterbox) {
-	t := b.t
+	t := b.T
 	b.parks(deadEvent(1, "A"), deadEvent(2, "A"), deadEvent(3, "B"))
 	r, _ := b.say(4, cdc.ActionRetry, "A")
-	zombie := b.letters
-	released := b.pages(&release{letters: zombie, control: r.control})
-	b.conn = connected(t, b.as("onceward_relay"))
+	zombie := b.Store
+	released := b.pages(&Release{letters: zombie, control: r.control})
+	b.Conn = box.Connected(t, b.As("onceward_relay"))
 	b.reopen(0)
 	before := b.everything()
 	for what, write := range map[string]func() error{
-		"park":    func() error { return zombie.park(t.Context(), deadEvent(7, "C")) },
-		"skip":    func() error { _, err := zombie.skip(t.Context(), deadEvent(7, "C")); return err },
-		"settle":  func() error { return zombie.settle(t.Context(), lsnOf(100)) },
-		"fail":    func() error { return r.fail(t.Context(), released[0], classRecord, "x") },
-		"give up": func() error { _, err := r.skip(t.Context(), released[0]); return err },
+		"park":    func() error { return zombie.Write(t.Context(), deadEvent(7, "C")) },
+		"skip":    func() error { _, err := zombie.Skip(t.Context(), deadEvent(7, "C")); return err },
+		"settle":  func() error { return zombie.Settle(t.Context(), box.LSN(100)) },
+		"fail":    func() error { return r.Fail(t.Context(), released[0], ClassRecord, "x") },
+		"give up": func() error { _, err := r.Skip(t.Context(), released[0]); return err },
 		"retry": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, lsnOf(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionRetry, "B"), nil, box.LSN(8), false)
 			return err
 		},
 		"again": func() error {
-			_, err := zombie.act(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, lsnOf(4), false)
+			_, err := zombie.Apply(t.Context(), wordOf(4, cdc.ActionRetry, "A"), nil, box.LSN(4), false)
 			return err
 		},
 		"discard": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, lsnOf(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionDiscard, 3), nil, box.LSN(8), false)
 			return err
 		},
 		"edit": func() error {
-			_, err := zombie.act(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, lsnOf(8), false)
+			_, err := zombie.Apply(t.Context(), wordOf(8, cdc.ActionEdit, 3), nil, box.LSN(8), false)
 			return err
 		},
 		"open": func() error {
-			_, err := openLetters(t.Context(), zombie.state, lettersConfig{checkpoint: lsnOf(100)})
+			_, err := Open(t.Context(), zombie.State, Config{Checkpoint: box.LSN(100)})
 			return err
 		},
 	} {
@@ -279,35 +280,35 @@ func fencedLetters(b *letterbox) {
 // A process that is stopped inside a transaction must not keep the next owner
 // from taking the slot.
 func frozenWriter(b *letterbox) {
-	t := b.t
-	_, err := b.conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
+	t := b.T
+	_, err := b.Conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
 	require.NoError(t, err)
-	frozen := b.letters
-	next := connected(t, b.as("onceward_relay"))
-	err = frozen.state.Write(t.Context(), "freeze", func(*outboxdb.Queries) error {
-		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: boxSlot, Relay: boxSlot}) // waits for the row until the frozen one has lost it
+	frozen := b.Store
+	next := box.Connected(t, b.As("onceward_relay"))
+	err = frozen.State.Write(t.Context(), "freeze", func(*outboxdb.Queries) error {
+		_, err := outboxdb.New(next).BumpEpoch(t.Context(), outboxdb.BumpEpochParams{Slot: box.Slot, Relay: box.Slot}) // waits for the row until the frozen one has lost it
 		return err
 	})
 	require.Error(t, err, "the frozen transaction is gone")
-	require.Equal(t, "2", b.text("SELECT epoch::text FROM onceward.relay_state"))
+	require.Equal(t, "2", b.Text("SELECT epoch::text FROM onceward.relay_state"))
 }
 
 func durableCommits(b *letterbox) {
-	t := b.t
-	b.exec("ALTER ROLE onceward_relay SET synchronous_commit = off")
-	b.conn = connected(t, b.as("onceward_relay"))
+	t := b.T
+	b.Exec("ALTER ROLE onceward_relay SET synchronous_commit = off")
+	b.Conn = box.Connected(t, b.As("onceward_relay"))
 	b.reopen(0)
 	var commit, idle string
-	require.NoError(t, b.conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&commit))
-	require.NoError(t, b.conn.QueryRow(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&idle))
+	require.NoError(t, b.Conn.QueryRow(t.Context(), "SHOW synchronous_commit").Scan(&commit))
+	require.NoError(t, b.Conn.QueryRow(t.Context(), "SHOW idle_in_transaction_session_timeout").Scan(&idle))
 	require.Equal(t, "on", commit)
 	require.Equal(t, "10s", idle)
 }
 
 func lettersRights(b *letterbox) {
-	t := b.t
+	t := b.T
 	b.parks(deadEvent(1, "A"))
-	operator := connected(t, b.as("onceward_operator"))
+	operator := box.Connected(t, b.As("onceward_operator"))
 	may := func(sql string, args ...any) {
 		t.Helper()
 		_, err := operator.Exec(t.Context(), sql, args...)
@@ -320,12 +321,12 @@ func lettersRights(b *letterbox) {
 		require.ErrorAs(t, err, &pg, sql)
 		require.Equal(t, "42501", pg.Code, sql)
 	}
-	may("INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', $2, true, 'r')", idOf(1), idOf(1))
-	_, err := operator.Exec(t.Context(), "INSERT INTO onceward.replays (replay_id, id, reason) VALUES ($1, $2, 'r')", idOf(1), idOf(2))
+	may("INSERT INTO onceward.controls (control_id, action, letter_id, payload_null, reason) VALUES ($1, 'edit', $2, true, 'r')", box.ID(1), box.ID(1))
+	_, err := operator.Exec(t.Context(), "INSERT INTO onceward.replays (replay_id, id, reason) VALUES ($1, $2, 'r')", box.ID(1), box.ID(2))
 	require.ErrorContains(t, err, "there is no event", "content is the database's to fill in")
-	may("UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = ARRAY[$1::uuid]", idOf(1))
+	may("UPDATE onceward.relay_state SET paused = true, paused_routes = '{a}', skip = ARRAY[$1::uuid]", box.ID(1))
 	may("SELECT d.*, c.* FROM onceward.dead_letters d, onceward.control_results c")
-	require.Equal(t, "onceward_operator true", b.text("SELECT requested_by || ' ' || (tx_id = pg_current_xact_id_if_assigned() IS NOT TRUE) FROM onceward.controls"))
+	require.Equal(t, "onceward_operator true", b.Text("SELECT requested_by || ' ' || (tx_id = pg_current_xact_id_if_assigned() IS NOT TRUE) FROM onceward.controls"))
 	for _, sql := range []string{
 		"UPDATE onceward.dead_letters SET state = 'discarded'", "DELETE FROM onceward.dead_letters", "UPDATE onceward.dead_letters SET payload = NULL",
 		"INSERT INTO onceward.dead_letters SELECT * FROM onceward.dead_letters", "UPDATE onceward.relay_state SET dead_letters = 0", "UPDATE onceward.relay_state SET epoch = 9",
@@ -344,59 +345,59 @@ func lettersRights(b *letterbox) {
 		"DELETE FROM onceward.dead_letters", "DELETE FROM onceward.control_results", "UPDATE onceward.controls SET reason = 'x'",
 		"INSERT INTO onceward.controls (control_id, action, letter_id, reason) VALUES (gen_random_uuid(), 'retry', gen_random_uuid(), 'r')",
 	} {
-		mayNot(b.conn, sql)
+		mayNot(b.Conn, sql)
 	}
 }
 
 func stateWords(b *letterbox) {
-	t := b.t
-	s := state.New(b.conn, boxSlot)
-	s.Epoch = b.epoch
+	t := b.T
+	s := state.New(b.Conn, box.Slot)
+	s.Epoch = b.Epoch
 	w, err := s.PollCommands(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, state.Commands{Routes: []string{}, Skip: w.Skip, Repairs: w.Repairs}, w)
 	require.Empty(t, w.Repairs)
-	require.False(t, w.Skips(idOf(1)))
-	b.exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", idOf(1), idOf(2))
+	require.False(t, w.Skips(box.ID(1)))
+	b.Exec("UPDATE onceward.relay_state SET paused = true, paused_routes = '{orders.order,b}', skip = ARRAY[$1, $2]::uuid[]", box.ID(1), box.ID(2))
 	w, err = s.PollCommands(t.Context())
 	require.NoError(t, err)
 	require.True(t, w.Paused)
 	require.Equal(t, []string{"orders.order", "b"}, w.Routes)
-	require.True(t, w.Skips(idOf(2)))
-	require.False(t, w.Skips(idOf(3)))
-	b.exec("UPDATE onceward.relay_state SET epoch = epoch + 1")
+	require.True(t, w.Skips(box.ID(2)))
+	require.False(t, w.Skips(box.ID(3)))
+	b.Exec("UPDATE onceward.relay_state SET epoch = epoch + 1")
 	_, err = s.PollCommands(t.Context())
 	require.ErrorIs(t, err, state.ErrFenced)
 }
 
 func tenThousand(b *letterbox) {
-	t := b.t
+	t := b.T
 	const count, size = 10_000, 5_000
 	for n := 1; n <= count; n += 500 {
-		var page []casualty
+		var page []Dead
 		for i := range 500 {
-			page = append(page, deadEvent(n+i, "A", func(c *casualty) { c.row.Payload = make([]byte, size) }))
+			page = append(page, deadEvent(n+i, "A", func(c *Dead) { c.Row.Payload = make([]byte, size) }))
 		}
 		b.parks(page...)
 	}
 	b.reopen(0)
-	r, err := b.act(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, lsnOf(20_000), false)
+	r, err := b.Apply(t.Context(), wordOf(20_000, cdc.ActionRetry, "A"), nil, box.LSN(20_000), false)
 	require.NoError(t, err)
-	require.Zero(t, b.parkedCount())
+	require.Zero(t, b.ParkedCount())
 	var m runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	base, peak, seen := m.HeapAlloc, uint64(0), 0
 	for {
-		page, err := r.next(t.Context())
+		page, err := r.Next(t.Context())
 		require.NoError(t, err)
 		if len(page) == 0 {
 			break
 		}
 		require.LessOrEqual(t, len(page), 256)
 		for _, l := range page {
-			require.EqualValues(t, seen, l.index)
-			require.EqualValues(t, seen+1, l.row.Seq)
+			require.EqualValues(t, seen, l.Index)
+			require.EqualValues(t, seen+1, l.Row.Seq)
 			seen++
 		}
 		runtime.GC()
@@ -405,34 +406,34 @@ func tenThousand(b *letterbox) {
 	}
 	require.Equal(t, count, seen)
 	require.Less(t, peak, base+4<<20)
-	require.NoError(t, b.settle(t.Context(), lsnOf(20_001)))
-	require.Equal(t, fmt.Sprint(count), b.text("SELECT count(*)::text FROM onceward.dead_letters WHERE state = 'replayed'"))
+	require.NoError(t, b.Settle(t.Context(), box.LSN(20_001)))
+	require.Equal(t, fmt.Sprint(count), b.Text("SELECT count(*)::text FROM onceward.dead_letters WHERE state = 'replayed'"))
 }
 
 // A page of large letters is short, and one that is larger than a page goes alone.
 func largeLetters(b *letterbox) {
-	t := b.t
+	t := b.T
 	sizes := []int{300_000, 300_000, 300_000, 300_000, 3 << 20, 10, 10, 3 << 20}
 	for i, size := range sizes {
-		b.parks(deadEvent(i+1, "A", func(c *casualty) { c.row.Payload = make([]byte, size) }))
+		b.parks(deadEvent(i+1, "A", func(c *Dead) { c.Row.Payload = make([]byte, size) }))
 	}
-	r, err := b.act(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, lsnOf(20), false)
+	r, err := b.Apply(t.Context(), wordOf(20, cdc.ActionRetry, "A"), nil, box.LSN(20), false)
 	require.NoError(t, err)
 	for _, want := range [][]int{{1, 2, 3, 4}, {5}, {6, 7, 8}} {
-		page, err := r.next(t.Context())
+		page, err := r.Next(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, want, numbers(page), "1 MiB, and the letter that goes beyond it")
 		for _, l := range page {
-			require.Len(t, l.row.Payload, sizes[l.index])
+			require.Len(t, l.Row.Payload, sizes[l.Index])
 		}
 	}
 }
 
 // What keeps a leaf is counted as package retention does.
 func keepLeaf(b *letterbox) {
-	t := b.t
+	t := b.T
 	count := func() string {
-		return b.text("SELECT count(*)::text FROM onceward.dead_letters WHERE state IN ('open', 'retrying') AND letter_id >= $1 AND letter_id < $2", idOf(0), idOf(1000))
+		return b.Text("SELECT count(*)::text FROM onceward.dead_letters WHERE state IN ('open', 'retrying') AND letter_id >= $1 AND letter_id < $2", box.ID(0), box.ID(1000))
 	}
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B"))
 	require.Equal(t, "2", count())
@@ -440,6 +441,6 @@ func keepLeaf(b *letterbox) {
 	require.Equal(t, "2", count(), "retrying is not published yet")
 	_, _ = b.say(4, cdc.ActionDiscard, 2)
 	require.Equal(t, "1", count())
-	require.NoError(t, b.settle(t.Context(), lsnOf(5)))
+	require.NoError(t, b.Settle(t.Context(), box.LSN(5)))
 	require.Equal(t, "0", count())
 }

@@ -1,8 +1,9 @@
-package relay
+package letters
 
 import (
 	"fmt"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
 )
@@ -11,14 +12,16 @@ import (
 // and how many there are of each kind. It is pure.
 type parkedSet struct {
 	oldest map[aggregate]holder
-	kinds  map[lane]int // by namespace and aggregate type
+	kinds  map[ledger.Lane]int // by namespace and aggregate type
 }
 
 func newParkedSet() parkedSet {
-	return parkedSet{oldest: make(map[aggregate]holder), kinds: make(map[lane]int)}
+	return parkedSet{oldest: make(map[aggregate]holder), kinds: make(map[ledger.Lane]int)}
 }
 
-func kindOf(a aggregate) lane { return lane{namespace: a.namespace, aggregateType: a.kind} }
+func kindOf(a aggregate) ledger.Lane {
+	return ledger.Lane{Namespace: a.namespace, AggregateType: a.kind}
+}
 
 // of is how many aggregates of this one's kind are parked.
 func (s parkedSet) of(a aggregate) int { return s.kinds[kindOf(a)] }
@@ -51,14 +54,14 @@ func (s parkedSet) free(a aggregate) {
 
 // overLimit: one more aggregate of a kind than may be parked at a time met an
 // event that cannot be published. Nothing was written.
-func overLimit(a aggregate, limit int, slot string, dead *casualty) *publisher.RouteError {
+func overLimit(a aggregate, limit int, slot string, dead *Dead) *publisher.RouteError {
 	return &publisher.RouteError{
 		Route: kindOf(a).String(),
 		Reason: fmt.Sprintf("%d aggregates of %s/%s are parked already, which is the limit (max_parked_aggregates), and event %s:%s cannot be published either (%s)",
-			limit, printed.Short(a.namespace), printed.Short(a.kind), printed.Short(a.namespace), dead.id(), dead.cause),
+			limit, printed.Short(a.namespace), printed.Short(a.kind), printed.Short(a.namespace), dead.ID(), dead.Cause),
 		Cure: fmt.Sprintf("find what they have in common (`outboxctl dead list`) and mend it; then give some up by `outboxctl dead discard KEY --reason \"…\"`, which acts at once, "+
 			"or this event by `outboxctl skip %s --slot %s --reason \"…\"`, or raise the limit, so that what is behind it in the stream is reached, "+
 			"a retry of one of these aggregates as well",
-			printed.Argument(a.namespace, dead.id()), slot),
+			printed.Argument(a.namespace, dead.ID()), slot),
 	}
 }

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package relay
+package letters
 
 import (
 	"bytes"
@@ -15,14 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/relay/internal/box"
 )
 
 // The connection breaks in the transaction, or in the answer to its commit. The
 // next session finds all of it or nothing.
 func cutOff(b *letterbox) {
-	t := b.t
+	t := b.T
 	act := func(n int, action string, of any) error {
-		_, err := b.act(t.Context(), wordOf(n, action, of), nil, lsnOf(n), false)
+		_, err := b.Apply(t.Context(), wordOf(n, action, of), nil, box.LSN(n), false)
 		return err
 	}
 	nothing := func() error { return nil }
@@ -35,50 +36,50 @@ func cutOff(b *letterbox) {
 		{"retry", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
 		{"retry again", nothing, func() error { return act(5, cdc.ActionRetry, "A") }, "1=retrying 2=retrying 3=open"},
 		{"fail", func() error { return act(5, cdc.ActionRetry, "A") }, func() error {
-			return (&release{letters: b.letters, control: idOf(1_000_005)}).fail(t.Context(), &letter{id: idOf(2), index: 1, holds: true, row: deadEvent(2, "A").row}, "c", "e")
+			return (&Release{letters: b.Store, control: box.ID(1_000_005)}).Fail(t.Context(), &Letter{ID: box.ID(2), Index: 1, Holds: true, Row: deadEvent(2, "A").Row}, "c", "e")
 		}, "1=retrying 2=open 3=open"},
-		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.settle(t.Context(), lsnOf(6)) }, "1=replayed 2=open 3=open"},
+		{"settle", func() error { return act(5, cdc.ActionRetry, "A") }, func() error { return b.Settle(t.Context(), box.LSN(6)) }, "1=replayed 2=open 3=open"},
 		{"discard", nothing, func() error { return act(7, cdc.ActionDiscard, "B") }, "1=replayed 2=open 3=discarded"},
-		{"skip", func() error { b.exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", idOf(8)); return nil }, func() error {
-			_, err := b.skip(t.Context(), deadEvent(8, "C"))
+		{"skip", func() error { b.Exec("UPDATE onceward.relay_state SET skip = ARRAY[$1::uuid]", box.ID(8)); return nil }, func() error {
+			_, err := b.Skip(t.Context(), deadEvent(8, "C"))
 			return err
 		}, "1=replayed 2=open 3=discarded 8=discarded"},
 	} {
-		b.conn = connected(t, b.as("onceward_relay"))
+		b.Conn = box.Connected(t, b.As("onceward_relay"))
 		b.reopen(0)
 		require.NoError(t, w.arrange())
 		b.cutInTransaction(w.name, w.cut)
 
 		wire := new(deafConn)
-		b.conn = wire.dial(t, b.as("onceward_relay"))
+		b.Conn = wire.dial(t, b.As("onceward_relay"))
 		b.reopen(0)
 		require.NoError(t, w.arrange())
 		wire.armed.Store(true)
 		require.Error(t, w.cut(), w.name)
 		require.Equal(t, w.want, b.states(), w.name)
 	}
-	b.conn = connected(t, b.as("onceward_relay"))
-	b.reopen(lsnOf(8))
-	require.EqualValues(t, 4+8, b.letters.state.Written, "letters, and what a control or a failure did to them")
+	b.Conn = box.Connected(t, b.As("onceward_relay"))
+	b.reopen(box.LSN(8))
+	require.EqualValues(t, 4+8, b.Store.State.Written, "letters, and what a control or a failure did to them")
 	require.True(t, b.follows(9, "A"))
-	require.Equal(t, 1, b.parkedCount())
+	require.Equal(t, 1, b.ParkedCount())
 }
 
 // cutInTransaction lets a write wait for the relay's row and terminates it there.
 func (b *letterbox) cutInTransaction(name string, cut func() error) {
-	t := b.t
+	t := b.T
 	t.Helper()
 	before := b.everything()
-	lock, err := connected(t, b.dsn).Begin(t.Context())
+	lock, err := box.Connected(t, b.DSN).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = lock.Exec(t.Context(), "SELECT FROM onceward.relay_state FOR UPDATE")
 	require.NoError(t, err)
 	failed := make(chan error, 1)
 	go func() { failed <- cut() }()
 	require.Eventually(t, func() bool {
-		return b.text("SELECT count(*)::text FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'", b.conn.PgConn().PID()) == "1"
+		return b.Text("SELECT count(*)::text FROM pg_stat_activity WHERE pid = $1 AND wait_event_type = 'Lock'", b.Conn.PgConn().PID()) == "1"
 	}, 10*time.Second, time.Millisecond, name)
-	b.text("SELECT pg_terminate_backend($1)::text", b.conn.PgConn().PID())
+	b.Text("SELECT pg_terminate_backend($1)::text", b.Conn.PgConn().PID())
 	require.Error(t, <-failed)
 	require.NoError(t, lock.Rollback(t.Context()))
 	require.Equal(t, before, b.everything(), name)
@@ -126,21 +127,21 @@ func (c *deafConn) Read(p []byte) (int, error) {
 // statement of a large letter is on its way. It must not end the session by that, at
 // the same row again and again.
 func slowLinkOfALargeLetter(b *letterbox) {
-	t := b.t
-	config, err := pgx.ParseConfig(b.as("onceward_relay"))
+	t := b.T
+	config, err := pgx.ParseConfig(b.As("onceward_relay"))
 	require.NoError(t, err)
 	config.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, address)
 		return slowConn{conn}, err
 	}
-	b.conn, err = pgx.ConnectConfig(t.Context(), config)
+	b.Conn, err = pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = b.conn.Close(context.Background()) })
+	t.Cleanup(func() { _ = b.Conn.Close(context.Background()) })
 	b.reopen(0)
-	_, err = b.conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
+	_, err = b.Conn.Exec(t.Context(), "SET idle_in_transaction_session_timeout = '300ms'") // shorter than the product's, for the test
 	require.NoError(t, err)
-	b.parks(deadEvent(1, "A", func(c *casualty) { c.row.Payload = make([]byte, 4*letterBatch) }))
-	require.Equal(t, "1", b.text("SELECT count(*)::text FROM onceward.dead_letters"))
+	b.parks(deadEvent(1, "A", func(c *Dead) { c.Row.Payload = make([]byte, 4*BatchBytes) }))
+	require.Equal(t, "1", b.Text("SELECT count(*)::text FROM onceward.dead_letters"))
 }
 
 // slowConn takes 256 KiB in 100 milliseconds.

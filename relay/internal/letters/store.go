@@ -1,4 +1,4 @@
-package relay
+package letters
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
@@ -25,9 +26,9 @@ const (
 	letterDiscarded = "discarded"
 )
 
-// letterBatch is how many bytes of letters go to the database at once; one that
+// BatchBytes is how many bytes of letters go to the database at once; one that
 // is larger goes alone.
-const letterBatch = 1 << 20
+const BatchBytes = 1 << 20
 
 // idleLimit is how long the server lets a transaction of letters stand idle; one
 // with a large letter as much longer as it may be on its way, over a link of so many
@@ -37,7 +38,7 @@ const (
 	slowLink  = 256 << 10
 )
 
-// letters is the only writer of onceward.dead_letters. The invariants:
+// Store is the only writer of onceward.dead_letters. The invariants:
 //
 //   - a row that has a letter has ended: whatever reads it again leaves it alone;
 //   - while a letter that holds is open, no later event of its aggregate is
@@ -55,8 +56,8 @@ const (
 // It is owned by the pump's goroutine and has a connection of its own. After an
 // error it is of no more use, and what was written is for the next session to
 // find.
-type letters struct {
-	state      *state.State // of the pump's connection
+type Store struct {
+	State      *state.State // of the pump's connection
 	maxParked  int
 	checkpoint pglogrepl.LSN
 
@@ -75,29 +76,29 @@ func (h holder) before(commit pglogrepl.LSN, seq int64) bool {
 	return h.commit < commit || h.commit == commit && h.seq < seq
 }
 
-// lettersConfig is what a session tells its letters.
-type lettersConfig struct {
-	// checkpoint is where the session starts: every transaction with a commit end
+// Config is what a session tells its letters.
+type Config struct {
+	// Checkpoint is where the session starts: every transaction with a commit end
 	// at or before it has ended and is not read again. Controls after it are.
-	checkpoint pglogrepl.LSN
-	maxParked  int // aggregates of one kind
-	// first is done in the transaction that takes up what the last session left.
-	first func(ctx context.Context, q *outboxdb.Queries) error
+	Checkpoint pglogrepl.LSN
+	MaxParked  int // aggregates of one kind
+	// First is done in the transaction that takes up what the last session left.
+	First func(ctx context.Context, q *outboxdb.Queries) error
 }
 
-// openLetters settles what the last session left, and loads the parked set. The
+// Open settles what the last session left, and loads the parked set. The
 // connection becomes its own: commits on it are durable, and a transaction that
 // stands idle, because the process was stopped in it, gives its locks back.
-func openLetters(ctx context.Context, st *state.State, cfg lettersConfig) (*letters, error) {
-	l := &letters{state: st, maxParked: cfg.maxParked, checkpoint: cfg.checkpoint, oldest: newParkedSet()}
+func Open(ctx context.Context, st *state.State, cfg Config) (*Store, error) {
+	l := &Store{State: st, maxParked: cfg.MaxParked, checkpoint: cfg.Checkpoint, oldest: newParkedSet()}
 	if _, err := st.Conn.Exec(ctx, fmt.Sprintf("SET synchronous_commit = on; SET idle_in_transaction_session_timeout = %d", idleLimit.Milliseconds())); err != nil {
-		return nil, fmt.Errorf("open letters of slot %s: %w", l.state.Slot, err)
+		return nil, fmt.Errorf("open letters of slot %s: %w", l.State.Slot, err)
 	}
-	if err := l.takeBack(ctx, cfg.first); err != nil {
+	if err := l.takeBack(ctx, cfg.First); err != nil {
 		return nil, err
 	}
 	var err error
-	if l.beyond, err = openEnded(ctx, l.state.Queries, l.state.Slot); err != nil {
+	if l.beyond, err = openEnded(ctx, l.State.Queries, l.State.Slot); err != nil {
 		return nil, err
 	}
 	return l, l.loadParked(ctx)
@@ -106,25 +107,25 @@ func openLetters(ctx context.Context, st *state.State, cfg lettersConfig) (*lett
 // takeBack ends the retries that the checkpoint has passed, and opens the others
 // again. The positions are starts of commit records and the checkpoint is the end
 // of one, so that equal means not passed.
-func (l *letters) takeBack(ctx context.Context, first func(context.Context, *outboxdb.Queries) error) error {
-	return l.state.Count(ctx, "settle letters", func(q *outboxdb.Queries) (none state.Counted, err error) {
+func (l *Store) takeBack(ctx context.Context, first func(context.Context, *outboxdb.Queries) error) error {
+	return l.State.Count(ctx, "settle letters", func(q *outboxdb.Queries) (none state.Counted, err error) {
 		if first != nil {
 			if err := first(ctx, q); err != nil {
 				return none, err
 			}
 		}
-		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.Slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
+		if _, err = q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot, Checkpoint: new(l.checkpoint.String())}); err != nil {
 			return none, err
 		}
-		_, err = q.ReopenLetters(ctx, l.state.Slot)
+		_, err = q.ReopenLetters(ctx, l.State.Slot)
 		return none, err
 	})
 }
 
-func (l *letters) loadParked(ctx context.Context) error {
-	rows, err := l.state.Queries.ParkedSet(ctx, l.state.Slot)
+func (l *Store) loadParked(ctx context.Context) error {
+	rows, err := l.State.Queries.ParkedSet(ctx, l.State.Slot)
 	if err != nil {
-		return fmt.Errorf("load parked aggregates of slot %s: %w", l.state.Slot, err)
+		return fmt.Errorf("load parked aggregates of slot %s: %w", l.State.Slot, err)
 	}
 	for _, r := range rows {
 		commit, err := ledger.ParseLSN(r.Position)
@@ -136,17 +137,17 @@ func (l *letters) loadParked(ctx context.Context) error {
 	return nil
 }
 
-// ended reports whether the row that is read now, of an event or a replay, has a
+// Ended reports whether the row that is read now, of an event or a replay, has a
 // letter from an earlier session, and so has ended. Commit positions must not
 // run backwards from call to call; it asks the database only for rows that are
 // read again.
-func (l *letters) ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error) {
+func (l *Store) Ended(ctx context.Context, id uuid.UUID, commit pglogrepl.LSN) (bool, error) {
 	return l.beyond.has(ctx, id, commit)
 }
 
-// parked reports whether an event must follow its aggregate into letters. One
+// Parked reports whether an event must follow its aggregate into letters. One
 // that committed before the oldest letter is not held: it comes first anyway.
-func (l *letters) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
+func (l *Store) Parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 	if len(l.oldest.oldest) == 0 {
 		return false
 	}
@@ -154,68 +155,68 @@ func (l *letters) parked(row *outbox.Row, commit pglogrepl.LSN) bool {
 	return ok && h.before(commit, row.Seq)
 }
 
-// lastBefore returns the position of the newest letter of the event's aggregate
+// LastBefore returns the position of the newest letter of the event's aggregate
 // whose event is older by seq; 0 without any.
-func (l *letters) lastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error) {
+func (l *Store) LastBefore(ctx context.Context, row *outbox.Row) (pglogrepl.LSN, error) {
 	if _, ok := l.oldest.oldest[aggregateOf(row)]; !ok {
 		return 0, nil
 	}
-	text, err := l.state.Queries.LastBefore(ctx, outboxdb.LastBeforeParams{
-		Slot: l.state.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
+	text, err := l.State.Queries.LastBefore(ctx, outboxdb.LastBeforeParams{
+		Slot: l.State.Slot, Seq: row.Seq, Namespace: row.Namespace, AggregateType: row.AggregateType, AggregateID: string(row.AggregateID),
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.state.Slot, err)
+		return 0, fmt.Errorf("look for letters of an aggregate of slot %s: %w", l.State.Slot, err)
 	}
 	return ledger.ParseLSN(text)
 }
 
-// parkedCount is how many aggregates are parked.
-func (l *letters) parkedCount() int { return len(l.oldest.oldest) }
+// ParkedCount is how many aggregates are parked.
+func (l *Store) ParkedCount() int { return len(l.oldest.oldest) }
 
-// admit parks the aggregate of an event whose letter is about to be written, so
+// Admit parks the aggregate of an event whose letter is about to be written, so
 // that the next event of it follows. Each kind of aggregate has its own limit:
 // what one producer does wrong holds up its own events only. After an error of
 // park nothing here counts any more.
-func (l *letters) admit(dead *casualty) *publisher.RouteError {
-	if !dead.parks() {
+func (l *Store) Admit(dead *Dead) *publisher.RouteError {
+	if !dead.Parks() {
 		return nil
 	}
-	a := aggregateOf(dead.row)
+	a := aggregateOf(dead.Row)
 	if _, parked := l.oldest.oldest[a]; !parked && l.oldest.of(a) >= l.maxParked {
-		return overLimit(a, l.maxParked, l.state.Slot, dead)
+		return overLimit(a, l.maxParked, l.State.Slot, dead)
 	}
-	l.oldest.hold(a, holder{dead.commit, dead.row.Seq})
+	l.oldest.hold(a, holder{dead.Commit, dead.Row.Seq})
 	return nil
 }
 
-// park writes letters, all or none, durably; the events have ended when it
+// Write writes letters, all or none, durably; the events have ended when it
 // returns. An event that has a letter already keeps that one.
-func (l *letters) park(ctx context.Context, dead ...casualty) error {
-	return l.bury(ctx, letterOpen, nil, dead)
+func (l *Store) Write(ctx context.Context, dead ...Dead) error {
+	return l.write(ctx, letterOpen, nil, dead)
 }
 
-// skip writes a letter that is discarded from the start, because an operator
-// said so in a word that is state, and forgets the word. It does nothing when the
-// word was taken back.
-func (l *letters) skip(ctx context.Context, dead casualty) (done bool, err error) {
-	id := dead.id()
-	dead.class, dead.holds = classSkipped, false
-	if dead.cause == "" {
-		dead.cause = "an operator told the relay to skip it"
+// Skip writes a letter that is discarded from the start, because an operator
+// said so in a command that is state, and forgets the command. It does nothing when the
+// command was taken back.
+func (l *Store) Skip(ctx context.Context, dead Dead) (done bool, err error) {
+	id := dead.ID()
+	dead.Class, dead.Holds = classSkipped, false
+	if dead.Cause == "" {
+		dead.Cause = "an operator told the relay to skip it"
 	}
-	err = l.bury(ctx, letterDiscarded, &id, []casualty{dead})
+	err = l.write(ctx, letterDiscarded, &id, []Dead{dead})
 	if errors.Is(err, errTakenBack) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
-// errTakenBack: the word skip does not stand any more.
-var errTakenBack = errors.New("the word was taken back")
+// errTakenBack: the command to skip does not stand any more.
+var errTakenBack = errors.New("the command was taken back")
 
-// stands makes sure, inside a transaction, that a word to skip an event stands.
-func (l *letters) stands(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
-	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.state.Slot})
+// stands makes sure, inside a transaction, that a command to skip an event stands.
+func (l *Store) stands(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
+	stands, err := q.SkipStands(ctx, outboxdb.SkipStandsParams{ID: id, Slot: l.State.Slot})
 	if err == nil && !stands {
 		err = errTakenBack
 	}
@@ -236,9 +237,9 @@ func decide(ctx context.Context, q *outboxdb.Queries, letter *outboxdb.InsertLet
 	return nil
 }
 
-// bury writes letters in a state.
-func (l *letters) bury(ctx context.Context, as string, skipped *uuid.UUID, dead []casualty) error {
-	return l.state.Count(ctx, "write letters", func(q *outboxdb.Queries) (state.Counted, error) {
+// write writes letters in a state.
+func (l *Store) write(ctx context.Context, as string, skipped *uuid.UUID, dead []Dead) error {
+	return l.State.Count(ctx, "write letters", func(q *outboxdb.Queries) (state.Counted, error) {
 		fresh := state.Counted{Skipped: skipped}
 		if skipped != nil {
 			if err := l.stands(ctx, q, *skipped); err != nil {
@@ -257,19 +258,19 @@ func (l *letters) bury(ctx context.Context, as string, skipped *uuid.UUID, dead 
 }
 
 // insert returns how many had no letter.
-func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, as string, dead []casualty) (added int, failed error) {
+func (l *Store) insert(ctx context.Context, q *outboxdb.Queries, as string, dead []Dead) (added int, failed error) {
 	rows := make([]outboxdb.InsertLetterParams, len(dead))
 	size := 0
 	for i := range dead {
-		size += dead[i].size()
-		rows[i] = dead[i].insert(l.state.Slot, as)
+		size += dead[i].Size()
+		rows[i] = dead[i].insert(l.State.Slot, as)
 		if as == letterDiscarded {
 			if err := decide(ctx, q, &rows[i]); err != nil {
 				return 0, err
 			}
 		}
 	}
-	if size > letterBatch {
+	if size > BatchBytes {
 		if err := q.AllowIdle(ctx, int64(idleLimit.Seconds())+int64(size/slowLink)); err != nil {
 			return 0, err
 		}
@@ -286,12 +287,12 @@ func (l *letters) insert(ctx context.Context, q *outboxdb.Queries, as string, de
 }
 
 // chunks cuts letters into pieces of bounded size.
-func chunks(dead []casualty) func(yield func([]casualty) bool) {
-	return func(yield func([]casualty) bool) {
+func chunks(dead []Dead) func(yield func([]Dead) bool) {
+	return func(yield func([]Dead) bool) {
 		for len(dead) > 0 {
 			n, size := 0, 0
-			for n < len(dead) && (n == 0 || size < letterBatch) {
-				size += dead[n].size()
+			for n < len(dead) && (n == 0 || size < BatchBytes) {
+				size += dead[n].Size()
 				n++
 			}
 			if !yield(dead[:n]) {
@@ -302,16 +303,17 @@ func chunks(dead []casualty) func(yield func([]casualty) bool) {
 	}
 }
 
-// settle tells it that everything before a position has ended, as far as that is
+// Settle tells it that everything before a position has ended, as far as that is
 // durable where it counts: what controls before it released was replayed. It
 // asks the database only when there is any.
-func (l *letters) settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
+func (l *Store) Settle(ctx context.Context, checkpoint pglogrepl.LSN) error {
 	n := passed(l.unsettled, checkpoint)
 	if n == 0 {
 		return nil
 	}
-	err := l.state.Write(ctx, "settle letters", func(q *outboxdb.Queries) error {
-		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.state.Slot, Checkpoint: new(checkpoint.String())})
+	fault.Crash(fault.BeforeSettle)
+	err := l.State.Write(ctx, "settle letters", func(q *outboxdb.Queries) error {
+		_, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: l.State.Slot, Checkpoint: new(checkpoint.String())})
 		return err
 	})
 	if err != nil {
