@@ -281,14 +281,14 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	db.Returns("LastGap", "50:60:55")
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []gap{{one, CodeWentBack, 20, 3}, {two, CodeWentBack, 20, 3}}, s.pipeline.repairs)
-	require.True(t, s.pipeline.covered.Sees(54))
-	require.False(t, s.pipeline.covered.Sees(55))
+	require.Equal(t, []gap{{id: one, cause: CodeWentBack, cursor: 20, events: 3}, {id: two, cause: CodeWentBack, cursor: 20, events: 3}}, s.conf.repairs)
+	require.True(t, s.conf.covered.Sees(54))
+	require.False(t, s.conf.covered.Sees(55))
 
-	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
-	require.Equal(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
-	s.repairFrom([]gap{{id: one, cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
-	require.EqualValues(t, 20, s.pipeline.repairs[0].cursor, "the database knows of more")
+	from := s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
+	require.Equal(t, []int64{20, 30}, []int64{from[0].cursor, from[1].cursor})
+	from = s.repairFrom([]gap{{id: one, cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
+	require.EqualValues(t, 20, from[0].cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }
 

@@ -19,19 +19,19 @@ import (
 // BenchmarkPump is what the pipeline adds to an event, in single-event
 // transactions that come in batches of 256.
 func BenchmarkPump(b *testing.B) {
-	for _, mode := range []string{ModeIdempotent, ModeExactlyOnce} {
+	for _, mode := range []string{"idempotent", "exactly-once"} {
 		b.Run(mode, func(b *testing.B) {
 			began := ledger.Checkpoint{Order: 100}
-			books := newBooks(&began, 7, newCounts("bench"))
+			books := newBooks(&began, 7, newTally())
 			p := newPipeline(began, books, slog.New(slog.DiscardHandler))
-			p.routing = newRouting(&Config{}, publisher.Config{})
+			p.routing = newRouting("", nil, publisher.Config{})
 			p.letters = &idleMorgue{}
-			if mode == ModeIdempotent {
+			if mode == "idempotent" {
 				p.sink, p.mode = ackSink{books}, &idempotent{books: books, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
-					idle:  ledger.Idle{Segment: segmentSize},
+					idle:  ledger.Idle{Segment: 16 << 20},
 					books: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil },
 				}

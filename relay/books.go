@@ -18,7 +18,7 @@ import (
 // goroutine, or the pump, ends; the checkpoint's goroutine asks.
 type books struct {
 	nonce  uint64 // of the markers that are ours
-	counts *counts
+	counts observer
 
 	mu       sync.Mutex
 	progress *ledger.Ledger
@@ -29,7 +29,7 @@ type books struct {
 	err      error           // a tag that the sink reported twice
 }
 
-func newBooks(start *ledger.Checkpoint, nonce uint64, counts *counts) *books {
+func newBooks(start *ledger.Checkpoint, nonce uint64, counts observer) *books {
 	return &books{progress: ledger.New(start.Order, start.Reach), nonce: nonce, counts: counts}
 }
 
@@ -62,14 +62,6 @@ func (b *books) look() status {
 		events: b.progress.Events(), marked: b.progress.Marked(), transactions: b.progress.Transactions(),
 		reach: b.progress.Reach(), letters: b.written, ends: b.progress.Ends(),
 	}
-}
-
-// earlier returns the first of two times, where zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // end records that one step has ended, and how. What the books do not count is

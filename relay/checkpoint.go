@@ -53,7 +53,7 @@ func (s *session) round(session, whole context.Context) error {
 			cancel()
 		}
 	})()
-	now, err := s.mode.status()
+	now, err := s.pipeline.hasEnded()
 	if err != nil {
 		return err
 	}
@@ -146,13 +146,13 @@ func (s *session) awaitLast(ctx context.Context) {
 // [session.finish] publishes what came back; what did not is doubted.
 func (s *session) lastSnapshot(session context.Context) error {
 	defer close(s.parted)
-	if !s.pipeline.streams.Load() {
+	if !s.pipeline.repaired() {
 		return nil // a marker comes by the stream
 	}
 	// Not the session's: its end would close the connection with the statement.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), min(tickLimit, s.cfg.StopGrace))
 	defer cancel()
-	now, err := s.mode.status()
+	now, err := s.pipeline.hasEnded()
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *session) lastSnapshot(session context.Context) error {
 		case <-session.Done():
 			return nil
 		}
-		if now, err = s.mode.status(); err != nil {
+		if now, err = s.pipeline.hasEnded(); err != nil {
 			return err
 		}
 	}
@@ -235,7 +235,7 @@ func (s *session) finish(ctx context.Context) error {
 	if err := s.pipeline.flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}
-	now, err := s.mode.status()
+	now, err := s.pipeline.hasEnded()
 	if err != nil {
 		return err
 	}
@@ -246,4 +246,12 @@ func (s *session) finish(ctx context.Context) error {
 		return err
 	}
 	return s.publishSnapshot(ctx, now.marked)
+}
+
+// earlier returns the first of two times, where zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }

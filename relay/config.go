@@ -267,9 +267,9 @@ const (
 
 // What to do with an event that can never become a record: [RouteConfig].Poison.
 const (
-	PoisonParkAggregate = "park-aggregate"
-	PoisonPark          = "park"
-	PoisonHalt          = "halt"
+	PoisonParkAggregate = policyParkAggregate
+	PoisonPark          = policyPark
+	PoisonHalt          = policyHalt
 )
 
 // Default returns the configuration with every default in it.
@@ -414,6 +414,15 @@ func (c *Config) validateBounds() error {
 
 func (c *Config) retention() retention.Config {
 	return retention.Config{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}
+}
+
+// policies are those of the routes.
+func (c *Config) policies() []string {
+	policies := make([]string, len(c.Routes))
+	for i, r := range c.Routes {
+		policies[i] = orDefault(r.Poison, PoisonParkAggregate)
+	}
+	return policies
 }
 
 func (t TransactionConfig) validate() error {

@@ -67,15 +67,6 @@ func (c *counts) committed(events int, took time.Duration, reached time.Time) {
 	}
 }
 
-// Reasons for which an event is skipped.
-const (
-	skippedByLetter  = "letter"
-	skippedByWord    = "word"
-	skippedByControl = "control"
-	skippedByGap     = "gap"
-	skippedErased    = "erased"
-)
-
 func (c *counts) skipped(reason string) { c.change(func(s *Stats) { s.Skipped[reason]++ }) }
 
 func (c *counts) waited(events int) { c.change(func(s *Stats) { s.Waited += uint64(events) }) }

@@ -2,8 +2,6 @@ package relay
 
 import (
 	"context"
-
-	"github.com/onceward/onceward/cdc"
 )
 
 // parting applies [fault.NoEpoch] to the end of a session: what has ended is written
@@ -12,28 +10,10 @@ import (
 func (s *session) parting(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
 	defer cancel()
-	if s.mode.flush(ctx) != nil {
+	if s.pipeline.flushSink(ctx) != nil {
 		return
 	}
-	if now, err := s.mode.status(); err == nil && now.position > s.saved.Load().Order {
+	if now, err := s.pipeline.hasEnded(); err == nil && now.position > s.saved.Load().Order {
 		_, _ = s.pumps.Unfenced(ctx, now.position)
-	}
-}
-
-// reorder is [fault.Reorder] on a batch.
-func reorder(batch []cdc.Item) {
-	for i := 1; i < len(batch); i += 2 {
-		if batch[i-1].Row != nil && batch[i].Row != nil {
-			batch[i-1].Row, batch[i].Row = batch[i].Row, batch[i-1].Row
-		}
-	}
-}
-
-// alter is [fault.Alter] on a batch.
-func alter(batch []cdc.Item) {
-	for i := range batch {
-		if batch[i].Row != nil && batch[i].Row.Seq%100 == 0 {
-			batch[i].Row.Payload = []byte(`{}`)
-		}
 	}
 }

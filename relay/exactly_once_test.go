@@ -98,7 +98,7 @@ func TestThereIsOneTransactionPerInterval(t *testing.T) {
 					pass(1200 * time.Millisecond)
 					visible, letters, _ := g.seen()
 					require.Equal(t, 1000, visible+letters)
-					n := int(p.counts.stats().Transactions)
+					n := tallyOf(p).transactions
 					require.GreaterOrEqual(t, n, 10)
 					require.LessOrEqual(t, n, 12)
 				})
@@ -155,9 +155,9 @@ func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
 			_, _, saved = g.seen()
 			require.EqualValues(t, 100+2*ledger.IdleBytes, saved)
 			pass(6 * time.Hour)
-			n := int(p.counts.stats().Transactions)
+			n := tallyOf(p).transactions
 			pass(7 * 24 * time.Hour)
-			require.InDelta(t, n+7, int(p.counts.stats().Transactions), 1, "Kafka does not forget the offset")
+			require.InDelta(t, n+7, tallyOf(p).transactions, 1, "Kafka does not forget the offset")
 		})
 	})
 }
@@ -221,4 +221,15 @@ func TestOutlastGivesACommitItsGrace(t *testing.T) {
 		pass(2 * time.Millisecond)
 		require.Error(t, out.Err())
 	})
+}
+
+// What a session leaves says how far it has come, in exactly-once mode too.
+func TestAnExactlyOnceModeSaysHowFarItCame(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	require.NoError(t, p.take(t.Context(), single(200)))
+	require.NoError(t, p.flush(t.Context()))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 208, now.position)
 }

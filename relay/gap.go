@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -107,14 +108,6 @@ type beginning struct {
 	gap     outboxdb.InsertGapParams
 }
 
-// gap is one that is not over.
-type gap struct {
-	id     uuid.UUID
-	cause  string
-	cursor int64 // its events up to this seq were published
-	events int64
-}
-
 // beginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
@@ -140,7 +133,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		if err := s.keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
 			return err
 		}
-		if err := takeBackRetries(ctx, q, row); err != nil {
+		if err := letters.TakeBack(ctx, q, row); err != nil {
 			return err
 		}
 		rows, err := q.BeginAnew(ctx, anew)
@@ -174,25 +167,13 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 	return row, err
 }
 
-// takeBackRetries opens letters whose retry was under way: the checkpoint passes
-// their control now, which says nothing of them any more.
-func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState) error {
-	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot, Checkpoint: &row.ConfirmedLsn}); err != nil {
-		return fmt.Errorf("settle letters of slot %s: %w", row.Slot, err)
-	}
-	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {
-		return fmt.Errorf("take letters of slot %s back: %w", row.Slot, err)
-	}
-	return nil
-}
-
 // keepWaiting takes over what waits for its route: it is no part of the gap.
 func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
 	kept, err := inState(row)
 	if err != nil {
 		return err
 	}
-	if err := (&waiting{state: s.state, start: &kept}).beginAnew(ctx, q, at); err != nil {
+	if err := openWaiting(s.state, &kept).beginAnew(ctx, q, at); err != nil {
 		return fmt.Errorf("take over what waits for slot %s: %w", row.Slot, err)
 	}
 	return nil
@@ -265,7 +246,7 @@ func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []ga
 		if r.State == gapOpen {
 			return end, nil, undecided(r)
 		}
-		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events})
+		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events, first: r.Cause == codeFirstStart})
 	}
 	text, err := s.state.Queries.LastGap(ctx, slot)
 	if errors.Is(err, pgx.ErrNoRows) {

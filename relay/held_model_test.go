@@ -104,7 +104,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 		return refuse(ev)
 	}
 	m.p = testPipeline(m.sink)
-	b := newBooks(&start, 7, newCounts("test"))
+	b := newBooks(&start, 7, newTally())
 	p := newPipeline(start, b, m.p.log)
 	p.sink, p.letters, p.routing = m.sink, m.morgue, m.p.routing
 	p.told(m.words...)

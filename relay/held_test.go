@@ -289,7 +289,7 @@ func TestACommitThatIsNotVisibleIsWaitedForAndAnErasedRowEnds(t *testing.T) {
 		require.NoError(t, p.turn(t.Context(), true))
 	}
 	require.Empty(t, sink.tags(), "the second waits, and the third behind it")
-	require.Equal(t, 1, int(p.counts.stats().Skipped[skippedErased]))
+	require.Equal(t, 1, tallyOf(p).skips[skippedErased])
 	kept.hidden = nil
 	p.release.paused = time.Time{}
 	releaseAll(t, p)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
@@ -27,10 +29,32 @@ type pages interface {
 	Skip(ctx context.Context, l *letters.Letter) (done bool, err error)
 }
 
-// ownLetters is [letters.Store] as a morgue.
-type ownLetters struct{ *letters.Store }
+// ownLetters is [letters.Store] as a letterStore, which says since when it writes.
+type ownLetters struct {
+	*letters.Store
+	since *atomic.Int64 // in Unix nanoseconds; 0: it does not
+}
 
+func (m ownLetters) timed() (end func()) {
+	m.since.Store(time.Now().UnixNano())
+	return func() { m.since.Store(0) }
+}
+
+// Write implements letterStore.
+func (m ownLetters) Write(ctx context.Context, dead ...letters.Dead) error {
+	defer m.timed()()
+	return m.Store.Write(ctx, dead...)
+}
+
+// Skip implements letterStore.
+func (m ownLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
+	defer m.timed()()
+	return m.Store.Skip(ctx, dead)
+}
+
+// Apply implements letterStore.
 func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
+	defer m.timed()()
 	released, err := m.Store.Apply(ctx, c, bad, at, waited)
 	if released == nil {
 		return nil, err

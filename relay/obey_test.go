@@ -25,14 +25,14 @@ import (
 // another retry, asks the broker again.
 func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	x, other := letterOf(0, true), of("b")
-	var last owned
+	var last refused
 	var log strings.Builder
 	acted := map[uuid.UUID]bool{}
 	session := func(control cdc.Item) (*fakeSink, *fakeRelease) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
 		p.log = slog.New(slog.NewTextHandler(&log, nil))
-		p.refused = last.refused
+		p.refused = last
 		released := &fakeRelease{left: []*letters.Letter{x}, repeat: acted[control.Control.ID]}
 		acted[control.Control.ID] = true
 		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
@@ -53,7 +53,7 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	require.Equal(t, []uuid.UUID{x.ID}, released.failed)
 	require.Equal(t, []string{"MESSAGE_TOO_LARGE"}, released.why)
 	require.Len(t, sink.got, 1, "the other event goes on")
-	require.Empty(t, last.refused, "the letter says it now")
+	require.Empty(t, last, "the letter says it now")
 	require.Contains(t, log.String(), x.Key())
 	require.Contains(t, log.String(), first.Control.ID.String())
 
@@ -67,7 +67,7 @@ func TestALetterThatTheBrokerRefusesAgainIsOpenAgainOnce(t *testing.T) {
 	sink, released = session(again)
 	require.Len(t, sink.got, 2)
 	require.Empty(t, released.failed)
-	require.Empty(t, last.refused)
+	require.Empty(t, last)
 }
 
 // A letter is written of a refused event once, and then nothing remembers it:
@@ -198,37 +198,6 @@ func TestSingleWordKeepsOrder(t *testing.T) {
 	})
 }
 
-// A session that ends with news, or that got further in whatever mode, is no
-// reason to wait for long.
-func TestWhatCountsAsTheFirstFailure(t *testing.T) {
-	o := owned{reached: 200}
-	require.False(t, o.first(200, false, time.Second))
-	require.True(t, o.first(199, false, time.Second), "it got further")
-	require.True(t, o.first(200, true, time.Second), "the next one knows better")
-	require.True(t, o.first(200, false, time.Minute), "it lasted")
-}
-
-// A gap is written down by the session that follows at once; until it is, the same one
-// is no news.
-func TestAGapIsNews(t *testing.T) {
-	var o owned
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
-	require.False(t, o.learn(errors.New("connection lost")))
-}
-
-// What a session leaves says how far it has come, in exactly-once mode too.
-func TestASessionInExactlyOnceModeLeavesHowFarItCame(t *testing.T) {
-	g := quiet()
-	p, m, _ := g.session(t)
-	require.NoError(t, p.take(t.Context(), single(200)))
-	require.NoError(t, p.flush(t.Context()))
-	var last owned
-	last.keep(m, p.counts)
-	require.EqualValues(t, 208, last.reached)
-}
-
 // A retry whose topic has another partition count halts as an event does.
 func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,10 +207,10 @@ func TestARetryHaltsAtAPartitionChange(t *testing.T) {
 		control, released := retryOf(letterOf(0, true))
 		p.letters.(*fakeLetters).acted = func(*cdc.Control) pages { return released }
 		var states atomic.Value
-		p.tell = func(s State, _ error) { states.Store(s) }
+		p.tell = func(s phase, _ error) { states.Store(s) }
 		pumping(t, p, [][]cdc.Item{{control}}, func() {
 			pass(time.Hour)
-			require.Equal(t, StateHalted, states.Load())
+			require.Equal(t, phaseHalted, states.Load())
 		})
 	})
 }

@@ -38,7 +38,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	}
 	s := &session{
 		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
-		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+		report: r.vitals.report, shown: hooks{tell: r.setPhase, holding: r.setHeld}, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
 		last.took = s.state.Epoch > 0
@@ -72,9 +72,6 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s.pipeline.hear(word)
-	s.pipeline.tell = r.setState
-	s.pipeline.holding = r.setHeld
-	s.pipeline.lend = s.reader.Lend
 	r.watched.Store(s.watched)
 	return s, nil
 }
@@ -137,14 +134,15 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
+	f.gaps = s.repairFrom(f.gaps, kept.Repair)
+	s.watched.topic = newRouting(s.cfg.Name, s.cfg.policies(), sink).topicOf
+	s.conf = s.pumpConfig(sink, start, f, last)
+	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
 		return err
 	}
 	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
-	s.pipeline.covered, s.pipeline.gaps = f.covered, &gapRows{pumps: s.pumps}
-	s.repairFrom(f.gaps, kept.Repair)
 	s.saved.Store(&kept)
 	s.savedAt = time.Now()
 	s.idle.Owed = true // whatever the last session left
@@ -236,63 +234,29 @@ func (s *session) start(kept ledger.Checkpoint, row outboxdb.RelayState, last *o
 	return kept
 }
 
-// assemble makes the pipeline and the sink of the session's mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start ledger.Checkpoint, last *owned) error {
-	b := newBooks(&start, s.snapshots.Nonce, s.counts)
-	p := newPipeline(start, b, s.log)
-	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
-	p.letters = watchedLetters{ownLetters{s.letters}, &s.watched.letter}
+// assemble makes the pump, and the sink of its mode.
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, conf pumpConfig) (err error) {
+	if s.pipeline, err = newPump(ctx, conf); err != nil {
+		return err
+	}
 	watch := s.watched.sink
-	s.watched.topic = newRouting(s.cfg, sink).topicOf
-	p.refused = last.refused
-	p.counted = func() int64 { return s.pumps.Written }
-	s.counts.parkedNow(s.letters.ParkedCount())
-	if tx != nil {
-		s.mode = s.exactlyOnce(p, b, tx)
-	} else {
+	if tx == nil {
 		published, err := publisher.New(ctx, sink, func(tags []uint64) {
-			b.acknowledged(tags)
+			s.pipeline.acknowledged(tags)
 			watch.ended(tags...)
 		})
 		if err != nil {
 			return err
 		}
-		s.sink, s.mode = published, &idempotent{books: b, sink: watchedFlush{published, watch}, saved: &s.saved}
+		s.sink = published
+		s.pipeline.idempotently(watchedSink{published, watch}, watchedFlush{published, watch}, &s.saved)
+		return nil
 	}
-	p.sink, p.mode = watchedSink{s.sink, watch}, s.mode
-	s.pipeline = p
-	return s.takeUpHeld(ctx, p)
-}
-
-// openTables opens the letters and what waits. What began before the start is not
-// read again: a release among it that has ended must not be opened.
-func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
-	s.waiting = &waiting{state: s.pumps, fit: outboxRows{s.pumps}.fit, start: start}
-	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
-		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.takeUp,
-	})
-	return err
-}
-
-// takeUpHeld lets wait what waited before.
-func (s *session) takeUpHeld(ctx context.Context, p *pipeline) error {
-	held, controls, err := s.waiting.load(ctx)
-	if err != nil {
-		return err
-	}
-	p.keeper, p.controls = s.waiting, controls
-	p.takeUp(held)
-	return nil
-}
-
-func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional) *exactlyOnce {
-	conf := s.cfg.Kafka.Transaction
-	s.watched.patience += conf.Interval
-	m := &exactlyOnce{
-		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
-		committed: time.Now(),
-		bound:     ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
-		idle:      ledger.Idle{Segment: s.idle.Segment, Owed: true},
+	limits := s.cfg.Kafka.Transaction
+	s.watched.patience += limits.Interval
+	s.pipeline.exactlyOnce(watchedSink{s.sink, watch}, watchedLedger{tx, watch}, transactions{
+		interval: limits.Interval, maxBytes: int64(limits.MaxBytes), segment: s.idle.Segment,
+		bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
 		tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.RaiseTick(ctx)
 			if err == nil {
@@ -300,7 +264,27 @@ func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional
 			}
 			return tick, err
 		},
+	})
+	return nil
+}
+
+// pumpConfig is that of a session which starts at a checkpoint.
+func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f footing, last *owned) pumpConfig {
+	shown := s.shown
+	shown.lend = s.reader.Lend
+	return pumpConfig{
+		start: start, nonce: s.snapshots.Nonce, state: s.pumps, letters: s.letters, writing: &s.watched.letter, waiting: s.waiting,
+		routing: newRouting(s.cfg.Name, s.cfg.policies(), sink), covered: f.covered, repairs: f.gaps, refused: last.refused,
+		observer: s.counts, hooks: shown, log: s.log,
 	}
-	m.known.position, m.known.reach = p.began.Order, p.began.Reach
-	return m
+}
+
+// openTables opens the letters and what waits. What began before the start is not
+// read again: a release among it that has ended must not be opened.
+func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
+	s.waiting = openWaiting(s.pumps, start)
+	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
+		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.takeUp,
+	})
+	return err
 }

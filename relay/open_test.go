@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -220,8 +221,8 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
-	require.Equal(t, last.ended, s.pipeline.began)
-	require.Equal(t, refused, s.pipeline.refused, "what a broker refused is known to the next session")
+	require.Equal(t, last.ended, s.conf.start)
+	require.EqualValues(t, refused, s.conf.refused, "what a broker refused is known to the next session")
 	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.Log("SettleLetters"), "what began before the start is not read again")
 	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.Log("DeleteWaitingBeyond"))
 	require.EqualValues(t, 200, s.saved.Load().Order)
@@ -248,7 +249,7 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 
 func (s *session) mustStatus(t *testing.T) status {
 	t.Helper()
-	now, err := s.mode.status()
+	now, err := s.pipeline.hasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -330,8 +331,27 @@ func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 // relay stops in the middle of it.
 func TestARepairComesBeforeTheStream(t *testing.T) {
 	s := newScriptedSession(t)
-	p, rows, _ := repairing(s.kafka.fakeSink, 3)
-	s.pipeline.repairs, s.pipeline.gaps = p.repairs, rows
+	s.pumps.Conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
+	id := uuid.New()
+	rows := []any{outboxdb.OutboxRow{ID: uuid.New(), Seq: 10}, outboxdb.OutboxRow{ID: uuid.New(), Seq: 20}, outboxdb.OutboxRow{ID: uuid.New(), Seq: 30}}
+	fetched := false
+	s.db.On("FETCH", func([]string) scripted.Reply {
+		var places []any
+		for _, row := range rows {
+			if r := row.(outboxdb.OutboxRow); !fetched {
+				places = append(places, struct {
+					ID  uuid.UUID
+					Seq int64
+				}{r.ID, r.Seq})
+			}
+		}
+		fetched = true
+		return scripted.Reply{Rows: places}
+	})
+	s.db.Returns("RowsOfGap", rows...)
+	s.db.Returns("LastOrdinal", int32(0))
+	s.conf.repairs = []gap{{id: id, cause: CodeSlotAdvanced, cursor: math.MinInt64}}
+	s.assembled(t, s.kafka)
 	var seen int
 	s.kafka.refuse = func(publisher.Event) error {
 		if seen++; seen == 3 {
@@ -339,16 +359,17 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.ErrorContains(t, s.run(ctx, &owned{}), "the third is enough")
-	require.Equal(t, 3, seen)
-	require.False(t, slices.Contains(scripted.Names(s.db.Log()), "SaveCheckpoint"))
+	require.ErrorContains(t, s.pipeline.repair(t.Context()), "the third is enough")
+	require.NoError(t, s.finish(t.Context()))
+	require.Equal(t, []string{fmt.Sprintf("MoveGap 20 f %s 7", id)}, s.db.Log("MoveGap"), "it is not over")
 
 	s = newScriptedSession(t)
-	gap := ledger.Repair{Gap: uuid.New(), Cursor: 40}
-	s.pipeline.mended, s.pipeline.gaps = gap, &fakeGaps{}
-	require.NoError(t, s.finish(t.Context()))
-	require.Equal(t, []ledger.Repair{gap}, s.pipeline.gaps.(*fakeGaps).moved)
-	require.False(t, s.pipeline.gaps.(*fakeGaps).closed)
+	s.conf.repairs = []gap{{id: id, cause: CodeSlotAdvanced, cursor: math.MinInt64}}
+	s.db.Returns("LastOrdinal", int32(0))
+	s.db.On("FETCH", func([]string) scripted.Reply { return scripted.Reply{Err: "the first is enough"} })
+	s.assembled(t, s.kafka)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.ErrorContains(t, s.run(ctx, &owned{}), "the first is enough")
+	require.False(t, slices.Contains(scripted.Names(s.db.Log()), "SaveCheckpoint"))
 }

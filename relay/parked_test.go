@@ -42,7 +42,7 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 	bad := map[uuid.UUID]bool{}
 	sink := poisonous(bad)
 	p := testPipeline(sink)
-	morgue := withPolicy(p, PoisonParkAggregate)
+	morgue := withPolicy(p, policyParkAggregate)
 	var batch []cdc.Item
 	for i := range 60 {
 		it := of(string(rune('a' + i%30)))

@@ -44,11 +44,9 @@ type pipeline struct {
 	letters letterStore
 	rows    rows
 	routing *routing
-	refused map[uuid.UUID]string       // what a broker has refused, and why; forgotten once a letter says so
-	tell    func(State, error)         // what the health pages show
-	holding func(map[string]heldRoute) // likewise, by route
-	lend    func(bytes int)            // of the queue, to what is held
-	log     *slog.Logger
+	refused refused
+	hooks
+	log *slog.Logger
 
 	gaps      ledgerOfGaps
 	repairs   []gap            // to be published before the stream
@@ -90,6 +88,104 @@ type pipeline struct {
 	heard chan struct{}                  // they have changed
 }
 
+// refused are events, replays and letters that a broker has refused, and why, until
+// a letter says so.
+type refused map[uuid.UUID]string
+
+// learn takes them from the error that ended a session, and reports whether it is
+// news.
+func (r *refused) learn(err error) (news bool) {
+	var why *publisher.RefusedError
+	if !errors.As(err, &why) {
+		return false
+	}
+	if *r == nil {
+		*r = make(refused)
+	}
+	_, known := (*r)[why.ID]
+	(*r)[why.ID] = why.Error()
+	return !known
+}
+
+// hooks are how a pump tells its session what it does.
+type hooks struct {
+	tell    func(now phase, why error)        // what the health pages show
+	holding func(routes map[string]heldRoute) // likewise, by route
+	lend    func(bytes int)                   // of the queue, to what is held
+}
+
+// pumpConfig is what a session gives its pump.
+type pumpConfig struct {
+	start    ledger.Checkpoint // what had ended when the session began
+	nonce    uint64            // of the markers that are its own
+	state    *state.State      // of the pump's connection
+	letters  *letters.Store
+	writing  *atomic.Int64 // since when a letter is being written, in Unix nanoseconds; 0: none is
+	waiting  *waiting
+	routing  *routing
+	covered  snapshot.Visible // what the stream leaves out
+	repairs  []gap            // to be published before the stream
+	refused  refused
+	observer observer
+	hooks    hooks
+	log      *slog.Logger
+}
+
+// newPump lets wait what waited before. Its mode is chosen next.
+func newPump(ctx context.Context, conf pumpConfig) (*pipeline, error) {
+	held, controls, err := conf.waiting.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := newPipeline(conf.start, newBooks(&conf.start, conf.nonce, conf.observer), conf.log)
+	p.letters, p.keeper, p.controls = ownLetters{conf.letters, conf.writing}, conf.waiting, controls
+	p.rows, p.gaps = outboxRows{conf.state}, &gapRows{pumps: conf.state}
+	p.routing, p.covered, p.repairs, p.refused, p.hooks = conf.routing, conf.covered, conf.repairs, conf.refused, conf.hooks
+	p.counted = func() int64 { return conf.state.Written }
+	p.counts.parkedNow(p.letters.ParkedCount())
+	p.takeUp(held)
+	return p, nil
+}
+
+// idempotently has Kafka acknowledge every event, to [pipeline.acknowledged]. saved is
+// the checkpoint in PostgreSQL.
+func (p *pipeline) idempotently(sink Sink, flush flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
+	p.sink, p.mode = sink, &idempotent{books: p.books, sink: flush, saved: saved}
+}
+
+// transactions bound those of exactly-once mode.
+type transactions struct {
+	interval time.Duration
+	maxBytes int64
+	bound    ledger.Checkpoint                        // timeline and session of every checkpoint
+	segment  pglogrepl.LSN                            // bytes of a segment of the server's log
+	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
+}
+
+// exactlyOnce commits events and checkpoint in one Kafka transaction.
+func (p *pipeline) exactlyOnce(sink Sink, tx transactional, conf transactions) {
+	m := &exactlyOnce{
+		books: p.books, tx: tx, interval: conf.interval, maxBytes: conf.maxBytes, bound: conf.bound, tick: conf.tick, cut: p.cut, before: p.writeDown,
+		committed: time.Now(), idle: ledger.Idle{Segment: conf.segment, Owed: true},
+	}
+	m.known.position, m.known.reach = p.began.Order, p.began.Reach
+	p.sink, p.mode = sink, m
+}
+
+// hasEnded tells how far everything has ended, durably. Safe for concurrent use.
+func (p *pipeline) hasEnded() (status, error) { return p.mode.status() }
+
+// leaves is what the next session of this process begins with; zero when that is to
+// be read elsewhere.
+func (p *pipeline) leaves() (ledger.Checkpoint, error) { return p.mode.ended() }
+
+// flushSink ends what was handed over, without what is to be written: for
+// [fault.NoEpoch].
+func (p *pipeline) flushSink(ctx context.Context) error { return p.mode.flush(ctx) }
+
+// repaired reports whether the gaps are published, and the stream is read.
+func (p *pipeline) repaired() bool { return p.streams.Load() }
+
 func newPipeline(began ledger.Checkpoint, b *books, log *slog.Logger) *pipeline {
 	p := &pipeline{
 		books: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, heard: make(chan struct{}, 1),
@@ -97,7 +193,7 @@ func newPipeline(began ledger.Checkpoint, b *books, log *slog.Logger) *pipeline 
 	p.named = make(map[string]bool)
 	p.words.Store(&state.Commands{})
 	p.counted = func() int64 { return 0 }
-	p.tell, p.holding, p.lend = func(State, error) {}, func(map[string]heldRoute) {}, func(int) {}
+	p.hooks = hooks{tell: func(phase, error) {}, holding: func(map[string]heldRoute) {}, lend: func(int) {}}
 	return p
 }
 
@@ -396,7 +492,7 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 		return nil
 	}
 	p.log.WarnContext(ctx, "paused by an operator")
-	p.tell(StatePaused, nil)
+	p.tell(phasePaused, nil)
 	for p.word().Paused {
 		if err := p.still(ctx); err != nil {
 			return err
@@ -409,7 +505,7 @@ func (p *pipeline) settle(ctx context.Context, paused bool) error {
 		}
 	}
 	p.log.InfoContext(ctx, "resumed by an operator")
-	p.tell(StateStreaming, nil)
+	p.tell(phaseStreams, nil)
 	return nil
 }
 

@@ -102,7 +102,7 @@ func commitAt(commit pglogrepl.LSN) cdc.Item {
 
 func testPipeline(sink Sink) *pipeline {
 	began := ledger.Checkpoint{Order: 100}
-	b := newBooks(&began, 7, newCounts("test"))
+	b := newBooks(&began, 7, newTally())
 	p := newPipeline(began, b, slog.New(slog.DiscardHandler))
 	m := &idempotent{books: b, saved: savedAt(began)}
 	if f, ok := sink.(flusher); ok {
@@ -110,7 +110,7 @@ func testPipeline(sink Sink) *pipeline {
 	}
 	p.sink, p.mode, p.keeper = sink, m, newTable()
 	p.letters = &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}
-	p.routing = newRouting(&Config{}, publisher.Config{})
+	p.routing = newRouting("", nil, publisher.Config{})
 	return p
 }
 
@@ -331,3 +331,42 @@ func TestOnlyOurOwnMarkersCount(t *testing.T) {
 }
 
 func lsn(n uint64) pglogrepl.LSN { return pglogrepl.LSN(n) }
+
+// tally counts what a pump says of events.
+type tally struct {
+	mu sync.Mutex
+
+	readEvents, publishedEvents, parkedEvents, transactions int
+	skips                                                   map[string]int
+}
+
+func newTally() *tally { return &tally{skips: make(map[string]int)} }
+
+// tallyOf is that of a test's pump.
+func tallyOf(p *pipeline) *tally { return p.counts.(*tally) }
+
+func (c *tally) add(n *int, events int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	*n += events
+}
+
+func (c *tally) read(events int)                   { c.add(&c.readEvents, events) }
+func (c *tally) published(events int, _ time.Time) { c.add(&c.publishedEvents, events) }
+func (c *tally) committed(events int, _ time.Duration, _ time.Time) {
+	c.add(&c.transactions, 1)
+	c.add(&c.publishedEvents, events)
+}
+func (c *tally) rotated(uint64)               {}
+func (c *tally) waited(int)                   {}
+func (c *tally) parked(events, _ int)         { c.add(&c.parkedEvents, events) }
+func (c *tally) parkedNow(int)                {}
+func (c *tally) letterPublished()             {}
+func (c *tally) control(string)               { c.skipped(skippedByControl) }
+func (c *tally) holding(map[string]heldRoute) {}
+
+func (c *tally) skipped(reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skips[reason]++
+}

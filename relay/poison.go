@@ -105,7 +105,7 @@ func (p *pipeline) bury(ctx context.Context) error {
 // parked as many aggregates as it may, the event waits, and its lane with it.
 func (p *pipeline) poison(ctx context.Context, s *step, class string, cause error) error {
 	policy := p.routing.policy(s.it.Row)
-	if s.it.Replay == nil && policy == PoisonHalt {
+	if s.it.Replay == nil && policy == policyHalt {
 		if err := p.bury(ctx); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
 	}
 	dead := letters.Dead{
-		Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Class: class, Cause: cause.Error(), Holds: policy == PoisonParkAggregate,
+		Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Class: class, Cause: cause.Error(), Holds: policy == policyParkAggregate,
 	}
 	if full := p.letters.Admit(&dead); full != nil {
 		return full
@@ -127,11 +127,11 @@ func (p *pipeline) poison(ctx context.Context, s *step, class string, cause erro
 func (p *pipeline) halt(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
-	p.tell(StateHalted, why)
+	p.tell(phaseHalted, why)
 	for id := s.id(); ; {
 		if p.word().Skips(id) {
 			if done, err := p.skip(ctx, s, cause.Error()); done || err != nil {
-				p.tell(StateStreaming, nil)
+				p.tell(phaseStreams, nil)
 				return err
 			}
 		}
@@ -148,7 +148,7 @@ func (p *pipeline) stand(ctx context.Context, why error) error {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)
-	p.tell(StateHalted, why)
+	p.tell(phaseHalted, why)
 	for {
 		if err := p.still(ctx); err != nil {
 			return err

@@ -1,10 +1,10 @@
 package relay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -40,12 +40,12 @@ func of(aggregateID string) cdc.Item {
 }
 
 func withPolicy(p *pipeline, policy string) *fakeLetters {
-	p.routing = newRouting(&Config{Routes: []RouteConfig{{Poison: policy}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
+	p.routing = newRouting("", []string{cmp.Or(policy, policyParkAggregate)}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
 	return p.letters.(*fakeLetters)
 }
 
 func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
-	for policy, published := range map[string]int{PoisonParkAggregate: 2, PoisonPark: 3, "": 2} {
+	for policy, published := range map[string]int{policyParkAggregate: 2, policyPark: 3, "": 2} {
 		a1, a2, b1, bad := of("a"), of("a"), of("b"), of("b")
 		a0 := of("a")
 		bad.Bad = errors.New("forged")
@@ -57,7 +57,7 @@ func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
 		require.Len(t, sink.tags(), published, policy)
 		require.Equal(t, letters.ClassRecord, morgue.letters[a1.Row.ID].Class)
 		require.Equal(t, letters.ClassBadRow, morgue.letters[bad.Row.ID].Class)
-		if policy != PoisonPark {
+		if policy != policyPark {
 			require.Equal(t, letters.ClassFollows, morgue.letters[a2.Row.ID].Class)
 		}
 		now, err := p.status()
@@ -78,7 +78,7 @@ func TestAnEventWithALetterHasEnded(t *testing.T) {
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it, commitAt(200)}))
 	require.Empty(t, sink.tags())
 	require.EqualValues(t, 208, position(t, p))
-	require.Equal(t, 1, int(p.counts.stats().Skipped[skippedByLetter]))
+	require.Equal(t, 1, tallyOf(p).skips[skippedByLetter])
 }
 
 func TestAReplayGetsALetterOfItsOwnAndParksNothing(t *testing.T) {
@@ -86,7 +86,7 @@ func TestAReplayGetsALetterOfItsOwnAndParksNothing(t *testing.T) {
 	replay := cdc.Item{Kind: cdc.KindReplay, Commit: 200, Row: it.Row, Replay: &cdc.Replay{ID: uuid.New(), Topic: "again", Mode: cdc.ModeReprocess, Group: "g"}}
 	sink := poisonous(map[uuid.UUID]bool{it.Row.ID: true})
 	p := testPipeline(sink)
-	morgue := withPolicy(p, PoisonHalt)
+	morgue := withPolicy(p, policyHalt)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{replay, later}))
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Contains(t, morgue.letters, replay.Replay.ID)
@@ -106,8 +106,8 @@ func TestAReplayIsPublishedAsOne(t *testing.T) {
 
 func TestHaltWaitsForTheWordSkip(t *testing.T) {
 	for name, halt := range map[string]func(*pipeline){
-		"policy halt":              func(p *pipeline) { withPolicy(p, PoisonHalt) },
-		"halted by another's word": func(p *pipeline) { withPolicy(p, PoisonHalt) },
+		"policy halt":              func(p *pipeline) { withPolicy(p, policyHalt) },
+		"halted by another's word": func(p *pipeline) { withPolicy(p, policyHalt) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				halt(p)
 				morgue := p.letters.(*fakeLetters)
 				var states atomic.Value
-				p.tell = func(s State, err error) { states.Store(fmt.Sprint(s, " ", err)) }
+				p.tell = func(s phase, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
 					<-time.After(time.Hour)
 					require.Len(t, sink.tags(), 1)
@@ -144,7 +144,7 @@ func TestAHaltWritesTheLettersBeforeIt(t *testing.T) {
 		first, behind, bad := of("a"), of("a"), typed(200, "user")
 		sink := poisonous(map[uuid.UUID]bool{first.Row.ID: true, bad.Row.ID: true})
 		p := testPipeline(sink)
-		p.routing = newRouting(&Config{Routes: []RouteConfig{{Poison: PoisonHalt}, {}}}, publisher.Config{Routes: []publisher.Route{
+		p.routing = newRouting("", []string{policyHalt, policyParkAggregate}, publisher.Config{Routes: []publisher.Route{
 			{Match: publisher.Match{AggregateType: "user"}, Topic: "t"}, {Topic: "t"},
 		}})
 		morgue := p.letters.(*fakeLetters)
@@ -160,17 +160,17 @@ func TestPauseAndResume(t *testing.T) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
 		var states atomic.Value
-		p.tell = func(s State, _ error) { states.Store(s) }
+		p.tell = func(s phase, _ error) { states.Store(s) }
 		p.hear(state.Commands{Paused: true})
 		source := &trickle{every: time.Second, batches: [][]cdc.Item{{of("a")}, {of("a")}, {of("a")}}}
 		running(t, p, source, func() {
 			<-time.After(time.Hour)
-			require.Equal(t, StatePaused, states.Load())
+			require.Equal(t, phasePaused, states.Load())
 			require.LessOrEqual(t, len(sink.tags()), 1)
 			p.hear(state.Commands{})
 			<-time.After(time.Minute)
 			require.Equal(t, []uint64{0, 1, 2}, sink.tags())
-			require.Equal(t, StateStreaming, states.Load())
+			require.Equal(t, phaseStreams, states.Load())
 		})
 	})
 }
@@ -180,7 +180,7 @@ func TestAPausedRouteIsHeld(t *testing.T) {
 		sink := newFakeSink()
 		p := testPipeline(sink)
 		cfg := publisher.Config{Brokers: []string{"k:9092"}, Routes: []publisher.Route{{Topic: "{namespace}.{aggregate_type}"}}}
-		p.routing = newRouting(&Config{Routes: []RouteConfig{{}}}, cfg)
+		p.routing = newRouting("", []string{policyParkAggregate}, cfg)
 		p.hear(state.Commands{Routes: []string{"shop.order"}})
 		batch := []cdc.Item{typed(200, "order"), typed(200, "user"), typed(200, "order")}
 		want := keysOfItems(batch[1], batch[0], batch[2])
@@ -320,15 +320,11 @@ func TestABrokenRetryGoesOnBehindWhatIsOut(t *testing.T) {
 
 func TestARefusedEventIsPoisonInTheNextSession(t *testing.T) {
 	it := of("a")
-	var last owned
-	last.learn(fmt.Errorf("session: %w", errors.Join(errors.New("x"), &publisher.RefusedError{Topic: "t", ID: it.Row.ID, Err: errors.New("too large for the broker")})))
-	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
-	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
-	last.learn(nil)
-	require.Equal(t, []string{"t"}, last.narrow)
+	var known refused
+	known.learn(fmt.Errorf("session: %w", errors.Join(errors.New("x"), &publisher.RefusedError{Topic: "t", ID: it.Row.ID, Err: errors.New("too large for the broker")})))
 	sink := newFakeSink()
 	p := testPipeline(sink)
-	p.refused = last.refused
+	p.refused = known
 	require.NoError(t, p.take(t.Context(), []cdc.Item{it}))
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Empty(t, sink.tags())
@@ -341,54 +337,13 @@ func TestAPartitionChangeHaltsUntilTheNextStart(t *testing.T) {
 		sink.refuse = func(publisher.Event) error { return &publisher.PartitionError{Topic: "t", From: 3, To: 6} }
 		p := testPipeline(sink)
 		var states atomic.Value
-		p.tell = func(s State, err error) { states.Store(fmt.Sprint(s, " ", err)) }
+		p.tell = func(s phase, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 		pumping(t, p, [][]cdc.Item{{of("a"), of("b")}}, func() {
 			<-time.After(time.Hour)
 			require.Contains(t, states.Load(), "halted")
 			require.Contains(t, states.Load(), "from 3 to 6")
 		})
 	})
-}
-
-func TestFencesInARowNameTheRival(t *testing.T) {
-	fenced := fmt.Errorf("commit: %w", publisher.ErrFenced)
-	at := time.Now()
-	var r rivalry
-	session := func(err error, pause, lasted time.Duration) error {
-		began := at.Add(pause)
-		at = began.Add(lasted)
-		return r.count(err, began, at)
-	}
-	for range 5 {
-		require.NoError(t, session(fenced, time.Second, time.Second), "zombies of this database come all at once")
-	}
-	require.NoError(t, session(errors.New("connection reset"), time.Second, 30*time.Second))
-	require.NoError(t, session(fenced, time.Second, time.Second))
-	require.NoError(t, session(fenced, time.Minute, time.Second), "twice is no proof")
-	require.NoError(t, session(fenced, time.Second, time.Minute), "a long session was no rival's")
-	require.NoError(t, session(fenced, 15*time.Second, time.Second))
-	err := session(fenced, 15*time.Second, time.Second)
-	require.ErrorContains(t, err, "fenced 3 times in a row, within 32s, while this relay held its slot: another relay publishes with the same transactional id")
-	require.True(t, permanent(err))
-}
-
-// Two relays that fence one another, with a relay's pauses between their
-// sessions: each session lasts until the other relay has paused and started.
-func TestRivalsFindOut(t *testing.T) {
-	for seed := range uint64(100) {
-		dice := rand.New(rand.NewPCG(seed, 0))
-		var rivals [2]rivalry
-		waits, at := [2]time.Duration{backoffMin, backoffMin}, time.Now()
-		var found error
-		for turn := 0; found == nil; turn++ {
-			require.Less(t, turn, 50, "seed %d", seed)
-			one, other := turn%2, 1-turn%2
-			began := at
-			at = began.Add(waits[other]/2 + time.Duration(dice.Int64N(int64(waits[other]+5*time.Second))))
-			found = rivals[one].count(publisher.ErrFenced, began, at)
-			waits[one] = min(2*waits[one], backoffMax)
-		}
-	}
 }
 
 // The counters reconcile: what was read was published, parked or skipped, or is
@@ -412,9 +367,9 @@ func TestCountersReconcile(t *testing.T) {
 	batch = append(batch, cdc.Item{Kind: cdc.KindControl, Commit: 1 << 40, Control: &cdc.Control{ID: uuid.New(), Action: cdc.ActionDiscard}})
 	g.missing["c"] = true
 	sum := func() int {
-		total := int(p.counts.stats().Published) + int(p.counts.stats().Parked) + int(p.counts.stats().Rewound)
+		total := tallyOf(p).publishedEvents + tallyOf(p).parkedEvents
 		for _, reason := range []string{skippedByLetter, skippedByWord, skippedByControl} {
-			total += int(p.counts.stats().Skipped[reason])
+			total += tallyOf(p).skips[reason]
 		}
 		return total
 	}
@@ -425,13 +380,13 @@ func TestCountersReconcile(t *testing.T) {
 	require.Zero(t, now.owing)
 	waits := len(g.table.rows)
 	require.Greater(t, waits, 1000)
-	require.Equal(t, int(p.counts.stats().Read), sum()+waits)
+	require.Equal(t, tallyOf(p).readEvents, sum()+waits)
 	clear(g.missing)
 	releaseAll(t, p)
 	require.NoError(t, p.flush(t.Context()))
-	require.Equal(t, 5001, int(p.counts.stats().Read))
+	require.Equal(t, 5001, tallyOf(p).readEvents)
 	require.Equal(t, 5001, sum())
-	require.Positive(t, int(p.counts.stats().Parked))
+	require.Positive(t, tallyOf(p).parkedEvents)
 }
 
 // A control whose transaction has not ended acts again when it is read again: its

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
@@ -303,4 +304,45 @@ func TestAHaltedRelayGoesOnTrying(t *testing.T) {
 		require.NoError(t, <-ended)
 		require.Equal(t, 1, strings.Count(log.String(), "halted: an operator is needed;"))
 	})
+}
+
+// A session that ends with news, or that got further in whatever mode, is no
+// reason to wait for long.
+func TestWhatCountsAsTheFirstFailure(t *testing.T) {
+	o := owned{reached: 200}
+	require.False(t, o.first(200, false, time.Second))
+	require.True(t, o.first(199, false, time.Second), "it got further")
+	require.True(t, o.first(200, true, time.Second), "the next one knows better")
+	require.True(t, o.first(200, false, time.Minute), "it lasted")
+}
+
+// A gap is written down by the session that follows at once; until it is, the same one
+// is no news.
+func TestAGapIsNews(t *testing.T) {
+	var o owned
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.False(t, o.learn(errors.New("connection lost")))
+}
+
+// What a session leaves says how far it has come, and what is read again.
+func TestASessionLeavesHowFarItCame(t *testing.T) {
+	var last owned
+	c := newCounts("orders")
+	last.keep(status{position: 208, owing: 3}, c)
+	require.EqualValues(t, 208, last.reached)
+	require.EqualValues(t, 3, c.stats().Rewound)
+	require.EqualValues(t, 1, c.stats().Rewinds)
+}
+
+// A topic that refused a batch is known to the next session, once.
+func TestANarrowTopicIsRemembered(t *testing.T) {
+	var last owned
+	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
+	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
+	last.learn(nil)
+	require.Equal(t, []string{"t"}, last.narrow)
+	require.True(t, last.learn(&publisher.RefusedError{Topic: "t", ID: uuid.UUID{1}, Err: errors.New("too large")}))
+	require.Len(t, last.refused, 1)
 }

@@ -26,6 +26,15 @@ const (
 	repairBytes = 1 << 20
 )
 
+// gap is one that is not over.
+type gap struct {
+	id     uuid.UUID
+	cause  string
+	cursor int64 // its events up to this seq were published
+	events int64
+	first  bool // of the first start: its records do not name it
+}
+
 // ledgerOfGaps reads the events of gaps, and writes down how far their repair has
 // come. [gapRows] is the one, over the pump's own connection.
 type ledgerOfGaps interface {
@@ -129,7 +138,7 @@ func (p *pipeline) repairPage(ctx context.Context, g gap, page []*outbox.Row, wh
 
 func (p *pipeline) repairRow(ctx context.Context, g gap, row *outbox.Row) error {
 	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, mending: true, tag: p.open()}
-	if g.cause != codeFirstStart {
+	if !g.first {
 		s.repair = g.id
 	}
 	at, err := p.behindLetters(ctx, row, p.began.Order)

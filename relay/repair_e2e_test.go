@@ -31,7 +31,7 @@ func rewrittenUnderRepair(b *tables) {
 	id, err := uuid.NewV7()
 	require.NoError(b.T, err)
 	require.NoError(b.T, pumps.Queries.InsertGap(ctx, outboxdb.InsertGapParams{
-		GapID: id, Slot: b.Slot, Cause: CodeWentBack, Detail: "a test", FromSnapshot: snapshot.None, ToSnapshot: taken.Snapshot, Events: 1, State: gapRepairing,
+		GapID: id, Slot: b.Slot, Cause: "WENT_BACK", Detail: "a test", FromSnapshot: snapshot.None, ToSnapshot: taken.Snapshot, Events: 1, State: "repairing",
 	}))
 	leaf := "onceward.outbox_" + partition.Day(row.CreatedAt).Format("20060102")
 	b.Exec("BEGIN; ALTER TABLE " + leaf + " SET UNLOGGED; ALTER TABLE " + leaf + " SET LOGGED")

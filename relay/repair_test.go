@@ -72,7 +72,7 @@ func repairing(sink *fakeSink, n int) (*pipeline, *fakeGaps, uuid.UUID) {
 		rows.rows = append(rows.rows, &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("A"), Seq: int64(10 * (i + 1))})
 	}
 	id := uuid.New()
-	p.gaps, p.repairs = rows, []gap{{id: id, cause: CodeSlotAdvanced}}
+	p.gaps, p.repairs = rows, []gap{{id: id, cause: "SLOT_ADVANCED"}}
 	return p, rows, id
 }
 
@@ -145,7 +145,7 @@ func TestTheCursorOfARepairIsNotWithinASeq(t *testing.T) {
 func TestARepairGoesOnFromItsCursor(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 5)
-	p.repairs[0].cursor, p.repairs[0].cause = 30, codeFirstStart
+	p.repairs[0].cursor, p.repairs[0].first = 30, true
 	require.NoError(t, p.repair(t.Context()))
 	require.Len(t, sink.got, 2)
 	require.Equal(t, rows.rows[3], sink.got[0].Row)
@@ -201,7 +201,7 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		p, rows, _ := repairing(sink, 4)
 		k := newTable()
 		p.keeper = k
-		p.routing = newRouting(&Config{Routes: []RouteConfig{{Topic: "t", Poison: PoisonParkAggregate}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
+		p.routing = newRouting("", []string{policyParkAggregate}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
 		morgue := p.letters.(*fakeLetters)
 		morgue.limit = 1
 		require.NoError(t, morgue.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
@@ -226,7 +226,7 @@ func TestARepairPassesAFullPark(t *testing.T) {
 func TestARepairLeavesLetters(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 3)
-	p.routing = newRouting(&Config{Routes: []RouteConfig{{Topic: "t", Poison: PoisonPark}}}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
+	p.routing = newRouting("", []string{policyPark}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
 	sink.refuse = func(ev publisher.Event) error {
 		if ev.Row == rows.rows[1] {
 			return &publisher.RecordError{Field: "size"}

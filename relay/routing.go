@@ -11,6 +11,13 @@ import (
 // maxRested bounds the cache of topics, whose keys come from rows.
 const maxRested = 10_000
 
+// Policies of a route, for events that can never become a record.
+const (
+	policyParkAggregate = "park-aggregate" // they become dead letters, and the later ones of their aggregates behind them
+	policyPark          = "park"           // they become dead letters, alone
+	policyHalt          = "halt"           // an operator decides
+)
+
 // routing answers what the publisher does not say by itself: which policy a
 // poison event has, and whether its topic is paused. It is pure.
 type routing struct {
@@ -20,12 +27,8 @@ type routing struct {
 	topics   map[[3]string]string
 }
 
-func newRouting(cfg *Config, sink publisher.Config) *routing {
-	r := &routing{relay: cfg.Name, config: sink, topics: make(map[[3]string]string)}
-	for _, route := range cfg.Routes {
-		r.policies = append(r.policies, orDefault(route.Poison, PoisonParkAggregate))
-	}
-	return r
+func newRouting(relay string, policies []string, sink publisher.Config) *routing {
+	return &routing{relay: relay, config: sink, policies: policies, topics: make(map[[3]string]string)}
 }
 
 // policy returns the poison policy of the first route that matches, and the
@@ -36,7 +39,7 @@ func (r *routing) policy(row *outbox.Row) string {
 			return r.policies[i]
 		}
 	}
-	return PoisonParkAggregate
+	return policyParkAggregate
 }
 
 // rests reports whether an event's topic, or where it has none its

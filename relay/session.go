@@ -36,8 +36,8 @@ type session struct {
 	letters  *letters.Store
 	waiting  *waiting
 	sink     Sink
-	mode     mode
 	pipeline *pipeline
+	conf     pumpConfig // of the pipeline
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
@@ -51,6 +51,7 @@ type session struct {
 	memory            *publisher.Memory // of the process's publishers
 	watched           *watched
 	report            func(kind string, waits ...Wait)
+	shown             hooks              // on the health pages
 	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
 	beginning         *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
 	repairs           map[uuid.UUID]bool // the gaps that this session repairs
@@ -75,7 +76,7 @@ type owned struct {
 	narrow     []string          // topics that refused a batch
 	otherKafka string            // the cluster that this process is bound to, when another one answered
 
-	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
+	refused refused
 }
 
 // carryOn follows a session that failed before it published anything, and before
@@ -111,26 +112,14 @@ func (o *owned) learn(err error) (news bool) {
 	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
 		o.narrow, news = append(o.narrow, narrow.Topic), true
 	}
-	var refused *publisher.RefusedError
-	if errors.As(err, &refused) {
-		if o.refused == nil {
-			o.refused = make(map[uuid.UUID]string)
-		}
-		if _, known := o.refused[refused.ID]; !known {
-			news = true
-		}
-		o.refused[refused.ID] = refused.Error()
-	}
-	return news
+	return o.refused.learn(err) || news
 }
 
 // keep notes how far a session has come, and counts what it leaves to be read
 // again.
-func (o *owned) keep(m mode, counts *counts) {
-	if now, err := m.status(); err == nil {
-		counts.rewound(now.owing)
-		o.reached = now.position
-	}
+func (o *owned) keep(now status, counts *counts) {
+	counts.rewound(now.owing)
+	o.reached = now.position
 }
 
 // first reports whether the end of a session counts as the first of its kind, so
@@ -209,18 +198,20 @@ func (s *session) run(ctx context.Context, last *owned) error {
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
-	last.keep(s.mode, s.counts)
+	if now, err := s.pipeline.hasEnded(); err == nil {
+		last.keep(now, s.counts)
+	}
 	s.log.Info("session ended", s.tally()...)
 	s.counts.holding(nil)
 	last.ended = ledger.Checkpoint{}
-	if ended, err := s.mode.ended(); err == nil {
+	if ended, err := s.pipeline.leaves(); err == nil {
 		last.ended = ended
 	}
 }
 
 // tally says how what the session dealt with has ended.
 func (s *session) tally() []any {
-	now, _ := s.mode.status() // an error of it has ended the session
+	now, _ := s.pipeline.hasEnded() // an error of it has ended the session
 	return []any{
 		"acknowledged", now.ends[ledger.Acknowledged], "letters", now.ends[ledger.Letter], "waiting", now.ends[ledger.Waiting],
 		"skipped", now.ends[ledger.Skipped], "erased", now.ends[ledger.Erased], "in_flight", now.owing,

@@ -3,19 +3,25 @@ package relay
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -23,23 +29,76 @@ import (
 )
 
 // kafka is a sink that acknowledges what it was handed when it is flushed, and not
-// before.
+// before; refuse is asked first.
 type kafka struct {
-	*fakeSink
-	books   *books
+	acknowledged func(tags []uint64)
+	refuse       func(publisher.Event) error
+	failed       chan struct{}
+	err          error
+
+	mu      sync.Mutex
+	open    []uint64
 	flushes int
 	away    error
 }
 
+func newKafka() *kafka { return &kafka{failed: make(chan struct{})} }
+
+func (k *kafka) Publish(_ context.Context, ev publisher.Event) error {
+	if k.refuse != nil {
+		if err := k.refuse(ev); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open = append(k.open, ev.Tag)
+	return nil
+}
+
+func (k *kafka) Usable(context.Context, publisher.Event) error { return nil }
+func (k *kafka) Failed() <-chan struct{}                       { return k.failed }
+func (k *kafka) Err() error                                    { return k.err }
+func (k *kafka) Close() error                                  { return nil }
+
 func (k *kafka) Flush(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.flushes++
 	if k.away != nil {
 		return k.away
 	}
-	tags := k.tags()
-	k.books.acknowledged(tags[k.acked:])
-	k.acked = len(tags)
+	k.acknowledged(k.open)
+	k.open = nil
 	return nil
+}
+
+// once is a stream of one batch.
+type once struct{ batch []cdc.Item }
+
+func (o *once) Next(context.Context, []cdc.Item) ([]cdc.Item, error) {
+	batch := o.batch
+	o.batch = nil
+	if batch == nil {
+		return nil, io.EOF
+	}
+	return batch, nil
+}
+
+// feed has the pump deal with a batch.
+func (s *scriptedSession) feed(t *testing.T, batch ...cdc.Item) {
+	t.Helper()
+	require.NoError(t, s.pipeline.pump(t.Context(), &once{batch}))
+}
+
+// oneEvent is an event of a transaction.
+func oneEvent(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindEvent, Commit: commit, Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order"}}
+}
+
+// itsEnd is the end of a transaction.
+func itsEnd(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindCommit, Commit: commit, End: commit + 8, CommitTime: time.Now()}
 }
 
 // scriptedSession is a session that holds its slot on a scripted server, in
@@ -65,18 +124,23 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	db.Echo()
 	cfg := minimal()
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
-	sink := &kafka{fakeSink: newFakeSink()}
-	p := testPipeline(sink)
-	sink.books = p.books
+	sink := newKafka()
 	s := &session{
 		idle: ledger.Idle{Segment: segmentSize},
-		cfg:  &cfg, log: p.log, counts: p.counts, state: owner(db), pumps: owner(db), letters: &letters.Store{}, sink: sink, mode: p.mode, pipeline: p,
+		cfg:  &cfg, log: slog.New(slog.DiscardHandler), counts: newCounts("orders"), state: owner(db), pumps: owner(db), letters: &letters.Store{}, sink: sink,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
-	s.snapshots.Nonce = p.nonce
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
-	p.mode.(*idempotent).saved = &s.saved
+	s.watched, s.shown = &watched{}, hooks{tell: func(phase, error) {}, holding: func(map[string]heldRoute) {}}
+	s.waiting = openWaiting(s.pumps, s.saved.Load())
+	s.conf = pumpConfig{
+		start: *s.saved.Load(), nonce: s.snapshots.Nonce, state: s.pumps, letters: s.letters, writing: &s.watched.letter, waiting: s.waiting,
+		routing: newRouting(cfg.Name, cfg.policies(), publisher.Config{}), observer: s.counts, hooks: s.shown, log: s.log,
+	}
+	s.conf.hooks.lend = func(int) {}
+	s.assembled(t, sink)
+	db.Forget()
 	reader, err := cdc.Open(t.Context(), cdc.Config{
 		DSN: db.DSN(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
 	})
@@ -87,6 +151,16 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	return &scriptedSession{session: s, db: db, kafka: sink}
 }
 
+// assembled has a pump of its configuration.
+func (s *session) assembled(t *testing.T, sink *kafka) {
+	t.Helper()
+	var err error
+	s.pipeline, err = newPump(t.Context(), s.conf)
+	require.NoError(t, err)
+	s.pipeline.idempotently(sink, sink, &s.saved)
+	sink.acknowledged = s.pipeline.acknowledged
+}
+
 // stopped closes the session, which tells the server the last checkpoint.
 func (s *scriptedSession) stopped() *scripted.Server {
 	_ = s.reader.Close(context.Background())
@@ -95,7 +169,7 @@ func (s *scriptedSession) stopped() *scripted.Server {
 
 func (s *scriptedSession) status(t *testing.T) status {
 	t.Helper()
-	now, err := s.mode.status()
+	now, err := s.pipeline.hasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -110,14 +184,14 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
 			s.db.On("SaveCheckpoint", answer)
-			require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+			s.feed(t, itsEnd(200))
 			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
 			require.EqualValues(t, 100, s.saved.Load().Order)
 			require.EqualValues(t, 100, s.stopped().Confirmed())
 		})
 	}
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+	s.feed(t, itsEnd(200))
 	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
 	require.EqualValues(t, 208, s.saved.Load().Order)
 	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")
@@ -265,7 +339,7 @@ func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 // forget it: the next start publishes nothing twice.
 func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.feed(t, oneEvent(200), itsEnd(200))
 	s.snapshots.Asked, s.snapshots.Events = false, 1 // none is due, or the stop would wait for it until Kafka answers
 	ctx, cancel := context.WithCancel(t.Context())
 	var last owned
@@ -292,7 +366,7 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	<-s.parted
 
 	s.parted = make(chan struct{})
-	s.pipeline.streams.Store(true)
+	require.NoError(t, s.pipeline.repair(t.Context())) // there is none
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return s.reader.Run(ctx) })
@@ -311,7 +385,7 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 // A stop that Kafka does not let end in time says so, and passes nothing.
 func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.feed(t, oneEvent(200), itsEnd(200))
 	s.kafka.away = errors.New("the leader is away")
 	err := s.finish(t.Context())
 	require.ErrorContains(t, err, "flush before stopping: the leader is away")
@@ -322,7 +396,7 @@ func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 // A session that breaks writes nothing more: another may own the slot by now.
 func TestASessionThatBreaksWritesNothing(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.feed(t, oneEvent(200), itsEnd(200))
 	s.kafka.err = errors.New("the producer is fenced")
 	close(s.kafka.failed)
 	var last owned
@@ -372,4 +446,13 @@ func owner(db *scripted.Server) *state.State {
 	st := state.New(db.Connect(), "onceward_orders")
 	st.Epoch = 7
 	return st
+}
+
+func TestEarlierTakesZeroForNone(t *testing.T) {
+	a, b := time.Unix(1, 0), time.Unix(2, 0)
+	require.Equal(t, a, earlier(a, b))
+	require.Equal(t, a, earlier(b, a))
+	require.Equal(t, a, earlier(a, time.Time{}))
+	require.Equal(t, a, earlier(time.Time{}, a))
+	require.Zero(t, earlier(time.Time{}, time.Time{}))
 }

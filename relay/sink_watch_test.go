@@ -17,7 +17,7 @@ import (
 func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSinkWatch()
-		sink := watchedSink{newFakeSink(), w}
+		sink := watchedSink{newKafka(), w}
 		require.Zero(t, w.look().since)
 		began := time.Now()
 		for tag := range uint64(3) {
@@ -46,7 +46,7 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 // call has returned; a commit answers for everything.
 func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	w := newSinkWatch()
-	inner := newFakeSink()
+	inner := newKafka()
 	sink := watchedSink{inner, w}
 	inner.refuse = func(publisher.Event) error { return errors.New("no") }
 	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}))

@@ -174,7 +174,7 @@ func TestAHaltedRelayHearsThatASkipWasTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		it := of("a")
 		p := testPipeline(poisonous(map[uuid.UUID]bool{it.Row.ID: true}))
-		m := withPolicy(p, PoisonHalt)
+		m := withPolicy(p, policyHalt)
 		m.takenBack = map[uuid.UUID]bool{it.Row.ID: true}
 		pumping(t, p, [][]cdc.Item{{it, commitAt(200)}}, func() {
 			pass(time.Minute)

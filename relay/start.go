@@ -232,9 +232,9 @@ func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what strin
 	return errors.Join(met, seen.SaveCatalog(ctx, what))
 }
 
-// repairFrom tells the pipeline which gaps to publish, each from where Kafka or
-// the database says that its repair has come.
-func (s *session) repairFrom(gaps []gap, kept ledger.Repair) {
+// repairFrom says of the gaps that this session repairs from where: Kafka or the
+// database knows how far the repair of each has come.
+func (s *session) repairFrom(gaps []gap, kept ledger.Repair) []gap {
 	s.repairs = make(map[uuid.UUID]bool, len(gaps))
 	for i := range gaps {
 		if gaps[i].id == kept.Gap {
@@ -242,5 +242,5 @@ func (s *session) repairFrom(gaps []gap, kept ledger.Repair) {
 		}
 		s.repairs[gaps[i].id] = true
 	}
-	s.pipeline.repairs = gaps
+	return gaps
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
@@ -46,7 +47,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 	gap := ledger.Repair{Gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Cursor: 40}
 	const ours, another = 1<<40 + 5, 1<<40 + 6
 	in := func(order uint64) *ledger.Checkpoint {
-		return &ledger.Checkpoint{Order: lsn(order), Timeline: 3, Tick: 70, Letters: 4, Session: ours, Repair: gap}
+		return &ledger.Checkpoint{Order: pglogrepl.LSN(order), Timeline: 3, Tick: 70, Letters: 4, Session: ours, Repair: gap}
 	}
 	of := func(session int64, order uint64) *ledger.Checkpoint {
 		c := in(order)
@@ -100,7 +101,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 			if tc.says != "" {
 				lost = 1
 			}
-			require.Equal(t, lost, int(s.counts.stats().CheckpointsLost))
+			require.EqualValues(t, lost, s.counts.stats().CheckpointsLost)
 			require.Equal(t, tc.says == "", log.Len() == 0)
 		})
 	}

@@ -34,6 +34,11 @@ type waiting struct {
 	start *ledger.Checkpoint              // of the session
 }
 
+// openWaiting returns the table of a session that starts from a checkpoint.
+func openWaiting(st *state.State, start *ledger.Checkpoint) *waiting {
+	return &waiting{state: st, fit: outboxRows{st}.fit, start: start}
+}
+
 // takeUp brings the tables to where a session starts: what is read again is
 // forgotten, and what the release had ended, and what an operator gave up. It comes before letters are taken
 // back: those of a control that is forgotten have ended.

@@ -257,7 +257,7 @@ func retryIsMoved(b *tables) {
 	}}))
 	require.Equal(t, "1=open 4=retrying 5=open 2=open 3=open 6=open 7=open", b.states())
 	require.NoError(t, s.beginAnew(t.Context(), s.state.Queries, box.LSN(5)))
-	require.NoError(t, takeBackRetries(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.Slot, ConfirmedLsn: box.LSN(5).String()}))
+	require.NoError(t, letters.TakeBack(t.Context(), s.state.Queries, outboxdb.RelayState{Slot: b.Slot, ConfirmedLsn: box.LSN(5).String()}))
 	b.waits(ledger.Checkpoint{Order: box.LSN(5)})
 	require.Equal(t, "1=open 4=open 5=open 2=open 3=open 6=open 7=open", b.states())
 	release := func(c *cdc.Control) []int {

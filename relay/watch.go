@@ -7,11 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
-
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay/internal/letters"
 )
 
 // watchEvery is how often it is looked at what waits.
@@ -67,12 +63,6 @@ func (r *Relay) unwatch() {
 	r.vitals.over()
 }
 
-// heldRoute is why events of a route wait, and how many.
-type heldRoute struct {
-	why    string
-	events int
-}
-
 // setHeld shows which routes are held.
 func (r *Relay) setHeld(held map[string]heldRoute) {
 	now := time.Now()
@@ -84,28 +74,5 @@ func (r *Relay) setHeld(held map[string]heldRoute) {
 	r.vitals.report(WaitRoute, waits...)
 }
 
-// watchedLetters is a morgue that is watched while it writes.
-type watchedLetters struct {
-	letterStore
-	since *atomic.Int64
-}
-
-func (m watchedLetters) timed() (end func()) {
-	m.since.Store(time.Now().UnixNano())
-	return func() { m.since.Store(0) }
-}
-
-func (m watchedLetters) Write(ctx context.Context, dead ...letters.Dead) error {
-	defer m.timed()()
-	return m.letterStore.Write(ctx, dead...)
-}
-
-func (m watchedLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
-	defer m.timed()()
-	return m.letterStore.Skip(ctx, dead)
-}
-
-func (m watchedLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
-	defer m.timed()()
-	return m.letterStore.Apply(ctx, c, bad, at, waited)
-}
+// setPhase shows what the pump does.
+func (r *Relay) setPhase(now phase, why error) { r.setState(State(now), why) }

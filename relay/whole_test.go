@@ -39,7 +39,7 @@ type ground struct {
 	missing map[string]bool    // aggregate types without a topic
 	poison  map[uuid.UUID]bool // events that can be no record
 	refuse  map[uuid.UUID]int  // events that the broker refuses so many times more, once they are sent
-	last    owned              // what the process remembers
+	last    refused            // what the process remembers
 	acted   map[uuid.UUID]bool // controls
 	dead    []*graveyard       // letters, in the order of their writing
 	table   *table             // what waits
@@ -176,19 +176,19 @@ func (g *ground) session(t require.TestingT) (*pipeline, *exactlyOnce, *fakeSour
 			}
 		}
 	}
-	b := newBooks(&c, 7, newCounts("test"))
+	b := newBooks(&c, 7, newTally())
 	p := newPipeline(c, b, slog.New(slog.DiscardHandler))
 	l := &fakeLedger{g: g}
 	m := &exactlyOnce{
-		idle:  ledger.Idle{Segment: segmentSize},
+		idle:  ledger.Idle{Segment: 16 << 20},
 		books: b, tx: l, interval: 100 * time.Millisecond, maxBytes: 600, cut: p.cut, before: p.writeDown, committed: time.Now(),
 		tick: func(context.Context) (int64, error) { g.tick++; return g.tick, g.mayCrash("after the tick") },
 	}
 	m.known.position, m.known.reach = c.Order, c.Reach
 	p.sink, p.mode, p.letters = l, m, graves{g}
 	p.counted = func() int64 { return int64(len(g.dead)) }
-	p.routing = newRouting(&Config{}, publisher.Config{})
-	p.refused = g.last.refused
+	p.routing = newRouting("", nil, publisher.Config{})
+	p.refused = g.last
 	g.table.takeUp(p)
 	require.Empty(t, g.said(), "said to be published")
 	source := &fakeSource{}

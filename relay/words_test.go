@@ -16,7 +16,7 @@ import (
 func TestAPausedRouteIsNoError(t *testing.T) {
 	var out bytes.Buffer
 	p := &pipeline{lanes: newLanes(), log: slog.New(slog.NewTextHandler(&out, nil))}
-	routing := newRouting(&Config{Name: "orders"}, publisher.Config{})
+	routing := newRouting("orders", nil, publisher.Config{})
 	routing.topics[[3]string{"n", "order", ""}] = "shop"
 	row := &outbox.Row{Namespace: "n", AggregateType: "order"}
 	why := routing.rests(publisher.Event{Row: row}, []string{"shop"})

@@ -121,3 +121,15 @@ func (r *Release) Skip(ctx context.Context, given *Letter) (done bool, err error
 	}
 	return true, nil
 }
+
+// TakeBack opens letters whose retry was under way: the checkpoint passes
+// their control now, which says nothing of them any more.
+func TakeBack(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState) error {
+	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot, Checkpoint: &row.ConfirmedLsn}); err != nil {
+		return fmt.Errorf("settle letters of slot %s: %w", row.Slot, err)
+	}
+	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {
+		return fmt.Errorf("take letters of slot %s back: %w", row.Slot, err)
+	}
+	return nil
+}
