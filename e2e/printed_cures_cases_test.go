@@ -114,7 +114,7 @@ func pausedCures(t *testing.T, c *cures) {
 		key = writeOne(t, w) // the relay hears the word within a second or two
 		return held() != nil
 	})
-	resumed("relay/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
+	resumed("relay/internal/stream/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
 	eventually(t, "the event arrives", 30*time.Second, func() bool { return w.published()[key] == 1 })
 	w.execute(`DELETE FROM onceward.relay_state WHERE relay = 'other'`)
 	caughtUp(t, w, r)

@@ -27,6 +27,7 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/secret/canary"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -78,7 +79,7 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		require.Contains(t, body, tc.readyBodyShould)
 	}
 	r.setState(StateStreaming, nil)
-	r.setHeld(map[string]heldRoute{"shop.order": {"topic does not exist", 2}})
+	r.setHeld(map[string]stream.HeldRoute{"shop.order": {Why: "topic does not exist", Events: 2}})
 	code, body := get(t, h, "/readyz")
 	require.Equal(t, 200, code, "the other routes go on")
 	require.Contains(t, body, `"held":{"shop.order":"topic does not exist"}`)
@@ -94,10 +95,10 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 
 func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	r := testRelay(t, nil)
-	r.counts.read(3)
-	r.counts.published(2, serverNow())
-	r.counts.observe(status{position: 0x20, oldest: serverNow(), inFlight: 1}, 0x10, 77)
-	r.counts.holding(map[string]heldRoute{"shop.order": {"missing", 3}})
+	r.counts.Read(3)
+	r.counts.Published(2, serverNow())
+	r.counts.observe(stream.Status{Position: 0x20, Oldest: serverNow(), InFlight: 1}, 0x10, 77)
+	r.counts.Holding(map[string]stream.HeldRoute{"shop.order": {Why: "missing", Events: 3}})
 	r.counts.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
 	r.vitals.report(WaitKafka, Wait{Detail: "not answered"})
 	r.setState(StateStreaming, nil)

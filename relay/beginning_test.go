@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // insertedGap is the gap that was written down; none where it is empty.
@@ -281,14 +282,14 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	db.Returns("LastGap", "50:60:55")
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []gap{{id: one, cause: CodeWentBack, cursor: 20, events: 3}, {id: two, cause: CodeWentBack, cursor: 20, events: 3}}, s.conf.repairs)
-	require.True(t, s.conf.covered.Sees(54))
-	require.False(t, s.conf.covered.Sees(55))
+	require.Equal(t, []stream.Gap{{ID: one, Cause: CodeWentBack, Cursor: 20, Events: 3}, {ID: two, Cause: CodeWentBack, Cursor: 20, Events: 3}}, s.conf.Repairs)
+	require.True(t, s.conf.Covered.Sees(54))
+	require.False(t, s.conf.Covered.Sees(55))
 
-	from := s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
-	require.Equal(t, []int64{20, 30}, []int64{from[0].cursor, from[1].cursor})
-	from = s.repairFrom([]gap{{id: one, cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
-	require.EqualValues(t, 20, from[0].cursor, "the database knows of more")
+	from := s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}, {ID: two, Cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
+	require.Equal(t, []int64{20, 30}, []int64{from[0].Cursor, from[1].Cursor})
+	from = s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
+	require.EqualValues(t, 20, from[0].Cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // tickLimit bounds one round of statements.
@@ -53,27 +54,27 @@ func (s *session) round(session, whole context.Context) error {
 			cancel()
 		}
 	})()
-	now, err := s.pipeline.hasEnded()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
-	now.oldest = earlier(now.oldest, s.reader.Reading())
+	now.Oldest = earlier(now.Oldest, s.reader.Reading())
 	s.counts.observe(now, s.saved.Load().Order, s.reader.QueueBytes())
 	word, err := s.state.PollCommands(ctx)
 	if err != nil {
 		return err
 	}
-	s.pipeline.hear(word)
+	s.pump.SetCommands(word)
 	if err := s.newRepair(word.Repairs); err != nil {
 		return err
 	}
-	if err := s.takeSnapshot(ctx, now.events); err != nil {
+	if err := s.takeSnapshot(ctx, now.Events); err != nil {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, false); err != nil {
 		return err
 	}
-	if err := s.publishSnapshot(ctx, now.marked); err != nil {
+	if err := s.publishSnapshot(ctx, now.Marked); err != nil {
 		return err
 	}
 	return s.look(ctx)
@@ -99,7 +100,7 @@ func (s *session) newRepair(asked []uuid.UUID) error {
 // not, and before the checkpoint: a server that lost its publication may send
 // nothing and say nothing, and looks idle.
 func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
-	read := s.pipeline.takeUnseen() // before the snapshot, which may see none of them
+	read := s.pump.TakeUnseen() // before the snapshot, which may see none of them
 	taken, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
@@ -117,7 +118,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		s.looked = taken.Attachings
 	}
 	s.snapshots.Sees(taken.Snapshot, read)
-	if !s.snapshots.Due(events, s.pipeline.takeAsk()) {
+	if !s.snapshots.Due(events, s.pump.TakeAsk()) {
 		return nil
 	}
 	marker := s.snapshots.Next(events)
@@ -146,28 +147,28 @@ func (s *session) awaitLast(ctx context.Context) {
 // [session.finish] publishes what came back; what did not is doubted.
 func (s *session) lastSnapshot(session context.Context) error {
 	defer close(s.parted)
-	if !s.pipeline.repaired() {
+	if !s.pump.Repaired() {
 		return nil // a marker comes by the stream
 	}
 	// Not the session's: its end would close the connection with the statement.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), min(tickLimit, s.cfg.StopGrace))
 	defer cancel()
-	now, err := s.pipeline.hasEnded()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
-	if err := s.takeSnapshot(ctx, now.events); err != nil {
+	if err := s.takeSnapshot(ctx, now.Events); err != nil {
 		return err
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.snapshots.Last; now.marked < last; {
+	for last := s.snapshots.Last; now.Marked < last; {
 		select {
 		case <-poll.C:
 		case <-session.Done():
 			return nil
 		}
-		if now, err = s.pipeline.hasEnded(); err != nil {
+		if now, err = s.pump.HasEnded(); err != nil {
 			return err
 		}
 	}
@@ -192,25 +193,25 @@ func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
 // idle one, see [ledger.Idle]; at the end of a session it counts too. In
 // exactly-once mode the position is durable in Kafka already, by the same rule,
 // and what is written here is the lower bound for the day on which that is lost.
-func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
+func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) error {
 	saved := s.saved.Load()
 	durable := saved.Order
-	reached := now.reach != saved.Reach
-	if now.position < durable || now.position == durable && !reached {
+	reached := now.Reach != saved.Reach
+	if now.Position < durable || now.Position == durable && !reached {
 		return nil
 	}
-	passed := now.transactions != s.savedTransactions
-	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.Due(passed, durable, now.position, time.Since(s.savedAt)) {
+	passed := now.Transactions != s.savedTransactions
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.Due(passed, durable, now.Position, time.Since(s.savedAt)) {
 		if fault.Is(fault.ConfirmIdle) {
-			s.reader.Confirm(now.position)
+			s.reader.Confirm(now.Position)
 		}
 		return nil
 	}
 	if fault.Is(fault.SlotFirst) {
-		s.reader.Confirm(now.position)
+		s.reader.Confirm(now.Position)
 	}
 	c := ledger.Checkpoint{
-		Order: now.position, Reach: now.reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.letters, Session: s.id,
+		Order: now.Position, Reach: now.Reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.Letters, Session: s.id,
 	}
 	tick, err := s.state.Save(ctx, c)
 	if err != nil {
@@ -219,11 +220,11 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 	fault.Crash(fault.BeforeConfirm)
 	s.saved.Store(&c)
 	since := time.Since(s.savedAt)
-	s.savedAt, s.savedTransactions = time.Now(), now.transactions
+	s.savedAt, s.savedTransactions = time.Now(), now.Transactions
 	s.tick.Store(max(tick, s.tick.Load()))
-	s.idle.Saved(passed, durable, now.position, since)
+	s.idle.Saved(passed, durable, now.Position, since)
 	s.counts.checkpointed()
-	s.reader.Confirm(now.position)
+	s.reader.Confirm(now.Position)
 	return nil
 }
 
@@ -232,20 +233,20 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 func (s *session) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
 	defer cancel()
-	if err := s.pipeline.flush(ctx); err != nil {
+	if err := s.pump.Flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}
-	now, err := s.pipeline.hasEnded()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, true); err != nil {
 		return err
 	}
-	if err := s.pipeline.flushRepair(ctx); err != nil {
+	if err := s.pump.FlushRepair(ctx); err != nil {
 		return err
 	}
-	return s.publishSnapshot(ctx, now.marked)
+	return s.publishSnapshot(ctx, now.Marked)
 }
 
 // earlier returns the first of two times, where zero is none.

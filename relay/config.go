@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -267,9 +268,9 @@ const (
 
 // What to do with an event that can never become a record: [RouteConfig].Poison.
 const (
-	PoisonParkAggregate = policyParkAggregate
-	PoisonPark          = policyPark
-	PoisonHalt          = policyHalt
+	PoisonParkAggregate = stream.PolicyParkAggregate
+	PoisonPark          = stream.PolicyPark
+	PoisonHalt          = stream.PolicyHalt
 )
 
 // Default returns the configuration with every default in it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -45,9 +46,9 @@ func (c *counts) change(to func(*Stats)) {
 	to(&c.now)
 }
 
-func (c *counts) read(events int) { c.change(func(s *Stats) { s.Read += uint64(events) }) }
+func (c *counts) Read(events int) { c.change(func(s *Stats) { s.Read += uint64(events) }) }
 
-func (c *counts) published(events int, commit time.Time) {
+func (c *counts) Published(events int, commit time.Time) {
 	c.change(func(s *Stats) {
 		s.Published += uint64(events)
 		if !commit.IsZero() {
@@ -56,22 +57,22 @@ func (c *counts) published(events int, commit time.Time) {
 	})
 }
 
-// committed counts one Kafka transaction, with the events that it published.
-func (c *counts) committed(events int, took time.Duration, reached time.Time) {
+// Committed counts one Kafka transaction, with the events that it published.
+func (c *counts) Committed(events int, took time.Duration, reached time.Time) {
 	c.change(func(s *Stats) {
 		s.Transactions++
 		c.commit.observe(took)
 	})
 	if events > 0 {
-		c.published(events, reached)
+		c.Published(events, reached)
 	}
 }
 
-func (c *counts) skipped(reason string) { c.change(func(s *Stats) { s.Skipped[reason]++ }) }
+func (c *counts) Skipped(reason string) { c.change(func(s *Stats) { s.Skipped[reason]++ }) }
 
-func (c *counts) waited(events int) { c.change(func(s *Stats) { s.Waited += uint64(events) }) }
+func (c *counts) Waited(events int) { c.change(func(s *Stats) { s.Waited += uint64(events) }) }
 
-func (c *counts) control(action string) {
+func (c *counts) Control(action string) {
 	switch action {
 	case cdc.ActionRetry, cdc.ActionDiscard, cdc.ActionEdit:
 	default:
@@ -79,21 +80,21 @@ func (c *counts) control(action string) {
 	}
 	c.change(func(s *Stats) {
 		s.Controls[action]++
-		s.Skipped[skippedByControl]++
+		s.Skipped[stream.SkippedByControl]++
 	})
 }
 
-func (c *counts) parked(events, aggregates int) {
+func (c *counts) Parked(events, aggregates int) {
 	c.change(func(s *Stats) { s.Parked, s.ParkedAggregates = s.Parked+uint64(events), aggregates })
 }
 
-func (c *counts) parkedNow(aggregates int) { c.parked(0, aggregates) }
+func (c *counts) ParkedNow(aggregates int) { c.Parked(0, aggregates) }
 
-func (c *counts) letterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
+func (c *counts) LetterPublished() { c.change(func(s *Stats) { s.Letters++ }) }
 
 func (c *counts) checkpointLost() { c.change(func(s *Stats) { s.CheckpointsLost++ }) }
 
-func (c *counts) rotated(producers uint64) { c.change(func(s *Stats) { s.Rotations += producers }) }
+func (c *counts) Rotated(producers uint64) { c.change(func(s *Stats) { s.Rotations += producers }) }
 
 // rewound counts what a session had read and not ended when it was over.
 func (c *counts) rewound(events uint64) {
@@ -111,13 +112,13 @@ func (c *counts) checkpointed() { c.change(func(s *Stats) { s.Checkpoints++ }) }
 func (c *counts) snapshotPublished(at time.Time) { c.change(func(s *Stats) { s.Snapshot = at }) }
 
 // observe shows how far a session has come.
-func (c *counts) observe(now status, durable pglogrepl.LSN, queue int) {
+func (c *counts) observe(now stream.Status, durable pglogrepl.LSN, queue int) {
 	lag := time.Duration(0)
-	if !now.oldest.IsZero() {
-		lag = max(0, time.Since(now.oldest))
+	if !now.Oldest.IsZero() {
+		lag = max(0, time.Since(now.Oldest))
 	}
 	c.change(func(s *Stats) {
-		s.Lag, s.InFlight, s.QueueBytes, s.Confirmed, s.Ended = lag, now.inFlight, queue, uint64(durable), uint64(now.position)
+		s.Lag, s.InFlight, s.QueueBytes, s.Confirmed, s.Ended = lag, now.InFlight, queue, uint64(durable), uint64(now.Position)
 	})
 }
 
@@ -148,11 +149,11 @@ func (c *counts) partitions(report retention.Report) {
 	})
 }
 
-// holding shows how many events wait, by route.
-func (c *counts) holding(routes map[string]heldRoute) {
+// Holding shows how many events wait, by route.
+func (c *counts) Holding(routes map[string]stream.HeldRoute) {
 	held := make(map[string]int, len(routes))
 	for route, h := range routes {
-		held[route] = h.events
+		held[route] = h.Events
 	}
 	c.change(func(s *Stats) { s.Held = held })
 }

@@ -10,10 +10,10 @@ import (
 func (s *session) parting(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
 	defer cancel()
-	if s.pipeline.flushSink(ctx) != nil {
+	if s.pump.FlushSink(ctx) != nil {
 		return
 	}
-	if now, err := s.pipeline.hasEnded(); err == nil && now.position > s.saved.Load().Order {
-		_, _ = s.pumps.Unfenced(ctx, now.position)
+	if now, err := s.pump.HasEnded(); err == nil && now.Position > s.saved.Load().Order {
+		_, _ = s.pumps.Unfenced(ctx, now.Position)
 	}
 }

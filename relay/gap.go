@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // Values of the setting gap.
@@ -173,7 +174,7 @@ func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outb
 	if err != nil {
 		return err
 	}
-	if err := openWaiting(s.state, &kept).beginAnew(ctx, q, at); err != nil {
+	if err := stream.NewTable(s.state, &kept).BeginAnew(ctx, q, at); err != nil {
 		return fmt.Errorf("take over what waits for slot %s: %w", row.Slot, err)
 	}
 	return nil
@@ -236,7 +237,7 @@ func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams,
 
 // loadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
-func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []gap, err error) {
+func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
 	slot := s.cfg.SlotName()
 	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {
@@ -246,7 +247,7 @@ func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []ga
 		if r.State == gapOpen {
 			return end, nil, undecided(r)
 		}
-		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events, first: r.Cause == codeFirstStart})
+		gaps = append(gaps, stream.Gap{ID: r.GapID, Cause: r.Cause, Cursor: r.Cursor, Events: r.Events, First: r.Cause == codeFirstStart})
 	}
 	text, err := s.state.Queries.LastGap(ctx, slot)
 	if errors.Is(err, pgx.ErrNoRows) {

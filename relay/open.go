@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
@@ -38,7 +39,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	}
 	s := &session{
 		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
-		report: r.vitals.report, shown: hooks{tell: r.setPhase, holding: r.setHeld}, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
 	}
 	defer func() {
 		last.took = s.state.Epoch > 0
@@ -71,7 +72,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err != nil {
 		return nil, err
 	}
-	s.pipeline.hear(word)
+	s.pump.SetCommands(word)
 	r.watched.Store(s.watched)
 	return s, nil
 }
@@ -135,7 +136,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	f.gaps = s.repairFrom(f.gaps, kept.Repair)
-	s.watched.topic = newRouting(s.cfg.Name, s.cfg.policies(), sink).topicOf
+	s.watched.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
 	s.conf = s.pumpConfig(sink, start, f, last)
 	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
 		return err
@@ -176,7 +177,7 @@ func (s *session) kafkaStep() string {
 type footing struct {
 	row     outboxdb.RelayState
 	covered snapshot.Visible
-	gaps    []gap
+	gaps    []stream.Gap
 	tx      *publisher.Transactional
 }
 
@@ -235,29 +236,29 @@ func (s *session) start(kept ledger.Checkpoint, row outboxdb.RelayState, last *o
 }
 
 // assemble makes the pump, and the sink of its mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, conf pumpConfig) (err error) {
-	if s.pipeline, err = newPump(ctx, conf); err != nil {
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, conf stream.Config) (err error) {
+	if s.pump, err = stream.New(ctx, conf); err != nil {
 		return err
 	}
 	watch := s.watched.sink
 	if tx == nil {
 		published, err := publisher.New(ctx, sink, func(tags []uint64) {
-			s.pipeline.acknowledged(tags)
+			s.pump.Acknowledged(tags)
 			watch.ended(tags...)
 		})
 		if err != nil {
 			return err
 		}
 		s.sink = published
-		s.pipeline.idempotently(watchedSink{published, watch}, watchedFlush{published, watch}, &s.saved)
+		s.pump.Idempotent(watchedSink{published, watch}, watchedFlush{published, watch}, &s.saved)
 		return nil
 	}
 	limits := s.cfg.Kafka.Transaction
 	s.watched.patience += limits.Interval
-	s.pipeline.exactlyOnce(watchedSink{s.sink, watch}, watchedLedger{tx, watch}, transactions{
-		interval: limits.Interval, maxBytes: int64(limits.MaxBytes), segment: s.idle.Segment,
-		bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
-		tick: func(ctx context.Context) (int64, error) {
+	s.pump.ExactlyOnce(watchedSink{s.sink, watch}, watchedLedger{tx, watch}, stream.Transactions{
+		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: s.idle.Segment,
+		Bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
+		Tick: func(ctx context.Context) (int64, error) {
 			tick, err := s.pumps.RaiseTick(ctx)
 			if err == nil {
 				s.tick.Store(tick)
@@ -269,22 +270,22 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 }
 
 // pumpConfig is that of a session which starts at a checkpoint.
-func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f footing, last *owned) pumpConfig {
+func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f footing, last *owned) stream.Config {
 	shown := s.shown
-	shown.lend = s.reader.Lend
-	return pumpConfig{
-		start: start, nonce: s.snapshots.Nonce, state: s.pumps, letters: s.letters, writing: &s.watched.letter, waiting: s.waiting,
-		routing: newRouting(s.cfg.Name, s.cfg.policies(), sink), covered: f.covered, repairs: f.gaps, refused: last.refused,
-		observer: s.counts, hooks: shown, log: s.log,
+	shown.Lend = s.reader.Lend
+	return stream.Config{
+		Start: start, Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Writing: &s.watched.letter, Waiting: s.waiting,
+		Routing: stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink), Covered: f.covered, Repairs: f.gaps, Refused: last.refused,
+		Observer: s.counts, Hooks: shown, Log: s.log,
 	}
 }
 
 // openTables opens the letters and what waits. What began before the start is not
 // read again: a release among it that has ended must not be opened.
 func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
-	s.waiting = openWaiting(s.pumps, start)
+	s.waiting = stream.NewTable(s.pumps, start)
 	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
-		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.takeUp,
+		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.TakeUp,
 	})
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
@@ -221,13 +222,13 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
-	require.Equal(t, last.ended, s.conf.start)
-	require.EqualValues(t, refused, s.conf.refused, "what a broker refused is known to the next session")
+	require.Equal(t, last.ended, s.conf.Start)
+	require.EqualValues(t, refused, s.conf.Refused, "what a broker refused is known to the next session")
 	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.Log("SettleLetters"), "what began before the start is not read again")
 	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.Log("DeleteWaitingBeyond"))
 	require.EqualValues(t, 200, s.saved.Load().Order)
 	now := s.mustStatus(t)
-	require.EqualValues(t, 300, now.position)
+	require.EqualValues(t, 300, now.Position)
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
 	require.Len(t, db.Log("SaveCheckpoint"), 1, "it is due at once")
 
@@ -247,9 +248,9 @@ func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	require.EqualValues(t, 200, db.Confirmed())
 }
 
-func (s *session) mustStatus(t *testing.T) status {
+func (s *session) mustStatus(t *testing.T) stream.Status {
 	t.Helper()
-	now, err := s.pipeline.hasEnded()
+	now, err := s.pump.HasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -260,7 +261,7 @@ func TestAPausedRelayBeginsPaused(t *testing.T) {
 	db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true})
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.True(t, s.pipeline.word().Paused)
+	require.True(t, s.pump.Commands().Paused)
 }
 
 // The tick of a session is the row's where that is ahead: what the process has seen
@@ -350,7 +351,7 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 	})
 	s.db.Returns("RowsOfGap", rows...)
 	s.db.Returns("LastOrdinal", int32(0))
-	s.conf.repairs = []gap{{id: id, cause: CodeSlotAdvanced, cursor: math.MinInt64}}
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
 	s.assembled(t, s.kafka)
 	var seen int
 	s.kafka.refuse = func(publisher.Event) error {
@@ -359,12 +360,12 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 		}
 		return nil
 	}
-	require.ErrorContains(t, s.pipeline.repair(t.Context()), "the third is enough")
+	require.ErrorContains(t, s.pump.Repair(t.Context()), "the third is enough")
 	require.NoError(t, s.finish(t.Context()))
 	require.Equal(t, []string{fmt.Sprintf("MoveGap 20 f %s 7", id)}, s.db.Log("MoveGap"), "it is not over")
 
 	s = newScriptedSession(t)
-	s.conf.repairs = []gap{{id: id, cause: CodeSlotAdvanced, cursor: math.MinInt64}}
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
 	s.db.Returns("LastOrdinal", int32(0))
 	s.db.On("FETCH", func([]string) scripted.Reply { return scripted.Reply{Err: "the first is enough"} })
 	s.assembled(t, s.kafka)

@@ -24,6 +24,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -330,7 +331,7 @@ func TestAGapIsNews(t *testing.T) {
 func TestASessionLeavesHowFarItCame(t *testing.T) {
 	var last owned
 	c := newCounts("orders")
-	last.keep(status{position: 208, owing: 3}, c)
+	last.keep(stream.Status{Position: 208, Owing: 3}, c)
 	require.EqualValues(t, 208, last.reached)
 	require.EqualValues(t, 3, c.stats().Rewound)
 	require.EqualValues(t, 1, c.stats().Rewinds)

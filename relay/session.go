@@ -20,24 +20,25 @@ import (
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // session is one ownership of the slot: a replication connection, an ordinary
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	id       int64 // drawn, in every checkpoint that it makes
-	cfg      *Config
-	log      *slog.Logger
-	counts   *counts
-	state    *state.State // of the checkpoint's goroutine
-	pumps    *state.State // of the pump's
-	reader   *cdc.Reader
-	letters  *letters.Store
-	waiting  *waiting
-	sink     Sink
-	pipeline *pipeline
-	conf     pumpConfig // of the pipeline
+	id      int64 // drawn, in every checkpoint that it makes
+	cfg     *Config
+	log     *slog.Logger
+	counts  *counts
+	state   *state.State // of the checkpoint's goroutine
+	pumps   *state.State // of the pump's
+	reader  *cdc.Reader
+	letters *letters.Store
+	waiting *stream.Table
+	sink    stream.Sink
+	pump    *stream.Pump
+	conf    stream.Config // of the pipeline
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
@@ -51,7 +52,7 @@ type session struct {
 	memory            *publisher.Memory // of the process's publishers
 	watched           *watched
 	report            func(kind string, waits ...Wait)
-	shown             hooks              // on the health pages
+	shown             stream.Hooks       // on the health pages
 	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
 	beginning         *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
 	repairs           map[uuid.UUID]bool // the gaps that this session repairs
@@ -76,7 +77,7 @@ type owned struct {
 	narrow     []string          // topics that refused a batch
 	otherKafka string            // the cluster that this process is bound to, when another one answered
 
-	refused refused
+	refused stream.Refused
 }
 
 // carryOn follows a session that failed before it published anything, and before
@@ -112,14 +113,14 @@ func (o *owned) learn(err error) (news bool) {
 	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
 		o.narrow, news = append(o.narrow, narrow.Topic), true
 	}
-	return o.refused.learn(err) || news
+	return o.refused.Learn(err) || news
 }
 
 // keep notes how far a session has come, and counts what it leaves to be read
 // again.
-func (o *owned) keep(now status, counts *counts) {
-	counts.rewound(now.owing)
-	o.reached = now.position
+func (o *owned) keep(now stream.Status, counts *counts) {
+	counts.rewound(now.Owing)
+	o.reached = now.Position
 }
 
 // first reports whether the end of a session counts as the first of its kind, so
@@ -170,10 +171,10 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		return nil
 	})
 	group.Go(func() error {
-		if err := s.pipeline.repair(gctx); err != nil {
+		if err := s.pump.Repair(gctx); err != nil {
 			return err
 		}
-		return s.pipeline.pump(gctx, s.reader)
+		return s.pump.Run(gctx, s.reader)
 	})
 	group.Go(func() error { return s.checkpoints(gctx, ctx) })
 	group.Go(func() error {
@@ -198,23 +199,23 @@ func (s *session) run(ctx context.Context, last *owned) error {
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
 	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
-	if now, err := s.pipeline.hasEnded(); err == nil {
+	if now, err := s.pump.HasEnded(); err == nil {
 		last.keep(now, s.counts)
 	}
 	s.log.Info("session ended", s.tally()...)
-	s.counts.holding(nil)
+	s.counts.Holding(nil)
 	last.ended = ledger.Checkpoint{}
-	if ended, err := s.pipeline.leaves(); err == nil {
+	if ended, err := s.pump.Leaves(); err == nil {
 		last.ended = ended
 	}
 }
 
 // tally says how what the session dealt with has ended.
 func (s *session) tally() []any {
-	now, _ := s.pipeline.hasEnded() // an error of it has ended the session
+	now, _ := s.pump.HasEnded() // an error of it has ended the session
 	return []any{
-		"acknowledged", now.ends[ledger.Acknowledged], "letters", now.ends[ledger.Letter], "waiting", now.ends[ledger.Waiting],
-		"skipped", now.ends[ledger.Skipped], "erased", now.ends[ledger.Erased], "in_flight", now.owing,
+		"acknowledged", now.Ends[ledger.Acknowledged], "letters", now.Ends[ledger.Letter], "waiting", now.Ends[ledger.Waiting],
+		"skipped", now.Ends[ledger.Skipped], "erased", now.Ends[ledger.Erased], "in_flight", now.Owing,
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // kafka is a sink that acknowledges what it was handed when it is flushed, and not
@@ -88,7 +89,7 @@ func (o *once) Next(context.Context, []cdc.Item) ([]cdc.Item, error) {
 // feed has the pump deal with a batch.
 func (s *scriptedSession) feed(t *testing.T, batch ...cdc.Item) {
 	t.Helper()
-	require.NoError(t, s.pipeline.pump(t.Context(), &once{batch}))
+	require.NoError(t, s.pump.Run(t.Context(), &once{batch}))
 }
 
 // oneEvent is an event of a transaction.
@@ -132,13 +133,13 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	}
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
-	s.watched, s.shown = &watched{}, hooks{tell: func(phase, error) {}, holding: func(map[string]heldRoute) {}}
-	s.waiting = openWaiting(s.pumps, s.saved.Load())
-	s.conf = pumpConfig{
-		start: *s.saved.Load(), nonce: s.snapshots.Nonce, state: s.pumps, letters: s.letters, writing: &s.watched.letter, waiting: s.waiting,
-		routing: newRouting(cfg.Name, cfg.policies(), publisher.Config{}), observer: s.counts, hooks: s.shown, log: s.log,
+	s.watched, s.shown = &watched{}, stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
+	s.waiting = stream.NewTable(s.pumps, s.saved.Load())
+	s.conf = stream.Config{
+		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Writing: &s.watched.letter, Waiting: s.waiting,
+		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: s.shown, Log: s.log,
 	}
-	s.conf.hooks.lend = func(int) {}
+	s.conf.Hooks.Lend = func(int) {}
 	s.assembled(t, sink)
 	db.Forget()
 	reader, err := cdc.Open(t.Context(), cdc.Config{
@@ -155,10 +156,10 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 func (s *session) assembled(t *testing.T, sink *kafka) {
 	t.Helper()
 	var err error
-	s.pipeline, err = newPump(t.Context(), s.conf)
+	s.pump, err = stream.New(t.Context(), s.conf)
 	require.NoError(t, err)
-	s.pipeline.idempotently(sink, sink, &s.saved)
-	sink.acknowledged = s.pipeline.acknowledged
+	s.pump.Idempotent(sink, sink, &s.saved)
+	sink.acknowledged = s.pump.Acknowledged
 }
 
 // stopped closes the session, which tells the server the last checkpoint.
@@ -167,9 +168,9 @@ func (s *scriptedSession) stopped() *scripted.Server {
 	return s.db
 }
 
-func (s *scriptedSession) status(t *testing.T) status {
+func (s *scriptedSession) status(t *testing.T) stream.Status {
 	t.Helper()
-	now, err := s.pipeline.hasEnded()
+	now, err := s.pump.HasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -203,9 +204,9 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 func TestACheckpointIsWrittenWhole(t *testing.T) {
 	s := newScriptedSession(t)
 	s.tick.Store(30)
-	now := status{position: 208, transactions: 1, letters: 5, reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 3, Cursor: ledger.Cursor{Lane: 1}}}
+	now := stream.Status{Position: 208, Transactions: 1, Letters: 5, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 3, Cursor: ledger.Cursor{Lane: 1}}}
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	want := ledger.Checkpoint{Order: 208, Reach: now.reach, Timeline: 1, Tick: 30, Letters: 5, Session: s.id}
+	want := ledger.Checkpoint{Order: 208, Reach: now.Reach, Timeline: 1, Tick: 30, Letters: 5, Session: s.id}
 	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.Meta() + " onceward_orders 7"}, s.db.Log("SaveCheckpoint"))
 	require.Equal(t, want, *s.saved.Load())
 }
@@ -215,23 +216,23 @@ func TestACheckpointIsWrittenWhole(t *testing.T) {
 // transactions or a part of one is written at once, and so is the last one.
 func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 	for name, tc := range map[string]struct {
-		now   status
+		now   stream.Status
 		last  bool
 		mode  string
 		since time.Duration
 		want  int
 	}{
-		"the end of the log":                {now: status{position: 300}},
-		"an hour later":                     {now: status{position: 300}, since: ledger.IdleTime, want: 1},
-		"much of it":                        {now: status{position: 100 + ledger.IdleBytes}, want: 1},
-		"a transaction":                     {now: status{position: 300, transactions: 1}, want: 1},
-		"a part of one":                     {now: status{position: 100, reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 1}}}, want: 1},
-		"nothing at all":                    {now: status{position: 100}, last: true},
-		"behind the last":                   {now: status{position: 99, transactions: 1}, last: true},
-		"the last one of the session":       {now: status{position: 300}, last: true, want: 1},
-		"where it is durable in Kafka":      {now: status{position: 300}, mode: ModeExactlyOnce, want: 1},
-		"in Kafka it is where it was":       {now: status{position: 100}, mode: ModeExactlyOnce},
-		"a release came further, no stream": {now: status{position: 100, reach: ledger.Reach{Release: 1}}, want: 1},
+		"the end of the log":                {now: stream.Status{Position: 300}},
+		"an hour later":                     {now: stream.Status{Position: 300}, since: ledger.IdleTime, want: 1},
+		"much of it":                        {now: stream.Status{Position: 100 + ledger.IdleBytes}, want: 1},
+		"a transaction":                     {now: stream.Status{Position: 300, Transactions: 1}, want: 1},
+		"a part of one":                     {now: stream.Status{Position: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 1}}}, want: 1},
+		"nothing at all":                    {now: stream.Status{Position: 100}, last: true},
+		"behind the last":                   {now: stream.Status{Position: 99, Transactions: 1}, last: true},
+		"the last one of the session":       {now: stream.Status{Position: 300}, last: true, want: 1},
+		"where it is durable in Kafka":      {now: stream.Status{Position: 300}, mode: ModeExactlyOnce, want: 1},
+		"in Kafka it is where it was":       {now: stream.Status{Position: 100}, mode: ModeExactlyOnce},
+		"a release came further, no stream": {now: stream.Status{Position: 100, Reach: ledger.Reach{Release: 1}}, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
@@ -249,14 +250,14 @@ func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 // the last one.
 func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 300, transactions: 1}, false))
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 300, Transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 310, Transactions: 1}, false))
 	require.Len(t, s.db.Log("SaveCheckpoint"), 1, "no transaction lies between")
 	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 310, Transactions: 1}, false))
 	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "the follow-up")
 	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 320, transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 320, Transactions: 1}, false))
 	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "which owes none")
 }
 
@@ -322,7 +323,7 @@ func TestATickReadsTheOperatorsWords(t *testing.T) {
 	s := newScriptedSession(t)
 	s.db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
 	require.NoError(t, s.round(t.Context(), t.Context()))
-	require.Equal(t, state.Commands{Paused: true, Routes: []string{"shop.order"}}, *s.pipeline.word())
+	require.Equal(t, state.Commands{Paused: true, Routes: []string{"shop.order"}}, *s.pump.Commands())
 	s.db.On("PollWords", scripted.Fenced)
 	require.ErrorIs(t, s.round(t.Context(), t.Context()), state.ErrFenced)
 }
@@ -366,14 +367,14 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	<-s.parted
 
 	s.parted = make(chan struct{})
-	require.NoError(t, s.pipeline.repair(t.Context())) // there is none
+	require.NoError(t, s.pump.Repair(t.Context())) // there is none
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return s.reader.Run(ctx) })
-	group.Go(func() error { return s.pipeline.pump(ctx, s.reader) })
+	group.Go(func() error { return s.pump.Run(ctx, s.reader) })
 	require.NoError(t, s.lastSnapshot(t.Context()))
 	<-s.parted
-	require.EqualValues(t, 1, s.status(t).marked)
+	require.EqualValues(t, 1, s.status(t).Marked)
 	cancel()
 	_ = group.Wait()
 	require.NoError(t, s.finish(t.Context()))

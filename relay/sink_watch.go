@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // kafkaPatience is how long an event may be without an acknowledgement before
@@ -109,14 +110,14 @@ func (o owed) wait(now time.Time, patience time.Duration, brokers []string, topi
 
 // watchedSink is a sink that is watched.
 type watchedSink struct {
-	Sink
+	stream.Sink
 	watch *sinkWatch
 }
 
 // Publish implements Sink. The letters of a retry have no tags of their own:
 // [watchedFlush] sees what they wait for.
 func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
-	if ev.Tag == noTag {
+	if ev.Tag == stream.NoTag {
 		s.watch.enter("a released letter is to be handed over")
 		defer s.watch.leave()
 		return s.Sink.Publish(ctx, ev)
@@ -131,7 +132,7 @@ func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
 
 // watchedFlush is a flusher that is watched.
 type watchedFlush struct {
-	flusher
+	stream.Flusher
 	watch *sinkWatch
 }
 
@@ -139,19 +140,19 @@ type watchedFlush struct {
 func (f watchedFlush) Flush(ctx context.Context) error {
 	f.watch.enter("released letters are to be acknowledged")
 	defer f.watch.leave()
-	return f.flusher.Flush(ctx)
+	return f.Flusher.Flush(ctx)
 }
 
 // watchedLedger is a ledger that is watched.
 type watchedLedger struct {
-	transactional
+	stream.Transactional
 	watch *sinkWatch
 }
 
 // Commit implements ledger.
 func (l watchedLedger) Commit(ctx context.Context, pos publisher.Position) error {
 	l.watch.enter("a transaction is to be committed")
-	err := l.transactional.Commit(ctx, pos)
+	err := l.Transactional.Commit(ctx, pos)
 	l.watch.leave()
 	if err == nil {
 		l.watch.committed()

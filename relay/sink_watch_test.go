@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
@@ -56,7 +57,7 @@ func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	require.Zero(t, w.look().since)
 	inner.refuse = nil
 	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: noTag, Row: &outbox.Row{}}))
+	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: stream.NoTag, Row: &outbox.Row{}}))
 	require.Equal(t, 1, w.look().events)
 	require.NoError(t, watchedLedger{&commits{}, w}.Commit(t.Context(), publisher.Position{}))
 	require.Zero(t, w.look().since)
@@ -80,7 +81,7 @@ func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
 
 // commits is a ledger whose commits end at once, or with their context.
 type commits struct {
-	transactional
+	stream.Transactional
 	stuck bool
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // Values of outbox.start.
@@ -234,13 +235,13 @@ func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what strin
 
 // repairFrom says of the gaps that this session repairs from where: Kafka or the
 // database knows how far the repair of each has come.
-func (s *session) repairFrom(gaps []gap, kept ledger.Repair) []gap {
+func (s *session) repairFrom(gaps []stream.Gap, kept ledger.Repair) []stream.Gap {
 	s.repairs = make(map[uuid.UUID]bool, len(gaps))
 	for i := range gaps {
-		if gaps[i].id == kept.Gap {
-			gaps[i].cursor = max(gaps[i].cursor, kept.Cursor)
+		if gaps[i].ID == kept.Gap {
+			gaps[i].Cursor = max(gaps[i].Cursor, kept.Cursor)
 		}
-		s.repairs[gaps[i].id] = true
+		s.repairs[gaps[i].ID] = true
 	}
 	return gaps
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // watchEvery is how often it is looked at what waits.
@@ -64,15 +65,15 @@ func (r *Relay) unwatch() {
 }
 
 // setHeld shows which routes are held.
-func (r *Relay) setHeld(held map[string]heldRoute) {
+func (r *Relay) setHeld(held map[string]stream.HeldRoute) {
 	now := time.Now()
 	waits := make([]Wait, 0, len(held))
 	for route, h := range held {
-		waits = append(waits, Wait{What: route, Since: now, Detail: h.why, Events: h.events})
+		waits = append(waits, Wait{What: route, Since: now, Detail: h.Why, Events: h.Events})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return strings.Compare(a.What, b.What) })
 	r.vitals.report(WaitRoute, waits...)
 }
 
 // setPhase shows what the pump does.
-func (r *Relay) setPhase(now phase, why error) { r.setState(State(now), why) }
+func (r *Relay) setPhase(now stream.Phase, why error) { r.setState(State(now), why) }
