@@ -13,8 +13,8 @@
 // [Pump.Run] runs in one goroutine, which owns everything here but the progress: that
 // is shared with the sink, which ends events, and with the session's checkpoints,
 // which ask. What the pump writes (letters, what waits) goes over the session's
-// second connection. It says what it does by [Hooks], and is counted by an
-// [Observer].
+// second connection. It says what it does by [Hooks], and is counted by
+// whom its [Config] names.
 //
 // # Failure
 //
@@ -24,7 +24,8 @@
 //
 // # Files
 //
-//   - pump.go: the loop, and the way of one item; step.go: the item
+//   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
+//     facts, one pure order of precedence, and one switch that acts); config.go
 //   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has
 //   - held.go, pure: which lanes are held and when they are tried; heal.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited

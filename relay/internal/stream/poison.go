@@ -100,25 +100,28 @@ func (p *Pump) bury(ctx context.Context) error {
 	return nil
 }
 
-// poison deals with an event that can never become a record, as the policy of
-// its route says. A replay gets its letter and holds nothing. Where its kind has
-// parked as many aggregates as it may, the event waits, and its lane with it.
-func (p *Pump) poison(ctx context.Context, s *step, class string, cause error) error {
-	policy := p.routing.policy(s.it.Row)
-	if s.it.Replay == nil && policy == PolicyHalt {
-		if err := p.bury(ctx); err != nil {
-			return err
-		}
-		return p.halt(ctx, s, fmt.Errorf("%w; its route has the policy halt", explain(s, cause)),
-			fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(s.it.Row.Namespace, s.it.Row.ID), p.routing.relay))
-	}
+// poison keeps an event that can never become a record as a dead letter, and parks its
+// aggregate, as the policy of its route says. A replay gets its letter and holds
+// nothing. Where its kind has parked as many aggregates as it may, the event waits,
+// and its lane with it.
+func (p *Pump) poison(ctx context.Context, t *decision) error {
 	dead := letters.Dead{
-		Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Class: class, Cause: cause.Error(), Holds: policy == PolicyParkAggregate,
+		Row: t.it.Row, Replay: t.it.Replay, Commit: t.at.Commit, Class: t.class, Cause: t.cause.Error(), Holds: p.routing.policy(t.it.Row) == PolicyParkAggregate,
 	}
 	if full := p.letters.Admit(&dead); full != nil {
 		return full
 	}
-	return p.write(ctx, dead, unwritten{tag: s.tag, key: printed.Key(s.it.Row)})
+	return p.write(ctx, dead, unwritten{tag: t.tag, key: printed.Key(t.it.Row)})
+}
+
+// haltFor waits for the operator's command about an event that can never become a
+// record.
+func (p *Pump) haltFor(ctx context.Context, t *decision) error {
+	if err := p.bury(ctx); err != nil {
+		return err
+	}
+	return p.halt(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
+		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
 // halt waits for the operator's word about one event, with everything behind it.

@@ -147,7 +147,7 @@ func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
 	}
 	s.at.Commit = at
 	p.counts.Read(1)
-	return p.deliverOrHold(ctx, s)
+	return p.deal(ctx, s)
 }
 
 // behindLetters is the position of an event that comes from the table: as given, or
