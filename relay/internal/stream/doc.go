@@ -27,7 +27,7 @@
 //   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
 //     facts, one pure order of precedence, and one switch that acts); config.go
 //   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has
-//   - held.go, pure: which lanes are held and when they are tried; heal.go: the pump's side
+//   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
 //   - poison.go: letters; obey.go: controls, and the letters that they release; skip.go
 //   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table

@@ -283,7 +283,7 @@ func positionText(at pglogrepl.LSN) string {
 // nothing more for now.
 func (p *Pump) turn(ctx context.Context, paused bool) error {
 	if p.lanes.any() || p.release != nil {
-		if err := p.heal(ctx); err != nil {
+		if err := p.retryHeld(ctx); err != nil {
 			return err
 		}
 	}

@@ -160,19 +160,19 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		p, rows, id := repairing(sink, 3)
 		k := newTable()
 		p.keeper = k
-		healed := time.Now().Add(time.Minute)
+		mended := time.Now().Add(time.Minute)
 		for _, i := range []int{1, 2} {
 			rows.rows[i].AggregateType = "late"
 			madeRows.Store(rows.rows[i].ID, rows.rows[i])
 		}
 		sink.refuse = func(ev publisher.Event) error {
-			if ev.Row.AggregateType == "late" && time.Now().Before(healed) {
+			if ev.Row.AggregateType == "late" && time.Now().Before(mended) {
 				return &publisher.RouteError{Route: "shop.late", Reason: "topic is missing"}
 			}
 			return nil
 		}
 		require.NoError(t, p.Repair(t.Context()))
-		require.True(t, time.Now().Before(healed))
+		require.True(t, time.Now().Before(mended))
 		require.True(t, rows.closed)
 		require.Len(t, sink.got, 1)
 		require.NoError(t, p.writeDown(t.Context()))
@@ -183,7 +183,7 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		require.Len(t, k.rows, 2, "no checkpoint takes them for read again")
 		require.NoError(t, p.placeRepair(t.Context()))
 		require.Equal(t, at.After().After(), p.mendPlace)
-		pass(time.Until(healed) + holdMax)
+		pass(time.Until(mended) + holdMax)
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.got, 3)
 		for i, ev := range sink.got {

@@ -135,8 +135,8 @@ func (p *Pump) writeDown(ctx context.Context) error {
 	return nil
 }
 
-// heal tries what is due, and goes on with the release.
-func (p *Pump) heal(ctx context.Context) error {
+// retryHeld tries what is due, and goes on with the release.
+func (p *Pump) retryHeld(ctx context.Context) error {
 	if err := p.skipWaiting(ctx); err != nil {
 		return err
 	}
