@@ -318,7 +318,7 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	require.Equal(t, first.Attachings, second.Attachings)
 }
 
-// A tick obeys the operator's words; a session that is fenced ends by them.
+// A tick reads the operator's commands; a session that is fenced ends by them.
 func TestATickReadsTheOperatorsWords(t *testing.T) {
 	s := newScriptedSession(t)
 	s.db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})

@@ -153,7 +153,7 @@ func besideSkip(b *letterbox) {
 	require.Equal(t, "1 ", beside(12, 1))
 	require.Equal(t, "0 there is no such letter", beside(13, 9))
 	require.Equal(t, "1=discarded 2=open", b.states())
-	require.Equal(t, "{"+box.ID(2).String()+","+box.ID(9).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"), "it was obeyed")
+	require.Equal(t, "{"+box.ID(2).String()+","+box.ID(9).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"), "it was carried out")
 	require.False(t, b.follows(12, "A"))
 	_, _ = b.say(14, cdc.ActionDiscard, 2)
 	require.Equal(t, "1=discarded 2=discarded", b.states(), "one that was said alone needs no word")

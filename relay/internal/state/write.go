@@ -44,7 +44,7 @@ func (s *State) Write(ctx context.Context, what string, work func(*outboxdb.Quer
 // retries does not: it is done again.
 type Counted struct {
 	Writes  int
-	Skipped *uuid.UUID // of the word that is obeyed by it, and forgotten
+	Skipped *uuid.UUID // of the command that is carried out by it, and forgotten
 }
 
 // Count runs work as [State.Write] does, and raises the counter.

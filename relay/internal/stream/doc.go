@@ -29,7 +29,7 @@
 //   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has
 //   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
-//   - poison.go: letters; obey.go: controls, and the letters that they release; skip.go
+//   - poison.go: letters; control.go: controls, and the letters that they release; skip.go
 //   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table
 //   - routing.go, pure: topics and policies
 package stream

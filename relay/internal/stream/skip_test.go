@@ -131,7 +131,7 @@ func TestSkipBesideARelease(t *testing.T) {
 	require.Equal(t, keysOfItems(batch[:3]...), sink.keys(""))
 }
 
-// A skip is state: a relay that rests obeys it too.
+// A skip is state: a relay that is paused carries it out too.
 func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		batch := []cdc.Item{typed(200, "typo"), typed(200, "typo"), commitAt(200)}
@@ -149,7 +149,7 @@ func TestSkipWhileTheRelayIsPaused(t *testing.T) {
 	})
 }
 
-// A word that was taken back after the relay had heard it is not obeyed.
+// A command that was taken back after the relay had read it is not carried out.
 func TestSkipThatWasTakenBack(t *testing.T) {
 	batch := []cdc.Item{typed(200, "order"), commitAt(200)}
 	p, sink, gone := holding(t, batch, "order")

@@ -161,7 +161,7 @@ func (p *Pump) act(ctx context.Context, t *decision) (again bool, err error) {
 		}
 		return false, p.queue(ctx, t.lane, t.step)
 	case carryOut:
-		return false, p.obey(ctx, t.step)
+		return false, p.carryOut(ctx, t.step)
 	case skip:
 		done, err := p.skip(ctx, t.step, "")
 		t.skipped = false

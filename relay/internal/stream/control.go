@@ -62,10 +62,10 @@ func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pgl
 	return released, err
 }
 
-// obey lets a control act, and publishes what it releases. After a
+// carryOut lets a control act, and publishes what it releases. After a
 // [publisher.RouteError] it goes on where it stopped. A session that finds part
 // of the release committed begins behind that part.
-func (p *Pump) obey(ctx context.Context, s *step) error {
+func (p *Pump) carryOut(ctx context.Context, s *step) error {
 	if s.release == nil {
 		if err := p.bury(ctx); err != nil { // they may be what it is about
 			return err
