@@ -150,7 +150,7 @@ type plainReading struct {
 
 func (m *plainReading) read(it logItem) {
 	c := it.event
-	bury := func(state string, holds bool) {
+	given := func(state string, holds bool) {
 		b := *c
 		b.Holds = holds
 		m.letters = append(m.letters, &plainLetter{Dead: &b, payload: c.Row.Payload, state: state, attempts: 1})
@@ -158,11 +158,11 @@ func (m *plainReading) read(it logItem) {
 	parked := slices.ContainsFunc(m.letters, func(l *plainLetter) bool { return l.Holds && l.state == letterOpen && sameAggregate(l.Dead, c) })
 	switch {
 	case it.skip:
-		bury(letterDiscarded, false)
+		given(letterDiscarded, false)
 	case c.Replay == nil && parked:
-		bury(letterOpen, true)
+		given(letterOpen, true)
 	case isPoison(c.Row.Payload):
-		bury(letterOpen, c.Holds)
+		given(letterOpen, c.Holds)
 	default:
 		m.out.published = append(m.out.published, recordLine(c, c.Row.Payload))
 	}
@@ -297,17 +297,17 @@ func (s *simulatedRelay) item(ctx context.Context, tx logTx, it logItem, at []in
 	if err != nil || ended {
 		return err
 	}
-	bury := *c
+	given := *c
 	switch {
 	case it.skip:
-		if _, err = s.lb.Owner.Exec(ctx, "UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.lb.Slot, bury.ID()); err == nil {
-			_, err = s.lb.Skip(ctx, bury)
+		if _, err = s.lb.Owner.Exec(ctx, "UPDATE onceward.relay_state SET skip = ARRAY[$2::uuid] WHERE slot = $1", s.lb.Slot, given.ID()); err == nil {
+			_, err = s.lb.Skip(ctx, given)
 		}
 	case c.Replay == nil && s.lb.Parked(c.Row, c.Commit):
-		bury.Class, bury.Holds = ClassFollows, true
-		err = s.lb.park(ctx, bury)
+		given.Class, given.Holds = ClassFollows, true
+		err = s.lb.park(ctx, given)
 	case isPoison(c.Row.Payload):
-		err = s.lb.park(ctx, bury)
+		err = s.lb.park(ctx, given)
 	default:
 		s.open = append(s.open, recordLine(c, c.Row.Payload))
 	}

@@ -25,7 +25,7 @@ func BenchmarkPump(b *testing.B) {
 			books := newProgress(&began, 7, newTally())
 			p := newPump(began, books, slog.New(slog.DiscardHandler))
 			p.routing = NewRouting("", nil, publisher.Config{})
-			p.letters = &idleMorgue{}
+			p.letters = &idleLetters{}
 			if mode == "idempotent" {
 				p.sink, p.mode = ackSink{books}, &idempotent{progress: books, saved: savedAt(began)}
 			} else {
@@ -101,7 +101,7 @@ func (*countLedger) Failed() <-chan struct{}                            { return
 func (*countLedger) Err() error                                         { return nil }
 func (*countLedger) Close() error                                       { return nil }
 
-type idleMorgue struct{ fakeLetters }
+type idleLetters struct{ fakeLetters }
 
-func (*idleMorgue) Ended(context.Context, uuid.UUID, pglogrepl.LSN) (bool, error) { return false, nil }
-func (*idleMorgue) Parked(*outbox.Row, pglogrepl.LSN) bool                        { return false }
+func (*idleLetters) Ended(context.Context, uuid.UUID, pglogrepl.LSN) (bool, error) { return false, nil }
+func (*idleLetters) Parked(*outbox.Row, pglogrepl.LSN) bool                        { return false }

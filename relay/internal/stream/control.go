@@ -67,7 +67,7 @@ func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pgl
 // of the release committed begins behind that part.
 func (p *Pump) carryOut(ctx context.Context, s *step) error {
 	if s.release == nil {
-		if err := p.bury(ctx); err != nil { // they may be what it is about
+		if err := p.writeLetters(ctx); err != nil { // they may be what it is about
 			return err
 		}
 		released, err := p.letters.Apply(ctx, s.it.Control, s.it.Bad, s.at.Commit, s.released)
@@ -102,7 +102,7 @@ func (p *Pump) carryOut(ctx context.Context, s *step) error {
 // findLane looks up what a retry of one letter waits behind: whatever later
 // event of the letter's aggregate comes, comes after it.
 func (p *Pump) findLane(ctx context.Context, s *step) (err error) {
-	if err = p.bury(ctx); err != nil { // the letter may be among them
+	if err = p.writeLetters(ctx); err != nil { // the letter may be among them
 		return err
 	}
 	s.letter, err = p.letters.LaneOf(ctx, s.it.Control.LetterID)

@@ -24,10 +24,10 @@ func TestAStandstillWritesTheLettersBeforeIt(t *testing.T) {
 			return &publisher.PartitionError{Topic: "t", From: 3, To: 6}
 		}
 		p := testPump(sink)
-		morgue := p.letters.(*fakeLetters)
+		kept := p.letters.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind}}, func() {
 			pass(time.Hour)
-			require.Equal(t, []uuid.UUID{first.Row.ID}, morgue.order)
+			require.Equal(t, []uuid.UUID{first.Row.ID}, kept.order)
 		})
 	})
 }

@@ -23,8 +23,8 @@ import (
 // or begins again at an earlier one.
 func TestIdempotentWhateverCrashes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := idempotentModel{t: t, topics: make(map[string][]uuid.UUID), table: newTable(), morgue: &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}}
-		givenUp := func(id uuid.UUID) bool { return slices.Contains(m.morgue.skipped, id) }
+		m := idempotentModel{t: t, topics: make(map[string][]uuid.UUID), table: newTable(), letters: &fakeLetters{letters: map[uuid.UUID]letters.Dead{}}}
+		givenUp := func(id uuid.UUID) bool { return slices.Contains(m.letters.skipped, id) }
 		m.table.dead = givenUp
 		want := make(map[string][]uuid.UUID)
 		end := uint64(100)
@@ -77,7 +77,7 @@ type idempotentModel struct {
 	topics       map[string][]uuid.UUID
 	table        *table
 	saved, ended ledger.Checkpoint
-	morgue       *fakeLetters
+	letters      *fakeLetters
 	words        []uuid.UUID
 	stops        bool // this session may end in the middle of a batch
 
@@ -106,7 +106,7 @@ func (m *idempotentModel) open(lives bool) []cdc.Item {
 	m.p = testPump(m.sink)
 	b := newProgress(&start, 7, newTally())
 	p := newPump(start, b, m.p.log)
-	p.sink, p.letters, p.routing = m.sink, m.morgue, m.p.routing
+	p.sink, p.letters, p.routing = m.sink, m.letters, m.p.routing
 	p.told(m.words...)
 	p.mode = &idempotent{progress: b, sink: m.sink, saved: savedAt(m.saved)}
 	m.p = p

@@ -17,19 +17,19 @@ func TestTooManyParkedHoldsTheirLaneOnly(t *testing.T) {
 	bad, behind, other := of("a"), of("b"), typed(200, "user")
 	sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 	p := testPump(sink)
-	morgue := p.letters.(*fakeLetters)
-	morgue.limit = 1
+	kept := p.letters.(*fakeLetters)
+	kept.limit = 1
 	first := of("first")
-	morgue.letters[first.Row.ID] = letters.Dead{Row: first.Row, Holds: true}
+	kept.letters[first.Row.ID] = letters.Dead{Row: first.Row, Holds: true}
 	require.NoError(t, p.take(t.Context(), []cdc.Item{bad, behind, other}))
 	require.NoError(t, p.turn(t.Context(), true))
 	require.Len(t, sink.got, 1)
 	require.Equal(t, "user", sink.got[0].Row.AggregateType)
 	require.Contains(t, p.lanes.routes["shop/order"].reason(), "max_parked_aggregates")
-	require.NotContains(t, morgue.letters, bad.Row.ID)
+	require.NotContains(t, kept.letters, bad.Row.ID)
 	p.SetCommands(state.Commands{Skip: []uuid.UUID{bad.Row.ID}})
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
+	require.Equal(t, []uuid.UUID{bad.Row.ID}, kept.skipped)
 	p.keeper.(*table).dead = func(id uuid.UUID) bool { return id == bad.Row.ID }
 	releaseAll(t, p)
 	require.Len(t, sink.got, 2)
@@ -42,7 +42,7 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 	bad := map[uuid.UUID]bool{}
 	sink := poisonous(bad)
 	p := testPump(sink)
-	morgue := withPolicy(p, PolicyParkAggregate)
+	kept := withPolicy(p, PolicyParkAggregate)
 	var batch []cdc.Item
 	for i := range 60 {
 		it := of(string(rune('a' + i%30)))
@@ -50,11 +50,11 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 		batch = append(batch, it)
 	}
 	require.NoError(t, p.take(t.Context(), append(batch, commitAt(200))))
-	require.Zero(t, morgue.parks)
+	require.Zero(t, kept.parks)
 	require.EqualValues(t, 100, position(t, p), "nothing has ended before it is written")
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Equal(t, 1, morgue.parks)
-	require.Len(t, morgue.letters, 60)
+	require.Equal(t, 1, kept.parks)
+	require.Len(t, kept.letters, 60)
 	require.Empty(t, sink.got)
 	require.EqualValues(t, 208, position(t, p))
 
@@ -62,5 +62,5 @@ func TestLettersAreWrittenTogether(t *testing.T) {
 	large.Row.Payload = make([]byte, letters.BatchBytes)
 	bad[large.Row.ID] = true
 	require.NoError(t, p.take(t.Context(), []cdc.Item{large}))
-	require.Equal(t, 2, morgue.parks, "memory is a reason to write at once")
+	require.Equal(t, 2, kept.parks, "memory is a reason to write at once")
 }

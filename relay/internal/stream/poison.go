@@ -54,26 +54,26 @@ type unwritten struct {
 
 // follow puts an event behind the letters of its aggregate.
 func (p *Pump) follow(ctx context.Context, s *step) error {
-	return p.write(ctx, letters.Dead{
+	return p.keep(ctx, letters.Dead{
 		Row: s.it.Row, Commit: s.at.Commit, Class: letters.ClassFollows, Cause: "an older letter holds its aggregate", Holds: true,
 	}, unwritten{tag: s.tag})
 }
 
-// write has a letter written, together with others, at the latest before
+// keep has a letter written, together with others, at the latest before
 // anything else is settled.
-func (p *Pump) write(ctx context.Context, dead letters.Dead, u unwritten) error {
+func (p *Pump) keep(ctx context.Context, dead letters.Dead, u unwritten) error {
 	p.following = append(p.following, dead)
 	p.followed = append(p.followed, u)
 	p.followSize += dead.Size()
 	if len(p.following) < followers && p.followSize < letters.BatchBytes {
 		return nil
 	}
-	return p.bury(ctx)
+	return p.writeLetters(ctx)
 }
 
-// bury writes the letters that are not written yet, in one transaction of the
+// writeLetters writes the letters that are not written yet, in one transaction of the
 // database.
-func (p *Pump) bury(ctx context.Context) error {
+func (p *Pump) writeLetters(ctx context.Context) error {
 	if len(p.following) == 0 {
 		return nil
 	}
@@ -111,13 +111,13 @@ func (p *Pump) poison(ctx context.Context, t *decision) error {
 	if full := p.letters.Admit(&dead); full != nil {
 		return full
 	}
-	return p.write(ctx, dead, unwritten{tag: t.tag, key: printed.Key(t.it.Row)})
+	return p.keep(ctx, dead, unwritten{tag: t.tag, key: printed.Key(t.it.Row)})
 }
 
 // haltFor waits for the operator's command about an event that can never become a
 // record.
 func (p *Pump) haltFor(ctx context.Context, t *decision) error {
-	if err := p.bury(ctx); err != nil {
+	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
 	return p.halt(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
@@ -147,7 +147,7 @@ func (p *Pump) halt(ctx context.Context, s *step, cause error, cure string) erro
 // stand waits for the end of the process: what is wrong is mended outside, and
 // what the relay knows of it would be lost with a restart of its own.
 func (p *Pump) stand(ctx context.Context, why error) error {
-	if err := p.bury(ctx); err != nil {
+	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)

@@ -51,14 +51,14 @@ func TestPoisonParksByThePolicyOfItsRoute(t *testing.T) {
 		bad.Bad = errors.New("forged")
 		sink := poisonous(map[uuid.UUID]bool{a1.Row.ID: true})
 		p := testPump(sink)
-		morgue := withPolicy(p, policy)
+		kept := withPolicy(p, policy)
 		require.NoError(t, p.take(t.Context(), []cdc.Item{a0, a1, a2, b1, bad}))
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.tags(), published, policy)
-		require.Equal(t, letters.ClassRecord, morgue.letters[a1.Row.ID].Class)
-		require.Equal(t, letters.ClassBadRow, morgue.letters[bad.Row.ID].Class)
+		require.Equal(t, letters.ClassRecord, kept.letters[a1.Row.ID].Class)
+		require.Equal(t, letters.ClassBadRow, kept.letters[bad.Row.ID].Class)
 		if policy != PolicyPark {
-			require.Equal(t, letters.ClassFollows, morgue.letters[a2.Row.ID].Class)
+			require.Equal(t, letters.ClassFollows, kept.letters[a2.Row.ID].Class)
 		}
 		now, err := p.status()
 		require.NoError(t, err)
@@ -86,11 +86,11 @@ func TestAReplayGetsALetterOfItsOwnAndParksNothing(t *testing.T) {
 	replay := cdc.Item{Kind: cdc.KindReplay, Commit: 200, Row: it.Row, Replay: &cdc.Replay{ID: uuid.New(), Topic: "again", Mode: cdc.ModeReprocess, Group: "g"}}
 	sink := poisonous(map[uuid.UUID]bool{it.Row.ID: true})
 	p := testPump(sink)
-	morgue := withPolicy(p, PolicyHalt)
+	kept := withPolicy(p, PolicyHalt)
 	require.NoError(t, p.take(t.Context(), []cdc.Item{replay, later}))
 	require.NoError(t, p.turn(t.Context(), true))
-	require.Contains(t, morgue.letters, replay.Replay.ID)
-	require.NotContains(t, morgue.letters, it.Row.ID)
+	require.Contains(t, kept.letters, replay.Replay.ID)
+	require.NotContains(t, kept.letters, it.Row.ID)
 	require.Equal(t, []uint64{1}, sink.tags())
 	require.Nil(t, sink.got[0].Replay)
 }
@@ -115,7 +115,7 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 				sink := poisonous(map[uuid.UUID]bool{bad.Row.ID: true})
 				p := testPump(sink)
 				halt(p)
-				morgue := p.letters.(*fakeLetters)
+				kept := p.letters.(*fakeLetters)
 				var states atomic.Value
 				p.Tell = func(s Phase, err error) { states.Store(fmt.Sprint(s, " ", err)) }
 				pumping(t, p, [][]cdc.Item{{first, bad, next}}, func() {
@@ -128,9 +128,9 @@ func TestHaltWaitsForTheWordSkip(t *testing.T) {
 					p.SetCommands(state.Commands{Skip: []uuid.UUID{bad.Row.ID}})
 					<-time.After(2 * pulse)
 					require.Equal(t, []uint64{0, 2}, sink.tags())
-					require.Equal(t, []uuid.UUID{bad.Row.ID}, morgue.skipped)
-					require.Contains(t, morgue.letters[bad.Row.ID].Cause, "its route has the policy halt")
-					require.NotContains(t, morgue.letters[bad.Row.ID].Cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
+					require.Equal(t, []uuid.UUID{bad.Row.ID}, kept.skipped)
+					require.Contains(t, kept.letters[bad.Row.ID].Cause, "its route has the policy halt")
+					require.NotContains(t, kept.letters[bad.Row.ID].Cause, "outboxctl skip", "it is skipped: the letter keeps no cure")
 					require.Contains(t, states.Load(), "streaming")
 				})
 			})
@@ -147,10 +147,10 @@ func TestAHaltWritesTheLettersBeforeIt(t *testing.T) {
 		p.routing = NewRouting("", []string{PolicyHalt, PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{
 			{Match: publisher.Match{AggregateType: "user"}, Topic: "t"}, {Topic: "t"},
 		}})
-		morgue := p.letters.(*fakeLetters)
+		kept := p.letters.(*fakeLetters)
 		pumping(t, p, [][]cdc.Item{{first, behind, bad}}, func() {
 			pass(time.Hour)
-			require.Equal(t, []uuid.UUID{first.Row.ID, behind.Row.ID}, morgue.order)
+			require.Equal(t, []uuid.UUID{first.Row.ID, behind.Row.ID}, kept.order)
 		})
 	})
 }

@@ -294,7 +294,7 @@ func (p *Pump) turn(ctx context.Context, paused bool) error {
 // settle ends what is due, letters first: the next place is behind them. While
 // an operator wants the relay to rest, it rests here.
 func (p *Pump) settle(ctx context.Context, paused bool) error {
-	if err := p.bury(ctx); err != nil {
+	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
 	if p.lanes.toWrite(time.Now()) {
@@ -332,7 +332,7 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 // Flush ends everything that was handed over, and knows it then: the pump may have
 // returned in the middle of a batch. The pump has returned.
 func (p *Pump) Flush(ctx context.Context) error {
-	if err := p.bury(ctx); err != nil {
+	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
 	if err := p.writeDown(ctx); err != nil {

@@ -202,9 +202,9 @@ func TestARepairPassesAFullPark(t *testing.T) {
 		k := newTable()
 		p.keeper = k
 		p.routing = NewRouting("", []string{PolicyParkAggregate}, publisher.Config{Routes: []publisher.Route{{Topic: "t"}}})
-		morgue := p.letters.(*fakeLetters)
-		morgue.limit = 1
-		require.NoError(t, morgue.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
+		kept := p.letters.(*fakeLetters)
+		kept.limit = 1
+		require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order", AggregateID: []byte("other")}, Holds: true, Class: letters.ClassBadRow}))
 		rows.rows[3].AggregateType = "invoice"
 		sink.refuse = func(ev publisher.Event) error {
 			if ev.Row == rows.rows[1] {
@@ -244,14 +244,14 @@ func TestARepairLeavesLetters(t *testing.T) {
 func TestARepairStaysBehindLettersBeyondTheStream(t *testing.T) {
 	sink := newFakeSink()
 	p, rows, _ := repairing(sink, 1)
-	morgue := p.letters.(*fakeLetters)
+	kept := p.letters.(*fakeLetters)
 	older := *rows.rows[0]
 	older.ID, older.Seq = uuid.New(), rows.rows[0].Seq-1
-	require.NoError(t, morgue.Write(t.Context(), letters.Dead{Row: &older, Commit: 500, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
+	require.NoError(t, kept.Write(t.Context(), letters.Dead{Row: &older, Commit: 500, Class: letters.ClassBadRow, Cause: "bad", Holds: true}))
 	require.NoError(t, p.Repair(t.Context()))
 	require.Empty(t, sink.got)
-	require.NoError(t, p.bury(t.Context()))
-	require.EqualValues(t, 500, morgue.letters[rows.rows[0].ID].Commit)
+	require.NoError(t, p.writeLetters(t.Context()))
+	require.EqualValues(t, 500, kept.letters[rows.rows[0].ID].Commit)
 }
 
 // The stream leaves out what is visible in the end of the newest gap: it is of the

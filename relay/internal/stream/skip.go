@@ -14,7 +14,7 @@ import (
 // skip ends an event because an operator said so, and reports whether it did: the
 // word may have been taken back.
 func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err error) {
-	if err := p.bury(ctx); err != nil {
+	if err := p.writeLetters(ctx); err != nil {
 		return false, err
 	}
 	dead := letters.Dead{Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Cause: cause}
