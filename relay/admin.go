@@ -13,7 +13,7 @@ import (
 // Handler returns the HTTP pages of the relay:
 //
 //   - /healthz: 200 until [Relay.Run] has returned an error. A relay that waits
-//     for an operator's word is alive: a restart would lose nothing, and mend
+//     for an operator is alive: a restart would lose nothing, and mend
 //     nothing
 //   - /readyz: 200 while it streams, or stands by for the holder of the slot;
 //     503 with the state, a code and the reason otherwise. What waits is listed: for

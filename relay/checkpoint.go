@@ -60,12 +60,12 @@ func (s *session) round(session, whole context.Context) error {
 	}
 	now.Oldest = earlier(now.Oldest, s.reader.Reading())
 	s.counts.observe(now, s.saved.Load().Order, s.reader.QueueBytes())
-	word, err := s.state.PollCommands(ctx)
+	commands, err := s.state.PollCommands(ctx)
 	if err != nil {
 		return err
 	}
-	s.pump.SetCommands(word)
-	if err := s.newRepair(word.Repairs); err != nil {
+	s.pump.SetCommands(commands)
+	if err := s.newRepair(commands.Repairs); err != nil {
 		return err
 	}
 	if err := s.takeSnapshot(ctx, now.Events); err != nil {

@@ -5,7 +5,7 @@
 // # Guarantee
 //
 // Every event whose transaction committed after the slot was made ends once:
-// published, kept as a dead letter, or skipped by a recorded word of an operator;
+// published, kept as a dead letter, or skipped by a recorded command of an operator;
 // events of one aggregate in commit order. How often it is published depends on
 // the mode:
 //
@@ -31,8 +31,8 @@
 //	   │  │               │
 //	   └──┴── backoff <───┘   a connection broke; tried again, with jitter
 //
-// A relay is halted in one of two ways. Where an operator's word is awaited (a
-// poison event whose route says halt) it keeps its slot and polls for the word.
+// A relay is halted in one of two ways. Where an operator's command is awaited (a
+// poison event whose route says halt) it keeps its slot and polls for it.
 // An error that trying again cannot mend gives the slot back, and the start is
 // tried again until it is mended; or it ends [Relay.Run], with
 // [Config].ExitOnHalt. The slot's position moves in neither.

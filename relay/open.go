@@ -68,11 +68,11 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.own(ctx, dsn, last); err != nil {
 		return nil, err
 	}
-	word, err := s.state.PollCommands(ctx) // a paused relay begins no session by publishing until its first tick
+	commands, err := s.state.PollCommands(ctx) // a paused relay begins no session by publishing until its first tick
 	if err != nil {
 		return nil, err
 	}
-	s.pump.SetCommands(word)
+	s.pump.SetCommands(commands)
 	r.watched.Store(s.watched)
 	return s, nil
 }

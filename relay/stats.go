@@ -24,7 +24,7 @@ type Stats struct {
 	Waited    uint64            // written down because their route could not be used; they count as published, or otherwise, once they have
 
 	Letters  uint64            // dead letters published because an operator retried them
-	Controls map[string]uint64 // operators' words read from the stream, by action
+	Controls map[string]uint64 // operators' controls read from the stream, by action
 
 	Sessions        uint64 // that took the slot
 	Rewinds         uint64 // of them, those that ended with events in flight

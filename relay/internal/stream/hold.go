@@ -29,7 +29,7 @@ type keeper interface {
 	forget(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
 	// end forgets a release that has come as far as at, after the same.
 	end(ctx context.Context, lanes []*heldLane, at ledger.Cursor) error
-	// drop forgets one that has ended beside every release, and a word of an
+	// drop forgets one that has ended beside every release, and a command of an
 	// operator that said so.
 	drop(ctx context.Context, h *heldItem) error
 	// open forgets lanes of which nothing waits any more.
@@ -159,8 +159,8 @@ const maxTries = 64
 
 // try asks whether the routes whose time has come can be used again.
 func (p *Pump) try(ctx context.Context) error {
-	if word := p.Commands(); !slices.Equal(word.Routes, p.restedFor) {
-		p.restedFor = word.Routes
+	if now := p.Commands(); !slices.Equal(now.Routes, p.restedFor) {
+		p.restedFor = now.Routes
 		p.lanes.soon(time.Now())
 	}
 	for range maxTries {

@@ -25,7 +25,7 @@ type observer interface {
 // Reasons for which an event is skipped.
 const (
 	skippedByLetter  = "letter"
-	skippedByWord    = "word"
+	skippedByCommand = "word" // an operator's
 	SkippedByControl = "control"
 	skippedByGap     = "gap"
 	skippedErased    = "erased"

@@ -30,7 +30,7 @@ type letterStore interface {
 	// letter itself is written later, by park. It refuses one aggregate too many.
 	Admit(dead *letters.Dead) *publisher.RouteError
 	Write(ctx context.Context, dead ...letters.Dead) error
-	// Skip reports whether it was done: the word may have been taken back.
+	// Skip reports whether it was done: the command may have been taken back.
 	Skip(ctx context.Context, dead letters.Dead) (done bool, err error)
 	// LaneOf returns what a retry of one letter waits behind; zero without such
 	// a letter.
@@ -124,7 +124,7 @@ func (p *Pump) haltFor(ctx context.Context, t *decision) error {
 		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
-// halt waits for the operator's word about one event, with everything behind it.
+// halt waits for the operator's command about one event, with everything behind it.
 // What was handed over before it is settled, and the session is kept. The letter
 // keeps the cause, without the cure, which is no use any more.
 func (p *Pump) halt(ctx context.Context, s *step, cause error, cure string) error {
@@ -168,7 +168,7 @@ func (p *Pump) still(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.heard: // a word
+	case <-p.heard: // a command
 	case <-p.sink.Failed():
 		return p.sink.Err()
 	case <-ctx.Done():

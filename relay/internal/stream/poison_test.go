@@ -368,7 +368,7 @@ func TestCountersReconcile(t *testing.T) {
 	g.missing["c"] = true
 	sum := func() int {
 		total := tallyOf(p).publishedEvents + tallyOf(p).parkedEvents
-		for _, reason := range []string{skippedByLetter, skippedByWord, SkippedByControl} {
+		for _, reason := range []string{skippedByLetter, skippedByCommand, SkippedByControl} {
 			total += tallyOf(p).skips[reason]
 		}
 		return total

@@ -351,7 +351,7 @@ func (p *Pump) cut() ledger.Checkpoint {
 	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.mended, Letters: p.counted()}
 }
 
-// SetCommands takes the operator's words. Safe for concurrent use.
+// SetCommands takes the operator's, as they are now. Safe for concurrent use.
 func (p *Pump) SetCommands(now state.Commands) {
 	p.commands.Store(&now)
 	select {

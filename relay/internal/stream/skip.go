@@ -12,7 +12,7 @@ import (
 )
 
 // skip ends an event because an operator said so, and reports whether it did: the
-// word may have been taken back.
+// command may have been taken back.
 func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err error) {
 	if err := p.writeLetters(ctx); err != nil {
 		return false, err
@@ -24,7 +24,7 @@ func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err 
 	fault.Crash(fault.AfterSkip)
 	delete(p.refused, dead.ID())
 	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
-	p.counts.Skipped(skippedByWord)
+	p.counts.Skipped(skippedByCommand)
 	return true, p.end(s.tag, ledger.Skipped)
 }
 
@@ -41,18 +41,18 @@ func (p *Pump) skipLetter(ctx context.Context, s *step, l *letters.Letter) (done
 // skipWaiting gives up events that wait, because an operator said so, and tries
 // retries that wait: it may be about one of their letters.
 func (p *Pump) skipWaiting(ctx context.Context) error {
-	word := p.Commands()
-	if slices.Equal(word.Skip, p.skippedFor) || !p.lanes.any() {
+	now := p.Commands()
+	if slices.Equal(now.Skip, p.skippedFor) || !p.lanes.any() {
 		return nil
 	}
 	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
-	found, err := p.keeper.find(ctx, word.Skip)
+	found, err := p.keeper.find(ctx, now.Skip)
 	if err != nil {
 		return err
 	}
-	p.skippedFor = word.Skip
+	p.skippedFor = now.Skip
 	for _, w := range p.lanes.byKey {
 		if w.retry && p.lanes.routes[w.route.name] == w.route {
 			p.lanes.usable(w.route)
