@@ -16,8 +16,8 @@ import (
 // is paused or halted reads no stream, so a row behind what holds it up would
 // never be reached. They are columns of relay_state, read every tick.
 type Commands struct {
-	Paused bool        // everything rests
-	Routes []string    // these rest
+	Paused bool        // nothing is published
+	Routes []string    // nothing of these is
 	Skip   []uuid.UUID // events, or replays, that are to end without being published
 
 	Repairs []uuid.UUID // gaps that are to be repaired

@@ -166,8 +166,8 @@ func (p *Pump) publishLetter(ctx context.Context, s *step, l *letters.Letter) er
 	it := cdc.Item{Kind: cdc.KindEvent, Row: l.Row, Replay: l.Replay, CommitTime: s.it.CommitTime}
 	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: NoTag}
 	ev := p.event(&released)
-	if rests := p.rests(ev); rests != nil {
-		return rests
+	if paused := p.pausedRoute(ev); paused != nil {
+		return paused
 	}
 	if err := p.sink.Publish(ctx, ev); err != nil {
 		return err

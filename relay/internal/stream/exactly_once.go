@@ -83,7 +83,7 @@ func (m *exactlyOnce) durable() ledger.Checkpoint {
 func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) error {
 	events, bytes, since := m.tx.Open()
 	if events == 0 {
-		return m.rest(ctx, now)
+		return m.commitPosition(ctx, now)
 	}
 	late := now.Sub(since) >= m.interval || paused && now.Sub(m.committed) >= m.interval
 	if bytes < m.maxBytes && !late {
@@ -92,12 +92,12 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 	return m.commit(ctx)
 }
 
-// rest commits a position that no event of a transaction brings along: of what
+// commitPosition commits a position that no event of a transaction brings along: of what
 // was parked, skipped, waits, or held nothing for us. With nothing open and no
 // transaction passed, everything that the books say has ended is known to. What waits
 // is not, before a commit covers it: the next session would read it again, and forgets
 // its row first.
-func (m *exactlyOnce) rest(ctx context.Context, now time.Time) error {
+func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {
 	live := m.look()
 	passed, since := live.Transactions != m.known.Transactions, now.Sub(m.committed)
 	at := m.cut().Reach

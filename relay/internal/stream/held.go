@@ -215,7 +215,7 @@ func (l *lanes) written() {
 	l.unwritten, l.bytes = l.unwritten[:0], 0
 }
 
-// soon has the routes tried now that rest because an operator paused them.
+// soon has the routes tried now that an operator paused.
 func (l *lanes) soon(now time.Time) {
 	for _, r := range l.routes {
 		if r.why != nil && r.why.Wanted {

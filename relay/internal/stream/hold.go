@@ -159,8 +159,8 @@ const maxTries = 64
 
 // try asks whether the routes whose time has come can be used again.
 func (p *Pump) try(ctx context.Context) error {
-	if now := p.Commands(); !slices.Equal(now.Routes, p.restedFor) {
-		p.restedFor = now.Routes
+	if now := p.Commands(); !slices.Equal(now.Routes, p.pausedFor) {
+		p.pausedFor = now.Routes
 		p.lanes.soon(time.Now())
 	}
 	for range maxTries {
@@ -190,8 +190,8 @@ func (p *Pump) usable(ctx context.Context, ev publisher.Event) error {
 	if ev.Row == nil {
 		return nil
 	}
-	if rests := p.rests(ev); rests != nil {
-		return rests
+	if paused := p.pausedRoute(ev); paused != nil {
+		return paused
 	}
 	return p.sink.Usable(ctx, ev)
 }

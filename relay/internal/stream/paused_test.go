@@ -19,7 +19,7 @@ func TestAPausedRouteIsNoError(t *testing.T) {
 	routing := NewRouting("orders", nil, publisher.Config{})
 	routing.topics[[3]string{"n", "order", ""}] = "shop"
 	row := &outbox.Row{Namespace: "n", AggregateType: "order"}
-	why := routing.rests(publisher.Event{Row: row}, []string{"shop"})
+	why := routing.pausedBy(publisher.Event{Row: row}, []string{"shop"})
 	require.NotNil(t, why)
 	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row}}
 	w := &heldLane{of: s.lane()}

@@ -114,20 +114,20 @@ func (p *Pump) poison(ctx context.Context, t *decision) error {
 	return p.keep(ctx, dead, unwritten{tag: t.tag, key: printed.Key(t.it.Row)})
 }
 
-// haltFor waits for the operator's command about an event that can never become a
+// halt waits for the operator's command about an event that can never become a
 // record.
-func (p *Pump) haltFor(ctx context.Context, t *decision) error {
+func (p *Pump) halt(ctx context.Context, t *decision) error {
 	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
-	return p.halt(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
+	return p.awaitCommand(ctx, t.step, fmt.Errorf("%w; its route has the policy halt", explain(t.step, t.cause)),
 		fmt.Sprintf("mend the cause and start the relay again, or `outboxctl skip %s --relay %s --reason \"…\"`", printed.Argument(t.it.Row.Namespace, t.it.Row.ID), p.routing.relay))
 }
 
-// halt waits for the operator's command about one event, with everything behind it.
+// awaitCommand waits for the operator's command about one event, with everything behind it.
 // What was handed over before it is settled, and the session is kept. The letter
 // keeps the cause, without the cure, which is no use any more.
-func (p *Pump) halt(ctx context.Context, s *step, cause error, cure string) error {
+func (p *Pump) awaitCommand(ctx context.Context, s *step, cause error, cure string) error {
 	why := fmt.Errorf("%w: %s", cause, cure)
 	p.log.ErrorContext(ctx, "halted: an operator has to decide about an event", "key", printed.Key(s.it.Row), "position", s.at.Commit.String(), "error", why)
 	p.Tell(phaseHalted, why)
@@ -138,29 +138,29 @@ func (p *Pump) halt(ctx context.Context, s *step, cause error, cure string) erro
 				return err
 			}
 		}
-		if err := p.still(ctx); err != nil {
+		if err := p.pause(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// stand waits for the end of the process: what is wrong is mended outside, and
+// haltForGood waits for the end of the process: what is wrong is mended outside, and
 // what the relay knows of it would be lost with a restart of its own.
-func (p *Pump) stand(ctx context.Context, why error) error {
+func (p *Pump) haltForGood(ctx context.Context, why error) error {
 	if err := p.writeLetters(ctx); err != nil {
 		return err
 	}
 	p.log.ErrorContext(ctx, "halted until the relay is started again", "error", why)
 	p.Tell(phaseHalted, why)
 	for {
-		if err := p.still(ctx); err != nil {
+		if err := p.pause(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// still lets time pass while nothing is published.
-func (p *Pump) still(ctx context.Context) error {
+// pause lets time pass while nothing is published.
+func (p *Pump) pause(ctx context.Context) error {
 	if err := p.mode.settle(ctx, time.Now(), true); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (p *Pump) still(ctx context.Context) error {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-p.heard: // a command
+	case <-p.commanded: // a command
 	case <-p.sink.Failed():
 		return p.sink.Err()
 	case <-ctx.Done():

@@ -70,7 +70,7 @@ type Pump struct {
 	spent      time.Duration      // on the last batch
 	shown      time.Time          // what is held was shown last
 	skippedFor []uuid.UUID        // what waits was looked through for these
-	restedFor  []string           // routes that were paused at the last try
+	pausedFor  []string           // routes that were paused at the last try
 	named      map[string]bool    // routes that are shown by name
 
 	following  []letters.Dead // letters to be written
@@ -84,13 +84,13 @@ type Pump struct {
 	position string   // most transactions have many rows
 	alarm    alarm
 
-	commands atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
-	heard    chan struct{}                  // they have changed
+	commands  atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
+	commanded chan struct{}                  // they have changed
 }
 
 func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p := &Pump{
-		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, heard: make(chan struct{}, 1),
+		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, commanded: make(chan struct{}, 1),
 	}
 	p.named = make(map[string]bool)
 	p.commands.Store(&state.Commands{})
@@ -243,11 +243,11 @@ func (p *Pump) leavesOut(it *cdc.Item) bool {
 	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
 }
 
-// rests returns why an event waits for the operator who paused its route; nil
+// pausedRoute returns why an event waits for the operator who paused its route; nil
 // when it does not.
-func (p *Pump) rests(ev publisher.Event) *publisher.RouteError {
+func (p *Pump) pausedRoute(ev publisher.Event) *publisher.RouteError {
 	if paused := p.Commands().Routes; len(paused) > 0 {
-		return p.routing.rests(ev, paused)
+		return p.routing.pausedBy(ev, paused)
 	}
 	return nil
 }
@@ -292,7 +292,7 @@ func (p *Pump) turn(ctx context.Context, paused bool) error {
 }
 
 // settle ends what is due, letters first: the next place is behind them. While
-// an operator wants the relay to rest, it rests here.
+// an operator has the relay paused, it is paused here.
 func (p *Pump) settle(ctx context.Context, paused bool) error {
 	if err := p.writeLetters(ctx); err != nil {
 		return err
@@ -314,7 +314,7 @@ func (p *Pump) settle(ctx context.Context, paused bool) error {
 	p.log.WarnContext(ctx, "paused by an operator")
 	p.Tell(phasePaused, nil)
 	for p.Commands().Paused {
-		if err := p.still(ctx); err != nil {
+		if err := p.pause(ctx); err != nil {
 			return err
 		}
 		if p.release != nil && p.release.inPage {
@@ -355,7 +355,7 @@ func (p *Pump) cut() ledger.Checkpoint {
 func (p *Pump) SetCommands(now state.Commands) {
 	p.commands.Store(&now)
 	select {
-	case p.heard <- struct{}{}:
+	case p.commanded <- struct{}{}:
 	default:
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-// maxRested bounds the cache of topics, whose keys come from rows.
-const maxRested = 10_000
+// maxTopics bounds the cache of topics, whose keys come from rows.
+const maxTopics = 10_000
 
 // Policies of a route, for events that can never become a record.
 const (
@@ -43,9 +43,9 @@ func (r *routing) policy(row *outbox.Row) string {
 	return PolicyParkAggregate
 }
 
-// rests reports whether an event's topic, or where it has none its
+// pausedBy reports whether an event's topic, or where it has none its
 // namespace/aggregate_type, is among those that an operator paused.
-func (r *routing) rests(ev publisher.Event, paused []string) *publisher.RouteError {
+func (r *routing) pausedBy(ev publisher.Event, paused []string) *publisher.RouteError {
 	topic := r.routeOf(ev)
 	if !slices.Contains(paused, topic) {
 		return nil
@@ -79,7 +79,7 @@ func (r *routing) TopicOf(namespace, aggregateType, eventType string) string {
 			topic = route.Route
 		}
 	}
-	if len(r.topics) >= maxRested {
+	if len(r.topics) >= maxTopics {
 		clear(r.topics)
 	}
 	r.topics[key] = topic

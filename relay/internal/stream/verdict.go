@@ -103,7 +103,7 @@ func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 		p.noRecord(&t, letters.ClassBadRow, s.it.Bad)
 	}
 	if !t.unfit && len(p.Commands().Routes) > 0 {
-		t.why = p.rests(p.event(s))
+		t.why = p.pausedRoute(p.event(s))
 		t.paused = t.why != nil
 	}
 	return t, nil
@@ -144,7 +144,7 @@ func (p *Pump) deliver(ctx context.Context, s *step) error {
 		again, err = p.act(ctx, &t)
 	}
 	if errors.Is(err, publisher.ErrPartitions) {
-		return p.stand(ctx, err)
+		return p.haltForGood(ctx, err)
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func (p *Pump) act(ctx context.Context, t *decision) (again bool, err error) {
 	case follow:
 		return false, p.follow(ctx, t.step)
 	case halt:
-		return false, p.haltFor(ctx, t)
+		return false, p.halt(ctx, t)
 	case letter:
 		return false, p.poison(ctx, t)
 	default:
