@@ -22,17 +22,17 @@ func BenchmarkPump(b *testing.B) {
 	for _, mode := range []string{"idempotent", "exactly-once"} {
 		b.Run(mode, func(b *testing.B) {
 			began := ledger.Checkpoint{Order: 100}
-			books := newProgress(&began, 7, newTally())
-			p := newPump(began, books, slog.New(slog.DiscardHandler))
+			counted := newProgress(&began, 7, newTally())
+			p := newPump(began, counted, slog.New(slog.DiscardHandler))
 			p.routing = NewRouting("", nil, publisher.Config{})
 			p.letters = &idleLetters{}
 			if mode == "idempotent" {
-				p.sink, p.mode = ackSink{books}, &idempotent{progress: books, saved: savedAt(began)}
+				p.sink, p.mode = ackSink{counted}, &idempotent{progress: counted, saved: savedAt(began)}
 			} else {
 				l := &countLedger{}
 				p.sink, p.mode = l, &exactlyOnce{
 					idle:     ledger.Idle{Segment: 16 << 20},
-					progress: books, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
+					progress: counted, tx: l, interval: 100 * time.Millisecond, maxBytes: 8 << 20, cut: p.cut, before: p.writeDown, committed: time.Now(),
 					tick: func(context.Context) (int64, error) { return 1, nil },
 				}
 			}

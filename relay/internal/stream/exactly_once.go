@@ -29,7 +29,7 @@ type Transactional interface {
 const refresh = 24 * time.Hour
 
 // exactlyOnce is the mode in which events and checkpoint are one Kafka
-// transaction. Nothing has ended before its commit is known, and the books end a
+// transaction. Nothing has ended before its commit is known, and the progress ends a
 // step when it is handed over: their position is what the next commit may say.
 // It belongs to the pump's goroutine, but for status.
 type exactlyOnce struct {
@@ -46,14 +46,14 @@ type exactlyOnce struct {
 	committed time.Time // when the last one was
 	rotations uint64
 
-	// Guarded by the books' lock.
+	// Guarded by the progress's lock.
 	known  Status    // as the last commit left it
 	open   int       // records handed over since
 	events int       // of them, those that have a tag
 	oldest time.Time // commit time of the first of them
 }
 
-// handed ends the step in the books.
+// handed ends the step in the progress.
 func (m *exactlyOnce) handed(s *step) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +94,7 @@ func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) er
 
 // commitPosition commits a position that no event of a transaction brings along: of what
 // was parked, skipped, waits, or held nothing for us. With nothing open and no
-// transaction passed, everything that the books say has ended is known to. What waits
+// transaction passed, everything that the progress says has ended is known to. What waits
 // is not, before a commit covers it: the next session would read it again, and forgets
 // its row first.
 func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {

@@ -162,7 +162,7 @@ func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
 	})
 }
 
-// What the books say of an open transaction is not yet true.
+// What the progress says of an open transaction is not yet true.
 func TestNothingHasEndedBeforeItsCommit(t *testing.T) {
 	g := quiet()
 	p, m, _ := g.session(t)

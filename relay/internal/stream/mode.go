@@ -32,7 +32,7 @@ type Sink interface {
 type mode interface {
 	// handed: the sink took the step's event.
 	handed(s *step) error
-	// handedAll returns when the books may say that everything handed over has
+	// handedAll returns when the progress may say that everything handed over has
 	// ended; until then letters of a retry, which have no tags, hold up its control.
 	handedAll(ctx context.Context) error
 	// settle ends what is due at this time; paused says that the stream has

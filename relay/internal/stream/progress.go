@@ -48,7 +48,7 @@ type Status struct {
 	Ends         [ledger.Ways]uint64
 }
 
-// status returns the present one, or the first error of the books.
+// status returns the present one, or the first error.
 func (b *progress) status() (Status, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -64,7 +64,7 @@ func (b *progress) look() Status {
 	}
 }
 
-// end records that one step has ended, and how. What the books do not count is
+// end records that one step has ended, and how. What is not counted is
 // none of them.
 func (b *progress) end(tag uint64, how ledger.Way) error {
 	if tag == NoTag {
@@ -110,7 +110,7 @@ func (b *progress) TakeAsk() bool {
 	return asked
 }
 
-// NoTag is the tag of an event that the books do not count: a letter of a retry,
+// NoTag is the tag of an event that the progress does not count: a letter of a retry,
 // whose control has the tag.
 const NoTag = math.MaxUint64
 

@@ -36,7 +36,7 @@ type Source interface {
 const pulse = time.Second
 
 // Pump moves events from the source to the sink. pump runs in one goroutine,
-// which owns everything here but the books.
+// which owns everything here but the progress.
 type Pump struct {
 	*progress
 	mode    mode
