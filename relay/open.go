@@ -39,7 +39,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	}
 	s := &session{
 		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
-		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
 	}
 	defer func() {
 		last.took = s.state.Epoch > 0
@@ -73,7 +73,11 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s.pump.SetCommands(commands)
-	r.watched.Store(s.watched)
+	patience := kafkaPatience
+	if cfg.Kafka.Mode == ModeExactlyOnce {
+		patience += cfg.Kafka.Transaction.Interval
+	}
+	r.watched.Store(&watched{pump: s.pump, patience: patience, topic: s.topic})
 	return s, nil
 }
 
@@ -136,7 +140,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	f.gaps = s.repairFrom(f.gaps, kept.Repair)
-	s.watched.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
+	s.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
 	s.conf = s.pumpConfig(sink, start, f, last)
 	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
 		return err
@@ -240,22 +244,17 @@ func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publi
 	if s.pump, err = stream.New(ctx, conf); err != nil {
 		return err
 	}
-	watch := s.watched.sink
 	if tx == nil {
-		published, err := publisher.New(ctx, sink, func(tags []uint64) {
-			s.pump.Acknowledged(tags)
-			watch.ended(tags...)
-		})
+		published, err := publisher.New(ctx, sink, s.pump.Acknowledged)
 		if err != nil {
 			return err
 		}
 		s.sink = published
-		s.pump.Idempotent(watchedSink{published, watch}, watchedFlush{published, watch}, &s.saved)
+		s.pump.Idempotent(published, published, &s.saved)
 		return nil
 	}
 	limits := s.cfg.Kafka.Transaction
-	s.watched.patience += limits.Interval
-	s.pump.ExactlyOnce(watchedSink{s.sink, watch}, watchedLedger{tx, watch}, stream.Transactions{
+	s.pump.ExactlyOnce(tx, stream.Transactions{
 		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: s.idle.Segment,
 		Bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
 		Tick: func(ctx context.Context) (int64, error) {
@@ -274,7 +273,7 @@ func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f f
 	shown := s.shown
 	shown.Lend = s.reader.Lend
 	return stream.Config{
-		Start: start, Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Writing: &s.watched.letter, Waiting: s.waiting,
+		Start: start, Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
 		Routing: stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink), Covered: f.covered, Repairs: f.gaps, Refused: last.refused,
 		Observer: s.counts, Hooks: shown, Log: s.log,
 	}

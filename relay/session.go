@@ -49,8 +49,8 @@ type session struct {
 	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
 	opening           *opening
-	memory            *publisher.Memory // of the process's publishers
-	watched           *watched
+	memory            *publisher.Memory                                  // of the process's publishers
+	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
 	report            func(kind string, waits ...Wait)
 	shown             stream.Hooks       // on the health pages
 	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be

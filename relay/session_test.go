@@ -133,10 +133,10 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	}
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
-	s.watched, s.shown = &watched{}, stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
+	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
 	s.waiting = stream.NewTable(s.pumps, s.saved.Load())
 	s.conf = stream.Config{
-		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Writing: &s.watched.letter, Waiting: s.waiting,
+		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
 		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: s.shown, Log: s.log,
 	}
 	s.conf.Hooks.Lend = func(int) {}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceward/onceward/outbox"
@@ -17,11 +16,14 @@ const watchEvery = time.Second
 // letterPatience is how long a letter may take before it is said.
 const letterPatience = 2 * time.Second
 
-// watched is what can keep a session waiting without its knowledge.
+// kafkaPatience is how long an event may be without an acknowledgement before
+// the relay says that it waits for Kafka.
+const kafkaPatience = 5 * time.Second
+
+// watched is a session that runs, for what it waits for without its knowledge.
 type watched struct {
-	sink     *sinkWatch
+	pump     *stream.Pump
 	patience time.Duration                                      // with Kafka
-	letter   atomic.Int64                                       // since when one is being written, in Unix nanoseconds; 0: none is
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
 }
 
@@ -49,11 +51,14 @@ func (r *Relay) look(now time.Time) {
 	if w == nil {
 		return
 	}
-	topic := func(row *outbox.Row) string { return w.topic(row.Namespace, row.AggregateType, row.Type) }
-	r.vitals.report(WaitKafka, w.sink.look().wait(now, w.patience, r.cfg.Kafka.Brokers, topic)...)
-	var letter []Wait
-	if since := w.letter.Load(); since != 0 && now.Sub(time.Unix(0, since)) >= letterPatience {
-		letter = []Wait{{Since: time.Unix(0, since), Detail: "PostgreSQL has not taken it yet; everything behind it waits"}}
+	var kafka, letter []Wait
+	if owed := w.pump.Owed(); owed.Overdue(now, w.patience) {
+		topic := func(row *outbox.Row) string { return w.topic(row.Namespace, row.AggregateType, row.Type) }
+		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(r.cfg.Kafka.Brokers, topic), Events: owed.Events}}
+	}
+	r.vitals.report(WaitKafka, kafka...)
+	if since := w.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {
+		letter = []Wait{{Since: since, Detail: "PostgreSQL has not taken it yet; everything behind it waits"}}
 	}
 	r.vitals.report(WaitLetter, letter...)
 }

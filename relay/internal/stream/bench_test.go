@@ -73,7 +73,7 @@ type ackSink struct{ *progress }
 func (s ackSink) Usable(context.Context, publisher.Event) error { return nil }
 
 func (s ackSink) Publish(_ context.Context, ev publisher.Event) error {
-	s.Acknowledged([]uint64{ev.Tag})
+	s.acknowledged([]uint64{ev.Tag})
 	return nil
 }
 func (ackSink) Failed() <-chan struct{} { return nil }

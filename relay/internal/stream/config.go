@@ -49,13 +49,12 @@ type Config struct {
 	Nonce    uint64            // of the markers that are its own
 	State    *state.State      // of the pump's connection
 	Letters  *letters.Store
-	Writing  *atomic.Int64 // since when a letter is being written, in Unix nanoseconds; 0: none is
 	Waiting  *Table
-	Routing  *routing
+	Routing  *Routing
 	Covered  snapshot.Visible // what the stream leaves out
 	Repairs  []Gap            // to be published before the stream
 	Refused  Refused
-	Observer observer
+	Observer Observer
 	Hooks    Hooks
 	Log      *slog.Logger
 }
@@ -67,7 +66,7 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 		return nil, err
 	}
 	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
-	p.letters, p.keeper, p.controls = ownLetters{conf.Letters, conf.Writing}, conf.Waiting, controls
+	p.letters, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
 	p.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
 	p.routing, p.covered, p.repairs, p.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
 	p.counted = func() int64 { return conf.State.Written }
@@ -76,10 +75,16 @@ func New(ctx context.Context, conf Config) (*Pump, error) {
 	return p, nil
 }
 
-// Idempotent has Kafka acknowledge every event, to [Pump.acknowledged]. saved is
-// the checkpoint in PostgreSQL.
+// Idempotent has Kafka acknowledge every event, to [Pump.Acknowledged]. saved is the
+// checkpoint in PostgreSQL.
 func (p *Pump) Idempotent(sink Sink, flush Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
-	p.sink, p.mode = sink, &idempotent{progress: p.progress, sink: flush, saved: saved}
+	p.sink, p.mode = watchedSink{sink, p.watch}, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch}, saved: saved}
+}
+
+// Acknowledged is the callback of the idempotent sink.
+func (p *Pump) Acknowledged(tags []uint64) {
+	p.acknowledged(tags)
+	p.watch.ended(tags...)
 }
 
 // Transactions bound those of exactly-once mode.
@@ -92,13 +97,25 @@ type Transactions struct {
 }
 
 // ExactlyOnce commits events and checkpoint in one Kafka transaction.
-func (p *Pump) ExactlyOnce(sink Sink, tx Transactional, conf Transactions) {
+func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
 	m := &exactlyOnce{
-		progress: p.progress, tx: tx, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick, cut: p.cut, before: p.writeDown,
+		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick, cut: p.cut, before: p.writeDown,
 		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
 	}
 	m.known.Position, m.known.Reach = p.began.Order, p.began.Reach
-	p.sink, p.mode = sink, m
+	p.sink, p.mode = watchedSink{tx, p.watch}, m
+}
+
+// Owed is what Kafka owes an answer about. Safe for concurrent use.
+func (p *Pump) Owed() Owed { return p.watch.look() }
+
+// Writing returns since when a letter is being written; zero: none is. Safe for
+// concurrent use.
+func (p *Pump) Writing() time.Time {
+	if since := p.writing.Load(); since != 0 {
+		return time.Unix(0, since)
+	}
+	return time.Time{}
 }
 
 // HasEnded tells how far everything has ended, durably. Safe for concurrent use.

@@ -164,7 +164,7 @@ func (p *Pump) passed(at ledger.Place, released bool) {
 // publishLetter hands one letter over.
 func (p *Pump) publishLetter(ctx context.Context, s *step, l *letters.Letter) error {
 	it := cdc.Item{Kind: cdc.KindEvent, Row: l.Row, Replay: l.Replay, CommitTime: s.it.CommitTime}
-	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: NoTag}
+	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: noTag}
 	ev := p.event(&released)
 	if paused := p.pausedRoute(ev); paused != nil {
 		return paused

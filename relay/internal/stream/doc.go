@@ -26,7 +26,8 @@
 //
 //   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
 //     facts, one pure order of precedence, and one switch that acts); config.go
-//   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has
+//   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has;
+//     sink_watch.go: since when Kafka owes an answer
 //   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
 //     of it; waiting.go: the table; drain.go: a release, which publishes what waited
 //   - poison.go: letters; control.go: controls, and the letters that they release; skip.go

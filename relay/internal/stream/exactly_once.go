@@ -61,7 +61,7 @@ func (m *exactlyOnce) handed(s *step) error {
 		m.oldest = s.it.CommitTime
 	}
 	m.open++
-	if s.tag == NoTag {
+	if s.tag == noTag {
 		return nil
 	}
 	m.events++

@@ -4,9 +4,9 @@ import (
 	"time"
 )
 
-// observer is told what becomes of events, to be counted. Nothing is called for
+// Observer is told what becomes of events, to be counted. Nothing is called for
 // every event that is published.
-type observer interface {
+type Observer interface {
 	Read(events int)
 	Published(events int, commit time.Time)
 	// Committed: one Kafka transaction, with the events that it published.

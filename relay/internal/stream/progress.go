@@ -18,7 +18,7 @@ import (
 // goroutine, or the pump, ends; the checkpoint's goroutine asks.
 type progress struct {
 	nonce  uint64 // of the markers that are ours
-	counts observer
+	counts Observer
 
 	mu      sync.Mutex
 	ledger  *ledger.Ledger
@@ -29,7 +29,7 @@ type progress struct {
 	err     error           // a tag that the sink reported twice
 }
 
-func newProgress(start *ledger.Checkpoint, nonce uint64, counts observer) *progress {
+func newProgress(start *ledger.Checkpoint, nonce uint64, counts Observer) *progress {
 	return &progress{ledger: ledger.New(start.Order, start.Reach), nonce: nonce, counts: counts}
 }
 
@@ -67,7 +67,7 @@ func (b *progress) look() Status {
 // end records that one step has ended, and how. What is not counted is
 // none of them.
 func (b *progress) end(tag uint64, how ledger.Way) error {
-	if tag == NoTag {
+	if tag == noTag {
 		return nil
 	}
 	b.mu.Lock()
@@ -110,17 +110,17 @@ func (b *progress) TakeAsk() bool {
 	return asked
 }
 
-// NoTag is the tag of an event that the progress does not count: a letter of a retry,
+// noTag is the tag of an event that the progress does not count: a letter of a retry,
 // whose control has the tag.
-const NoTag = math.MaxUint64
+const noTag = math.MaxUint64
 
-// Acknowledged is the callback of the idempotent sink.
-func (b *progress) Acknowledged(tags []uint64) {
+// acknowledged ends what Kafka has acknowledged.
+func (b *progress) acknowledged(tags []uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := 0
 	for _, tag := range tags {
-		if tag == NoTag {
+		if tag == noTag {
 			continue
 		}
 		n++

@@ -43,7 +43,7 @@ type Pump struct {
 	sink    Sink
 	letters letterStore
 	rows    rows
-	routing *routing
+	routing *Routing
 	refused Refused
 	Hooks
 	log *slog.Logger
@@ -84,6 +84,8 @@ type Pump struct {
 	position string   // most transactions have many rows
 	alarm    alarm
 
+	watch     *sinkWatch
+	writing   atomic.Int64                   // since when a letter is being written, in Unix nanoseconds; 0: none is
 	commands  atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
 	commanded chan struct{}                  // they have changed
 }
@@ -92,7 +94,7 @@ func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
 	p := &Pump{
 		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, commanded: make(chan struct{}, 1),
 	}
-	p.named = make(map[string]bool)
+	p.named, p.watch = make(map[string]bool), newSinkWatch()
 	p.commands.Store(&state.Commands{})
 	p.counted = func() int64 { return 0 }
 	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}

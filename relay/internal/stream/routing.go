@@ -18,9 +18,9 @@ const (
 	PolicyHalt          = "halt"           // an operator decides
 )
 
-// routing answers what the publisher does not say by itself: which policy a
+// Routing answers what the publisher does not say by itself: which policy a
 // poison event has, and whether its topic is paused. It is pure.
-type routing struct {
+type Routing struct {
 	relay    string // its name
 	config   publisher.Config
 	policies []string // of config.Routes
@@ -28,13 +28,13 @@ type routing struct {
 }
 
 // NewRouting is that of a relay, with the policy of each route.
-func NewRouting(relay string, policies []string, sink publisher.Config) *routing {
-	return &routing{relay: relay, config: sink, policies: policies, topics: make(map[[3]string]string)}
+func NewRouting(relay string, policies []string, sink publisher.Config) *Routing {
+	return &Routing{relay: relay, config: sink, policies: policies, topics: make(map[[3]string]string)}
 }
 
 // policy returns the poison policy of the first route that matches, and the
 // default where none does.
-func (r *routing) policy(row *outbox.Row) string {
+func (r *Routing) policy(row *outbox.Row) string {
 	for i, route := range r.config.Routes {
 		if route.Match.Matches(row.Namespace, row.AggregateType, row.Type) {
 			return r.policies[i]
@@ -45,7 +45,7 @@ func (r *routing) policy(row *outbox.Row) string {
 
 // pausedBy reports whether an event's topic, or where it has none its
 // namespace/aggregate_type, is among those that an operator paused.
-func (r *routing) pausedBy(ev publisher.Event, paused []string) *publisher.RouteError {
+func (r *Routing) pausedBy(ev publisher.Event, paused []string) *publisher.RouteError {
 	topic := r.routeOf(ev)
 	if !slices.Contains(paused, topic) {
 		return nil
@@ -55,18 +55,18 @@ func (r *routing) pausedBy(ev publisher.Event, paused []string) *publisher.Route
 }
 
 // routeOf is what an event is held by when it cannot be published.
-func (r *routing) routeOf(ev publisher.Event) string {
+func (r *Routing) routeOf(ev publisher.Event) string {
 	if ev.Topic != "" {
 		return ev.Topic
 	}
 	return r.topic(ev.Row)
 }
 
-func (r *routing) topic(row *outbox.Row) string {
+func (r *Routing) topic(row *outbox.Row) string {
 	return r.TopicOf(row.Namespace, row.AggregateType, row.Type)
 }
 
-func (r *routing) TopicOf(namespace, aggregateType, eventType string) string {
+func (r *Routing) TopicOf(namespace, aggregateType, eventType string) string {
 	key := [3]string{namespace, aggregateType, eventType}
 	if topic, ok := r.topics[key]; ok {
 		return topic

@@ -83,7 +83,7 @@ func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
 		p.sayErased(ctx, h)
 	case heldDead: // and waits still
 	case heldHere:
-		s := step{it: h.item(), at: h.at, tag: NoTag, released: true}
+		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
 		if s.it.Kind == cdc.KindControl {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package relay
+package stream
 
 import (
 	"context"
@@ -8,12 +8,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/stream"
 )
-
-// kafkaPatience is how long an event may be without an acknowledgement before
-// the relay says that it waits for Kafka.
-const kafkaPatience = 5 * time.Second
 
 // sinkWatch knows since when Kafka owes an answer: the oldest event that was
 // handed over and has not ended, or the call that the pump is in. Its calls are
@@ -71,53 +66,54 @@ func (w *sinkWatch) committed() {
 	clear(w.open)
 }
 
-// owed is what Kafka owes an answer about.
-type owed struct {
-	since  time.Time
-	row    *outbox.Row // the oldest event; nil: a call is older
-	call   string
-	events int
+// Owed is what Kafka owes an answer about.
+type Owed struct {
+	Since  time.Time // zero: nothing
+	Events int       // that were handed over and have not ended
+
+	row  *outbox.Row // the oldest event; nil: a call is older
+	call string
 }
 
-// look returns the oldest thing that Kafka owes an answer about; a zero time when
-// there is none.
-func (w *sinkWatch) look() (o owed) {
+// look returns the oldest thing that Kafka owes an answer about.
+func (w *sinkWatch) look() (o Owed) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	o.events = len(w.open)
+	o.Events = len(w.open)
 	for _, h := range w.open {
-		if o.row == nil || h.at.Before(o.since) {
-			o.since, o.row = h.at, h.row
+		if o.row == nil || h.at.Before(o.Since) {
+			o.Since, o.row = h.at, h.row
 		}
 	}
-	if !w.call.IsZero() && (o.row == nil || w.call.Before(o.since)) {
-		o.since, o.row, o.call = w.call, nil, w.what
+	if !w.call.IsZero() && (o.row == nil || w.call.Before(o.Since)) {
+		o.Since, o.row, o.call = w.call, nil, w.what
 	}
 	return o
 }
 
-// wait says that the relay waits for Kafka, if it has for longer than patience.
-func (o owed) wait(now time.Time, patience time.Duration, brokers []string, topic func(*outbox.Row) string) []Wait {
-	if o.since.IsZero() || now.Sub(o.since) < patience {
-		return nil
+// Overdue reports whether it has been owed for longer than patience.
+func (o Owed) Overdue(now time.Time, patience time.Duration) bool {
+	return !o.Since.IsZero() && now.Sub(o.Since) >= patience
+}
+
+// Detail says what it is, by brokers and topic.
+func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string) string {
+	if o.row == nil {
+		return fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
 	}
-	detail := fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
-	if o.row != nil {
-		detail = fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, topic(o.row))
-	}
-	return []Wait{{Since: o.since, Detail: detail, Events: o.events}}
+	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, topic(o.row))
 }
 
 // watchedSink is a sink that is watched.
 type watchedSink struct {
-	stream.Sink
+	Sink
 	watch *sinkWatch
 }
 
 // Publish implements Sink. The letters of a retry have no tags of their own:
 // [watchedFlush] sees what they wait for.
 func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
-	if ev.Tag == stream.NoTag {
+	if ev.Tag == noTag {
 		s.watch.enter("a released letter is to be handed over")
 		defer s.watch.leave()
 		return s.Sink.Publish(ctx, ev)
@@ -132,7 +128,7 @@ func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
 
 // watchedFlush is a flusher that is watched.
 type watchedFlush struct {
-	stream.Flusher
+	Flusher
 	watch *sinkWatch
 }
 
@@ -143,14 +139,14 @@ func (f watchedFlush) Flush(ctx context.Context) error {
 	return f.Flusher.Flush(ctx)
 }
 
-// watchedLedger is a ledger that is watched.
-type watchedLedger struct {
-	stream.Transactional
+// watchedTransactions is a ledger that is watched.
+type watchedTransactions struct {
+	Transactional
 	watch *sinkWatch
 }
 
 // Commit implements ledger.
-func (l watchedLedger) Commit(ctx context.Context, pos publisher.Position) error {
+func (l watchedTransactions) Commit(ctx context.Context, pos publisher.Position) error {
 	l.watch.enter("a transaction is to be committed")
 	err := l.Transactional.Commit(ctx, pos)
 	l.watch.leave()

@@ -1,4 +1,4 @@
-package relay
+package stream
 
 import (
 	"context"
@@ -12,14 +12,13 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
-	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newSinkWatch()
-		sink := watchedSink{newKafka(), w}
-		require.Zero(t, w.look().since)
+		sink := watchedSink{newFakeSink(), w}
+		require.Zero(t, w.look().Since)
 		began := time.Now()
 		for tag := range uint64(3) {
 			row := &outbox.Row{ID: uuid.UUID{byte(tag)}, Namespace: "shop"}
@@ -27,19 +26,19 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 			<-time.After(10 * time.Second)
 		}
 		o := w.look()
-		require.Equal(t, began, o.since)
-		require.Equal(t, 3, o.events)
+		require.Equal(t, began, o.Since)
+		require.Equal(t, 3, o.Events)
 		topic := func(*outbox.Row) string { return "shop.order" }
-		waits := o.wait(time.Now(), kafkaPatience, []string{"k:9092"}, topic)
-		require.Len(t, waits, 1)
-		require.Contains(t, waits[0].Detail, "shop:00000000-")
-		require.Contains(t, waits[0].Detail, "topic shop.order")
-		require.Contains(t, waits[0].Detail, "k:9092")
-		require.Empty(t, o.wait(began.Add(kafkaPatience-1), kafkaPatience, nil, topic), "it may take a moment")
+		require.True(t, o.Overdue(time.Now(), patience))
+		detail := o.Detail([]string{"k:9092"}, topic)
+		require.Contains(t, detail, "shop:00000000-")
+		require.Contains(t, detail, "topic shop.order")
+		require.Contains(t, detail, "k:9092")
+		require.False(t, o.Overdue(began.Add(patience-1), patience), "it may take a moment")
 		w.ended(2, 0)
-		require.Equal(t, began.Add(10*time.Second), w.look().since, "another partition may be the one that stands still")
+		require.Equal(t, began.Add(10*time.Second), w.look().Since, "another partition may be the one that stands still")
 		w.ended(1)
-		require.Zero(t, w.look().since)
+		require.Zero(t, w.look().Since)
 	})
 }
 
@@ -47,20 +46,20 @@ func TestSinkWatchKnowsTheOldestThatIsOwed(t *testing.T) {
 // call has returned; a commit answers for everything.
 func TestSinkWatchForgetsWhatHasEnded(t *testing.T) {
 	w := newSinkWatch()
-	inner := newKafka()
+	inner := newFakeSink()
 	sink := watchedSink{inner, w}
 	inner.refuse = func(publisher.Event) error { return errors.New("no") }
 	require.Error(t, sink.Publish(t.Context(), publisher.Event{Tag: 1, Row: &outbox.Row{}}))
-	require.Zero(t, w.look().since)
+	require.Zero(t, w.look().Since)
 	inner.refuse = func(ev publisher.Event) error { w.ended(ev.Tag); return nil }
 	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 2, Row: &outbox.Row{}}))
-	require.Zero(t, w.look().since)
+	require.Zero(t, w.look().Since)
 	inner.refuse = nil
 	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: 3, Row: &outbox.Row{}}))
-	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: stream.NoTag, Row: &outbox.Row{}}))
-	require.Equal(t, 1, w.look().events)
-	require.NoError(t, watchedLedger{&commits{}, w}.Commit(t.Context(), publisher.Position{}))
-	require.Zero(t, w.look().since)
+	require.NoError(t, sink.Publish(t.Context(), publisher.Event{Tag: noTag, Row: &outbox.Row{}}))
+	require.Equal(t, 1, w.look().Events)
+	require.NoError(t, watchedTransactions{&commits{}, w}.Commit(t.Context(), publisher.Position{}))
+	require.Zero(t, w.look().Since)
 }
 
 func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
@@ -68,20 +67,21 @@ func TestSinkWatchSeesACallThatDoesNotReturn(t *testing.T) {
 		w := newSinkWatch()
 		ctx, cancel := context.WithCancel(t.Context())
 		began := time.Now()
-		go func() { _ = watchedLedger{&commits{stuck: true}, w}.Commit(ctx, publisher.Position{}) }()
+		go func() { _ = watchedTransactions{&commits{stuck: true}, w}.Commit(ctx, publisher.Position{}) }()
 		<-time.After(time.Minute)
 		o := w.look()
-		require.Equal(t, began, o.since)
-		require.Contains(t, o.wait(time.Now(), kafkaPatience, nil, nil)[0].Detail, "a transaction is to be committed")
+		require.Equal(t, began, o.Since)
+		require.True(t, o.Overdue(time.Now(), patience))
+		require.Contains(t, o.Detail(nil, nil), "a transaction is to be committed")
 		cancel()
 		synctest.Wait()
-		require.Zero(t, w.look().since)
+		require.Zero(t, w.look().Since)
 	})
 }
 
 // commits is a ledger whose commits end at once, or with their context.
 type commits struct {
-	stream.Transactional
+	Transactional
 	stuck bool
 }
 
@@ -92,3 +92,5 @@ func (c *commits) Commit(ctx context.Context, _ publisher.Position) error {
 	}
 	return nil
 }
+
+const patience = 5 * time.Second
