@@ -25,7 +25,7 @@
 //
 // The unit is the commit end LSN. Positions of rows run backwards across
 // transactions and several rows share one, so no decision is based on them; see
-// [Progress], which holds the invariant.
+// Progress in internal/ledger, which holds the invariant.
 //
 // # Failures
 //

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // field is a column that the relay needs, in whichever of its tables. Columns
@@ -198,4 +200,21 @@ func mistyped(r relation, c column, spec *fieldSpec) *LayoutError {
 		Table: r.namespace + "." + r.name, Column: c.name, Detail: fmt.Sprintf("has type oid %d, want %s (oid %d)", c.oid, spec.typ, spec.oid),
 		Cure: "change it back with ALTER TABLE … ALTER COLUMN … TYPE " + spec.typ,
 	}
+}
+
+// placed applies [fault.ByPlace] to the layout of a table that was described
+// before.
+func placed(first, now *layout) *layout {
+	if !fault.Is(fault.ByPlace) || first == nil || now == nil {
+		return now
+	}
+	l := *now
+	l.fields = make([]field, len(now.fields))
+	for i := range l.fields {
+		l.fields[i] = fieldNone
+		if i < len(first.fields) {
+			l.fields[i] = first.fields[i]
+		}
+	}
+	return &l
 }

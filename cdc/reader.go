@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/internal/secret"
 )
@@ -340,7 +341,7 @@ func (r *Reader) push(ctx context.Context, it Item) error {
 		select {
 		case <-r.queue.space:
 		case <-status.C:
-			if defect == defectMute {
+			if fault.Is(fault.Mute) {
 				continue
 			}
 			if err := r.sendStatus(ctx, false); err != nil {

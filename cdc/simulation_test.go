@@ -18,6 +18,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/ledger"
 )
 
 // TestSimulation runs the reader and the progress against a scripted server that
@@ -254,7 +256,7 @@ func (s *simulation) script() [][]byte {
 func (s *simulation) consume(r *running, cut bool) {
 	ctx, stop := context.WithCancel(s.Context())
 	go func() { r.ended <- r.Run(ctx) }()
-	c := &consumer{simulation: s, reader: r.Reader, progress: NewProgress(s.reached), start: s.reached}
+	c := &consumer{simulation: s, reader: r.Reader, progress: ledger.NewProgress(s.reached), start: s.reached}
 	c.next, _ = slices.BinarySearchFunc(s.rows, s.reached+1, func(row loggedRow, at pglogrepl.LSN) int { return cmp.Compare(row.end, at) })
 	var batch []Item
 	var err error
@@ -286,7 +288,7 @@ func (s *simulation) consume(r *running, cut bool) {
 type consumer struct {
 	*simulation
 	reader   *Reader
-	progress *Progress
+	progress *ledger.Progress
 	start    pglogrepl.LSN // told to Resume
 	next     int           // the row that must come
 	flying   map[int]int   // row by tag, read and not acknowledged

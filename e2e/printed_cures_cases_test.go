@@ -114,7 +114,7 @@ func pausedCures(t *testing.T, c *cures) {
 		key = writeOne(t, w) // the relay hears the word within a second or two
 		return held() != nil
 	})
-	resumed("relay/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
+	resumed("relay/internal/stream/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
 	eventually(t, "the event arrives", 30*time.Second, func() bool { return w.published()[key] == 1 })
 	w.execute(`DELETE FROM onceward.relay_state WHERE relay = 'other'`)
 	caughtUp(t, w, r)
@@ -281,7 +281,7 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 	code, status := statusOf(t, w)
 	require.Equal(t, 3, code)
 	require.Contains(t, status, "but none of today")
-	const cure = "relay/retention.go: outboxctl "
+	const cure = "relay/retention/retention.go: outboxctl "
 	c.find(t, cure+"partitions maintain", status)
 	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.Equal(t, 3, code)

@@ -158,12 +158,12 @@ func letterCures(t *testing.T, c *cures) {
 		return said
 	}
 	said := full(third)
-	require.Contains(t, do("relay/parked.go: outboxctl dead list", said), first)
-	do(`relay/parked.go: outboxctl dead discard KEY --reason "…"`, said, "KEY", first)
+	require.Contains(t, do("relay/internal/letters/parked.go: outboxctl dead list", said), first)
+	do(`relay/internal/letters/parked.go: outboxctl dead discard KEY --reason "…"`, said, "KEY", first)
 	is("discarded", first)
 	is("open", third)
 	fourth := r.poison("4")
-	do(`relay/parked.go: outboxctl skip {} --slot {} --reason "…"`, full(fourth))
+	do(`relay/internal/letters/parked.go: outboxctl skip {} --slot {} --reason "…"`, full(fourth))
 	is("discarded", fourth)
 	r.arrives(w.topic(), r.small("5"))
 
@@ -189,7 +189,7 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 	const mark = "halted: an operator has to decide"
 	eventually(t, "the relay halts at the event", 30*time.Second, func() bool { return r.relay.logs(mark) })
 	_, said, _ := strings.Cut(r.relay.log(), mark)
-	c.find(t, `relay/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
+	c.find(t, `relay/internal/stream/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
 	var out string
 	eventually(t, "check names it, with its cure", 15*time.Second, func() bool {
 		out, _ = relayCheck(t, r.relay.config)
@@ -255,7 +255,7 @@ func retentionCures(t *testing.T, c *cures) {
 		t.Helper()
 		eventually(t, "the partition is dropped", time.Minute, func() bool { maintain(more...); return !there(daysAgo) })
 	}
-	const gate = "relay/retention_gate.go: outboxctl "
+	const gate = "relay/retention/gate.go: outboxctl "
 	c.do(t, w, maintainerLogin, gate+`partitions maintain --drop-before --reason "…"`, says("are older than relay"))
 	gone(20, "--drop-before", "--reason", "told", "--yes")
 	require.Zero(t, w.published()[dropped])

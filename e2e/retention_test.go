@@ -17,7 +17,7 @@ import (
 
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // oldDays is an outbox with partitions that are past keep, and all that was
@@ -196,13 +196,13 @@ func (o *oldDays) prepare(ctx context.Context, conn *pgx.Conn) (uuid.UUID, error
 
 // maintain runs once and returns what became of the old partition. At the moment
 // when it is gone, the topic must have all that was ever committed to it.
-func (o *oldDays) maintain() relay.LeafState {
+func (o *oldDays) maintain() retention.LeafState {
 	o.t.Helper()
-	report, err := relay.Maintain(o.t.Context(), o.conn, relay.RetentionConfig{LockTimeout: 100 * time.Millisecond})
+	report, err := retention.Maintain(o.t.Context(), o.conn, retention.Config{LockTimeout: 100 * time.Millisecond})
 	require.NoError(o.t, err)
 	for _, l := range report.Leaves {
 		if l.Name == o.leaf {
-			if l.State == relay.LeafDropped {
+			if l.State == retention.LeafDropped {
 				o.allPublished()
 			}
 			return l.State
@@ -227,7 +227,7 @@ func (o *oldDays) allPublished() {
 
 func (o *oldDays) dropped() {
 	o.t.Helper()
-	eventually(o.t, "the partition is dropped", time.Minute, func() bool { return o.maintain() == relay.LeafDropped })
+	eventually(o.t, "the partition is dropped", time.Minute, func() bool { return o.maintain() == retention.LeafDropped })
 	require.False(o.t, scalar[bool](o.w, "SELECT to_regclass('onceward.'||$1) IS NOT NULL", o.leaf))
 }
 
@@ -240,9 +240,9 @@ var nemeses = []struct {
 	{"the relay streams", (*oldDays).dropped},
 	{"the relay is stopped", func(o *oldDays) {
 		o.r.stop()
-		eventually(o.t, "the partition is closed", 30*time.Second, func() bool { return o.maintain() == relay.LeafWaiting })
+		eventually(o.t, "the partition is closed", 30*time.Second, func() bool { return o.maintain() == retention.LeafWaiting })
 		for range 20 {
-			require.Equal(o.t, relay.LeafWaiting, o.maintain(), "nobody has published its rows")
+			require.Equal(o.t, retention.LeafWaiting, o.maintain(), "nobody has published its rows")
 		}
 		o.r.start()
 		o.dropped()
@@ -250,9 +250,9 @@ var nemeses = []struct {
 	{"the relay is killed again and again", func(o *oldDays) {
 		for range 3 {
 			o.r.kill()
-			dropped := o.maintain() == relay.LeafDropped // all was published before
+			dropped := o.maintain() == retention.LeafDropped // all was published before
 			o.r.start()
-			if dropped || o.maintain() == relay.LeafDropped {
+			if dropped || o.maintain() == retention.LeafDropped {
 				return
 			}
 		}
@@ -263,7 +263,7 @@ var nemeses = []struct {
 		require.NoError(o.t, err)
 		_, err = tx.Exec(o.t.Context(), "SELECT count(id) FROM onceward.outbox")
 		require.NoError(o.t, err)
-		eventually(o.t, "the detach waits", 30*time.Second, func() bool { return o.maintain() == relay.LeafDetaching })
+		eventually(o.t, "the detach waits", 30*time.Second, func() bool { return o.maintain() == retention.LeafDetaching })
 		_, err = o.enqueue(o.t.Context(), tx)
 		require.ErrorIs(o.t, err, outbox.ErrOutOfWindow)
 		require.NoError(o.t, tx.Rollback(o.t.Context()))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // Defaults of [Config].
@@ -162,7 +164,10 @@ type settings struct {
 // resolve fills in defaults and refuses what is wrong.
 func (c Config) resolve() (*settings, error) {
 	s := &settings{Config: c.withDefaults()}
-	s.spoil()
+	if fault.Is(fault.Resend) {
+		s.faults.config = func(s *sarama.Config) { s.Producer.Retry.Max = 1 }
+		s.faults.resend = func(p *Publisher, failed *sarama.ProducerError) { p.input <- failed.Msg }
+	}
 	for _, step := range []func() error{s.resolveCluster, s.resolveSecurity, s.resolveLimits, s.resolveTopics} {
 		if err := step(); err != nil {
 			return nil, err

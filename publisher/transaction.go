@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/fault"
 )
 
 // Defaults of [TransactionConfig].
@@ -55,7 +57,7 @@ type transactionFaults struct {
 }
 
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
-	c.spoil()
+	c.faults.keepProducer = c.faults.keepProducer || fault.Is(fault.NoRotation)
 	setDefault(&c.Topic, DefaultCheckpointTopic)
 	setDefault(&c.Timeout, DefaultTransactionTimeout)
 	if c.ID == "" {
@@ -187,7 +189,7 @@ func (t *Transactional) broken() bool {
 // Checkpoint returns the position of the last commit as it was when the
 // Transactional was made, and false when there is none.
 func (t *Transactional) Checkpoint() (Position, bool) {
-	return t.start, t.found && defect != defectNoCheckpoint
+	return t.start, t.found && !fault.Is(fault.NoCheckpoint)
 }
 
 // Publish hands an event over and opens a transaction when none is open. It

@@ -8,28 +8,22 @@ import (
 	"net"
 	"net/http"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Handler returns the HTTP pages of the relay:
 //
 //   - /healthz: 200 until [Relay.Run] has returned an error. A relay that waits
-//     for an operator's word is alive: a restart would lose nothing, and mend
+//     for an operator is alive: a restart would lose nothing, and mend
 //     nothing
 //   - /readyz: 200 while it streams, or stands by for the holder of the slot;
 //     503 with the state, a code and the reason otherwise. What waits is listed: for
 //     what, since when, why. A relay that streams and waits is ready: to take
 //     it away, or to start another one, would mend nothing
-//   - /metrics: Prometheus text
+//   - /metrics: what is given, if anything is: that of package relayprom
 //
 // It needs no login. It shows no event, and no word of a driver or a server: those
 // are in the log. It names topics, so listen on loopback or put a proxy in front.
-func (r *Relay) Handler() http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(r.metrics, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+func (r *Relay) Handler(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		r.answer(w, !r.over.Load())
@@ -38,7 +32,9 @@ func (r *Relay) Handler() http.Handler {
 		s := r.State()
 		r.answer(w, s == StateStreaming || s == StateStandby)
 	})
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
+	}
 	return mux
 }
 
@@ -76,16 +72,16 @@ func (r *Relay) answer(w http.ResponseWriter, ok bool) {
 
 // adminServer bounds what one client can hold: the pages are small, and whoever
 // reaches them may be anybody.
-func (r *Relay) adminServer() *http.Server {
+func (r *Relay) adminServer(metrics http.Handler) *http.Server {
 	return &http.Server{
-		Handler: r.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+		Handler: r.Handler(metrics), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 }
 
 // ServeAdmin serves [Relay.Handler] on admin.listen until ctx ends. It returns
 // nil at once when admin.listen is off.
-func (r *Relay) ServeAdmin(ctx context.Context) error {
+func (r *Relay) ServeAdmin(ctx context.Context, metrics http.Handler) error {
 	if r.cfg.Admin.Listen == "off" {
 		return nil
 	}
@@ -94,7 +90,7 @@ func (r *Relay) ServeAdmin(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen on admin.listen: %w; choose another address, or off", err)
 	}
-	server := r.adminServer()
+	server := r.adminServer(metrics)
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()

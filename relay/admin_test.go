@@ -27,12 +27,13 @@ import (
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/secret/canary"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 func testRelay(t *testing.T, tweak func(*Config)) *Relay {
 	t.Helper()
-	cfg, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	cfg := minimal()
 	cfg.Postgres.DSN = "host=127.0.0.1 user=u sslmode=disable"
 	cfg.Postgres.Insecure = true
 	cfg.Kafka.Insecure = true
@@ -55,7 +56,7 @@ func get(t *testing.T, h http.Handler, path string) (int, string) {
 
 func TestHealthAndReadinessAreHonest(t *testing.T) {
 	r := testRelay(t, nil)
-	h := r.Handler()
+	h := r.Handler(nil)
 	for _, tc := range []struct {
 		state           State
 		healthy, ready  int
@@ -78,7 +79,7 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 		require.Contains(t, body, tc.readyBodyShould)
 	}
 	r.setState(StateStreaming, nil)
-	r.setHeld(map[string]heldRoute{"shop.order": {"topic does not exist", 2}})
+	r.setHeld(map[string]stream.HeldRoute{"shop.order": {Why: "topic does not exist", Events: 2}})
 	code, body := get(t, h, "/readyz")
 	require.Equal(t, 200, code, "the other routes go on")
 	require.Contains(t, body, `"held":{"shop.order":"topic does not exist"}`)
@@ -92,52 +93,50 @@ func TestHealthAndReadinessAreHonest(t *testing.T) {
 	require.Equal(t, 503, code, "Run has returned an error")
 }
 
-func TestMetricsShowLagPublishedAndConfirmed(t *testing.T) {
+func TestStatsShowLagPublishedAndConfirmed(t *testing.T) {
 	r := testRelay(t, nil)
-	r.metrics.read(3)
-	r.metrics.published(2, serverNow())
-	r.metrics.observe(status{position: 0x20, oldest: serverNow(), inFlight: 1}, 0x10, 77)
-	r.metrics.holding(map[string]heldRoute{"shop.order": {"missing", 3}})
-	r.metrics.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
-	r.metrics.waits([]Wait{{For: WaitKafka}})
+	r.counts.Read(3)
+	r.counts.Published(2, serverNow())
+	r.counts.observe(stream.Status{Position: 0x20, Oldest: serverNow(), InFlight: 1}, 0x10, 77)
+	r.counts.Holding(map[string]stream.HeldRoute{"shop.order": {Why: "missing", Events: 3}})
+	r.counts.slot(outboxdb.SlotHealthRow{WalStatus: "extended", RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, OldestSeconds: 3})
+	r.vitals.report(WaitKafka, Wait{Detail: "not answered"})
 	r.setState(StateStreaming, nil)
-	_, body := get(t, r.Handler(), "/metrics")
-	for _, want := range []string{
-		`onceward_events_read_total{relay="orders"} 3`,
-		`onceward_events_published_total{relay="orders"} 2`,
-		`onceward_events_in_flight{relay="orders"} 1`,
-		`onceward_confirmed_position_bytes{relay="orders"} 16`,
-		`onceward_ended_position_bytes{relay="orders"} 32`,
-		`onceward_queue_bytes{relay="orders"} 77`,
-		`onceward_route_held{relay="orders",route="shop.order"} 1`,
-		`onceward_slot_retained_bytes{relay="orders"} 5`,
-		`onceward_slot_safe_bytes{relay="orders"} -1`,
-		`onceward_slot_wal_status{relay="orders",status="extended"} 1`,
-		`onceward_oldest_transaction_seconds{relay="orders"} 3`,
-		`onceward_state{relay="orders",state="streaming"} 1`,
-		`onceward_state{relay="orders",state="halted"} 0`,
-		`onceward_waiting{for="kafka",relay="orders"} 1`,
-		`onceward_waiting{for="standby",relay="orders"} 0`,
-		`onceward_publish_delay_seconds_count{relay="orders"} 1`,
-		`onceward_lag_seconds{relay="orders"}`,
-	} {
-		require.Contains(t, body, want)
+	s := r.Stats()
+	require.EqualValues(t, 1, s.Delay.Count)
+	require.EqualValues(t, 1, s.Delay.Buckets[300])
+	require.Positive(t, s.Lag)
+	require.Less(t, s.Lag, time.Minute)
+	require.Equal(t, -1, s.PartitionsAhead, "nobody has counted yet")
+	s.Delay, s.Commit, s.Lag, s.Waiting[0].Since = Histogram{}, Histogram{}, 0, time.Time{}
+	require.Equal(t, Stats{
+		Relay: "orders", State: StateStreaming, Waiting: []Wait{{For: WaitKafka, Detail: "not answered"}},
+		Read: 3, Published: 2, Skipped: map[string]uint64{}, Controls: map[string]uint64{},
+		InFlight: 1, QueueBytes: 77, Confirmed: 0x10, Ended: 0x20, Held: map[string]int{"shop.order": 3}, PartitionsAhead: -1,
+		Slot: SlotStats{RetainedBytes: 5, LagBytes: 4, SafeBytes: -1, WALStatus: "extended", Oldest: 3 * time.Second},
+	}, s)
+	r.counts.partitions(retention.Report{Ahead: 14, Leaves: []retention.LeafReport{{State: retention.LeafOpen}, {State: retention.LeafOpen}, {State: retention.LeafClosed}}})
+	require.Equal(t, 14, r.Stats().PartitionsAhead)
+	require.Equal(t, map[retention.LeafState]int{retention.LeafOpen: 2, retention.LeafClosed: 1}, r.Stats().Partitions)
+}
+
+func TestHistogramCountsUpToItsBounds(t *testing.T) {
+	h := newHistogram(.001, 1, 10)
+	for _, d := range []time.Duration{0, time.Millisecond, time.Second, 2 * time.Second, time.Hour} {
+		h.observe(d)
 	}
-	require.NotContains(t, body, "onceward_partitions_ahead_days", "nobody has counted yet")
-	r.metrics.partitions(RetentionReport{Ahead: 14})
-	_, body = get(t, r.Handler(), "/metrics")
-	require.Contains(t, body, `onceward_partitions_ahead_days{relay="orders"} 14`)
+	require.Equal(t, Histogram{Count: 5, Sum: 3603.001, Buckets: map[float64]uint64{.001: 2, 1: 3, 10: 4}}, h.look())
 }
 
 func TestServeAdminStopsWithItsContext(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Admin.Listen = "127.0.0.1:0" })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- r.ServeAdmin(ctx) }()
+	go func() { ended <- r.ServeAdmin(ctx, nil) }()
 	cancel()
 	require.NoError(t, <-ended)
 	off := testRelay(t, func(c *Config) { c.Admin.Listen = "off" })
-	require.NoError(t, off.ServeAdmin(t.Context()))
+	require.NoError(t, off.ServeAdmin(t.Context(), nil))
 }
 
 // What a driver or a server said is in the log, not on a page that needs no login.
@@ -160,16 +159,16 @@ func TestThePagesHoldNoWordOfADriver(t *testing.T) {
 		{StateBackoff, fmt.Errorf("%s: %w", said, &secret.DSNError{Field: "postgres.dsn_file", Problem: "port"}), `"code":"DSN"`},
 	} {
 		r.setState(tc.state, tc.err)
-		_, body := get(t, r.Handler(), "/readyz")
+		_, body := get(t, r.Handler(nil), "/readyz")
 		require.Contains(t, body, tc.want)
 		require.NotContains(t, body, said)
 		r.setState(StateConnecting, nil)
-		_, body = get(t, r.Handler(), "/readyz")
+		_, body = get(t, r.Handler(nil), "/readyz")
 		require.Contains(t, body, tc.want, "while it tries again")
 	}
 	long := strings.Repeat("€", maxReason)
 	r.setState(StateHalted, errors.New(long))
-	_, body := get(t, r.Handler(), "/readyz")
+	_, body := get(t, r.Handler(nil), "/readyz")
 	require.Less(t, len(body), 2*maxReason+400, "as the error, and as what waits")
 	require.True(t, utf8.ValidString(body))
 	require.Contains(t, body, `"code":"HALTED"`)
@@ -189,7 +188,7 @@ func TestALiveRotationTellsNoPassword(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()
-		h := r.Handler()
+		h := r.Handler(nil)
 		for _, text := range append(canary.Strings(), canary.Misplaced()...) {
 			require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 			before := log.Len()
@@ -227,7 +226,7 @@ func (b *lockedBuffer) String() string {
 // A connection that asks nothing does not stay for ever.
 func TestAnIdleConnectionIsClosed(t *testing.T) {
 	r := testRelay(t, nil)
-	server := r.adminServer()
+	server := r.adminServer(nil)
 	require.NotZero(t, server.IdleTimeout)
 	require.NotZero(t, server.WriteTimeout)
 	require.NotZero(t, server.ReadTimeout)
@@ -253,5 +252,5 @@ func TestServeAdminNamesThePortInUse(t *testing.T) {
 	require.NoError(t, err)
 	defer taken.Close()
 	r := testRelay(t, func(c *Config) { c.Admin.Listen = taken.Addr().String() })
-	require.ErrorContains(t, r.ServeAdmin(t.Context()), "admin.listen")
+	require.ErrorContains(t, r.ServeAdmin(t.Context(), nil), "admin.listen")
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Bounds of the wait between two looks of the barrier, and the time after which
@@ -27,7 +29,7 @@ const (
 // What the publication is like is read in the same statement as E: rows that are
 // not visible in E were sent only if it stays so.
 func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
-	xid, err := s.state.queries.AssignTransaction(ctx)
+	xid, err := s.state.Queries.AssignTransaction(ctx)
 	if err != nil {
 		return end, fmt.Errorf("take a transaction id: %w", err)
 	}
@@ -36,12 +38,12 @@ func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, er
 	stop := s.naming(ctx, what)
 	defer stop()
 	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
-		passed, err := s.state.queries.PassedBy(ctx, xid)
+		passed, err := s.state.Queries.PassedBy(ctx, xid)
 		if err != nil {
 			return end, fmt.Errorf("wait for open transactions: %w", err)
 		}
-		if passed || defect == defectNoBarrier {
-			return s.state.snapshot(ctx, s.cfg.PublicationName())
+		if passed || fault.Is(fault.NoBarrier) {
+			return s.state.Snapshot(ctx, s.cfg.PublicationName())
 		}
 		select {
 		case <-time.After(wait):
@@ -91,7 +93,7 @@ func (s *session) openTransactions(ctx context.Context) (string, error) {
 		return "", err
 	}
 	defer conn.Close(ctx) //nolint:errcheck // it was only read
-	who, err := newState(conn, s.cfg.SlotName()).queries.OpenTransactions(ctx)
+	who, err := state.New(conn, s.cfg.SlotName()).Queries.OpenTransactions(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look for open transactions: %w", err)
 	}

@@ -11,20 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // insertedGap is the gap that was written down; none where it is empty.
 func (db *installed) insertedGap(t *testing.T) string {
 	t.Helper()
-	gaps := db.log("InsertGap")
+	gaps := db.Log("InsertGap")
 	require.LessOrEqual(t, len(gaps), 1)
 	return strings.Join(gaps, "")
 }
 
 // creates says whether the slot was made, or dropped.
 func (db *installed) creates() (made, dropped bool) {
-	for _, asked := range db.log() {
+	for _, asked := range db.Log() {
 		made = made || strings.Contains(asked, "pg_create_logical_replication_slot")
 		dropped = dropped || strings.Contains(asked, "pg_drop_replication_slot")
 	}
@@ -33,11 +38,11 @@ func (db *installed) creates() (made, dropped bool) {
 
 // makes scripts what the server has of the slot once it was made anew.
 func (db *installed) makes() {
-	db.on("pg_create_logical_replication_slot", func([]string) reply {
+	db.On("pg_create_logical_replication_slot", func([]string) scripted.Reply {
 		db.slot = []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}
-		return one("onceward_orders")
+		return scripted.One("onceward_orders")
 	})
-	db.on("pg_drop_replication_slot", func([]string) reply { db.slot = nil; return one("") })
+	db.On("pg_drop_replication_slot", func([]string) scripted.Reply { db.slot = nil; return scripted.One("") })
 }
 
 // A slot that is gone though its relay has begun is made anew with a gap, never in
@@ -59,8 +64,8 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			db := newInstalled(t)
 			db.slot = tc.slot
 			db.makes()
-			db.returns("LastPublished", "40:40:")
-			db.returns("CountGap", int64(3))
+			db.Returns("LastPublished", "40:40:")
+			db.Returns("CountGap", int64(3))
 			state := gapRepairing
 			if tc.code == CodeWentBack {
 				state = gapOpen
@@ -73,7 +78,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			made, dropped := db.creates()
 			require.True(t, made)
 			require.Equal(t, tc.before, dropped)
-			order(t, db.log(), "AssignTransaction", "PassedBy", "TakeSnapshot", "FilledLeaves", "CountGap", "START_REPLICATION", "BumpEpoch", "InsertGap")
+			order(t, db.Log(), "AssignTransaction", "PassedBy", "TakeSnapshot", "FilledLeaves", "CountGap", "START_REPLICATION", "BumpEpoch", "InsertGap")
 			require.NotNil(t, s.beginning)
 
 			db = newInstalled(t)
@@ -107,18 +112,18 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 			db := newInstalled(t)
 			db.slot = nil
 			db.makes()
-			db.returns("Began", false)
+			db.Returns("Began", false)
 			began := false
-			db.on("LoadRelayState", func([]string) reply {
+			db.On("LoadRelayState", func([]string) scripted.Reply {
 				if !began {
-					return reply{}
+					return scripted.Reply{}
 				}
-				return one(db.row)
+				return scripted.One(db.row)
 			})
-			db.on("InsertRelayState", func([]string) reply { began, db.row.Epoch = true, 0; return reply{changed: 1} })
-			db.returns("CountOutbox", tc.rows)
-			db.returns("CountGap", tc.rows)
-			db.returns("SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots", false)
+			db.On("InsertRelayState", func([]string) scripted.Reply { began, db.row.Epoch = true, 0; return scripted.Reply{Changed: 1} })
+			db.Returns("CountOutbox", tc.rows)
+			db.Returns("CountGap", tc.rows)
+			db.Returns("SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots", false)
 			_, err := db.open(t, &owned{}, func(c *Config) { c.Outbox.Start = tc.start })
 			made, _ := db.creates()
 			if tc.asks {
@@ -131,7 +136,7 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 			}
 			require.NoError(t, err)
 			require.True(t, made)
-			require.True(t, strings.HasSuffix(db.insertedGap(t), fmt.Sprintf(" %s %s 50:50: %d %s", "committed before the relay began", noneVisible, tc.rows, tc.state)), db.insertedGap(t))
+			require.True(t, strings.HasSuffix(db.insertedGap(t), fmt.Sprintf(" %s %s 50:50: %d %s", "committed before the relay began", snapshot.None, tc.rows, tc.state)), db.insertedGap(t))
 		})
 	}
 }
@@ -141,9 +146,9 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 func TestAGapIsWrittenDownOnce(t *testing.T) {
 	for epoch, written := range map[int64]bool{6: true, 5: false} {
 		db := newInstalled(t)
-		db.returns("LastPublished", "40:40:")
-		db.returns("CountGap", int64(3))
-		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: checkpoint{order: 300}}
+		db.Returns("LastPublished", "40:40:")
+		db.Returns("CountGap", int64(3))
+		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
 		s, err := db.open(t, &last, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, db.insertedGap(t) != "")
@@ -157,19 +162,19 @@ func TestAGapIsWrittenDownOnce(t *testing.T) {
 // the end of the gap is the published snapshot.
 func TestABeginningIsOneTransaction(t *testing.T) {
 	db := newInstalled(t)
-	db.returns("LastPublished", "40:40:")
-	db.returns("CountGap", int64(3))
+	db.Returns("LastPublished", "40:40:")
+	db.Returns("CountGap", int64(3))
 	last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: 6}}
 	_, err := db.open(t, &last, nil)
 	require.NoError(t, err)
-	log := db.log()
+	log := db.Log()
 	from, to := slices.Index(log, "begin"), slices.Index(log, "commit")
 	require.Equal(t, []string{
 		"LoadRelease", "DeleteWholeBeyond", "LastOrdinal", "MoveWaiting", "RestartRetries", "SettleLetters", "TakeBackLetters", "BeginAnew", "InsertGap", "ListGaps", "SavePublished",
-	}, names(log[from+1:to]))
-	require.Contains(t, db.log("BeginAnew")[0], "BeginAnew 0/C8 1 31 ")
-	require.Contains(t, db.log("BeginAnew")[0], " 4 ", "the writes of letters that were known")
-	require.Contains(t, db.log("SavePublished")[0], "SavePublished 50:50: ")
+	}, scripted.Names(log[from+1:to]))
+	require.Contains(t, db.Log("BeginAnew")[0], "BeginAnew 0/C8 1 31 ")
+	require.Contains(t, db.Log("BeginAnew")[0], " 4 ", "the writes of letters that were known")
+	require.Contains(t, db.Log("SavePublished")[0], "SavePublished 50:50: ")
 }
 
 // Nothing is begun at a slot that another had, or made anew, while this one waited
@@ -182,15 +187,15 @@ func TestABeginningThatAnotherOvertookIsVoid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
-			db.returns("LastPublished", "40:40:")
-			db.returns("CountGap", int64(3))
-			db.on("PassedBy", func([]string) reply { overtake(db); return one(true) })
+			db.Returns("LastPublished", "40:40:")
+			db.Returns("CountGap", int64(3))
+			db.On("PassedBy", func([]string) scripted.Reply { overtake(db); return scripted.One(true) })
 			_, err := db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, nil)
 			if strings.HasPrefix(name, "nobody") {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, ErrFenced)
+			require.ErrorIs(t, err, state.ErrFenced)
 			require.Empty(t, db.insertedGap(t))
 		})
 	}
@@ -214,23 +219,23 @@ func TestWhatBecomesOfAGap(t *testing.T) {
 		"the database went back":        {cause: caused(CodeWentBack), last: "40:40:", events: 3, want: gapOpen},
 		"another timeline":              {cause: caused(CodeOtherTimeline), last: "40:40:", events: 3, want: gapOpen},
 		"beyond the log":                {cause: caused(CodeCheckpointBeyondLog), last: "40:40:", events: 3, want: gapOpen},
-		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: noneVisible, events: 3, want: gapOpen},
+		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: snapshot.None, events: 3, want: gapOpen},
 		"another Kafka":                 {cause: caused(CodeOtherKafka), policy: GapAsk, last: "40:40:", events: 3, want: gapRepairing},
-		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: noneVisible},
-		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: noneVisible},
+		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: snapshot.None},
+		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: snapshot.None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
 			s.cfg.Gap, s.cfg.Outbox.Start = orDefault(tc.policy, GapRepair), orDefault(tc.start, StartAsk)
-			s.db.returns("LastPublished", tc.last)
-			s.db.returns("CountGap", tc.events)
-			s.beginning = &beginning{cause: tc.cause, end: snapshot{text: "50:50:"}}
+			s.db.Returns("LastPublished", tc.last)
+			s.db.Returns("CountGap", tc.events)
+			s.beginning = &beginning{cause: tc.cause, end: snapshot.Snapshot{Text: "50:50:"}}
 			g, err := s.measure(t.Context())
 			require.NoError(t, err)
 			require.Equal(t, tc.want, g.State)
 			require.Equal(t, orDefault(tc.from, tc.last), g.FromSnapshot)
 			require.Equal(t, "50:50:", g.ToSnapshot)
-			require.Equal(t, []string{"CountGap " + g.FromSnapshot + " 50:50: onceward_orders"}, s.db.log("CountGap"))
+			require.Equal(t, []string{"CountGap " + g.FromSnapshot + " 50:50: onceward_orders"}, s.db.Log("CountGap"))
 		})
 	}
 }
@@ -246,10 +251,10 @@ func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
 			db := newInstalled(t)
 			db.producers()
 			db.row.Mode = mode
-			db.returns("LastPublished", "40:40:")
-			db.returns("CountGap", int64(3))
+			db.Returns("LastPublished", "40:40:")
+			db.Returns("CountGap", int64(3))
 			_, _ = db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
-			order(t, db.log(), want...)
+			order(t, db.Log(), want...)
 		})
 	}
 }
@@ -264,27 +269,27 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	}
 	db := newInstalled(t)
 	db.producers()
-	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapOpen))
+	db.Returns("GapsOfSlot", row(one, gapRepairing), row(two, gapOpen))
 	_, err := db.open(t, &owned{}, exactlyOnceMode)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodeWentBack, start.Code)
 	require.Contains(t, start.Cure, "outboxctl gap repair "+two.String())
-	require.NotContains(t, names(db.log()), "InitProducerID", "it would fence whoever publishes rightly")
+	require.NotContains(t, scripted.Names(db.Log()), "InitProducerID", "it would fence whoever publishes rightly")
 
 	db = newInstalled(t)
-	db.returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))
-	db.returns("LastGap", "50:60:55")
+	db.Returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))
+	db.Returns("LastGap", "50:60:55")
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.Equal(t, []gap{{one, CodeWentBack, 20, 3}, {two, CodeWentBack, 20, 3}}, s.pipeline.repairs)
-	require.True(t, s.pipeline.covered.sees(54))
-	require.False(t, s.pipeline.covered.sees(55))
+	require.Equal(t, []stream.Gap{{ID: one, Cause: CodeWentBack, Cursor: 20, Events: 3}, {ID: two, Cause: CodeWentBack, Cursor: 20, Events: 3}}, s.conf.Repairs)
+	require.True(t, s.conf.Covered.Sees(54))
+	require.False(t, s.conf.Covered.Sees(55))
 
-	s.repairFrom([]gap{{id: one, cursor: 20}, {id: two, cursor: 20}}, mended{gap: two, cursor: 30})
-	require.Equal(t, []int64{20, 30}, []int64{s.pipeline.repairs[0].cursor, s.pipeline.repairs[1].cursor})
-	s.repairFrom([]gap{{id: one, cursor: 20}}, mended{gap: one, cursor: 10})
-	require.EqualValues(t, 20, s.pipeline.repairs[0].cursor, "the database knows of more")
+	from := s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}, {ID: two, Cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
+	require.Equal(t, []int64{20, 30}, []int64{from[0].Cursor, from[1].Cursor})
+	from = s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
+	require.EqualValues(t, 20, from[0].Cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }
 
@@ -298,12 +303,12 @@ func TestWhatLooksAsBeforeOnceMendedIsWrittenDown(t *testing.T) {
 		known  string
 	}{
 		"a partition is not logged": {func(db *installed) {
-			db.returns("has_schema_privilege", struct {
+			db.Returns("has_schema_privilege", struct {
 				Unlogged *string
 				Usable   bool
 			}{&leaf, true})
 		}, cdc.CodeTableUnlogged, "unlogged"},
-		"a partition was filled": {func(db *installed) { db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: leaf}) }, CodePartitionFilled, "filled"},
+		"a partition was filled": {func(db *installed) { db.Returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: leaf}) }, CodePartitionFilled, "filled"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -312,8 +317,8 @@ func TestWhatLooksAsBeforeOnceMendedIsWrittenDown(t *testing.T) {
 			var start *cdc.StartError
 			require.ErrorAs(t, err, &start)
 			require.Equal(t, tc.code, start.Code)
-			require.Equal(t, []string{"SavePublicationCatalog " + tc.known + " onceward_orders 6"}, db.log("SavePublicationCatalog"))
-			require.NotContains(t, db.log(), "START_REPLICATION")
+			require.Equal(t, []string{"SavePublicationCatalog " + tc.known + " onceward_orders 6"}, db.Log("SavePublicationCatalog"))
+			require.NotContains(t, db.Log(), "START_REPLICATION")
 		})
 	}
 }
@@ -337,20 +342,20 @@ func TestAnotherSystemIsNamedBeforeItsSlot(t *testing.T) {
 func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 	for _, advance := range []bool{true, false} {
 		db := newInstalled(t)
-		db.returns("LastPublished", "40:40:")
-		db.returns("CountGap", int64(3))
+		db.Returns("LastPublished", "40:40:")
+		db.Returns("CountGap", int64(3))
 		var passed []string
-		db.on("pg_replication_slot_advance", func([]string) reply {
-			passed = names(db.log())
+		db.On("pg_replication_slot_advance", func([]string) scripted.Reply {
+			passed = scripted.Names(db.Log())
 			db.row.ConfirmedLsn = "0/D0"
-			return one("")
+			return scripted.One("")
 		})
 		_, err := db.open(t, &owned{gap: &gapError{code: CodePublicationChanged, epoch: 6, advance: advance}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, advance, passed != nil)
 		require.NotContains(t, passed, "AssignTransaction")
 		at := map[bool]string{true: "0/D0", false: "0/C8"}[advance]
-		require.Contains(t, db.log("BeginAnew")[0], "BeginAnew "+at+" ")
+		require.Contains(t, db.Log("BeginAnew")[0], "BeginAnew "+at+" ")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -28,7 +30,7 @@ type binding struct {
 	slot         string
 	row          outboxdb.RelayState
 	system       pglogrepl.IdentifySystemResult
-	kept         checkpoint // from the mode's own place
+	kept         ledger.Checkpoint // from the mode's own place
 	slotPosition pglogrepl.LSN
 	switched     pglogrepl.LSN // where the server left the checkpoint's timeline; 0: it never was on it
 	last         owned         // what this process knows from its last session
@@ -36,10 +38,10 @@ type binding struct {
 
 // bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
+func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
 	b := binding{slot: row.Slot, row: row, system: s.reader.System(), kept: kept, slotPosition: slotPosition, last: *last}
-	if kept.timeline != b.system.Timeline {
-		at, ok, err := s.reader.SwitchPoint(kept.timeline)
+	if kept.Timeline != b.system.Timeline {
+		at, ok, err := s.reader.SwitchPoint(kept.Timeline)
 		if err != nil {
 			return err
 		}
@@ -51,8 +53,8 @@ func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept checkp
 		return err
 	}
 	if row.Timeline != b.system.Timeline {
-		s.log.WarnContext(ctx, "the server is on another timeline, which holds the checkpoint", "from", row.Timeline, "to", b.system.Timeline, "checkpoint", kept.order.String())
-		if err := s.state.follow(ctx, b.system.Timeline); err != nil {
+		s.log.WarnContext(ctx, "the server is on another timeline, which holds the checkpoint", "from", row.Timeline, "to", b.system.Timeline, "checkpoint", kept.Order.String())
+		if err := s.state.Follow(ctx, b.system.Timeline); err != nil {
 			return err
 		}
 	}
@@ -75,11 +77,11 @@ const adoptedAt = "0/1"
 func (b binding) check() error {
 	gap := func(code, format string, args ...any) error {
 		return &gapError{
-			code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.tick, b.last.tick), letters: max(b.kept.letters, b.last.letters),
+			code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.Tick, b.last.tick), letters: max(b.kept.Letters, b.last.letters),
 			advance: code == CodeOtherSystem, // what the slot keeps may be of tables that were dropped
 		}
 	}
-	c, same := &b.kept, b.kept.timeline == b.system.Timeline
+	c, same := &b.kept, b.kept.Timeline == b.system.Timeline
 	known := b.last.systemID == b.system.SystemID // this process has been here
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
@@ -87,26 +89,26 @@ func (b binding) check() error {
 	case b.row.ConfirmedLsn == adoptedAt:
 		return gap(CodeOtherSystem, "relay %s was adopted here: events that were pending in the database that it came from, "+
 			"or are not proved to be published, are not in the log of slot %s", b.row.Relay, b.slot)
-	case defect == defectNoHistory:
+	case fault.Is(fault.NoHistory):
 		return nil
-	case !same && max(c.order, c.upto.commit) > b.switched:
+	case !same && max(c.Order, c.UpTo.Commit) > b.switched:
 		return gap(CodeOtherTimeline, "the checkpoint %s of slot %s was made on timeline %d, which this server, on timeline %d, left at %s",
-			max(c.order, c.upto.commit), b.slot, c.timeline, b.system.Timeline, b.switched)
-	case same && b.row.Tick < c.tick:
+			max(c.Order, c.UpTo.Commit), b.slot, c.Timeline, b.system.Timeline, b.switched)
+	case same && b.row.Tick < c.Tick:
 		return gap(CodeWentBack, "the database of slot %s went back in time: its tick is %d, the checkpoint in Kafka has %d (a snapshot was restored under it)",
-			b.slot, b.row.Tick, c.tick)
-	case same && c.strange:
-		return gap(CodeWentBack, strangeCheckpoint, b.slot, c.order)
-	case known && b.row.Tick < b.last.tick && (same && b.last.timeline == b.system.Timeline || b.slotPosition > c.order):
+			b.slot, b.row.Tick, c.Tick)
+	case same && c.Strange:
+		return gap(CodeWentBack, strangeCheckpoint, b.slot, c.Order)
+	case known && b.row.Tick < b.last.tick && (same && b.last.timeline == b.system.Timeline || b.slotPosition > c.Order):
 		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.tick)
-	case b.row.DeadLetters < c.letters || known && b.row.DeadLetters < b.last.letters:
-		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.letters, b.last.letters))
-	case max(c.order, c.upto.commit) > b.system.XLogPos:
+	case b.row.DeadLetters < c.Letters || known && b.row.DeadLetters < b.last.letters:
+		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.Letters, b.last.letters))
+	case max(c.Order, c.UpTo.Commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",
-			max(c.order, c.upto.commit), b.slot, b.system.XLogPos)
-	case b.slotPosition > c.order:
+			max(c.Order, c.UpTo.Commit), b.slot, b.system.XLogPos)
+	case b.slotPosition > c.Order:
 		return gap(CodeSlotAdvanced, "slot %s stands at %s, ahead of the checkpoint %s: it was made anew or advanced, and events in between were not sent",
-			b.slot, b.slotPosition, c.order)
+			b.slot, b.slotPosition, c.Order)
 	}
 	return nil
 }
@@ -141,12 +143,12 @@ func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapErr
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
 func (s *session) rememberCatalog(ctx context.Context) error {
-	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
 	}
 	if now.KnownCatalog == "" {
-		return s.state.saveCatalog(ctx, now.PublicationCatalog)
+		return s.state.SaveCatalog(ctx, now.PublicationCatalog)
 	}
 	return s.samePublication(now)
 }
@@ -180,6 +182,6 @@ func (s *session) samePublication(taken outboxdb.TakeSnapshotRow) error {
 	return &gapError{
 		code:    CodePublicationChanged,
 		what:    changedWords(s.cfg.PublicationName(), known, now),
-		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.conn) < 18,
+		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.Conn) < 18,
 	}
 }

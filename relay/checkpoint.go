@@ -10,6 +10,10 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // tickLimit bounds one round of statements.
@@ -20,7 +24,9 @@ const tickLimit = 30 * time.Second
 // ends with ctx; whole is that of the relay, by which a graceful stop is told
 // from a session that broke.
 func (s *session) checkpoints(ctx, whole context.Context) error {
-	defer s.parting(ctx)
+	if fault.Is(fault.NoEpoch) {
+		defer s.parting(ctx)
+	}
 	tick := time.NewTicker(s.cfg.CheckpointInterval)
 	defer tick.Stop()
 	for {
@@ -48,27 +54,27 @@ func (s *session) round(session, whole context.Context) error {
 			cancel()
 		}
 	})()
-	now, err := s.mode.status()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
-	now.oldest = earlier(now.oldest, s.reader.Reading())
-	s.metrics.observe(now, s.saved.Load().order, s.reader.QueueBytes())
-	word, err := s.state.pollWords(ctx)
+	now.Oldest = earlier(now.Oldest, s.reader.Reading())
+	s.counts.observe(now, s.saved.Load().Order, s.reader.QueueBytes())
+	commands, err := s.state.PollCommands(ctx)
 	if err != nil {
 		return err
 	}
-	s.pipeline.hear(word)
-	if err := s.newRepair(word.repairs); err != nil {
+	s.pump.SetCommands(commands)
+	if err := s.newRepair(commands.Repairs); err != nil {
 		return err
 	}
-	if err := s.takeSnapshot(ctx, now.events); err != nil {
+	if err := s.takeSnapshot(ctx, now.Events); err != nil {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, false); err != nil {
 		return err
 	}
-	if err := s.publishSnapshot(ctx, now.marked); err != nil {
+	if err := s.publishSnapshot(ctx, now.Marked); err != nil {
 		return err
 	}
 	return s.look(ctx)
@@ -94,8 +100,8 @@ func (s *session) newRepair(asked []uuid.UUID) error {
 // not, and before the checkpoint: a server that lost its publication may send
 // nothing and say nothing, and looks idle.
 func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
-	read := s.pipeline.takeUnseen() // before the snapshot, which may see none of them
-	taken, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	read := s.pump.TakeUnseen() // before the snapshot, which may see none of them
+	taken, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
 	}
@@ -103,7 +109,7 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	// know of it from then on, and `partitions adopt` that rows are sent no more.
 	if err := s.samePublication(taken); err != nil {
 		// What is put back may look as before: the next session must not miss it.
-		return errors.Join(err, s.state.saveCatalog(ctx, "changed"))
+		return errors.Join(err, s.state.SaveCatalog(ctx, "changed"))
 	}
 	if !slices.Equal(taken.Attachings, s.looked) {
 		if err := s.filled(ctx); err != nil {
@@ -111,13 +117,13 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 		}
 		s.looked = taken.Attachings
 	}
-	s.snapshots.sees(taken.Snapshot, read)
-	if !s.snapshots.due(events, s.pipeline.takeAsk()) {
+	s.snapshots.Sees(taken.Snapshot, read)
+	if !s.snapshots.Due(events, s.pump.TakeAsk()) {
 		return nil
 	}
-	marker := s.snapshots.next(events)
-	s.snapshots.took(marker, snapshotOf(taken))
-	return cdc.EmitMarker(ctx, s.state.conn, marker)
+	marker := s.snapshots.Next(events)
+	s.snapshots.Took(marker, snapshot.Of(taken))
+	return cdc.EmitMarker(ctx, s.state.Conn, marker)
 }
 
 // lastLimit bounds how long a graceful stop waits for its last snapshot: the sink
@@ -141,28 +147,28 @@ func (s *session) awaitLast(ctx context.Context) {
 // [session.finish] publishes what came back; what did not is doubted.
 func (s *session) lastSnapshot(session context.Context) error {
 	defer close(s.parted)
-	if !s.pipeline.streams.Load() {
+	if !s.pump.Repaired() {
 		return nil // a marker comes by the stream
 	}
 	// Not the session's: its end would close the connection with the statement.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), min(tickLimit, s.cfg.StopGrace))
 	defer cancel()
-	now, err := s.mode.status()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
-	if err := s.takeSnapshot(ctx, now.events); err != nil {
+	if err := s.takeSnapshot(ctx, now.Events); err != nil {
 		return err
 	}
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
-	for last := s.snapshots.last; now.marked < last; {
+	for last := s.snapshots.Last; now.Marked < last; {
 		select {
 		case <-poll.C:
 		case <-session.Done():
 			return nil
 		}
-		if now, err = s.mode.status(); err != nil {
+		if now, err = s.pump.HasEnded(); err != nil {
 			return err
 		}
 	}
@@ -171,50 +177,54 @@ func (s *session) lastSnapshot(session context.Context) error {
 
 // publishSnapshot writes the newest snapshot before which everything has ended.
 func (s *session) publishSnapshot(ctx context.Context, marked uint64) error {
-	published, ok := s.snapshots.published(marked)
+	published, ok := s.snapshots.Published(marked)
 	if !ok {
 		return nil
 	}
-	if err := s.state.savePublished(ctx, published); err != nil {
+	if err := s.state.SavePublished(ctx, published); err != nil {
 		return err
 	}
-	s.metrics.snapshotPublished(published.at)
+	s.counts.snapshotPublished(published.At)
 	return nil
 }
 
 // checkpoint makes the position durable first, and only then lets the slot
 // forget it. A position that has passed no transaction since the last one is an
-// idle one, see [idleRule]; at the end of a session it counts too. In
+// idle one, see [ledger.Idle]; at the end of a session it counts too. In
 // exactly-once mode the position is durable in Kafka already, by the same rule,
 // and what is written here is the lower bound for the day on which that is lost.
-func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
+func (s *session) checkpoint(ctx context.Context, now stream.Status, last bool) error {
 	saved := s.saved.Load()
-	durable := saved.order
-	reached := now.reach != saved.reach
-	if now.position < durable || now.position == durable && !reached {
+	durable := saved.Order
+	reached := now.Reach != saved.Reach
+	if now.Position < durable || now.Position == durable && !reached {
 		return nil
 	}
-	passed := now.transactions != s.savedTransactions
-	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.due(passed, durable, now.position, time.Since(s.savedAt)) {
-		s.untold(now.position)
+	passed := now.Transactions != s.savedTransactions
+	if !last && !reached && s.cfg.Kafka.Mode == ModeIdempotent && !s.idle.Due(passed, durable, now.Position, time.Since(s.savedAt)) {
+		if fault.Is(fault.ConfirmIdle) {
+			s.reader.Confirm(now.Position)
+		}
 		return nil
 	}
-	s.early(now.position)
-	c := checkpoint{
-		order: now.position, reach: now.reach, timeline: s.reader.System().Timeline, tick: s.tick.Load(), letters: now.letters, session: s.id,
+	if fault.Is(fault.SlotFirst) {
+		s.reader.Confirm(now.Position)
 	}
-	tick, err := s.state.save(ctx, c)
+	c := ledger.Checkpoint{
+		Order: now.Position, Reach: now.Reach, Timeline: s.reader.System().Timeline, Tick: s.tick.Load(), Letters: now.Letters, Session: s.id,
+	}
+	tick, err := s.state.Save(ctx, c)
 	if err != nil {
 		return err
 	}
-	crash(crashBeforeConfirm)
+	fault.Crash(fault.BeforeConfirm)
 	s.saved.Store(&c)
 	since := time.Since(s.savedAt)
-	s.savedAt, s.savedTransactions = time.Now(), now.transactions
+	s.savedAt, s.savedTransactions = time.Now(), now.Transactions
 	s.tick.Store(max(tick, s.tick.Load()))
-	s.idle.saved(passed, durable, now.position, since)
-	s.metrics.checkpointed()
-	s.reader.Confirm(now.position)
+	s.idle.Saved(passed, durable, now.Position, since)
+	s.counts.checkpointed()
+	s.reader.Confirm(now.Position)
 	return nil
 }
 
@@ -223,18 +233,40 @@ func (s *session) checkpoint(ctx context.Context, now status, last bool) error {
 func (s *session) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopGrace)
 	defer cancel()
-	if err := s.pipeline.flush(ctx); err != nil {
+	if err := s.pump.Flush(ctx); err != nil {
 		return fmt.Errorf("flush before stopping: %w", err)
 	}
-	now, err := s.mode.status()
+	now, err := s.pump.HasEnded()
 	if err != nil {
 		return err
 	}
 	if err := s.checkpoint(ctx, now, true); err != nil {
 		return err
 	}
-	if err := s.pipeline.flushRepair(ctx); err != nil {
+	if err := s.pump.FlushRepair(ctx); err != nil {
 		return err
 	}
-	return s.publishSnapshot(ctx, now.marked)
+	return s.publishSnapshot(ctx, now.Marked)
+}
+
+// earlier returns the first of two times, where zero is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// parting applies [fault.NoEpoch] to the end of a session: what has ended is written
+// down, though another may own the slot by now. The pump's connection is the one
+// that no statement was cut off on.
+func (s *session) parting(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tickLimit)
+	defer cancel()
+	if s.pump.FlushSink(ctx) != nil {
+		return
+	}
+	if now, err := s.pump.HasEnded(); err == nil && now.Position > s.saved.Load().Order {
+		_, _ = s.pumps.Unfenced(ctx, now.Position)
+	}
 }

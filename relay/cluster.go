@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // CodeOtherKafka: the brokers are of another cluster than the one that holds what
@@ -63,8 +64,8 @@ func (s *session) bindKafka(ctx context.Context, row outboxdb.RelayState) error 
 	if boundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
 		return nil
 	}
-	n, err := s.state.queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: s.state.epoch})
-	if err := s.state.fenced("save the Kafka cluster", n, err); err != nil {
+	n, err := s.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: s.state.Epoch})
+	if err := s.state.Fenced("save the Kafka cluster", n, err); err != nil {
 		return err
 	}
 	if boundTo(row) == "" && cluster != "" {
@@ -152,7 +153,7 @@ func (c *Config) sameKafka(ctx context.Context, bound string) error {
 // the same code and without a change.
 func DecideKafka(ctx context.Context, cfg *Config, conn *pgx.Conn) Decision {
 	d := Decision{Name: "Kafka cluster", Detail: "the relay is bound to none yet"}
-	row, _, err := newState(conn, cfg.SlotName()).load(ctx)
+	row, _, err := state.New(conn, cfg.SlotName()).Load(ctx)
 	if err == nil {
 		err = cfg.sameKafka(ctx, boundTo(row))
 	}

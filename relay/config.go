@@ -1,17 +1,22 @@
 package relay
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/stream"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // Config is relay.yaml. Every field may also be given as an environment
 // variable ONCEWARD_<PATH>, e.g. ONCEWARD_POSTGRES_DSN; lists and maps only in
-// the file. [Load] reads it, [Default] has the defaults.
+// the file. Package relay/config reads it, [Default] has the defaults.
 type Config struct {
 	// Name of the relay, [a-z0-9_]{1,54}. Slot and publication are called
 	// onceward_<name> unless they are named. Required.
@@ -213,6 +218,33 @@ type QueueConfig struct {
 	Bytes Bytes `koanf:"bytes"`
 }
 
+// Bytes is a size: a number, or a number with KiB, MiB, GiB, kB, MB or GB.
+type Bytes int64
+
+var byteUnits = []struct {
+	suffix string
+	factor int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"B", 1},
+}
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (b *Bytes) UnmarshalText(text []byte) error {
+	s, factor := strings.TrimSpace(string(text)), int64(1)
+	for _, u := range byteUnits {
+		if rest, ok := strings.CutSuffix(s, u.suffix); ok {
+			s, factor = strings.TrimSpace(rest), u.factor
+			break
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/factor {
+		return fmt.Errorf("size %q: want a whole number with KiB, MiB, GiB, kB, MB, GB or nothing", text)
+	}
+	*b = Bytes(n * factor)
+	return nil
+}
+
 // AdminConfig is the HTTP side.
 type AdminConfig struct {
 	// Listen is the address of /healthz, /readyz and /metrics. Default
@@ -236,16 +268,16 @@ const (
 
 // What to do with an event that can never become a record: [RouteConfig].Poison.
 const (
-	PoisonParkAggregate = "park-aggregate"
-	PoisonPark          = "park"
-	PoisonHalt          = "halt"
+	PoisonParkAggregate = stream.PolicyParkAggregate
+	PoisonPark          = stream.PolicyPark
+	PoisonHalt          = stream.PolicyHalt
 )
 
 // Default returns the configuration with every default in it.
 func Default() Config {
 	return Config{
 		Postgres: PostgresConfig{Slot: SlotConfig{Create: "auto", Failover: true}},
-		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: DefaultPartitionsAhead, Keep: DefaultPartitionsKeep, Every: 10 * time.Minute}},
+		Outbox:   OutboxConfig{Start: StartAsk, Partitions: PartitionsConfig{Ahead: retention.DefaultAhead, Keep: retention.DefaultKeep, Every: 10 * time.Minute}},
 		Kafka: KafkaConfig{
 			Mode: ModeIdempotent, Compression: "lz4", MaxMessageBytes: 1_000_000,
 			Transaction: TransactionConfig{Interval: 100 * time.Millisecond, MaxBytes: 8 << 20, Timeout: time.Minute},
@@ -371,13 +403,27 @@ func (c *Config) validateBounds() error {
 	if c.Outbox.Partitions.Every < time.Second {
 		return &FieldError{"outbox.partitions.every", fmt.Sprintf("%s: want at least 1s", c.Outbox.Partitions.Every)}
 	}
-	if _, err := (RetentionConfig{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}).withDefaults(); err != nil {
-		return err
+	var wrong *retention.ConfigError
+	if errors.As(c.retention().Validate(), &wrong) {
+		return &FieldError{"outbox.partitions." + strings.ToLower(wrong.Field), wrong.Detail}
 	}
 	if c.StopGrace <= 0 {
 		return &FieldError{"stop_grace", fmt.Sprintf("%s: want more than 0", c.StopGrace)}
 	}
 	return nil
+}
+
+func (c *Config) retention() retention.Config {
+	return retention.Config{Ahead: c.Outbox.Partitions.Ahead, Keep: c.Outbox.Partitions.Keep}
+}
+
+// policies are those of the routes.
+func (c *Config) policies() []string {
+	policies := make([]string, len(c.Routes))
+	for i, r := range c.Routes {
+		policies[i] = orDefault(r.Poison, PoisonParkAggregate)
+	}
+	return policies
 }
 
 func (t TransactionConfig) validate() error {

@@ -10,7 +10,9 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // Decision is one answer that a relay would give at its start.
@@ -29,8 +31,8 @@ type Decision struct {
 // by the same code, and without a change. The preconditions of package cdc come
 // before it.
 func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
-	s := &session{cfg: cfg, state: newState(conn, cfg.SlotName())}
-	row, existed, err := s.state.load(ctx)
+	s := &session{cfg: cfg, state: state.New(conn, cfg.SlotName())}
+	row, existed, err := s.state.Load(ctx)
 	if err != nil {
 		return []Decision{{Name: "first start", Err: err}}
 	}
@@ -57,7 +59,7 @@ func (s *session) firstStart(ctx context.Context) Decision {
 	if err != nil {
 		return d
 	}
-	rows, err := s.state.queries.CountOutbox(ctx)
+	rows, err := s.state.Queries.CountOutbox(ctx)
 	if err != nil {
 		d.Err = fmt.Errorf("count the events of onceward.outbox: %w", err)
 		return d
@@ -86,7 +88,7 @@ func (s *session) decided(ctx context.Context, name, detail string, err error) D
 	if found == nil {
 		return Decision{Name: name, Detail: detail, Err: err}
 	}
-	from, err := s.state.queries.LastPublished(ctx, s.cfg.SlotName())
+	from, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // it has not begun
 		return Decision{Name: name, Err: fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)}
 	}
@@ -102,21 +104,21 @@ func (s *session) decided(ctx context.Context, name, detail string, err error) D
 // wouldEnsure is ensureSlot without making or dropping one.
 func (s *session) wouldEnsure(ctx context.Context) Decision {
 	const name = "replication slot"
-	began, err := s.state.began(ctx)
+	began, err := s.state.Began(ctx)
 	if err != nil {
 		return Decision{Name: name, Err: err}
 	}
-	if err := s.state.noStranger(ctx); err != nil {
+	if err := s.state.NoStranger(ctx); err != nil {
 		return Decision{Name: name, Err: err}
 	}
 	source := cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}
-	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
+	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	var start *cdc.StartError
 	if s.cfg.Postgres.Slot.Create != "auto" || !errors.As(err, &start) {
 		return Decision{Name: name, Err: err}
 	}
 	if start.Code == cdc.CodeSlotMissing { // one that is lost makes room for itself
-		if err := cdc.CheckSlotsLeft(ctx, s.state.conn, source); err != nil {
+		if err := cdc.CheckSlotsLeft(ctx, s.state.Conn, source); err != nil {
 			return Decision{Name: name, Err: err}
 		}
 	}
@@ -135,16 +137,16 @@ func (s *session) wouldEnsure(ctx context.Context) Decision {
 func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
 	var system pglogrepl.IdentifySystemResult
 	var end string
-	err = s.state.conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
+	err = s.state.Conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
 		('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int,
 		pg_catalog.pg_current_wal_flush_lsn()::text`).Scan(&system.SystemID, &system.Timeline, &end)
 	if err != nil {
 		return "", fmt.Errorf("identify the system: %w", err)
 	}
-	if system.XLogPos, err = parseLSN(end); err != nil {
+	if system.XLogPos, err = ledger.ParseLSN(end); err != nil {
 		return "", err
 	}
-	position, err := s.state.slotPosition(ctx)
+	position, err := s.state.SlotPosition(ctx)
 	if errors.Is(err, pgx.ErrNoRows) {
 		position, err = 0, nil // the check of the slot says so
 	}
@@ -158,11 +160,11 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept}
 	var left []string
 	if row.Timeline != system.Timeline {
-		b.switched = b.kept.order
+		b.switched = b.kept.Order
 		left = append(left, fmt.Sprintf("the server is on timeline %d, the checkpoint on %d: whether one leads to the other is compared at the start", system.Timeline, row.Timeline))
 	}
 	if row.Mode == ModeExactlyOnce {
-		b.kept.order = max(b.kept.order, b.slotPosition) // the row's is older
+		b.kept.Order = max(b.kept.Order, b.slotPosition) // the row's is older
 		left = append(left, "the checkpoint in Kafka is compared at the start")
 	}
 	return strings.Join(left, "; "), b.check()
@@ -170,7 +172,7 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 
 // wouldTrust compares the publication with what is known of it.
 func (s *session) wouldTrust(ctx context.Context) error {
-	now, err := s.state.snapshot(ctx, s.cfg.PublicationName())
+	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil || now.KnownCatalog == "" { // nothing is known yet
 		return err
 	}

@@ -5,7 +5,7 @@
 // # Guarantee
 //
 // Every event whose transaction committed after the slot was made ends once:
-// published, kept as a dead letter, or skipped by a recorded word of an operator;
+// published, kept as a dead letter, or skipped by a recorded command of an operator;
 // events of one aggregate in commit order. How often it is published depends on
 // the mode:
 //
@@ -31,8 +31,8 @@
 //	   │  │               │
 //	   └──┴── backoff <───┘   a connection broke; tried again, with jitter
 //
-// A relay is halted in one of two ways. Where an operator's word is awaited (a
-// poison event whose route says halt) it keeps its slot and polls for the word.
+// A relay is halted in one of two ways. Where an operator's command is awaited (a
+// poison event whose route says halt) it keeps its slot and polls for it.
 // An error that trying again cannot mend gives the slot back, and the start is
 // tried again until it is mended; or it ends [Relay.Run], with
 // [Config].ExitOnHalt. The slot's position moves in neither.
@@ -64,6 +64,22 @@
 // checkpoint's goroutine, one of the pump's, which writes letters, and one
 // producer. Whatever breaks, all are thrown away and the next session starts from
 // the checkpoint: re-sending one failed message would reorder its key.
+//
+// # Rooms
+//
+// Here are the shopfront (relay.go, config.go, admin.go, stats.go, and the numbers behind
+// it) and the life of sessions: how one begins (open.go, start.go, barrier.go, gap.go,
+// binding.go, filled.go, switch.go, cluster.go), what it does at every tick
+// (checkpoint.go, health.go, kafkatopics.go), what is between two (tries.go, rival.go,
+// reason.go), and what the process says of itself (vitals.go, watch.go, reminders.go,
+// lookout.go). That is more files than a package has as a rule: a session's beginning
+// asks its state, its configuration and its reader at every step, and would see all
+// three through any wall.
+//
+// What a session does stands apart: package stream moves events and says what becomes
+// of each, letters keeps what cannot be published, state is the relay's row and its
+// slot, snapshot knows who sees what, and internal/ledger how far everything has ended.
+// Packages retention, check, config and relayprom are for whoever wants them.
 //
 // # What is not obvious
 //

@@ -12,7 +12,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // Values of the setting gap.
@@ -31,9 +36,6 @@ const (
 
 // codeFirstStart is the cause of what was committed before a relay began.
 const codeFirstStart = "FIRST_START"
-
-// noneVisible is a snapshot in which nothing is visible.
-const noneVisible = "1:1:"
 
 // gapError: events may have passed the relay by. The session that finds it ends;
 // the next one writes the gap down, takes the slot's position for its checkpoint,
@@ -89,7 +91,7 @@ func (s *session) foundIn(err error) error {
 	if gap == nil {
 		return err
 	}
-	gap.epoch = s.state.epoch
+	gap.epoch = s.state.Epoch
 	return gap
 }
 
@@ -97,31 +99,14 @@ func (s *session) foundIn(err error) error {
 // first start, and after a gap. It is made before the slot is held, because what
 // it waits for may last, and used by the session that holds the slot next.
 type beginning struct {
-	cause *gapError     // nil: the first start
-	epoch int64         // of the session before: nobody had the slot meanwhile
-	at    pglogrepl.LSN // of the slot that E was taken for; one that nobody holds does not move
-	end   snapshot      // E: what is not visible in it comes by the stream
+	cause *gapError         // nil: the first start
+	epoch int64             // of the session before: nobody had the slot meanwhile
+	at    pglogrepl.LSN     // of the slot that E was taken for; one that nobody holds does not move
+	end   snapshot.Snapshot // E: what is not visible in it comes by the stream
 
 	catalog string // of the publication, read with E
 	known   string // of it to the relay, read with E: `partitions adopt` changes it
 	gap     outboxdb.InsertGapParams
-}
-
-// gap is one that is not over.
-type gap struct {
-	id     uuid.UUID
-	cause  string
-	cursor int64 // its events up to this seq were published
-	events int64
-}
-
-// began reports whether the relay's first start has ended.
-func (s *state) began(ctx context.Context) (bool, error) {
-	began, err := s.queries.Began(ctx, s.slot)
-	if err != nil {
-		return false, fmt.Errorf("look for what slot %s has published: %w", s.slot, err)
-	}
-	return began, nil
 }
 
 // beginAnew writes the beginning down, if there is one, in one transaction: the
@@ -133,30 +118,30 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 		return row, nil
 	}
 	if row.Epoch != b.epoch+1 || at != b.at {
-		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", ErrFenced, s.cfg.SlotName())
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.cfg.SlotName())
 	}
 	found, now := b.gap, b.catalog
 	var replays int64
-	err := pgx.BeginFunc(ctx, s.state.conn, func(tx pgx.Tx) error {
+	err := pgx.BeginFunc(ctx, s.state.Conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
 			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, KnownCatalog: b.known,
+			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, KnownCatalog: b.known,
 		}
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
 		}
-		if err := keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
+		if err := s.keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
 			return err
 		}
-		if err := takeBackRetries(ctx, q, row); err != nil {
+		if err := letters.TakeBack(ctx, q, row); err != nil {
 			return err
 		}
 		rows, err := q.BeginAnew(ctx, anew)
-		if err := s.state.fenced("begin anew", rows, err); err != nil {
+		if err := s.state.Fenced("begin anew", rows, err); err != nil {
 			return err
 		}
-		if b.forgets() {
+		if b.cause != nil && fault.Is(fault.ForgetGap) || found.State == gapBefore && fault.Is(fault.ForgetBefore) {
 			found.State = gapRepaired
 		}
 		if err := q.InsertGap(ctx, found); err != nil {
@@ -170,38 +155,26 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.epoch, Snapshot: b.end.text, TakenAt: b.end.at, Attachings: b.end.attachings,
+			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
 		})
-		return s.state.fenced("save published snapshot", rows, err)
+		return s.state.Fenced("save published snapshot", rows, err)
 	})
 	if err != nil {
 		return row, err
 	}
-	crash(crashAfterGap)
+	fault.Crash(fault.AfterGap)
 	s.tellBeginning(ctx, found, replays)
-	row, _, err = s.state.load(ctx)
+	row, _, err = s.state.Load(ctx)
 	return row, err
 }
 
-// takeBackRetries opens letters whose retry was under way: the checkpoint passes
-// their control now, which says nothing of them any more.
-func takeBackRetries(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState) error {
-	if _, err := q.SettleLetters(ctx, outboxdb.SettleLettersParams{Slot: row.Slot, Checkpoint: &row.ConfirmedLsn}); err != nil {
-		return fmt.Errorf("settle letters of slot %s: %w", row.Slot, err)
-	}
-	if _, err := q.TakeBackLetters(ctx, row.Slot); err != nil {
-		return fmt.Errorf("take letters of slot %s back: %w", row.Slot, err)
-	}
-	return nil
-}
-
 // keepWaiting takes over what waits for its route: it is no part of the gap.
-func keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
 	kept, err := inState(row)
 	if err != nil {
 		return err
 	}
-	if err := (&waiting{slot: row.Slot, start: &kept}).beginAnew(ctx, q, at); err != nil {
+	if err := stream.NewTable(s.state, &kept).BeginAnew(ctx, q, at); err != nil {
 		return fmt.Errorf("take over what waits for slot %s: %w", row.Slot, err)
 	}
 	return nil
@@ -215,21 +188,21 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 		return outboxdb.InsertGapParams{}, fmt.Errorf("make a gap's id: %w", err)
 	}
 	g := outboxdb.InsertGapParams{
-		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: noneVisible,
-		ToSnapshot: b.end.text, State: gapRepairing,
+		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
+		ToSnapshot: b.end.Text, State: gapRepairing,
 	}
 	if b.cause != nil {
 		g.Cause, g.Detail = b.cause.code, b.cause.what
-		last, err := s.state.queries.LastPublished(ctx, s.cfg.SlotName())
+		last, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
 		if err != nil {
 			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
 		}
 		g.FromSnapshot = last
-		if defect == defectGapFromNow {
+		if fault.Is(fault.GapFromNow) {
 			g.FromSnapshot = g.ToSnapshot
 		}
 	}
-	if g.Events, err = s.state.queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
+	if g.Events, err = s.state.Queries.CountGap(ctx, outboxdb.CountGapParams{FromSnapshot: g.FromSnapshot, ToSnapshot: g.ToSnapshot, Slot: g.Slot}); err != nil {
 		return g, fmt.Errorf("count the events of the gap: %w", err)
 	}
 	switch {
@@ -247,7 +220,7 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 // asks reports whether an operator decides about a gap that begins at a snapshot. None
 // visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
 func (s *session) asks(cause *gapError, from string) bool {
-	return s.cfg.Gap == GapAsk || cause.asked() || from == noneVisible
+	return s.cfg.Gap == GapAsk || cause.asked() || from == snapshot.None
 }
 
 func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
@@ -264,9 +237,9 @@ func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams,
 
 // loadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
-func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err error) {
+func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
 	slot := s.cfg.SlotName()
-	rows, err := s.state.queries.GapsOfSlot(ctx, slot)
+	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
 	}
@@ -274,16 +247,16 @@ func (s *session) loadGaps(ctx context.Context) (end visible, gaps []gap, err er
 		if r.State == gapOpen {
 			return end, nil, undecided(r)
 		}
-		gaps = append(gaps, gap{id: r.GapID, cause: r.Cause, cursor: r.Cursor, events: r.Events})
+		gaps = append(gaps, stream.Gap{ID: r.GapID, Cause: r.Cause, Cursor: r.Cursor, Events: r.Events, First: r.Cause == codeFirstStart})
 	}
-	text, err := s.state.queries.LastGap(ctx, slot)
+	text, err := s.state.Queries.LastGap(ctx, slot)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return end, gaps, nil
 	}
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
 	}
-	end, err = parseVisible(text)
+	end, err = snapshot.Parse(text)
 	return end, gaps, err
 }
 

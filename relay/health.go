@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // healthInterval is the time between two looks at what the slot keeps.
@@ -39,7 +40,7 @@ func (s *session) countAhead(ctx context.Context) {
 		return
 	}
 	s.health.countedAt = time.Now()
-	days, today, err := PartitionsAhead(ctx, s.state.conn)
+	days, today, err := retention.Ahead(ctx, s.state.Conn)
 	var unwanted *cdc.StartError
 	if errors.As(err, &unwanted) {
 		s.log.ErrorContext(ctx, "partitions cannot be made any more", "error", unwanted)
@@ -47,12 +48,12 @@ func (s *session) countAhead(ctx context.Context) {
 	}
 	if err != nil {
 		s.log.WarnContext(ctx, "partitions ahead are not known", "error", err)
-		s.metrics.ahead.Reset()
+		s.counts.ahead(-1)
 		return
 	}
-	s.metrics.ahead.WithLabelValues().Set(float64(days))
+	s.counts.ahead(days)
 	if !today && unwanted == nil {
-		s.log.ErrorContext(ctx, "producers cannot write", "error", NoPartitionToday())
+		s.log.ErrorContext(ctx, "producers cannot write", "error", retention.NoPartitionToday())
 	}
 }
 
@@ -62,11 +63,11 @@ func (s *session) look(ctx context.Context) error {
 		return nil
 	}
 	s.health.lookedAt = time.Now()
-	now, err := s.state.queries.SlotHealth(ctx, s.state.slot)
+	now, err := s.state.Queries.SlotHealth(ctx, s.state.Slot)
 	if err != nil {
-		return fmt.Errorf("look at slot %s: %w", s.state.slot, err)
+		return fmt.Errorf("look at slot %s: %w", s.state.Slot, err)
 	}
-	s.metrics.slot(now)
+	s.counts.slot(now)
 	s.countAhead(ctx)
 	if err := s.saveTopics(ctx, false); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (s *session) look(ctx context.Context) error {
 	}
 	s.health.warnedAt = time.Now()
 	s.log.WarnContext(ctx, "the slot is about to be lost, or is: the log that it needs is beyond max_slot_wal_keep_size",
-		"slot", s.state.slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
+		"slot", s.state.Slot, "wal_status", now.WalStatus, "retained_bytes", now.RetainedBytes,
 		"pinned_bytes", now.PinnedBytes, "safe_bytes", now.SafeBytes)
 	return nil
 }

@@ -15,7 +15,7 @@ const countTopicsEvery = time.Minute
 
 // recallTopics tells the producers' memory which topics this relay has written to.
 func (s *session) recallTopics(ctx context.Context) error {
-	rows, err := s.state.queries.KafkaTopics(ctx, s.cfg.SlotName())
+	rows, err := s.state.Queries.KafkaTopics(ctx, s.cfg.SlotName())
 	if err != nil {
 		return fmt.Errorf("read the topics of slot %s: %w", s.cfg.SlotName(), err)
 	}
@@ -45,17 +45,17 @@ func (s *session) saveTopics(ctx context.Context, counts bool) error {
 	for _, t := range remade {
 		lost[t.Before.Name] = t.Before.Records
 	}
-	p := outboxdb.SaveKafkaTopicsParams{Slot: s.cfg.SlotName(), Epoch: s.state.epoch}
+	p := outboxdb.SaveKafkaTopicsParams{Slot: s.cfg.SlotName(), Epoch: s.state.Epoch}
 	for _, t := range known {
 		p.Topics, p.TopicIds, p.Records = append(p.Topics, t.Name), append(p.TopicIds, t.ID), append(p.Records, t.Records)
 		p.SeenAt, p.LostRecords = append(p.SeenAt, t.SeenAt), append(p.LostRecords, lost[t.Name])
 	}
-	n, err := s.state.queries.SaveKafkaTopics(ctx, p)
-	if err := s.state.fenced("save the topics", n, err); err != nil {
+	n, err := s.state.Queries.SaveKafkaTopics(ctx, p)
+	if err := s.state.Fenced("save the topics", n, err); err != nil {
 		return err
 	}
 	for _, t := range remade {
-		s.metrics.topicsRemade.Inc()
+		s.counts.topicRemade()
 		s.log.WarnContext(ctx, "a topic was deleted and made anew: what was in it is gone. What the outbox still holds of it, "+
 			"`outboxctl replay --from TIME --namespace NAMESPACE --aggregate-type TYPE --config FILE --reason \"…\"` publishes again; "+
 			"without --namespace and --aggregate-type that of every topic",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // maintain keeps the partitions of the outbox while the relay runs, over a
@@ -38,12 +39,12 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // the work is committed or reported
-	report, err := Maintain(ctx, conn, RetentionConfig{Ahead: r.cfg.Outbox.Partitions.Ahead, Keep: r.cfg.Outbox.Partitions.Keep})
-	if errors.Is(err, ErrMaintained) {
+	report, err := retention.Maintain(ctx, conn, r.cfg.retention())
+	if errors.Is(err, retention.ErrMaintained) {
 		return nil // a standby, or cron, is at it
 	}
 	err = cdc.ExplainRefused(err)
-	r.metrics.partitions(report)
+	r.counts.partitions(report)
 	for _, name := range report.Made {
 		r.log.InfoContext(ctx, "partition made", "partition", name)
 	}
@@ -51,9 +52,9 @@ func (r *Relay) maintainOnce(ctx context.Context) error {
 		switch {
 		case l.Wrong:
 			r.log.WarnContext(ctx, "partition needs an operator", "partition", l.Name, "state", string(l.State), "why", l.Why)
-		case l.State == LeafDropped && l.Why != "":
+		case l.State == retention.LeafDropped && l.Why != "":
 			r.log.InfoContext(ctx, "partition dropped", "partition", l.Name, "rows", l.Why)
-		case l.State == LeafDropped:
+		case l.State == retention.LeafDropped:
 			r.log.InfoContext(ctx, "partition dropped: every row of it was published", "partition", l.Name)
 		}
 	}

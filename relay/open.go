@@ -10,8 +10,13 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
@@ -33,15 +38,15 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: newSession(), cfg: cfg, log: r.log, metrics: r.metrics, state: newState(conn, cfg.SlotName()), snapshots: newSnapshots(), opening: o,
-		report: r.vitals.report, parted: make(chan struct{}), watched: &watched{sink: newSinkWatch(), patience: kafkaPatience},
+		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
+		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
 	}
 	defer func() {
-		last.took = s.state.epoch > 0
+		last.took = s.state.Epoch > 0
 		if err != nil {
 			err = errors.Join(s.foundIn(err), s.discard(ctx))
-			if s.state.epoch == last.epoch+1 {
-				last.carryOn(s.state.epoch)
+			if s.state.Epoch == last.epoch+1 {
+				last.carryOn(s.state.Epoch)
 			}
 		}
 	}()
@@ -51,7 +56,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	o.step("take slot " + cfg.SlotName())
-	if err = s.state.slotFree(ctx); err != nil {
+	if err = s.state.SlotFree(ctx); err != nil {
 		return nil, err
 	}
 	if err = s.pace(ctx, &source, t.silence); err != nil {
@@ -63,15 +68,16 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.own(ctx, dsn, last); err != nil {
 		return nil, err
 	}
-	word, err := s.state.pollWords(ctx) // a paused relay begins no session by publishing until its first tick
+	commands, err := s.state.PollCommands(ctx) // a paused relay begins no session by publishing until its first tick
 	if err != nil {
 		return nil, err
 	}
-	s.pipeline.hear(word)
-	s.pipeline.tell = r.setState
-	s.pipeline.holding = r.setHeld
-	s.pipeline.lend = s.reader.Lend
-	r.watched.Store(s.watched)
+	s.pump.SetCommands(commands)
+	patience := kafkaPatience
+	if cfg.Kafka.Mode == ModeExactlyOnce {
+		patience += cfg.Kafka.Transaction.Interval
+	}
+	r.watched.Store(&watched{pump: s.pump, patience: patience, topic: s.topic})
 	return s, nil
 }
 
@@ -95,12 +101,12 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.step("connect to PostgreSQL for letters")
-	conn, err := connect(ctx, dsn, s.cfg.SlotName(), commitGrace)
+	conn, err := connect(ctx, dsn, s.cfg.SlotName(), state.CommitGrace)
 	if err != nil {
 		return err
 	}
-	s.pumps = newState(conn, s.cfg.SlotName())
-	s.pumps.epoch = s.state.epoch
+	s.pumps = state.New(conn, s.cfg.SlotName())
+	s.pumps.Epoch = s.state.Epoch
 	sink, err := s.sinkConfig(ctx, row, last)
 	if err != nil {
 		return err
@@ -118,7 +124,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.bind(ctx, row, kept, slotPosition, last); err != nil {
 		return err
 	}
-	s.tick.Store(max(kept.tick, row.Tick))
+	s.tick.Store(max(kept.Tick, row.Tick))
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
 	tx, err := s.change(ctx, row.Mode, &kept, f.tx)
 	if err != nil {
@@ -133,33 +139,34 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	if err := s.assemble(ctx, sink, tx, start, last); err != nil {
+	f.gaps = s.repairFrom(f.gaps, kept.Repair)
+	s.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
+	s.conf = s.pumpConfig(sink, start, f, last)
+	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
 		return err
 	}
 	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
-	s.pipeline.covered, s.pipeline.gaps = f.covered, &gapRows{pumps: s.pumps}
-	s.repairFrom(f.gaps, kept.mended)
 	s.saved.Store(&kept)
 	s.savedAt = time.Now()
-	s.idle.owed = true // whatever the last session left
-	if start.order > kept.order {
+	s.idle.Owed = true // whatever the last session left
+	if start.Order > kept.Order {
 		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.order.String(), "start", start.order.String())
-	s.reader.Resume(start.order, kept.order)
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
+	s.reader.Resume(start.Order, kept.Order)
 	return nil
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the
 // first Kafka transaction that has it.
-func (s *session) signIn(ctx context.Context, kept *checkpoint) error {
+func (s *session) signIn(ctx context.Context, kept *ledger.Checkpoint) error {
 	if s.cfg.Kafka.Mode != ModeExactlyOnce {
 		return nil
 	}
-	kept.session, kept.strange = s.id, false
-	tick, err := s.state.save(ctx, *kept)
+	kept.Session, kept.Strange = s.id, false
+	tick, err := s.state.Save(ctx, *kept)
 	s.tick.Store(max(tick, s.tick.Load()))
 	return err
 }
@@ -173,8 +180,8 @@ func (s *session) kafkaStep() string {
 // to where the stream leaves events out, and the transactional producer, if it has one.
 type footing struct {
 	row     outboxdb.RelayState
-	covered visible
-	gaps    []gap
+	covered snapshot.Visible
+	gaps    []stream.Gap
 	tx      *publisher.Transactional
 }
 
@@ -209,14 +216,14 @@ func (s *session) settle(ctx context.Context, sink publisher.Config, row outboxd
 // takeOver raises the epoch. A relay that never ran begins as an idempotent one
 // at its slot, and changes its mode from there.
 func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row outboxdb.RelayState, err error) {
-	if err = s.state.begun(ctx); err != nil {
+	if err = s.state.Begun(ctx); err != nil {
 		return 0, row, err
 	}
-	if slotPosition, err = s.state.slotPosition(ctx); err != nil {
+	if slotPosition, err = s.state.SlotPosition(ctx); err != nil {
 		return 0, row, err
 	}
 	system := s.reader.System()
-	row, err = s.state.take(ctx, outboxdb.InsertRelayStateParams{
+	row, err = s.state.Take(ctx, outboxdb.InsertRelayStateParams{
 		Slot: s.cfg.SlotName(), Relay: s.cfg.Name, Database: system.DBName, SystemIdentifier: system.SystemID,
 		Timeline: system.Timeline, ConfirmedLsn: slotPosition.String(), Mode: ModeIdempotent, Publication: s.cfg.PublicationName(),
 	})
@@ -225,79 +232,59 @@ func (s *session) takeOver(ctx context.Context) (slotPosition pglogrepl.LSN, row
 
 // start is where the session begins: at the checkpoint, or at what this process
 // knows to have ended beyond it, if nobody else had the slot meanwhile.
-func (s *session) start(kept checkpoint, row outboxdb.RelayState, last *owned) checkpoint {
+func (s *session) start(kept ledger.Checkpoint, row outboxdb.RelayState, last *owned) ledger.Checkpoint {
 	if s.cfg.Kafka.Mode == ModeIdempotent && last.knowsMore(&kept, row, s.reader.System()) {
 		return last.ended
 	}
 	return kept
 }
 
-// assemble makes the pipeline and the sink of the session's mode.
-func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, start checkpoint, last *owned) error {
-	b := newBooks(&start, s.snapshots.nonce, s.metrics)
-	p := newPipeline(start, b, s.log)
-	p.routing, p.rows = newRouting(s.cfg, sink), outboxRows{s.pumps}
-	p.morgue = watchedMorgue{ownMorgue{s.letters}, &s.watched.letter}
-	watch := s.watched.sink
-	s.watched.topic = newRouting(s.cfg, sink).topicOf
-	p.refused = last.refused
-	p.counted = func() int64 { return s.letters.written }
-	s.metrics.parkedNow(s.letters.parkedCount())
-	if tx != nil {
-		s.mode = s.exactlyOnce(p, b, tx)
-	} else {
-		published, err := publisher.New(ctx, sink, func(tags []uint64) {
-			b.acknowledged(tags)
-			watch.ended(tags...)
-		})
+// assemble makes the pump, and the sink of its mode.
+func (s *session) assemble(ctx context.Context, sink publisher.Config, tx *publisher.Transactional, conf stream.Config) (err error) {
+	if s.pump, err = stream.New(ctx, conf); err != nil {
+		return err
+	}
+	if tx == nil {
+		published, err := publisher.New(ctx, sink, s.pump.Acknowledged)
 		if err != nil {
 			return err
 		}
-		s.sink, s.mode = published, &idempotent{books: b, sink: watchedFlush{published, watch}, saved: &s.saved}
+		s.sink = published
+		s.pump.Idempotent(published, published, &s.saved)
+		return nil
 	}
-	p.sink, p.mode = watchedSink{s.sink, watch}, s.mode
-	s.pipeline = p
-	return s.takeUpHeld(ctx, p)
-}
-
-// openTables opens the letters and what waits. What began before the start is not
-// read again: a release among it that has ended must not be opened.
-func (s *session) openTables(ctx context.Context, start *checkpoint) (err error) {
-	s.waiting = &waiting{slot: s.pumps.slot, queries: s.pumps.queries, rows: outboxRows{s.pumps}, start: start}
-	s.letters, err = openLetters(ctx, s.pumps.conn, lettersConfig{
-		slot: s.cfg.SlotName(), epoch: s.state.epoch, checkpoint: start.order, maxParked: s.cfg.MaxParkedAggregates, first: s.waiting.takeUp,
-	})
-	s.waiting.letters = s.letters
-	return err
-}
-
-// takeUpHeld lets wait what waited before.
-func (s *session) takeUpHeld(ctx context.Context, p *pipeline) error {
-	held, controls, err := s.waiting.load(ctx)
-	if err != nil {
-		return err
-	}
-	p.keeper, p.controls = s.waiting, controls
-	p.takeUp(held)
-	return nil
-}
-
-func (s *session) exactlyOnce(p *pipeline, b *books, tx *publisher.Transactional) *exactlyOnce {
-	conf := s.cfg.Kafka.Transaction
-	s.watched.patience += conf.Interval
-	m := &exactlyOnce{
-		books: b, tx: watchedLedger{tx, s.watched.sink}, interval: conf.Interval, maxBytes: int64(conf.MaxBytes), cut: p.cut, before: p.writeDown,
-		committed: time.Now(),
-		bound:     checkpoint{timeline: s.reader.System().Timeline, session: s.id},
-		idle:      idleRule{segment: s.idle.segment, owed: true},
-		tick: func(ctx context.Context) (int64, error) {
-			tick, err := s.pumps.raiseTick(ctx)
+	limits := s.cfg.Kafka.Transaction
+	s.pump.ExactlyOnce(tx, stream.Transactions{
+		Interval: limits.Interval, MaxBytes: int64(limits.MaxBytes), Segment: s.idle.Segment,
+		Bound: ledger.Checkpoint{Timeline: s.reader.System().Timeline, Session: s.id},
+		Tick: func(ctx context.Context) (int64, error) {
+			tick, err := s.pumps.RaiseTick(ctx)
 			if err == nil {
 				s.tick.Store(tick)
 			}
 			return tick, err
 		},
+	})
+	return nil
+}
+
+// pumpConfig is that of a session which starts at a checkpoint.
+func (s *session) pumpConfig(sink publisher.Config, start ledger.Checkpoint, f footing, last *owned) stream.Config {
+	shown := s.shown
+	shown.Lend = s.reader.Lend
+	return stream.Config{
+		Start: start, Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
+		Routing: stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink), Covered: f.covered, Repairs: f.gaps, Refused: last.refused,
+		Observer: s.counts, Hooks: shown, Log: s.log,
 	}
-	m.known.position, m.known.reach = p.began.order, p.began.reach
-	return m
+}
+
+// openTables opens the letters and what waits. What began before the start is not
+// read again: a release among it that has ended must not be opened.
+func (s *session) openTables(ctx context.Context, start *ledger.Checkpoint) (err error) {
+	s.waiting = stream.NewTable(s.pumps, start)
+	s.letters, err = letters.Open(ctx, s.pumps, letters.Config{
+		Checkpoint: start.Order, MaxParked: s.cfg.MaxParkedAggregates, First: s.waiting.TakeUp,
+	})
+	return err
 }

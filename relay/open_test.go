@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -15,15 +16,18 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
 // and a Kafka in memory: all that the start of a session asks for. The row of
 // relay_state is at epoch 6 and position 0/C8, where the slot stands too.
 type installed struct {
-	*scripted
+	*scripted.Server
 	kafka *kfake.Cluster
 	row   outboxdb.RelayState
 	slot  []any // its row of pg_replication_slots; nil: there is none
@@ -64,51 +68,51 @@ func newInstalled(t *testing.T) *installed {
 	require.NoError(t, err)
 	t.Cleanup(cluster.Close)
 	require.NoError(t, cluster.CreateTopic(publisher.DefaultCheckpointTopic, 2, map[string]string{"cleanup.policy": "compact"}))
-	db := &installed{scripted: newScripted(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}, row: outboxdb.RelayState{
+	db := &installed{Server: scripted.New(t), kafka: cluster, slot: []any{slotRow{"pgoutput", true, "reserved", true, "shop", false}}, row: outboxdb.RelayState{
 		Slot: "onceward_orders", Relay: "orders", Database: "shop", SystemIdentifier: "7000", Timeline: 1, Tick: 30, ConfirmedLsn: "0/C8", Epoch: 6,
 		Mode: ModeIdempotent, Publication: "onceward_orders", UpdatedAt: time.Now().UTC(),
 	}}
-	db.returns("LockBeginning", outboxdb.LockBeginningRow{Ours: true})
-	db.returns("UnlockBeginning", true)
-	db.returns("SlotActive", int32(0))
-	db.returns("Began", true)
-	db.returns("TakeSnapshot", asKnown("50:50:"))
-	db.returns("PollWords", outboxdb.PollWordsRow{})
-	db.returns("LockEpoch", int64(7))
-	db.returns("CountLetters", int64(0))
-	db.returns("NewestLetter", "0/0")
-	db.returns("SaveCheckpoint", int64(31))
-	db.returns("RaiseTick", int64(31))
-	db.returns("AssignTransaction", uint64(49))
-	db.returns("PassedBy", true)
-	db.returns("OtherRelays")
-	db.returns("max(version_id)", int64(cdc.SchemaVersion))
-	db.returns("LastOrdinal", int32(0))
-	db.on("LoadRelayState", func([]string) reply { return one(db.row) })
-	db.on("BumpEpoch", func([]string) reply { db.row.Epoch++; return one(db.row) })
-	db.returns("pg_control_system", "7000")
-	db.returns("pg_is_in_recovery", struct {
+	db.Returns("LockBeginning", outboxdb.LockBeginningRow{Ours: true})
+	db.Returns("UnlockBeginning", true)
+	db.Returns("SlotActive", int32(0))
+	db.Returns("Began", true)
+	db.Returns("TakeSnapshot", asKnown("50:50:"))
+	db.Returns("PollWords", outboxdb.PollWordsRow{})
+	db.Returns("LockEpoch", int64(7))
+	db.Returns("CountLetters", int64(0))
+	db.Returns("NewestLetter", "0/0")
+	db.Returns("SaveCheckpoint", int64(31))
+	db.Returns("RaiseTick", int64(31))
+	db.Returns("AssignTransaction", uint64(49))
+	db.Returns("PassedBy", true)
+	db.Returns("OtherRelays")
+	db.Returns("max(version_id)", int64(cdc.SchemaVersion))
+	db.Returns("LastOrdinal", int32(0))
+	db.On("LoadRelayState", func([]string) scripted.Reply { return scripted.One(db.row) })
+	db.On("BumpEpoch", func([]string) scripted.Reply { db.row.Epoch++; return scripted.One(db.row) })
+	db.Returns("pg_control_system", "7000")
+	db.Returns("pg_is_in_recovery", struct {
 		Version                        int32
 		WALLevel, Encoding, Role       string
 		Replication, Standby, ReadOnly bool
 	}{180003, "logical", "UTF8", "relay", true, false, false})
-	db.returns("has_schema_privilege", struct {
+	db.Returns("has_schema_privilege", struct {
 		Unlogged *string
 		Usable   bool
 	}{nil, true})
-	db.returns("pg_attribute", columns()...)
-	db.returns("pg_sequence")
-	db.returns("partdefid", struct {
+	db.Returns("pg_attribute", columns()...)
+	db.Returns("pg_sequence")
+	db.Returns("partdefid", struct {
 		Default    string
 		Partitions bool
 	}{"", true})
-	db.returns("pubviaroot", struct {
+	db.Returns("pubviaroot", struct {
 		Insert, Others, ViaRoot, AllTables bool
 		Covered, Foreign                   int32
 	}{true, false, true, false, 3, 0})
-	db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{60_000, segmentSize})
-	db.on("coalesce(plugin", func([]string) reply { return reply{rows: db.slot} })
-	db.on("SELECT confirmed_flush_lsn::text", func([]string) reply { return one(db.row.ConfirmedLsn) })
+	db.Returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{60_000, segmentSize})
+	db.On("coalesce(plugin", func([]string) scripted.Reply { return scripted.Reply{Rows: db.slot} })
+	db.On("SELECT confirmed_flush_lsn::text", func([]string) scripted.Reply { return scripted.One(db.row.ConfirmedLsn) })
 	return db
 }
 
@@ -116,7 +120,7 @@ func newInstalled(t *testing.T) *installed {
 func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*session, error) {
 	t.Helper()
 	r := testRelay(t, func(c *Config) {
-		c.Postgres.DSN, c.Kafka.Brokers = db.dsn(), db.kafka.ListenAddrs()
+		c.Postgres.DSN, c.Kafka.Brokers = db.DSN(), db.kafka.ListenAddrs()
 		if tweak != nil {
 			tweak(c)
 		}
@@ -135,7 +139,7 @@ func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*sess
 func (db *installed) producers() {
 	db.kafka.ControlKey(int16(kmsg.InitProducerID), func(kmsg.Request) (kmsg.Response, error, bool) {
 		db.kafka.KeepControl()
-		db.note("InitProducerID")
+		db.Note("InitProducerID")
 		return nil, nil, false
 	})
 }
@@ -146,12 +150,12 @@ func exactlyOnceMode(c *Config) { c.Kafka.Mode = ModeExactlyOnce }
 func order(t *testing.T, log []string, want ...string) {
 	t.Helper()
 	at := 0
-	for _, asked := range names(log) {
+	for _, asked := range scripted.Names(log) {
 		if at < len(want) && asked == want[at] {
 			at++
 		}
 	}
-	require.Equal(t, len(want), at, "%q does not come in its place in %q", want[min(at, len(want)-1)], names(log))
+	require.Equal(t, len(want), at, "%q does not come in its place in %q", want[min(at, len(want)-1)], scripted.Names(log))
 }
 
 // The slot is the arbiter: the epoch is raised and the producer made by who holds
@@ -165,15 +169,15 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 			s, err := db.open(t, &last, tweak)
 			require.NoError(t, err)
 			require.True(t, last.took)
-			require.EqualValues(t, 7, s.state.epoch)
-			require.EqualValues(t, 7, s.pumps.epoch)
-			require.EqualValues(t, 200, s.saved.Load().order)
-			order(t, db.log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
-			order(t, db.log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
+			require.EqualValues(t, 7, s.state.Epoch)
+			require.EqualValues(t, 7, s.pumps.Epoch)
+			require.EqualValues(t, 200, s.saved.Load().Order)
+			order(t, db.Log(), "LockBeginning", "LoadRelayState", "SlotActive", "START_REPLICATION", "UnlockBeginning", "InsertRelayState", "BumpEpoch", "InitProducerID")
+			order(t, db.Log(), "BumpEpoch", "TakeSnapshot", "LockEpoch", "DeleteWaitingBeyond", "SettleLetters", "LoadLanes", "SaveKafka", "PollWords")
 			if mode == ModeExactlyOnce {
-				order(t, db.log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
-				require.Equal(t, s.id, s.saved.Load().session)
-				require.Contains(t, db.log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
+				order(t, db.Log(), "BumpEpoch", "InitProducerID", "TakeSnapshot", "RaiseTick", "EnterExactlyOnce", "SaveCheckpoint", "SettleLetters")
+				require.Equal(t, s.id, s.saved.Load().Session)
+				require.Contains(t, db.Log("SaveCheckpoint")[0], fmt.Sprintf(" epoch=%d ", s.id), "the database knows the session before its first transaction")
 				name := transactionID(db.row)
 				tx, err := publisher.NewTransactional(t.Context(), sinkTo(db.kafka), publisher.TransactionConfig{ID: name, Group: name})
 				require.NoError(t, err)
@@ -189,12 +193,12 @@ func TestTheSlotComesBeforeEpochAndProducer(t *testing.T) {
 func TestAStandbyChangesNothing(t *testing.T) {
 	for name, script := range map[string]func(*installed){
 		"another begins": func(db *installed) {
-			db.returns("LockBeginning", outboxdb.LockBeginningRow{})
-			db.returns("BeginningStranger")
+			db.Returns("LockBeginning", outboxdb.LockBeginningRow{})
+			db.Returns("BeginningStranger")
 		},
-		"another streams":       func(db *installed) { db.returns("SlotActive", int32(4711)) },
+		"another streams":       func(db *installed) { db.Returns("SlotActive", int32(4711)) },
 		"another makes it":      func(db *installed) { db.slot = []any{slotRow{"pgoutput", true, "reserved", false, "shop", false}} },
-		"another has the start": func(db *installed) { db.streaming = true },
+		"another has the start": func(db *installed) { db.Streaming = true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -203,7 +207,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 			_, err := db.open(t, &last, nil)
 			require.ErrorIs(t, err, cdc.ErrSlotActive)
 			require.False(t, last.took)
-			for _, asked := range names(db.log()) {
+			for _, asked := range scripted.Names(db.Log()) {
 				require.NotContains(t, []string{"BumpEpoch", "InsertRelayState", "SaveCheckpoint", "SavePublished", "SaveKafka", "SavePublicationCatalog"}, asked)
 			}
 		})
@@ -215,38 +219,38 @@ func TestAStandbyChangesNothing(t *testing.T) {
 func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	db := newInstalled(t)
 	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
-	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}}
+	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
-	require.Equal(t, last.ended, s.pipeline.began)
-	require.Equal(t, refused, s.pipeline.refused, "what a broker refused is known to the next session")
-	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.log("SettleLetters"), "what began before the start is not read again")
-	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.log("DeleteWaitingBeyond"))
-	require.EqualValues(t, 200, s.saved.Load().order)
+	require.Equal(t, last.ended, s.conf.Start)
+	require.EqualValues(t, refused, s.conf.Refused, "what a broker refused is known to the next session")
+	require.Equal(t, []string{"SettleLetters onceward_orders 0/12C"}, db.Log("SettleLetters"), "what began before the start is not read again")
+	require.Equal(t, []string{"DeleteWaitingBeyond onceward_orders 0/12C 0/136 4"}, db.Log("DeleteWaitingBeyond"))
+	require.EqualValues(t, 200, s.saved.Load().Order)
 	now := s.mustStatus(t)
-	require.EqualValues(t, 300, now.position)
+	require.EqualValues(t, 300, now.Position)
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	require.Len(t, db.log("SaveCheckpoint"), 1, "it is due at once")
+	require.Len(t, db.Log("SaveCheckpoint"), 1, "it is due at once")
 
 	db = newInstalled(t)
-	last.ended.reach = reach{}
+	last.ended.Reach = ledger.Reach{}
 	last.epoch = 6
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.checkpoint(t.Context(), s.mustStatus(t), false))
-	require.Len(t, db.log("SaveCheckpoint"), 1, "also where it ends between two transactions")
+	require.Len(t, db.Log("SaveCheckpoint"), 1, "also where it ends between two transactions")
 
 	db = newInstalled(t)
 	last.epoch = 6
 	s, err = db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.NoError(t, s.discard(t.Context()))
-	require.EqualValues(t, 200, db.confirmed())
+	require.EqualValues(t, 200, db.Confirmed())
 }
 
-func (s *session) mustStatus(t *testing.T) status {
+func (s *session) mustStatus(t *testing.T) stream.Status {
 	t.Helper()
-	now, err := s.mode.status()
+	now, err := s.pump.HasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -254,10 +258,10 @@ func (s *session) mustStatus(t *testing.T) status {
 // A relay that an operator has paused publishes nothing before its first tick.
 func TestAPausedRelayBeginsPaused(t *testing.T) {
 	db := newInstalled(t)
-	db.returns("PollWords", outboxdb.PollWordsRow{Paused: true})
+	db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true})
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
-	require.True(t, s.pipeline.word().paused)
+	require.True(t, s.pump.Commands().Paused)
 }
 
 // The tick of a session is the row's where that is ahead: what the process has seen
@@ -267,7 +271,7 @@ func TestASessionKnowsTheTickOfTheRow(t *testing.T) {
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
 	require.EqualValues(t, 30, s.tick.Load())
-	require.Equal(t, checkpoint{order: 200, timeline: 1, tick: 30}, *s.saved.Load())
+	require.Equal(t, ledger.Checkpoint{Order: 200, Timeline: 1, Tick: 30}, *s.saved.Load())
 }
 
 // A start that fails has published nothing in its epoch, so that what the process
@@ -276,7 +280,7 @@ func TestAStartThatFailsIsNoOtherOwner(t *testing.T) {
 	for name, tc := range map[string]struct{ before, want int64 }{"its own epoch before": {6, 7}, "another's": {5, 5}} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
-			db.on("ParkedSet", func([]string) reply { return reply{err: "terminating connection"} })
+			db.On("ParkedSet", func([]string) scripted.Reply { return scripted.Reply{Err: "terminating connection"} })
 			last := owned{epoch: tc.before}
 			_, err := db.open(t, &last, nil)
 			require.ErrorContains(t, err, "terminating connection")
@@ -303,7 +307,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
-			s.db.returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
+			s.db.Returns("wal_sender_timeout", struct{ Timeout, Segment int64 }{tc.timeout, segmentSize})
 			var source cdc.Config
 			require.NoError(t, s.pace(t.Context(), &source, tc.factor))
 			require.Equal(t, tc.interval, source.StatusInterval)
@@ -317,7 +321,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
 	last := owned{
-		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: checkpoint{order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
+		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
 		memory: memory, narrow: []string{"t"}, refused: refused,
 	}
 	last.begunAnew()
@@ -328,8 +332,27 @@ func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 // relay stops in the middle of it.
 func TestARepairComesBeforeTheStream(t *testing.T) {
 	s := newScriptedSession(t)
-	p, rows, _ := repairing(s.kafka.fakeSink, 3)
-	s.pipeline.repairs, s.pipeline.gaps = p.repairs, rows
+	s.pumps.Conn.TypeMap().RegisterDefaultPgType([]uuid.UUID{}, "_uuid")
+	id := uuid.New()
+	rows := []any{outboxdb.OutboxRow{ID: uuid.New(), Seq: 10}, outboxdb.OutboxRow{ID: uuid.New(), Seq: 20}, outboxdb.OutboxRow{ID: uuid.New(), Seq: 30}}
+	fetched := false
+	s.db.On("FETCH", func([]string) scripted.Reply {
+		var places []any
+		for _, row := range rows {
+			if r := row.(outboxdb.OutboxRow); !fetched {
+				places = append(places, struct {
+					ID  uuid.UUID
+					Seq int64
+				}{r.ID, r.Seq})
+			}
+		}
+		fetched = true
+		return scripted.Reply{Rows: places}
+	})
+	s.db.Returns("RowsOfGap", rows...)
+	s.db.Returns("LastOrdinal", int32(0))
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
+	s.assembled(t, s.kafka)
 	var seen int
 	s.kafka.refuse = func(publisher.Event) error {
 		if seen++; seen == 3 {
@@ -337,16 +360,17 @@ func TestARepairComesBeforeTheStream(t *testing.T) {
 		}
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.ErrorContains(t, s.run(ctx, &owned{}), "the third is enough")
-	require.Equal(t, 3, seen)
-	require.False(t, slices.Contains(names(s.db.log()), "SaveCheckpoint"))
+	require.ErrorContains(t, s.pump.Repair(t.Context()), "the third is enough")
+	require.NoError(t, s.finish(t.Context()))
+	require.Equal(t, []string{fmt.Sprintf("MoveGap 20 f %s 7", id)}, s.db.Log("MoveGap"), "it is not over")
 
 	s = newScriptedSession(t)
-	gap := mended{gap: uuid.New(), cursor: 40}
-	s.pipeline.mended, s.pipeline.gaps = gap, &fakeGaps{}
-	require.NoError(t, s.finish(t.Context()))
-	require.Equal(t, []mended{gap}, s.pipeline.gaps.(*fakeGaps).moved)
-	require.False(t, s.pipeline.gaps.(*fakeGaps).closed)
+	s.conf.Repairs = []stream.Gap{{ID: id, Cause: CodeSlotAdvanced, Cursor: math.MinInt64}}
+	s.db.Returns("LastOrdinal", int32(0))
+	s.db.On("FETCH", func([]string) scripted.Reply { return scripted.Reply{Err: "the first is enough"} })
+	s.assembled(t, s.kafka)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.ErrorContains(t, s.run(ctx, &owned{}), "the first is enough")
+	require.False(t, slices.Contains(scripted.Names(s.db.Log()), "SaveCheckpoint"))
 }

@@ -3,11 +3,11 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
 )
@@ -45,11 +45,11 @@ func reason(state State, err error) (code, text string) {
 	case err == nil:
 		return "", ""
 	case errors.As(err, &start):
-		return start.Code, clip(start.What+". To mend it: "+start.Cure, maxReason)
+		return start.Code, printed.Clip(start.What+". To mend it: "+start.Cure, maxReason)
 	case errors.As(err, &field):
-		return codeConfig, clip(field.Error(), maxReason)
+		return codeConfig, printed.Clip(field.Error(), maxReason)
 	case errors.As(err, &topic):
-		return CodeCheckpointTopic, clip(topic.Error(), maxReason)
+		return CodeCheckpointTopic, printed.Clip(topic.Error(), maxReason)
 	case errors.As(err, &dsn):
 		return codeDSN, dsn.Error()
 	case errors.As(err, &pg):
@@ -59,20 +59,37 @@ func reason(state State, err error) (code, text string) {
 	case errors.As(err, &decode):
 		return codeDecode, "the stream cannot be decoded; the log has the position and the reason"
 	case state == StateHalted: // an event or a topic that an operator decides about
-		return CodeHalted, clip(err.Error(), maxReason)
+		return CodeHalted, printed.Clip(err.Error(), maxReason)
 	case errors.Is(err, publisher.ErrFailed), errors.Is(err, publisher.ErrFenced):
 		return codeKafka, "the producer gave up; the log has the reason"
 	}
 	return codeSession, "the last session ended with an error; the log has it"
 }
 
-// clip returns at most limit bytes of a text, and says when that is not all.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
+// permanent reports whether trying again cannot mend the error, so that an
+// operator must be told at once: a precondition that is not met, a wrong
+// configuration, an event that cannot be published, or an SQLSTATE that says
+// refused (28: login, 42: rights and names, 3D: no such database, 58P01: log
+// removed). Everything else is tried again for ever.
+func permanent(err error) bool {
+	var start *cdc.StartError
+	var field *FieldError
+	var decode *cdc.DecodeError
+	var layout *cdc.LayoutError
+	var rival *RivalError
+	if errors.As(err, &start) {
+		return !start.Passing
 	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
+	if errors.As(err, &field) || errors.As(err, &decode) || errors.As(err, &layout) || errors.As(err, &rival) {
+		return true
 	}
-	return text[:limit] + "…"
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) || len(pg.Code) < 2 {
+		return false
+	}
+	switch pg.Code[:2] {
+	case "28", "42", "3D", "3F":
+		return true
+	}
+	return pg.Code == "58P01"
 }

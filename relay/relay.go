@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // State of a relay, as the health pages and metrics show it.
@@ -35,7 +36,7 @@ var States = []State{StateConnecting, StateStreaming, StateStandby, StateBackoff
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
-	metrics *Metrics
+	counts  *counts
 	vitals  *vitals
 	lookout *lookout
 	watched atomic.Pointer[watched] // of the session that runs; nil: none does
@@ -64,15 +65,18 @@ func New(cfg Config, log *slog.Logger) (*Relay, error) {
 		return nil, err
 	}
 	log = log.With("relay", cfg.Name)
-	r := &Relay{cfg: cfg, log: log, metrics: newMetrics(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
+	r := &Relay{cfg: cfg, log: log, counts: newCounts(cfg.Name), vitals: newVitals(cfg.Name, time.Now())}
 	r.lookout = newLookout(&r.cfg, log)
 	r.setState(StateConnecting, nil)
-	r.metrics.waits(nil)
 	return r, nil
 }
 
-// Metrics returns the relay's counters, to be registered by the caller.
-func (r *Relay) Metrics() *Metrics { return r.metrics }
+// Stats returns the relay's numbers.
+func (r *Relay) Stats() Stats {
+	now, health := r.counts.stats(), r.Health()
+	now.State, now.Waiting = health.State, health.Waiting
+	return now
+}
 
 // State returns the present state.
 func (r *Relay) State() State { return r.Health().State }
@@ -88,7 +92,6 @@ func (r *Relay) Health() Health { return r.vitals.health(time.Now()) }
 // are while the next session is opened.
 func (r *Relay) setState(s State, err error) {
 	r.vitals.enter(s, err, time.Now())
-	r.metrics.state(r.State())
 }
 
 // Bounds of the waits between sessions.
@@ -167,7 +170,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 // between says what the relay is until the next session, and how long that is to
 // wait. The error ends the relay.
 func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (pause time.Duration, fatal error) {
-	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, ErrFenced) {
+	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
 		known, ended := r.State() == StateStandby, err
 		held := func() {
 			if !known {
@@ -177,7 +180,7 @@ func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (
 		}
 		r.setState(StateStandby, nil)
 		pause = jitter(backoffMin)
-		if errors.Is(err, ErrFenced) {
+		if errors.Is(err, state.ErrFenced) {
 			pause = jitter(standbyWait)
 			r.log.InfoContext(ctx, "session ended, the next one begins once the slot is free", "detail", err)
 		} else {
@@ -245,7 +248,7 @@ func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
 		return err
 	}
 	t.opened()
-	r.metrics.sessions.Inc()
+	r.counts.session()
 	r.setState(StateStreaming, nil)
 	defer r.unwatch()
 	return s.run(ctx, last)

@@ -13,14 +13,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,21 +51,21 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	good := func() binding {
 		return binding{
 			slot: "onceward_orders", row: outboxdb.RelayState{Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 2, Tick: 9},
-			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: checkpoint{order: 400, timeline: 2, tick: 9}, slotPosition: 300,
+			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: ledger.Checkpoint{Order: 400, Timeline: 2, Tick: 9}, slotPosition: 300,
 			last: owned{systemID: "7000", timeline: 2, tick: 9},
 		}
 	}
 	for name, fits := range map[string]func(*binding){
 		"as it was":                      func(*binding) {},
 		"the slot stands at it":          func(b *binding) { b.slotPosition = 400 },
-		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.tick = owned{}, 0, 0 },
+		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.Tick = owned{}, 0, 0 },
 		"another relay has gone on":      func(b *binding) { b.row.Tick = 12 },
-		"a failover behind it":           func(b *binding) { b.kept.timeline, b.switched = 1, 400 },
-		"a failover; ticks may be lower": func(b *binding) { b.kept.timeline, b.switched, b.row.Tick = 1, 450, 3 },
+		"a failover behind it":           func(b *binding) { b.kept.Timeline, b.switched = 1, 400 },
+		"a failover; ticks may be lower": func(b *binding) { b.kept.Timeline, b.switched, b.row.Tick = 1, 450, 3 },
 		"a failover, and the promoted one lacks the last session": func(b *binding) {
-			b.kept.timeline, b.switched, b.kept.strange = 1, 400, true
+			b.kept.Timeline, b.switched, b.kept.Strange = 1, 400, true
 		},
-		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.tick = 1, 3, 3 },
+		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.Tick = 1, 3, 3 },
 	} {
 		b := good()
 		fits(&b)
@@ -69,23 +73,23 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 	}
 	for code, broken := range map[string]func(*binding){
 		CodeOtherSystem:         func(b *binding) { b.system.SystemID = "7001" },
-		CodeOtherTimeline:       func(b *binding) { b.kept.timeline, b.switched = 1, 399 },
+		CodeOtherTimeline:       func(b *binding) { b.kept.Timeline, b.switched = 1, 399 },
 		CodeCheckpointBeyondLog: func(b *binding) { b.system.XLogPos = 399 },
 		CodeWentBack:            func(b *binding) { b.row.Tick = 8 },
 		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
-		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.letters = 4, 5 },
+		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.Letters = 4, 5 },
 
-		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.strange = owned{}, true },
+		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.Strange = owned{}, true },
 		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = owned{}, 8 },
-		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.timeline, b.switched, b.kept.letters = 1, 450, 1 },
+		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.Timeline, b.switched, b.kept.Letters = 1, 450, 1 },
 		CodeLettersLost + " knows this process": func(b *binding) { b.last.letters = 1 },
 		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
-			b.kept.timeline, b.switched, b.kept.upto = 1, 400, place{commit: 401, ordinal: 2}
+			b.kept.Timeline, b.switched, b.kept.UpTo = 1, 400, ledger.Place{Commit: 401, Ordinal: 2}
 		},
 		CodeWentBack + " to a standby whose slot was made anew": func(b *binding) {
-			b.kept.timeline, b.switched, b.row.Tick, b.kept.tick, b.slotPosition = 1, 450, 8, 8, 480
+			b.kept.Timeline, b.switched, b.row.Tick, b.kept.Tick, b.slotPosition = 1, 450, 8, 8, 480
 		},
-		CodeCheckpointBeyondLog + " with a part": func(b *binding) { b.kept.upto = place{commit: 501, ordinal: 2} },
+		CodeCheckpointBeyondLog + " with a part": func(b *binding) { b.kept.UpTo = ledger.Place{Commit: 501, Ordinal: 2} },
 	} {
 		code, _, _ = strings.Cut(code, " ")
 		b := good()
@@ -100,7 +104,7 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		gap := gapOf(err)
 		require.NotNil(t, gap, code)
 		require.False(t, permanent(err), "the next session writes it down")
-		require.GreaterOrEqual(t, gap.tick, b.kept.tick, "the new beginning lies above what was known")
+		require.GreaterOrEqual(t, gap.tick, b.kept.Tick, "the new beginning lies above what was known")
 	}
 	b := good()
 	b.row.ConfirmedLsn, b.row.Tick = adoptedAt, 8
@@ -148,34 +152,34 @@ func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
 // sessions of the same epochs since.
 func TestWhatTheLastSessionEndedCounts(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil func(o *owned, kept *checkpoint, row *outboxdb.RelayState, system *pglogrepl.IdentifySystemResult)
+		spoil func(o *owned, kept *ledger.Checkpoint, row *outboxdb.RelayState, system *pglogrepl.IdentifySystemResult)
 		want  bool
 	}{
-		"as it was": {func(*owned, *checkpoint, *outboxdb.RelayState, *pglogrepl.IdentifySystemResult) {}, true},
-		"the answer to a save was lost": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+		"as it was": {func(*owned, *ledger.Checkpoint, *outboxdb.RelayState, *pglogrepl.IdentifySystemResult) {}, true},
+		"the answer to a save was lost": {func(_ *owned, _ *ledger.Checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
 			row.Tick = 10
 		}, true},
-		"a history with the same epochs": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+		"a history with the same epochs": {func(_ *owned, _ *ledger.Checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
 			row.Tick = 30
 		}, false},
-		"another session came between": {func(_ *owned, _ *checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+		"another session came between": {func(_ *owned, _ *ledger.Checkpoint, row *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
 			row.Epoch = 6
 		}, false},
-		"another timeline": {func(_ *owned, _ *checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
+		"another timeline": {func(_ *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
 			s.Timeline = 3
 		}, false},
-		"another system": {func(_ *owned, _ *checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
+		"another system": {func(_ *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState, s *pglogrepl.IdentifySystemResult) {
 			s.SystemID = "7001"
 		}, false},
-		"behind the checkpoint": {func(_ *owned, kept *checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
-			kept.order = 451
+		"behind the checkpoint": {func(_ *owned, kept *ledger.Checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			kept.Order = 451
 		}, false},
-		"beyond the log": {func(o *owned, _ *checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
-			o.ended.upto.commit = 501
+		"beyond the log": {func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState, _ *pglogrepl.IdentifySystemResult) {
+			o.ended.UpTo.Commit = 501
 		}, false},
 	} {
-		o := owned{systemID: "7000", timeline: 2, epoch: 4, tick: 9, ended: checkpoint{order: 450}}
-		kept, row := checkpoint{order: 400}, outboxdb.RelayState{Epoch: 5, Tick: 9}
+		o := owned{systemID: "7000", timeline: 2, epoch: 4, tick: 9, ended: ledger.Checkpoint{Order: 450}}
+		kept, row := ledger.Checkpoint{Order: 400}, outboxdb.RelayState{Epoch: 5, Tick: 9}
 		system := pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}
 		c.spoil(&o, &kept, &row, &system)
 		require.Equal(t, c.want, o.knowsMore(&kept, row, system), name)
@@ -193,8 +197,7 @@ func TestAForeignRowIsAGap(t *testing.T) {
 }
 
 func TestNewRefusesWhatItCanSee(t *testing.T) {
-	good, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	good := minimal()
 	password := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(password, []byte("secret"), 0o600))
 	for want, tweak := range map[string]func(*Config){
@@ -258,7 +261,7 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, StateBackoff, r.State())
 	require.Contains(t, r.LastError(), "connect to PostgreSQL")
-	code, _ := get(t, r.Handler(), "/readyz")
+	code, _ := get(t, r.Handler(nil), "/readyz")
 	require.Equal(t, 503, code)
 }
 
@@ -266,7 +269,7 @@ func TestAStandbyThatCannotLookIsNotReady(t *testing.T) {
 // as far as is known before the slot was looked at.
 func TestWhoIsFencedNamesNoOtherProcess(t *testing.T) {
 	r := testRelay(t, func(c *Config) { c.Postgres.DSN = "host=127.0.0.1 port=1 user=u sslmode=disable" })
-	for cause, said := range map[error]string{ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
+	for cause, said := range map[error]string{state.ErrFenced: "session ended, the next one begins once the slot is free", cdc.ErrSlotActive: "standby: another process holds the slot"} {
 		var log strings.Builder
 		r.log = slog.New(slog.NewTextHandler(&log, nil))
 		_, err := r.between(t.Context(), newTries(), &owned{}, cause)
@@ -302,4 +305,45 @@ func TestAHaltedRelayGoesOnTrying(t *testing.T) {
 		require.NoError(t, <-ended)
 		require.Equal(t, 1, strings.Count(log.String(), "halted: an operator is needed;"))
 	})
+}
+
+// A session that ends with news, or that got further in whatever mode, is no
+// reason to wait for long.
+func TestWhatCountsAsTheFirstFailure(t *testing.T) {
+	o := owned{reached: 200}
+	require.False(t, o.first(200, false, time.Second))
+	require.True(t, o.first(199, false, time.Second), "it got further")
+	require.True(t, o.first(200, true, time.Second), "the next one knows better")
+	require.True(t, o.first(200, false, time.Minute), "it lasted")
+}
+
+// A gap is written down by the session that follows at once; until it is, the same one
+// is no news.
+func TestAGapIsNews(t *testing.T) {
+	var o owned
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
+	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.False(t, o.learn(errors.New("connection lost")))
+}
+
+// What a session leaves says how far it has come, and what is read again.
+func TestASessionLeavesHowFarItCame(t *testing.T) {
+	var last owned
+	c := newCounts("orders")
+	last.keep(stream.Status{Position: 208, Owing: 3}, c)
+	require.EqualValues(t, 208, last.reached)
+	require.EqualValues(t, 3, c.stats().Rewound)
+	require.EqualValues(t, 1, c.stats().Rewinds)
+}
+
+// A topic that refused a batch is known to the next session, once.
+func TestANarrowTopicIsRemembered(t *testing.T) {
+	var last owned
+	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
+	last.learn(&publisher.NarrowError{Topic: "t", Err: errors.New("x")})
+	last.learn(nil)
+	require.Equal(t, []string{"t"}, last.narrow)
+	require.True(t, last.learn(&publisher.RefusedError{Topic: "t", ID: uuid.UUID{1}, Err: errors.New("too large")}))
+	require.Len(t, last.refused, 1)
 }

@@ -13,39 +13,46 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // session is one ownership of the slot: a replication connection, an ordinary
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	id       int64 // drawn, in every checkpoint that it makes
-	cfg      *Config
-	log      *slog.Logger
-	metrics  *Metrics
-	state    *state // of the checkpoint's goroutine
-	pumps    *state // of the pump's
-	reader   *cdc.Reader
-	letters  *letters
-	waiting  *waiting
-	sink     Sink
-	mode     mode
-	pipeline *pipeline
+	id      int64 // drawn, in every checkpoint that it makes
+	cfg     *Config
+	log     *slog.Logger
+	counts  *counts
+	state   *state.State // of the checkpoint's goroutine
+	pumps   *state.State // of the pump's
+	reader  *cdc.Reader
+	letters *letters.Store
+	waiting *stream.Table
+	sink    stream.Sink
+	pump    *stream.Pump
+	conf    stream.Config // of the pipeline
 
-	saved             atomic.Pointer[checkpoint] // the last one in relay_state
+	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
 	tick              atomic.Int64 // the last one made
 	savedTransactions uint64       // that the last checkpoint has passed
-	idle              idleRule
-	snapshots         *snapshots
+	idle              ledger.Idle
+	snapshots         *snapshot.Schedule
 	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
 	opening           *opening
-	memory            *publisher.Memory // of the process's publishers
-	watched           *watched
+	memory            *publisher.Memory                                  // of the process's publishers
+	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
 	report            func(kind string, waits ...Wait)
+	shown             stream.Hooks       // on the health pages
 	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
 	beginning         *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
 	repairs           map[uuid.UUID]bool // the gaps that this session repairs
@@ -60,8 +67,8 @@ type owned struct {
 	epoch    int64
 	tick     int64
 	letters  int64
-	ended    checkpoint    // order and reach
-	reached  pglogrepl.LSN // how far the last session had ended everything
+	ended    ledger.Checkpoint // order and reach
+	reached  pglogrepl.LSN     // how far the last session had ended everything
 
 	gap *gapError // found by the last session; the next one writes it down
 
@@ -70,7 +77,7 @@ type owned struct {
 	narrow     []string          // topics that refused a batch
 	otherKafka string            // the cluster that this process is bound to, when another one answered
 
-	refused map[uuid.UUID]string // events, replays and letters that a broker refused, and why, until a letter says so
+	refused stream.Refused
 }
 
 // carryOn follows a session that failed before it published anything, and before
@@ -89,9 +96,9 @@ func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, ref
 // checkpoint: nobody else had the slot since, in this history of the database. One
 // that was put back counts the same epochs again; its tick tells them apart. It is the
 // last one, or one more: of a checkpoint whose answer was lost.
-func (o *owned) knowsMore(kept *checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
+func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
 	same := o.systemID == system.SystemID && o.timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.tick || row.Tick == o.tick+1)
-	return same && o.ended.order >= kept.order && max(o.ended.order, o.ended.upto.commit) <= system.XLogPos
+	return same && o.ended.Order >= kept.Order && max(o.ended.Order, o.ended.UpTo.Commit) <= system.XLogPos
 }
 
 // learn takes from an error what the next session is to know, and reports
@@ -106,26 +113,14 @@ func (o *owned) learn(err error) (news bool) {
 	if errors.As(err, &narrow) && !slices.Contains(o.narrow, narrow.Topic) {
 		o.narrow, news = append(o.narrow, narrow.Topic), true
 	}
-	var refused *publisher.RefusedError
-	if errors.As(err, &refused) {
-		if o.refused == nil {
-			o.refused = make(map[uuid.UUID]string)
-		}
-		if _, known := o.refused[refused.ID]; !known {
-			news = true
-		}
-		o.refused[refused.ID] = refused.Error()
-	}
-	return news
+	return o.refused.Learn(err) || news
 }
 
 // keep notes how far a session has come, and counts what it leaves to be read
 // again.
-func (o *owned) keep(m mode, metrics *Metrics) {
-	if now, err := m.status(); err == nil {
-		metrics.rewound(now.owing)
-		o.reached = now.position
-	}
+func (o *owned) keep(now stream.Status, counts *counts) {
+	counts.rewound(now.Owing)
+	o.reached = now.Position
 }
 
 // first reports whether the end of a session counts as the first of its kind, so
@@ -140,11 +135,11 @@ func (o *owned) first(before pglogrepl.LSN, news bool, lasted time.Duration) boo
 // it. The server may be busy and mute for longer: after a session that ended by
 // silence the caller gives a higher factor.
 func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) error {
-	server, err := cdc.ReadPace(ctx, s.state.conn)
+	server, err := cdc.ReadPace(ctx, s.state.Conn)
 	if err != nil {
 		return err
 	}
-	s.idle.segment = server.Segment
+	s.idle.Segment = server.Segment
 	timeout := server.SenderTimeout
 	source.StatusInterval = cdc.DefaultStatusInterval
 	if timeout == 0 {
@@ -152,7 +147,10 @@ func (s *session) pace(ctx context.Context, source *cdc.Config, factor int) erro
 	} else {
 		source.StatusInterval = max(10*time.Millisecond, min(source.StatusInterval, timeout/3))
 	}
-	source.SilenceLimit = patience(min(timeout*time.Duration(factor), silenceMax), timeout)
+	source.SilenceLimit = min(timeout*time.Duration(factor), silenceMax)
+	if fault.Is(fault.Impatient) {
+		source.SilenceLimit = timeout / 2
+	}
 	return nil
 }
 
@@ -173,10 +171,10 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		return nil
 	})
 	group.Go(func() error {
-		if err := s.pipeline.repair(gctx); err != nil {
+		if err := s.pump.Repair(gctx); err != nil {
 			return err
 		}
-		return s.pipeline.pump(gctx, s.reader)
+		return s.pump.Run(gctx, s.reader)
 	})
 	group.Go(func() error { return s.checkpoints(gctx, ctx) })
 	group.Go(func() error {
@@ -200,22 +198,24 @@ func (s *session) run(ctx context.Context, last *owned) error {
 // remember leaves what the next session of this process is to know.
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
-	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.epoch, s.tick.Load(), s.letters.written
-	last.keep(s.mode, s.metrics)
+	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
+	if now, err := s.pump.HasEnded(); err == nil {
+		last.keep(now, s.counts)
+	}
 	s.log.Info("session ended", s.tally()...)
-	s.metrics.holding(nil)
-	last.ended = checkpoint{}
-	if ended, err := s.mode.ended(); err == nil {
+	s.counts.Holding(nil)
+	last.ended = ledger.Checkpoint{}
+	if ended, err := s.pump.Leaves(); err == nil {
 		last.ended = ended
 	}
 }
 
 // tally says how what the session dealt with has ended.
 func (s *session) tally() []any {
-	now, _ := s.mode.status() // an error of it has ended the session
+	now, _ := s.pump.HasEnded() // an error of it has ended the session
 	return []any{
-		"acknowledged", now.ends[wayAcknowledged], "letters", now.ends[wayLetter], "waiting", now.ends[wayWaiting],
-		"skipped", now.ends[waySkipped], "erased", now.ends[wayErased], "in_flight", now.owing,
+		"acknowledged", now.Ends[ledger.Acknowledged], "letters", now.Ends[ledger.Letter], "waiting", now.Ends[ledger.Waiting],
+		"skipped", now.Ends[ledger.Skipped], "erased", now.Ends[ledger.Erased], "in_flight", now.Owing,
 	}
 }
 
@@ -230,9 +230,9 @@ func (s *session) discard(ctx context.Context) error {
 	if s.reader != nil {
 		_ = s.reader.Close(ctx) // broken or not, the slot is free after it
 	}
-	for _, conn := range []*state{s.state, s.pumps} {
+	for _, conn := range []*state.State{s.state, s.pumps} {
 		if conn != nil {
-			_ = conn.conn.Close(ctx)
+			_ = conn.Conn.Close(ctx)
 		}
 	}
 	return errors.Join(errs...)

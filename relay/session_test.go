@@ -3,43 +3,110 @@ package relay
 import (
 	"context"
 	"errors"
+	"io"
+	"log/slog"
+	"math"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/scripted"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // kafka is a sink that acknowledges what it was handed when it is flushed, and not
-// before.
+// before; refuse is asked first.
 type kafka struct {
-	*fakeSink
-	books   *books
+	acknowledged func(tags []uint64)
+	refuse       func(publisher.Event) error
+	failed       chan struct{}
+	err          error
+
+	mu      sync.Mutex
+	open    []uint64
 	flushes int
 	away    error
 }
 
+func newKafka() *kafka { return &kafka{failed: make(chan struct{})} }
+
+func (k *kafka) Publish(_ context.Context, ev publisher.Event) error {
+	if k.refuse != nil {
+		if err := k.refuse(ev); err != nil {
+			return err
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.open = append(k.open, ev.Tag)
+	return nil
+}
+
+func (k *kafka) Usable(context.Context, publisher.Event) error { return nil }
+func (k *kafka) Failed() <-chan struct{}                       { return k.failed }
+func (k *kafka) Err() error                                    { return k.err }
+func (k *kafka) Close() error                                  { return nil }
+
 func (k *kafka) Flush(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	k.flushes++
 	if k.away != nil {
 		return k.away
 	}
-	tags := k.tags()
-	k.books.acknowledged(tags[k.acked:])
-	k.acked = len(tags)
+	k.acknowledged(k.open)
+	k.open = nil
 	return nil
+}
+
+// once is a stream of one batch.
+type once struct{ batch []cdc.Item }
+
+func (o *once) Next(context.Context, []cdc.Item) ([]cdc.Item, error) {
+	batch := o.batch
+	o.batch = nil
+	if batch == nil {
+		return nil, io.EOF
+	}
+	return batch, nil
+}
+
+// feed has the pump deal with a batch.
+func (s *scriptedSession) feed(t *testing.T, batch ...cdc.Item) {
+	t.Helper()
+	require.NoError(t, s.pump.Run(t.Context(), &once{batch}))
+}
+
+// oneEvent is an event of a transaction.
+func oneEvent(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindEvent, Commit: commit, Row: &outbox.Row{ID: uuid.New(), Namespace: "shop", AggregateType: "order"}}
+}
+
+// itsEnd is the end of a transaction.
+func itsEnd(commit pglogrepl.LSN) cdc.Item {
+	return cdc.Item{Kind: cdc.KindCommit, Commit: commit, End: commit + 8, CommitTime: time.Now()}
 }
 
 // scriptedSession is a session that holds its slot on a scripted server, in
 // idempotent mode, from a checkpoint of 100.
 type scriptedSession struct {
 	*session
-	db    *scripted
+	db    *scripted.Server
 	kafka *kafka
 }
 
@@ -51,45 +118,59 @@ func asKnown(text string) outboxdb.TakeSnapshotRow {
 
 func newScriptedSession(t *testing.T) *scriptedSession {
 	t.Helper()
-	db := newScripted(t)
-	db.returns("SaveCheckpoint", int64(31))
-	db.returns("TakeSnapshot", asKnown("50:50:"))
-	db.returns("PollWords", outboxdb.PollWordsRow{})
-	db.echo()
-	cfg, err := parse([]byte(minimal), nil)
-	require.NoError(t, err)
+	db := scripted.New(t)
+	db.Returns("SaveCheckpoint", int64(31))
+	db.Returns("TakeSnapshot", asKnown("50:50:"))
+	db.Returns("PollWords", outboxdb.PollWordsRow{})
+	db.Echo()
+	cfg := minimal()
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
-	sink := &kafka{fakeSink: newFakeSink()}
-	p := testPipeline(sink)
-	sink.books = p.books
+	sink := newKafka()
 	s := &session{
-		idle: idleRule{segment: segmentSize},
-		cfg:  &cfg, log: p.log, metrics: p.metrics, state: db.state(), pumps: db.state(), letters: &letters{}, sink: sink, mode: p.mode, pipeline: p,
-		snapshots: newSnapshots(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
+		idle: ledger.Idle{Segment: segmentSize},
+		cfg:  &cfg, log: slog.New(slog.DiscardHandler), counts: newCounts("orders"), state: owner(db), pumps: owner(db), letters: &letters.Store{}, sink: sink,
+		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
-	s.snapshots.nonce = p.nonce
 	s.health.lookedAt = time.Now()
-	s.saved.Store(&checkpoint{order: 100})
-	p.mode.(*idempotent).saved = &s.saved
-	s.reader, err = cdc.Open(t.Context(), cdc.Config{
-		DSN: db.dsn(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
+	s.saved.Store(&ledger.Checkpoint{Order: 100})
+	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
+	s.waiting = stream.NewTable(s.pumps, s.saved.Load())
+	s.conf = stream.Config{
+		Start: *s.saved.Load(), Nonce: s.snapshots.Nonce, State: s.pumps, Letters: s.letters, Waiting: s.waiting,
+		Routing: stream.NewRouting(cfg.Name, cfg.policies(), publisher.Config{}), Observer: s.counts, Hooks: s.shown, Log: s.log,
+	}
+	s.conf.Hooks.Lend = func(int) {}
+	s.assembled(t, sink)
+	db.Forget()
+	reader, err := cdc.Open(t.Context(), cdc.Config{
+		DSN: db.DSN(), Slot: cfg.SlotName(), Publication: cfg.PublicationName(), StatusInterval: 5 * time.Millisecond,
 	})
 	require.NoError(t, err)
-	s.reader.Resume(100, 100)
-	reader := s.reader
+	s.reader = reader
+	reader.Resume(100, 100)
 	t.Cleanup(func() { _ = reader.Close(context.Background()) })
 	return &scriptedSession{session: s, db: db, kafka: sink}
 }
 
+// assembled has a pump of its configuration.
+func (s *session) assembled(t *testing.T, sink *kafka) {
+	t.Helper()
+	var err error
+	s.pump, err = stream.New(t.Context(), s.conf)
+	require.NoError(t, err)
+	s.pump.Idempotent(sink, sink, &s.saved)
+	sink.acknowledged = s.pump.Acknowledged
+}
+
 // stopped closes the session, which tells the server the last checkpoint.
-func (s *scriptedSession) stopped() *scripted {
+func (s *scriptedSession) stopped() *scripted.Server {
 	_ = s.reader.Close(context.Background())
 	return s.db
 }
 
-func (s *scriptedSession) status(t *testing.T) status {
+func (s *scriptedSession) status(t *testing.T) stream.Status {
 	t.Helper()
-	now, err := s.mode.status()
+	now, err := s.pump.HasEnded()
 	require.NoError(t, err)
 	return now
 }
@@ -97,25 +178,25 @@ func (s *scriptedSession) status(t *testing.T) status {
 // The slot forgets what a durable checkpoint has passed, and nothing else: not what
 // a checkpoint would have passed that could not be written, or not by this epoch.
 func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
-	for name, answer := range map[string]func([]string) reply{
-		"the database is away": func([]string) reply { return reply{err: "terminating connection"} },
-		"fenced":               fenced,
+	for name, answer := range map[string]func([]string) scripted.Reply{
+		"the database is away": func([]string) scripted.Reply { return scripted.Reply{Err: "terminating connection"} },
+		"fenced":               scripted.Fenced,
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
-			s.db.on("SaveCheckpoint", answer)
-			require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+			s.db.On("SaveCheckpoint", answer)
+			s.feed(t, itsEnd(200))
 			require.Error(t, s.checkpoint(t.Context(), s.status(t), false))
-			require.EqualValues(t, 100, s.saved.Load().order)
-			require.EqualValues(t, 100, s.stopped().confirmed())
+			require.EqualValues(t, 100, s.saved.Load().Order)
+			require.EqualValues(t, 100, s.stopped().Confirmed())
 		})
 	}
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), []cdc.Item{commitAt(200)}))
+	s.feed(t, itsEnd(200))
 	require.NoError(t, s.checkpoint(t.Context(), s.status(t), false))
-	require.EqualValues(t, 208, s.saved.Load().order)
+	require.EqualValues(t, 208, s.saved.Load().Order)
 	require.EqualValues(t, 31, s.tick.Load(), "the tick of the row")
-	require.EqualValues(t, 208, s.stopped().confirmed())
+	require.EqualValues(t, 208, s.stopped().Confirmed())
 }
 
 // A checkpoint that is written is the whole of what was reached, by the epoch of the
@@ -123,10 +204,10 @@ func TestTheSlotForgetsOnlyWhatIsDurable(t *testing.T) {
 func TestACheckpointIsWrittenWhole(t *testing.T) {
 	s := newScriptedSession(t)
 	s.tick.Store(30)
-	now := status{position: 208, transactions: 1, letters: 5, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 3, cursor: cursor{lane: 1}}}
+	now := stream.Status{Position: 208, Transactions: 1, Letters: 5, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 3, Cursor: ledger.Cursor{Lane: 1}}}
 	require.NoError(t, s.checkpoint(t.Context(), now, false))
-	want := checkpoint{order: 208, reach: now.reach, timeline: 1, tick: 30, letters: 5, session: s.id}
-	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.meta() + " onceward_orders 7"}, s.db.log("SaveCheckpoint"))
+	want := ledger.Checkpoint{Order: 208, Reach: now.Reach, Timeline: 1, Tick: 30, Letters: 5, Session: s.id}
+	require.Equal(t, []string{"SaveCheckpoint 0/D0 " + want.Meta() + " onceward_orders 7"}, s.db.Log("SaveCheckpoint"))
 	require.Equal(t, want, *s.saved.Load())
 }
 
@@ -135,23 +216,23 @@ func TestACheckpointIsWrittenWhole(t *testing.T) {
 // transactions or a part of one is written at once, and so is the last one.
 func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 	for name, tc := range map[string]struct {
-		now   status
+		now   stream.Status
 		last  bool
 		mode  string
 		since time.Duration
 		want  int
 	}{
-		"the end of the log":                {now: status{position: 300}},
-		"an hour later":                     {now: status{position: 300}, since: idleTime, want: 1},
-		"much of it":                        {now: status{position: 100 + idleBytes}, want: 1},
-		"a transaction":                     {now: status{position: 300, transactions: 1}, want: 1},
-		"a part of one":                     {now: status{position: 100, reach: reach{upto: place{commit: 300, ordinal: 1}}}, want: 1},
-		"nothing at all":                    {now: status{position: 100}, last: true},
-		"behind the last":                   {now: status{position: 99, transactions: 1}, last: true},
-		"the last one of the session":       {now: status{position: 300}, last: true, want: 1},
-		"where it is durable in Kafka":      {now: status{position: 300}, mode: ModeExactlyOnce, want: 1},
-		"in Kafka it is where it was":       {now: status{position: 100}, mode: ModeExactlyOnce},
-		"a release came further, no stream": {now: status{position: 100, reach: reach{release: 1}}, want: 1},
+		"the end of the log":                {now: stream.Status{Position: 300}},
+		"an hour later":                     {now: stream.Status{Position: 300}, since: ledger.IdleTime, want: 1},
+		"much of it":                        {now: stream.Status{Position: 100 + ledger.IdleBytes}, want: 1},
+		"a transaction":                     {now: stream.Status{Position: 300, Transactions: 1}, want: 1},
+		"a part of one":                     {now: stream.Status{Position: 100, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 1}}}, want: 1},
+		"nothing at all":                    {now: stream.Status{Position: 100}, last: true},
+		"behind the last":                   {now: stream.Status{Position: 99, Transactions: 1}, last: true},
+		"the last one of the session":       {now: stream.Status{Position: 300}, last: true, want: 1},
+		"where it is durable in Kafka":      {now: stream.Status{Position: 300}, mode: ModeExactlyOnce, want: 1},
+		"in Kafka it is where it was":       {now: stream.Status{Position: 100}, mode: ModeExactlyOnce},
+		"a release came further, no stream": {now: stream.Status{Position: 100, Reach: ledger.Reach{Release: 1}}, want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScriptedSession(t)
@@ -160,7 +241,7 @@ func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 			}
 			s.savedAt = s.savedAt.Add(-tc.since)
 			require.NoError(t, s.checkpoint(t.Context(), tc.now, tc.last))
-			require.Len(t, s.db.log("SaveCheckpoint"), tc.want)
+			require.Len(t, s.db.Log("SaveCheckpoint"), tc.want)
 		})
 	}
 }
@@ -169,15 +250,15 @@ func TestAPositionAloneIsNoCheckpoint(t *testing.T) {
 // the last one.
 func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 300, transactions: 1}, false))
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 1, "no transaction lies between")
-	s.savedAt = s.savedAt.Add(-followUpTime)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 310, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 2, "the follow-up")
-	s.savedAt = s.savedAt.Add(-followUpTime)
-	require.NoError(t, s.checkpoint(t.Context(), status{position: 320, transactions: 1}, false))
-	require.Len(t, s.db.log("SaveCheckpoint"), 2, "which owes none")
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 300, Transactions: 1}, false))
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 310, Transactions: 1}, false))
+	require.Len(t, s.db.Log("SaveCheckpoint"), 1, "no transaction lies between")
+	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 310, Transactions: 1}, false))
+	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "the follow-up")
+	s.savedAt = s.savedAt.Add(-ledger.FollowUpTime)
+	require.NoError(t, s.checkpoint(t.Context(), stream.Status{Position: 320, Transactions: 1}, false))
+	require.Len(t, s.db.Log("SaveCheckpoint"), 2, "which owes none")
 }
 
 // What the publication is like is compared at every tick, whether a snapshot is due
@@ -186,18 +267,19 @@ func TestTheNextCheckpointIsJudgedByTheLast(t *testing.T) {
 func TestEveryTickComparesThePublication(t *testing.T) {
 	for _, due := range []bool{true, false} {
 		s := newScriptedSession(t)
-		s.snapshots.asked = due
+		s.snapshots.Asked = due
 		changed := asKnown("60:60:")
 		changed.PublicationCatalog = "publication 16501 1000101"
-		s.db.returns("TakeSnapshot", changed)
+		s.db.Returns("TakeSnapshot", changed)
 		err := s.round(t.Context(), t.Context())
 		var gap *gapError
 		require.ErrorAs(t, err, &gap)
 		require.Equal(t, CodePublicationChanged, gap.code)
-		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.log("SavePublicationCatalog"))
-		require.Empty(t, s.db.log("SaveCheckpoint"))
-		require.NotContains(t, s.db.log(), "pg_logical_emit_message")
-		require.Empty(t, s.snapshots.pending)
+		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.Log("SavePublicationCatalog"))
+		require.Empty(t, s.db.Log("SaveCheckpoint"))
+		require.NotContains(t, s.db.Log(), "pg_logical_emit_message")
+		_, any := s.snapshots.Published(math.MaxUint64)
+		require.False(t, any)
 	}
 }
 
@@ -208,39 +290,42 @@ func TestASnapshotComesBeforeItsMarker(t *testing.T) {
 	s := newScriptedSession(t)
 	attached := asKnown("50:50:")
 	attached.Attachings = []int64{16600<<32 | 740}
-	s.db.returns("TakeSnapshot", attached)
-	s.snapshots.asked = true
+	s.db.Returns("TakeSnapshot", attached)
+	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
-	asked := s.db.log()[1:] // the start of replication
+	asked := s.db.Log()[1:] // the start of replication
 	require.Len(t, asked, 3)
 	require.Contains(t, asked[0], "TakeSnapshot")
 	require.Contains(t, asked[1], "FilledLeaves")
 	require.Contains(t, asked[2], "pg_logical_emit_message")
-	require.Equal(t, "50:50:", s.snapshots.pending[0].text)
+	first, _ := s.snapshots.Published(math.MaxUint64)
+	require.Equal(t, "50:50:", first.Text)
 
-	s.snapshots.asked = true
+	s.snapshots.Asked = true
 	require.NoError(t, s.takeSnapshot(t.Context(), 0))
-	require.Len(t, s.db.log("FilledLeaves"), 1, "nothing is attached since")
+	require.Len(t, s.db.Log("FilledLeaves"), 1, "nothing is attached since")
 
-	s.snapshots.asked = true
+	s.snapshots.Asked = true
 	attached.Attachings = append(attached.Attachings, 16700<<32|741)
-	s.db.returns("TakeSnapshot", attached)
-	s.db.returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
+	s.db.Returns("TakeSnapshot", attached)
+	s.db.Returns("FilledLeaves", outboxdb.FilledLeavesRow{Leaf: "outbox_20261122"})
 	err := s.takeSnapshot(t.Context(), 0)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
 	require.Equal(t, CodePartitionFilled, start.Code)
-	require.Len(t, s.snapshots.pending, 2, "no marker proves one that was not looked at")
+	require.Equal(t, 2, strings.Count(strings.Join(s.db.Log(), "\n"), "pg_logical_emit_message"), "no marker proves one that was not looked at")
+	second, _ := s.snapshots.Published(math.MaxUint64)
+	require.Equal(t, first.Attachings, second.Attachings)
 }
 
-// A tick obeys the operator's words; a session that is fenced ends by them.
+// A tick reads the operator's commands; a session that is fenced ends by them.
 func TestATickReadsTheOperatorsWords(t *testing.T) {
 	s := newScriptedSession(t)
-	s.db.returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
+	s.db.Returns("PollWords", outboxdb.PollWordsRow{Paused: true, PausedRoutes: []string{"shop.order"}})
 	require.NoError(t, s.round(t.Context(), t.Context()))
-	require.Equal(t, words{paused: true, routes: []string{"shop.order"}}, *s.pipeline.word())
-	s.db.on("PollWords", fenced)
-	require.ErrorIs(t, s.round(t.Context(), t.Context()), ErrFenced)
+	require.Equal(t, state.Commands{Paused: true, Routes: []string{"shop.order"}}, *s.pump.Commands())
+	s.db.On("PollWords", scripted.Fenced)
+	require.ErrorIs(t, s.round(t.Context(), t.Context()), state.ErrFenced)
 }
 
 // A gap that an operator wants repaired ends a session that does not repair it.
@@ -255,8 +340,8 @@ func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 // forget it: the next start publishes nothing twice.
 func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
-	s.snapshots.asked, s.snapshots.events = false, 1 // none is due, or the stop would wait for it until Kafka answers
+	s.feed(t, oneEvent(200), itsEnd(200))
+	s.snapshots.Asked, s.snapshots.Events = false, 1 // none is due, or the stop would wait for it until Kafka answers
 	ctx, cancel := context.WithCancel(t.Context())
 	var last owned
 	ended := make(chan error, 1)
@@ -264,12 +349,12 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.Equal(t, 1, s.kafka.flushes)
-	require.EqualValues(t, 208, s.db.confirmed())
-	asked := slices.DeleteFunc(s.db.log("SaveCheckpoint", "confirm"), func(what string) bool { return what == "confirm 0/64" })
+	require.EqualValues(t, 208, s.db.Confirmed())
+	asked := slices.DeleteFunc(s.db.Log("SaveCheckpoint", "confirm"), func(what string) bool { return what == "confirm 0/64" })
 	require.Len(t, asked, 2)
 	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
 	require.Equal(t, "confirm 0/D0", asked[1])
-	require.EqualValues(t, 208, last.ended.order)
+	require.EqualValues(t, 208, last.ended.Order)
 	require.Equal(t, owned{systemID: "7000", timeline: 1, epoch: 7, tick: 31, reached: 208, ended: last.ended}, last)
 }
 
@@ -278,22 +363,22 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 	s := newScriptedSession(t)
 	require.NoError(t, s.lastSnapshot(t.Context()))
-	require.Empty(t, s.db.log("TakeSnapshot"))
+	require.Empty(t, s.db.Log("TakeSnapshot"))
 	<-s.parted
 
 	s.parted = make(chan struct{})
-	s.pipeline.streams.Store(true)
+	require.NoError(t, s.pump.Repair(t.Context())) // there is none
 	ctx, cancel := context.WithCancel(t.Context())
 	var group errgroup.Group
 	group.Go(func() error { return s.reader.Run(ctx) })
-	group.Go(func() error { return s.pipeline.pump(ctx, s.reader) })
+	group.Go(func() error { return s.pump.Run(ctx, s.reader) })
 	require.NoError(t, s.lastSnapshot(t.Context()))
 	<-s.parted
-	require.EqualValues(t, 1, s.status(t).marked)
+	require.EqualValues(t, 1, s.status(t).Marked)
 	cancel()
 	_ = group.Wait()
 	require.NoError(t, s.finish(t.Context()))
-	published := s.db.log("SavePublished")
+	published := s.db.Log("SavePublished")
 	require.Len(t, published, 1)
 	require.Contains(t, published[0], "SavePublished 50:50:")
 }
@@ -301,49 +386,49 @@ func TestAGracefulStopProvesWhatWasPublished(t *testing.T) {
 // A stop that Kafka does not let end in time says so, and passes nothing.
 func TestAStopThatCannotEndPassesNothing(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.feed(t, oneEvent(200), itsEnd(200))
 	s.kafka.away = errors.New("the leader is away")
 	err := s.finish(t.Context())
 	require.ErrorContains(t, err, "flush before stopping: the leader is away")
-	require.Empty(t, s.db.log("SaveCheckpoint"))
-	require.EqualValues(t, 100, s.stopped().confirmed())
+	require.Empty(t, s.db.Log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.stopped().Confirmed())
 }
 
 // A session that breaks writes nothing more: another may own the slot by now.
 func TestASessionThatBreaksWritesNothing(t *testing.T) {
 	s := newScriptedSession(t)
-	require.NoError(t, s.pipeline.take(t.Context(), single(200)))
+	s.feed(t, oneEvent(200), itsEnd(200))
 	s.kafka.err = errors.New("the producer is fenced")
 	close(s.kafka.failed)
 	var last owned
 	require.ErrorContains(t, s.run(t.Context(), &last), "the producer is fenced")
 	require.Zero(t, s.kafka.flushes)
-	require.Empty(t, s.db.log("SaveCheckpoint"))
-	require.EqualValues(t, 100, s.db.confirmed())
-	require.EqualValues(t, 100, last.ended.order)
+	require.Empty(t, s.db.Log("SaveCheckpoint"))
+	require.EqualValues(t, 100, s.db.Confirmed())
+	require.EqualValues(t, 100, last.ended.Order)
 }
 
 // What a process knows beyond the checkpoint counts for the same history of the same
 // database, if nobody had the slot meanwhile.
 func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	s := newScriptedSession(t)
-	kept := checkpoint{order: 200}
-	ended := checkpoint{order: 300, reach: reach{upto: place{commit: 310, ordinal: 4}}}
+	kept := ledger.Checkpoint{Order: 200}
+	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
 	own := owned{systemID: "7000", timeline: 1, epoch: 7, tick: 30, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
 	require.Equal(t, ended, s.start(kept, row, &own))
 	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
-	for name, tweak := range map[string]func(*owned, *checkpoint, *outboxdb.RelayState){
-		"another had the slot":            func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
-		"it never had it":                 func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
-		"another system":                  func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
-		"another timeline":                func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
-		"the database went back":          func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
-		"it went on without this process": func(_ *owned, _ *checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
-		"the checkpoint is further":       func(_ *owned, k *checkpoint, _ *outboxdb.RelayState) { k.order = 301 },
-		"it lies beyond the log":          func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.order = 0x1001 },
-		"a part of it lies beyond":        func(o *owned, _ *checkpoint, _ *outboxdb.RelayState) { o.ended.upto.commit = 0x1001 },
-		"the checkpoint is kept in Kafka": func(*owned, *checkpoint, *outboxdb.RelayState) { s.cfg.Kafka.Mode = ModeExactlyOnce },
+	for name, tweak := range map[string]func(*owned, *ledger.Checkpoint, *outboxdb.RelayState){
+		"another had the slot":            func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
+		"it never had it":                 func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
+		"another system":                  func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
+		"another timeline":                func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
+		"the database went back":          func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
+		"it went on without this process": func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
+		"the checkpoint is further":       func(_ *owned, k *ledger.Checkpoint, _ *outboxdb.RelayState) { k.Order = 301 },
+		"it lies beyond the log":          func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.ended.Order = 0x1001 },
+		"a part of it lies beyond":        func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.ended.UpTo.Commit = 0x1001 },
+		"the checkpoint is kept in Kafka": func(*owned, *ledger.Checkpoint, *outboxdb.RelayState) { s.cfg.Kafka.Mode = ModeExactlyOnce },
 	} {
 		t.Run(name, func(t *testing.T) {
 			o, k, r := own, kept, row
@@ -352,4 +437,23 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 			s.cfg.Kafka.Mode = ModeIdempotent
 		})
 	}
+}
+
+// segmentSize is that of the server's log.
+const segmentSize = 16 << 20
+
+// owner is the state of a session that owns the slot, over a connection to a server.
+func owner(db *scripted.Server) *state.State {
+	st := state.New(db.Connect(), "onceward_orders")
+	st.Epoch = 7
+	return st
+}
+
+func TestEarlierTakesZeroForNone(t *testing.T) {
+	a, b := time.Unix(1, 0), time.Unix(2, 0)
+	require.Equal(t, a, earlier(a, b))
+	require.Equal(t, a, earlier(b, a))
+	require.Equal(t, a, earlier(a, time.Time{}))
+	require.Equal(t, a, earlier(time.Time{}, a))
+	require.Zero(t, earlier(time.Time{}, time.Time{}))
 }

@@ -6,10 +6,13 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // Values of outbox.start.
@@ -24,20 +27,20 @@ const (
 // first start over a table with rows is never decided in silence, nor is a slot
 // made before it is decided: one that waits for a person pins the log.
 func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) error {
-	if err := s.state.begin(ctx); err != nil {
+	if err := s.state.Begin(ctx); err != nil {
 		return err
 	}
-	row, existed, err := s.state.load(ctx)
+	row, existed, err := s.state.Load(ctx)
 	if err != nil {
 		return s.notInstalled(ctx, source, err)
 	}
 	if err := s.sameSystem(ctx, row, existed); err != nil {
 		return err
 	}
-	if err := cdc.Check(ctx, s.state.conn, source); err != nil {
+	if err := cdc.Check(ctx, s.state.Conn, source); err != nil {
 		return s.unlogged(ctx, row, existed, err)
 	}
-	began, err := s.state.began(ctx)
+	began, err := s.state.Began(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,7 +77,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) e
 	}
 	if found != nil && found.advance {
 		s.opening.unbounded(WaitSlot, "slot "+s.cfg.SlotName()+" is led past log that the server would refuse to decode")
-		if err := s.state.passLog(ctx); err != nil {
+		if err := s.state.PassLog(ctx); err != nil {
 			return err
 		}
 	}
@@ -85,7 +88,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) e
 // held, because nobody reads meanwhile what the server sends to who holds it.
 func (s *session) findBeginning(ctx context.Context, found *gapError, row outboxdb.RelayState) (err error) {
 	b := &beginning{cause: found, epoch: row.Epoch}
-	if b.at, err = s.state.slotPosition(ctx); err != nil {
+	if b.at, err = s.state.SlotPosition(ctx); err != nil {
 		return err
 	}
 	end, err := s.barrier(ctx)
@@ -96,7 +99,7 @@ func (s *session) findBeginning(ctx context.Context, found *gapError, row outbox
 	if err := s.refuseFilled(ctx, row); err != nil {
 		return err
 	}
-	b.end, b.catalog, b.known = snapshotOf(end), end.PublicationCatalog, end.KnownCatalog
+	b.end, b.catalog, b.known = snapshot.Of(end), end.PublicationCatalog, end.KnownCatalog
 	s.beginning = b
 	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
 	b.gap, err = s.measure(ctx)
@@ -109,7 +112,7 @@ func (s *session) notInstalled(ctx context.Context, source cdc.Config, err error
 	if ctx.Err() != nil {
 		return err
 	}
-	if failed := cdc.Check(ctx, s.state.conn, source); failed != nil {
+	if failed := cdc.Check(ctx, s.state.Conn, source); failed != nil {
 		return failed
 	}
 	return err
@@ -122,7 +125,7 @@ func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, exist
 		return nil
 	}
 	var system string
-	if err := s.state.conn.QueryRow(ctx, `SELECT system_identifier::text FROM pg_catalog.pg_control_system()`).Scan(&system); err != nil {
+	if err := s.state.Conn.QueryRow(ctx, `SELECT system_identifier::text FROM pg_catalog.pg_control_system()`).Scan(&system); err != nil {
 		return fmt.Errorf("read the system identifier: %w", err)
 	}
 	if system == row.SystemIdentifier {
@@ -138,7 +141,7 @@ func (s *session) mayBegin(ctx context.Context) (others string, err error) {
 	if err != nil || s.cfg.Outbox.Start != StartAsk {
 		return others, err
 	}
-	rows, err := s.state.queries.CountOutbox(ctx)
+	rows, err := s.state.Queries.CountOutbox(ctx)
 	if err != nil {
 		return "", fmt.Errorf("count the events of onceward.outbox: %w", err)
 	}
@@ -157,7 +160,7 @@ func (s *session) mayBegin(ctx context.Context) (others string, err error) {
 // others refuses a name that has run with another slot, and names the relays that may be
 // this one under the name before: what they published would be published again.
 func (s *session) others(ctx context.Context) (words string, err error) {
-	rows, err := s.state.queries.OtherRelays(ctx, s.cfg.SlotName())
+	rows, err := s.state.Queries.OtherRelays(ctx, s.cfg.SlotName())
 	if err != nil {
 		return "", fmt.Errorf("look for other relays of the outbox: %w", err)
 	}
@@ -178,7 +181,7 @@ func (s *session) others(ctx context.Context) (words string, err error) {
 // an operator made, or a relay that died before it had written its beginning down.
 func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
 	var there bool
-	if err := s.state.conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.cfg.SlotName()).Scan(&there); err != nil {
+	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.cfg.SlotName()).Scan(&there); err != nil {
 		return "", fmt.Errorf("look for slot %s: %w", s.cfg.SlotName(), err)
 	}
 	if there {
@@ -192,23 +195,23 @@ func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
 func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool) (gone *cdc.StartError, err error) {
 	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
 	defer stop()
-	err = cdc.EnsureSlot(ctx, s.state.conn, source, began)
+	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	if !errors.As(err, &gone) || !source.CreateSlot || gone.Code != cdc.CodeSlotLost && (!began || gone.Code != cdc.CodeSlotMissing) {
 		if err == nil && !began {
-			crash(crashAfterSlot)
+			fault.Crash(fault.AfterSlot)
 		}
 		return nil, err
 	}
 	if gone.Code == cdc.CodeSlotLost {
-		if err := s.state.dropSlot(ctx); err != nil {
+		if err := s.state.DropSlot(ctx); err != nil {
 			return nil, err
 		}
 	}
 	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", gone.What)
-	if err := cdc.EnsureSlot(ctx, s.state.conn, source, false); err != nil {
+	if err := cdc.EnsureSlot(ctx, s.state.Conn, source, false); err != nil {
 		return nil, err
 	}
-	crash(crashAfterSlot)
+	fault.Crash(fault.AfterSlot)
 	return gone, nil
 }
 
@@ -226,43 +229,19 @@ func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed
 // it is mended, the publication is not taken for the same.
 func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what string, met error) error {
 	seen := *s.state
-	seen.epoch = row.Epoch
-	return errors.Join(met, seen.saveCatalog(ctx, what))
+	seen.Epoch = row.Epoch
+	return errors.Join(met, seen.SaveCatalog(ctx, what))
 }
 
-// dropSlot removes the slot if the server has invalidated it: another process may
-// have made it anew meanwhile. One that is gone or in use is that process's.
-func (s *state) dropSlot(ctx context.Context) error {
-	_, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots
-		WHERE slot_name = $1 AND wal_status = 'lost'`, s.slot)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && (pg.Code == "42704" || pg.Code == "55006") { // undefined_object, object_in_use
-		return fmt.Errorf("%w: another process makes slot %s anew", cdc.ErrSlotActive, s.slot)
-	}
-	if err != nil {
-		return fmt.Errorf("drop the invalidated slot %s: %w", s.slot, err)
-	}
-	return nil
-}
-
-// passLog leads the slot past what the server would refuse to decode. The events
-// in it are visible in the end of the gap, so that they are part of it.
-func (s *state) passLog(ctx context.Context) error {
-	if _, err := s.conn.Exec(ctx, `SELECT pg_catalog.pg_replication_slot_advance($1, pg_catalog.pg_current_wal_insert_lsn())`, s.slot); err != nil {
-		return fmt.Errorf("lead slot %s past a time without its publication: %w", s.slot, err)
-	}
-	return nil
-}
-
-// repairFrom tells the pipeline which gaps to publish, each from where Kafka or
-// the database says that its repair has come.
-func (s *session) repairFrom(gaps []gap, kept mended) {
+// repairFrom says of the gaps that this session repairs from where: Kafka or the
+// database knows how far the repair of each has come.
+func (s *session) repairFrom(gaps []stream.Gap, kept ledger.Repair) []stream.Gap {
 	s.repairs = make(map[uuid.UUID]bool, len(gaps))
 	for i := range gaps {
-		if gaps[i].id == kept.gap {
-			gaps[i].cursor = max(gaps[i].cursor, kept.cursor)
+		if gaps[i].ID == kept.Gap {
+			gaps[i].Cursor = max(gaps[i].Cursor, kept.Cursor)
 		}
-		s.repairs[gaps[i].id] = true
+		s.repairs[gaps[i].ID] = true
 	}
-	s.pipeline.repairs = gaps
+	return gaps
 }

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -47,7 +49,7 @@ func (s *session) dropProducer(tx *publisher.Transactional) error {
 
 // recall returns the checkpoint from where the mode of relay_state keeps it; tx is
 // nil where both modes are idempotent.
-func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row outboxdb.RelayState) (checkpoint, error) {
+func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row outboxdb.RelayState) (ledger.Checkpoint, error) {
 	kept, err := inState(row)
 	if err != nil || tx == nil {
 		return kept, err
@@ -58,49 +60,49 @@ func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row o
 		// written down: true of it is only how far the repair of an older gap has come,
 		// if the database has what became letters, or waits, by then: one that went back
 		// may lack it.
-		if old, err := parseCheckpoint(pos.Order, pos.Meta); found && err == nil && old.letters <= row.DeadLetters {
-			kept.mended = old.mended
+		if old, err := ledger.Parse(pos.Order, pos.Meta); found && err == nil && old.Letters <= row.DeadLetters {
+			kept.Repair = old.Repair
 		}
 		return kept, nil
 	}
 	name := transactionID(row)
 	if !found {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is gone, deleted or expired; the relay goes on from relay_state, and publishes again what was committed since",
-			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.order.String(), "written", row.UpdatedAt)
-		s.metrics.checkpointLost()
+			"group", name, "topic", publisher.DefaultCheckpointTopic, "from", kept.Order.String(), "written", row.UpdatedAt)
+		s.counts.checkpointLost()
 		return kept, nil
 	}
-	inKafka, err := parseCheckpoint(pos.Order, pos.Meta)
+	inKafka, err := ledger.Parse(pos.Order, pos.Meta)
 	if err != nil {
 		return kept, fmt.Errorf("read the checkpoint of group %s: %w", name, err)
 	}
-	if inKafka.order < kept.order {
+	if inKafka.Order < kept.Order {
 		s.log.ErrorContext(ctx, "the checkpoint in Kafka is behind relay_state, which only follows it: set back, lost, or a gap was accepted; the relay goes on from relay_state",
-			"group", name, "checkpoint", inKafka.order.String(), "from", kept.order.String())
-		s.metrics.checkpointLost()
+			"group", name, "checkpoint", inKafka.Order.String(), "from", kept.Order.String())
+		s.counts.checkpointLost()
 		return kept, nil
 	}
-	inKafka.strange = !kept.knows(&inKafka)
+	inKafka.Strange = !kept.Knows(&inKafka)
 	return inKafka, nil
 }
 
 // inState is the checkpoint of relay_state. A relay of an older release moves the
 // position alone: then what the text says of the stream is out of date.
-func inState(row outboxdb.RelayState) (checkpoint, error) {
-	confirmed, err := parseLSN(row.ConfirmedLsn)
+func inState(row outboxdb.RelayState) (ledger.Checkpoint, error) {
+	confirmed, err := ledger.ParseLSN(row.ConfirmedLsn)
 	if err != nil {
-		return checkpoint{}, err
+		return ledger.Checkpoint{}, err
 	}
-	kept := checkpoint{order: confirmed}
+	kept := ledger.Checkpoint{Order: confirmed}
 	if row.Checkpoint != nil {
-		if kept, err = readCheckpoint(*row.Checkpoint); err != nil {
+		if kept, err = ledger.Read(*row.Checkpoint); err != nil {
 			return kept, fmt.Errorf("read the checkpoint of slot %s: %w", row.Slot, err)
 		}
-		if kept.order != confirmed {
-			kept.order, kept.upto = confirmed, place{}
+		if kept.Order != confirmed {
+			kept.Order, kept.UpTo = confirmed, ledger.Place{}
 		}
 	}
-	kept.timeline, kept.tick, kept.letters = row.Timeline, row.Tick, row.DeadLetters
+	kept.Timeline, kept.Tick, kept.Letters = row.Timeline, row.Tick, row.DeadLetters
 	return kept, nil
 }
 
@@ -112,7 +114,7 @@ const (
 )
 
 // whileOurs runs ask, which fences whoever has the producer, and ends it once
-// another session has taken the slot: its error is [ErrFenced] then. Who asks is
+// another session has taken the slot: its error is [state.ErrFenced] then. Who asks is
 // told to ask again for as long as the owner has a transaction open, which every
 // try aborts: a session that lost the slot meanwhile, because its process stood
 // still or its walsender ended, would fence the owner for as long as it is
@@ -135,7 +137,7 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 			}
 			// Not asking: its end would close the connection with the query.
 			limited, cancel := context.WithTimeout(ctx, ownerLimit)
-			err := s.state.owns(limited)
+			err := s.state.Owns(limited)
 			cancel()
 			if err != nil {
 				return err
@@ -148,7 +150,7 @@ func (s *session) whileOurs(ctx context.Context, ask func(context.Context) error
 // change takes the checkpoint to where the configured mode keeps it, if
 // relay_state has the other mode. It is written there first: a crash in between
 // does the same again. It returns the producer that goes on, if one does.
-func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx *publisher.Transactional) (*publisher.Transactional, error) {
+func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoint, tx *publisher.Transactional) (*publisher.Transactional, error) {
 	to := s.cfg.Kafka.Mode
 	switch {
 	case from == to && to == ModeIdempotent: // a gap may have been written down meanwhile
@@ -161,24 +163,24 @@ func (s *session) change(ctx context.Context, from string, kept *checkpoint, tx 
 		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
 	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",
-		"mode", to, "from", from, "checkpoint", kept.order.String())
+		"mode", to, "from", from, "checkpoint", kept.Order.String())
 	if to == ModeIdempotent {
-		tick, err := s.state.leaveExactlyOnce(ctx, kept)
+		tick, err := s.state.LeaveExactlyOnce(ctx, kept)
 		if err != nil {
 			return nil, err
 		}
 		s.tick.Store(tick)
 		return nil, s.dropProducer(tx)
 	}
-	tick, err := s.pumps.raiseTick(ctx)
+	tick, err := s.pumps.RaiseTick(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s.tick.Store(tick)
-	kept.tick, kept.timeline, kept.session = tick, s.reader.System().Timeline, s.id
-	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}); err != nil {
+	kept.Tick, kept.Timeline, kept.Session = tick, s.reader.System().Timeline, s.id
+	if err := tx.Commit(ctx, publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}); err != nil {
 		return nil, fmt.Errorf("write the checkpoint to Kafka: %w", err)
 	}
-	crash(crashBeforeMode)
-	return tx, s.state.enterExactlyOnce(ctx)
+	fault.Crash(fault.BeforeMode)
+	return tx, s.state.EnterExactlyOnce(ctx)
 }

@@ -7,16 +7,19 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
 	"github.com/stretchr/testify/require"
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // keeping is a Kafka in memory that keeps a checkpoint, or none, for slot
 // onceward_orders of system 7000, and how to reach it.
-func keeping(t *testing.T, kept *checkpoint) publisher.Config {
+func keeping(t *testing.T, kept *ledger.Checkpoint) publisher.Config {
 	t.Helper()
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1))
 	require.NoError(t, err)
@@ -27,7 +30,7 @@ func keeping(t *testing.T, kept *checkpoint) publisher.Config {
 		const name = "onceward-7000-onceward_orders"
 		tx, err := publisher.NewTransactional(t.Context(), sink, publisher.TransactionConfig{ID: name, Group: name})
 		require.NoError(t, err)
-		require.NoError(t, tx.Commit(t.Context(), publisher.Position{Order: uint64(kept.order), Meta: kept.meta()}))
+		require.NoError(t, tx.Commit(t.Context(), publisher.Position{Order: uint64(kept.Order), Meta: kept.Meta()}))
 		require.NoError(t, tx.Close())
 	}
 	return sink
@@ -41,28 +44,28 @@ func sinkTo(cluster *kfake.Cluster) publisher.Config {
 // relay_state, which only follows it. Before that mode was entered, nothing of it
 // counts but how far the repair of a gap had come.
 func TestWhichCheckpointCounts(t *testing.T) {
-	gap := mended{gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), cursor: 40}
-	const ours, another = firstSession + 5, firstSession + 6
-	in := func(order uint64) *checkpoint {
-		return &checkpoint{order: lsn(order), timeline: 3, tick: 70, letters: 4, session: ours, mended: gap}
+	gap := ledger.Repair{Gap: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Cursor: 40}
+	const ours, another = 1<<40 + 5, 1<<40 + 6
+	in := func(order uint64) *ledger.Checkpoint {
+		return &ledger.Checkpoint{Order: pglogrepl.LSN(order), Timeline: 3, Tick: 70, Letters: 4, Session: ours, Repair: gap}
 	}
-	of := func(session int64, order uint64) *checkpoint {
+	of := func(session int64, order uint64) *ledger.Checkpoint {
 		c := in(order)
-		c.session = session
+		c.Session = session
 		return c
 	}
-	text := (&checkpoint{order: 200, session: ours}).meta()
-	written := checkpoint{order: 200, timeline: 1, tick: 60, letters: 4, session: ours}
+	text := (&ledger.Checkpoint{Order: 200, Session: ours}).Meta()
+	written := ledger.Checkpoint{Order: 200, Timeline: 1, Tick: 60, Letters: 4, Session: ours}
 	strange := *of(another, 300)
-	strange.strange = true
+	strange.Strange = true
 	over := in(300)
-	over.letters++ // which the database lacks
+	over.Letters++ // which the database lacks
 	repaired := written
-	repaired.mended = gap
+	repaired.Repair = gap
 	for name, tc := range map[string]struct {
 		mode    string // of relay_state
-		inKafka *checkpoint
-		want    checkpoint
+		inKafka *ledger.Checkpoint
+		want    ledger.Checkpoint
 		says    string
 	}{
 		"further":                   {ModeExactlyOnce, in(300), *in(300), ""},
@@ -86,7 +89,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 				Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 1, Tick: 60, ConfirmedLsn: "0/C8", Epoch: 6, Mode: tc.mode, DeadLetters: 4,
 				Checkpoint: &text,
 			}
-			s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
+			s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 7})
 			tx, err := s.producer(t.Context(), sink, row)
 			require.NoError(t, err)
 			kept, err := s.recall(t.Context(), tx, row)
@@ -98,7 +101,7 @@ func TestWhichCheckpointCounts(t *testing.T) {
 			if tc.says != "" {
 				lost = 1
 			}
-			require.Equal(t, lost, valueOf(s.metrics.lostTotal))
+			require.EqualValues(t, lost, s.counts.stats().CheckpointsLost)
 			require.Equal(t, tc.says == "", log.Len() == 0)
 		})
 	}
@@ -113,32 +116,32 @@ func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
 	require.Nil(t, tx)
 	kept, err := s.recall(t.Context(), tx, row)
 	require.NoError(t, err)
-	require.Equal(t, checkpoint{order: 200}, kept)
+	require.Equal(t, ledger.Checkpoint{Order: 200}, kept)
 }
 
 // A relay of an older release moves the position alone: what the text says of the
 // stream is of another place then, what it says of a release is not.
 func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
-	was := checkpoint{order: 200, reach: reach{upto: place{commit: 300, ordinal: 2}, release: 4, cursor: cursor{lane: 1}}}
-	meta := was.meta()
+	was := ledger.Checkpoint{Order: 200, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 4, Cursor: ledger.Cursor{Lane: 1}}}
+	meta := was.Meta()
 	same, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/C8", Checkpoint: &meta, Tick: 9, DeadLetters: 3, Timeline: 2, Epoch: 6})
 	require.NoError(t, err)
 	want := was
-	want.tick, want.letters, want.timeline = 9, 3, 2
+	want.Tick, want.Letters, want.Timeline = 9, 3, 2
 	require.Equal(t, want, same, "what has columns of its own is read there")
 	moved, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/12C", Checkpoint: &meta})
 	require.NoError(t, err)
-	require.Equal(t, checkpoint{order: 300, reach: reach{release: 4, cursor: cursor{lane: 1}}}, moved)
+	require.Equal(t, ledger.Checkpoint{Order: 300, Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 1}}}, moved)
 }
 
 // A session that lost the slot while it asks for its producer stops asking: each
 // try fences the owner.
 func TestWhoLostTheSlotStopsAskingForAProducer(t *testing.T) {
 	s := newScriptedSession(t)
-	s.db.returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
+	s.db.Returns("LoadRelayState", outboxdb.RelayState{ConfirmedLsn: "0/C8", Epoch: 8})
 	err := s.whileOurs(t.Context(), func(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	require.ErrorIs(t, err, ErrFenced)
+	require.ErrorIs(t, err, state.ErrFenced)
 }

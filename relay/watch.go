@@ -4,13 +4,10 @@ import (
 	"context"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pglogrepl"
-
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/relay/internal/stream"
 )
 
 // watchEvery is how often it is looked at what waits.
@@ -19,15 +16,18 @@ const watchEvery = time.Second
 // letterPatience is how long a letter may take before it is said.
 const letterPatience = 2 * time.Second
 
-// watched is what can keep a session waiting without its knowledge.
+// kafkaPatience is how long an event may be without an acknowledgement before
+// the relay says that it waits for Kafka.
+const kafkaPatience = 5 * time.Second
+
+// watched is a session that runs, for what it waits for without its knowledge.
 type watched struct {
-	sink     *sinkWatch
+	pump     *stream.Pump
 	patience time.Duration                                      // with Kafka
-	letter   atomic.Int64                                       // since when one is being written, in Unix nanoseconds; 0: none is
 	topic    func(namespace, aggregateType, kind string) string // of the watching goroutine
 }
 
-// watch says what waits, in the log and the metrics, until ctx ends.
+// watch says in the log what waits, until ctx ends.
 func (r *Relay) watch(ctx context.Context) {
 	said := make(reminders)
 	tick := time.NewTicker(watchEvery)
@@ -36,9 +36,7 @@ func (r *Relay) watch(ctx context.Context) {
 		select {
 		case now := <-tick.C:
 			r.look(now)
-			h := r.vitals.health(now)
-			r.metrics.waits(h.Waiting)
-			for _, n := range said.tick(now, h.Waiting) {
+			for _, n := range said.tick(now, r.vitals.health(now).Waiting) {
 				n.say(ctx, r.log)
 			}
 		case <-ctx.Done():
@@ -53,11 +51,14 @@ func (r *Relay) look(now time.Time) {
 	if w == nil {
 		return
 	}
-	topic := func(row *outbox.Row) string { return w.topic(row.Namespace, row.AggregateType, row.Type) }
-	r.vitals.report(WaitKafka, w.sink.look().wait(now, w.patience, r.cfg.Kafka.Brokers, topic)...)
-	var letter []Wait
-	if since := w.letter.Load(); since != 0 && now.Sub(time.Unix(0, since)) >= letterPatience {
-		letter = []Wait{{Since: time.Unix(0, since), Detail: "PostgreSQL has not taken it yet; everything behind it waits"}}
+	var kafka, letter []Wait
+	if owed := w.pump.Owed(); owed.Overdue(now, w.patience) {
+		topic := func(row *outbox.Row) string { return w.topic(row.Namespace, row.AggregateType, row.Type) }
+		kafka = []Wait{{Since: owed.Since, Detail: owed.Detail(r.cfg.Kafka.Brokers, topic), Events: owed.Events}}
+	}
+	r.vitals.report(WaitKafka, kafka...)
+	if since := w.pump.Writing(); !since.IsZero() && now.Sub(since) >= letterPatience {
+		letter = []Wait{{Since: since, Detail: "PostgreSQL has not taken it yet; everything behind it waits"}}
 	}
 	r.vitals.report(WaitLetter, letter...)
 }
@@ -68,45 +69,16 @@ func (r *Relay) unwatch() {
 	r.vitals.over()
 }
 
-// heldRoute is why events of a route wait, and how many.
-type heldRoute struct {
-	why    string
-	events int
-}
-
 // setHeld shows which routes are held.
-func (r *Relay) setHeld(held map[string]heldRoute) {
+func (r *Relay) setHeld(held map[string]stream.HeldRoute) {
 	now := time.Now()
 	waits := make([]Wait, 0, len(held))
 	for route, h := range held {
-		waits = append(waits, Wait{What: route, Since: now, Detail: h.why, Events: h.events})
+		waits = append(waits, Wait{What: route, Since: now, Detail: h.Why, Events: h.Events})
 	}
 	slices.SortFunc(waits, func(a, b Wait) int { return strings.Compare(a.What, b.What) })
 	r.vitals.report(WaitRoute, waits...)
 }
 
-// watchedMorgue is a morgue that is watched while it writes.
-type watchedMorgue struct {
-	morgue
-	since *atomic.Int64
-}
-
-func (m watchedMorgue) timed() (end func()) {
-	m.since.Store(time.Now().UnixNano())
-	return func() { m.since.Store(0) }
-}
-
-func (m watchedMorgue) park(ctx context.Context, dead ...casualty) error {
-	defer m.timed()()
-	return m.morgue.park(ctx, dead...)
-}
-
-func (m watchedMorgue) skip(ctx context.Context, dead casualty) (bool, error) {
-	defer m.timed()()
-	return m.morgue.skip(ctx, dead)
-}
-
-func (m watchedMorgue) act(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
-	defer m.timed()()
-	return m.morgue.act(ctx, c, bad, at, waited)
-}
+// setPhase shows what the pump does.
+func (r *Relay) setPhase(now stream.Phase, why error) { r.setState(State(now), why) }

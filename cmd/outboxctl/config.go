@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 )
 
 func configFlag() cli.Flag {
@@ -96,7 +97,7 @@ func loadConfig(c *cli.Context) (relay.Config, error) {
 	if c.Command.ArgsUsage == "" && c.Args().Present() {
 		return relay.Config{}, usage("%s takes no argument, got %s", c.Command.HelpName, secret.Argument(c.Args().First()))
 	}
-	return relay.Load(c.String("config"), os.Environ())
+	return config.Load(c.String("config"), os.Environ())
 }
 
 // checkConfig looks at what the relay looks at when it connects: files of

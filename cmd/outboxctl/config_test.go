@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 )
 
 const relayYAML = `name: orders
@@ -82,10 +83,10 @@ func TestConfigPrintIsWhatTheRelaySees(t *testing.T) {
 	require.NotContains(t, stdout, "s3cr3t")
 	require.Contains(t, stdout, "dsn: host=127.0.0.1 port=5433 user=app dbname=shop password=***")
 	require.Contains(t, stdout, "checkpoint_interval: 250ms")
-	want, err := relay.Load(path, nil)
+	want, err := config.Load(path, nil)
 	require.NoError(t, err)
 	again := configFile(t, stdout)
-	got, err := relay.Load(again, nil)
+	got, err := config.Load(again, nil)
 	require.NoError(t, err, stdout)
 	got.Postgres.DSN = want.Postgres.DSN
 	require.Equal(t, flat(want), flat(got))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/check"
+	"github.com/onceward/onceward/relay/config"
 )
 
 // doctorCommand is `outboxctl doctor`: the same engine as `relay check`.
@@ -50,10 +51,10 @@ func doctorCommand() *cli.Command {
 // nothing about the relay.
 func relaysOwn(path string) (relay.Config, error) {
 	others := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, dsnVariable+"=") })
-	cfg, err := relay.Load(path, others)
+	cfg, err := config.Load(path, others)
 	var wrong *relay.FieldError
 	if errors.As(err, &wrong) && wrong.Field == "postgres.dsn" { // the file names none
-		return relay.Load(path, os.Environ())
+		return config.Load(path, os.Environ())
 	}
 	return cfg, err
 }

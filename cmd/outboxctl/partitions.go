@@ -14,14 +14,15 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 func partitionsCommand() *cli.Command {
 	flags := func(more ...cli.Flag) []cli.Flag {
 		return append(append([]cli.Flag{
 			&cli.StringFlag{Name: "side", Value: string(migrations.Outbox), Usage: "`SIDE` of the table: outbox (events) or consumer (claims)"},
-			&cli.IntFlag{Name: "ahead", Value: relay.DefaultPartitionsAhead, Usage: "have partitions for `DAYS` after today; for claims at least 64"},
-			&cli.IntFlag{Name: "keep", Value: relay.DefaultPartitionsKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
+			&cli.IntFlag{Name: "ahead", Value: retention.DefaultAhead, Usage: "have partitions for `DAYS` after today; for claims at least 64"},
+			&cli.IntFlag{Name: "keep", Value: retention.DefaultKeep, Usage: "keep `DAYS` before today", Category: onlyOf(migrations.Outbox)},
 			outputFlag(),
 		}, more...), dsnFlags()...)
 	}
@@ -91,8 +92,8 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if err != nil {
 		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
 	}
-	done, failed := maintain(c.Context, db, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
-	if errors.Is(failed, relay.ErrMaintained) {
+	done, failed := maintain(c.Context, db, retention.Config{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
+	if errors.Is(failed, retention.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
 	report := newPartitionsReport(done, sizes, dryRun)
@@ -163,9 +164,9 @@ func checkPartitionsCall(c *cli.Context) error {
 	return nil
 }
 
-func maintain(ctx context.Context, db *database, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
+func maintain(ctx context.Context, db *database, cfg retention.Config) (report retention.Report, err error) {
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = relay.Maintain(ctx, conn, cfg)
+		report, err = retention.Maintain(ctx, conn, cfg)
 		return err
 	})
 	return report, err
@@ -192,7 +193,7 @@ FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c
 	return sizes, rows.Err()
 }
 
-func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, dryRun bool) *partitionsReport {
+func newPartitionsReport(done retention.Report, sizes map[string][2]int64, dryRun bool) *partitionsReport {
 	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, done.Taken)

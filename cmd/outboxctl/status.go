@@ -13,7 +13,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // fewDaysAhead: with fewer partitions ahead than this it is time to act.
@@ -361,7 +361,7 @@ func (r *statusReport) problems() []string {
 func fewPartitions(ahead int, today bool) string {
 	switch {
 	case !today:
-		return relay.NoPartitionToday().Error()
+		return retention.NoPartitionToday().Error()
 	case ahead < fewDaysAhead:
 		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
 	}

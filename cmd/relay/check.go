@@ -6,8 +6,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/check"
+	"github.com/onceward/onceward/relay/config"
 )
 
 // errChecksFailed makes the exit code of a check that found something wrong.
@@ -23,7 +23,7 @@ func checkCommand(environ []string, stdout io.Writer) *cli.Command {
 			"it cannot, stands halted, or when nobody can write. Each check waits for an answer for up to 10 s.",
 		Flags: append(configFlags(), &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT` of the answer: table or json", Value: "table"}),
 		Action: func(c *cli.Context) error {
-			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
+			cfg, err := config.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
+	"github.com/onceward/onceward/relay/relayprom"
 )
 
 // runCommand is `relay run`: the daemon.
@@ -30,7 +32,7 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			"environment, and that over the file.",
 		Flags: append(configFlags(), &cli.BoolFlag{Name: "exit-on-halt", Usage: "end with 1 when only an operator can mend what is wrong"}),
 		Action: func(c *cli.Context) error {
-			cfg, err := relay.Load(c.Path("config"), environ, c.StringSlice("set")...)
+			cfg, err := config.Load(c.Path("config"), environ, c.StringSlice("set")...)
 			if err != nil {
 				return err
 			}
@@ -40,7 +42,8 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			if err != nil {
 				return err
 			}
-			stderr.notify(logEvents{dropped: r.Metrics().LogDropped, drained: func(out io.Writer, lines int64) {
+			metrics := relayprom.New(r)
+			stderr.notify(logEvents{dropped: metrics.LogDropped, drained: func(out io.Writer, lines int64) {
 				newLogger(cfg.Log, out).Warn("log lines are missing here: nobody read the log", "lines", lines)
 			}})
 			defer ignoreHangup(log)()
@@ -48,7 +51,7 @@ func runCommand(environ []string, stderr *logWriter) *cli.Command {
 			// The first to stop stops all: a relay without its health page would
 			// be killed by whoever looks at it.
 			group, ctx := errgroup.WithContext(c.Context)
-			group.Go(func() error { return r.ServeAdmin(ctx) })
+			group.Go(func() error { return r.ServeAdmin(ctx, metrics.Handler()) })
 			group.Go(func() error { return r.Run(ctx) })
 			return group.Wait()
 		},

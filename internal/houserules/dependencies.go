@@ -3,6 +3,7 @@ package houserules
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/onceward/onceward/internal/process"
@@ -13,7 +14,20 @@ import (
 // package is given relative to the module, such as "outbox". It runs the go
 // command in root.
 func Dependencies(ctx context.Context, root, pkg string) ([]string, error) {
-	out, err := process.Run(ctx, process.Spec{Path: "go", Args: []string{"list", "-deps", "./" + pkg}, Dir: root})
+	return list(ctx, root, pkg, "{{.ImportPath}}")
+}
+
+// Modules returns the other modules of [Dependencies], sorted: what a program that
+// imports the package has to download and to trust.
+func Modules(ctx context.Context, root, pkg string) ([]string, error) {
+	all, err := list(ctx, root, pkg, "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}")
+	slices.Sort(all)
+	return slices.Compact(all), err
+}
+
+// list runs go list over a package and what it depends on.
+func list(ctx context.Context, root, pkg, format string) ([]string, error) {
+	out, err := process.Run(ctx, process.Spec{Path: "go", Args: []string{"list", "-deps", "-f", format, "./" + pkg}, Dir: root})
 	if err != nil {
 		return nil, fmt.Errorf("list what %s depends on: %w", pkg, err)
 	}

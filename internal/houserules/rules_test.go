@@ -73,6 +73,40 @@ func TestOutboxPullsNothingOfKafka(t *testing.T) {
 	require.Contains(t, of("publisher"), "github.com/IBM/sarama", "the check no longer finds what is there")
 }
 
+// A program that embeds a relay and fills its configuration itself pays for the two
+// drivers and what they need: nothing reads YAML, and nothing is of Prometheus.
+func TestAnEmbedderOfRelayPullsTheDriversAlone(t *testing.T) {
+	modules, err := houserules.Modules(t.Context(), root, "relay")
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"github.com/IBM/sarama",
+		"github.com/davecgh/go-spew",
+		"github.com/eapache/go-resiliency",
+		"github.com/google/uuid",
+		"github.com/hashicorp/go-uuid",
+		"github.com/jackc/pgio",
+		"github.com/jackc/pglogrepl",
+		"github.com/jackc/pgpassfile",
+		"github.com/jackc/pgservicefile",
+		"github.com/jackc/pgx/v5",
+		"github.com/jcmturner/aescts/v2",
+		"github.com/jcmturner/dnsutils/v2",
+		"github.com/jcmturner/gofork",
+		"github.com/jcmturner/gokrb5/v8",
+		"github.com/jcmturner/rpc/v2",
+		"github.com/klauspost/compress",
+		"github.com/pierrec/lz4/v4",
+		"github.com/rcrowley/go-metrics",
+		"github.com/xdg-go/scram",
+		"github.com/xdg-go/stringprep",
+		"golang.org/x/crypto",
+		"golang.org/x/net",
+		"golang.org/x/sync",
+		"golang.org/x/sys",
+		"golang.org/x/text",
+	}, modules)
+}
+
 func TestAPackageThatIsNotThereIsNamed(t *testing.T) {
 	_, err := houserules.Dependencies(t.Context(), root, "nowhere")
 	require.ErrorContains(t, err, "list what nowhere depends on")

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/config"
 )
 
 func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
@@ -18,7 +18,7 @@ func TestTheRelayTakesTheFileThatIsWritten(t *testing.T) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "relay.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	cfg, err := relay.Load(path, nil)
+	cfg, err := config.Load(path, nil)
 	require.NoError(t, err)
 	require.Equal(t, `/a folder/with "quotes" and \/producer.dsn`, cfg.Postgres.DSNFile)
 	require.Equal(t, []string{"127.0.0.1:1", "127.0.0.1:2"}, cfg.Kafka.Brokers)

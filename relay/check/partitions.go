@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/relay/retention"
 )
 
 // minAhead is how many days of partitions must be there before it is time to
@@ -17,12 +18,12 @@ const minAhead = 7
 // no longer can.
 func partitionsAhead(ctx context.Context, conn *pgx.Conn, _ *relay.Config) Verdict {
 	v := Verdict{Name: "partitions of today and ahead", Status: OK}
-	ahead, today, err := relay.PartitionsAhead(ctx, conn)
+	ahead, today, err := retention.Ahead(ctx, conn)
 	switch {
 	case err != nil:
 		return failure(v.Name, err)
 	case !today:
-		return failure(v.Name, relay.NoPartitionToday())
+		return failure(v.Name, retention.NoPartitionToday())
 	case ahead < minAhead:
 		v.Status, v.Cure = Warning, "outboxctl migrate up --side outbox (or outboxctl partitions maintain, from cron)"
 	}

@@ -92,7 +92,7 @@ func TestTheAdminAddressIsTried(t *testing.T) {
 
 	r, err := relay.New(*testConfig(t), nil)
 	require.NoError(t, err)
-	server := httptest.NewServer(r.Handler())
+	server := httptest.NewServer(r.Handler(nil))
 	defer server.Close()
 	cfg.Admin.Listen = server.Listener.Addr().String()
 	v = admin(t.Context(), cfg)

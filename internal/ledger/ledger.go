@@ -1,0 +1,115 @@
+package ledger
+
+import (
+	"github.com/jackc/pglogrepl"
+)
+
+// Way is how an item of the stream ended.
+type Way int
+
+// The ways to end, and there is no other.
+const (
+	Acknowledged Way = iota // by Kafka, or known committed there
+	Letter                  // it has a dead letter
+	Waiting                 // it is written down in onceward.waiting
+	Skipped                 // an operator said so
+	Erased                  // its row is gone from the outbox
+	Ways
+)
+
+// Reach is how far the session has come, beside the position: which is all that
+// has to be kept of it, because what is held is written down before it ends.
+type Reach struct {
+	// UpTo: every item of the stream before it has ended.
+	UpTo Place
+	// Release is the number of the last release that was begun, and cursor how
+	// far that one has come.
+	Release int64
+	Cursor  Cursor
+}
+
+// Cursor is a place in a release: all that its lanes before number lane held has
+// ended, and of that lane everything before from.
+type Cursor struct {
+	Lane int
+	From Place
+}
+
+// Before reports whether a release at c has come less far than one at d.
+func (c Cursor) Before(d Cursor) bool {
+	return c.Lane < d.Lane || c.Lane == d.Lane && c.From.Before(d.From)
+}
+
+// covers reports whether a release has come as far as another.
+func (r *Reach) covers(other Reach) bool {
+	return r.Release > other.Release || r.Release == other.Release && !r.Cursor.Before(other.Cursor)
+}
+
+// Ledger says what has ended. What the pump deals with, of the stream and of a
+// release alike, gets a tag when it is dealt with, and ends once. A mark says how
+// far the pump had come; it is reached when everything with an earlier tag has
+// ended, so that what the ledger returns is always one moment of the pump: a
+// released event and the later ones of its aggregate cannot be confused. It is
+// pure; the caller serialises the calls.
+type Ledger struct {
+	*Progress
+	marks   []mark
+	reached Reach
+	ends    [Ways]uint64
+}
+
+// mark is reached when every tag below before has ended.
+type mark struct {
+	before uint64
+	Reach
+}
+
+// New returns the ledger of a session that starts at a position, where a release and
+// the stream have come as far as at.
+func New(order pglogrepl.LSN, at Reach) *Ledger {
+	return &Ledger{Progress: NewProgress(order), reached: at}
+}
+
+// End records that an item has ended, and how.
+func (l *Ledger) End(tag uint64, how Way) error {
+	if err := l.Progress.End(tag); err != nil {
+		return err
+	}
+	l.ends[how]++
+	l.advance()
+	return nil
+}
+
+// Reach returns how far everything has ended, beside the position.
+func (l *Ledger) Reach() Reach { return l.reached }
+
+// Ends returns how many items have ended in each way.
+func (l *Ledger) Ends() [Ways]uint64 { return l.ends }
+
+// Low is the first tag that has not ended.
+func (l *Ledger) Low() uint64 { return l.Events() - l.InFlight() }
+
+// EndedTo records how far the pump has come, all of which has ended.
+func (l *Ledger) EndedTo(at Reach) { l.marks, l.reached = l.marks[:0], at }
+
+// CameTo records how far the pump has come now.
+func (l *Ledger) CameTo(at Reach) {
+	if n := len(l.marks); n > 0 && l.marks[n-1].before == l.Events() {
+		l.marks[n-1].Reach = at // no item in between: one mark serves both
+	} else {
+		l.marks = append(l.marks, mark{before: l.Events(), Reach: at})
+	}
+	l.advance()
+}
+
+func (l *Ledger) advance() {
+	low := l.Low()
+	n := 0
+	for n < len(l.marks) && l.marks[n].before <= low {
+		l.reached = l.marks[n].Reach
+		n++
+	}
+	if n > 0 {
+		l.marks = append(l.marks[:0], l.marks[n:]...)
+	}
+}

@@ -1,0 +1,130 @@
+package ledger
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+)
+
+// ledgerModel deals with a stream of items and with a release beside it, and
+// keeps every fact apart: what was dealt with in which order, and what has ended.
+type ledgerModel struct {
+	ledger *Ledger
+	dealt  []ledgerItem // by tag
+	at     Reach        // of the pump
+	end    uint64       // of the last commit
+	events uint32       // of the transaction that is read
+	ends   [Ways]uint64
+}
+
+// ledgerItem is one item that was dealt with: of the stream, or of the release.
+type ledgerItem struct {
+	at    Place // of the stream; else zero
+	from  Place // of the release: the cursor behind it
+	ended bool
+}
+
+func (m *ledgerModel) read() {
+	at := Place{Commit: pglogrepl.LSN(m.end + 1), Ordinal: m.events}
+	m.events++
+	m.ledger.Read()
+	m.dealt = append(m.dealt, ledgerItem{at: at})
+	m.at.UpTo = at.After()
+}
+
+func (m *ledgerModel) commit(t *rapid.T) {
+	m.end += 10
+	m.events = 0
+	require.NoError(t, m.ledger.Commit(pglogrepl.LSN(m.end), time.Now()))
+}
+
+func (m *ledgerModel) release() {
+	m.at.Cursor.From = Place{Commit: m.at.Cursor.From.Commit + 1}
+	m.ledger.Read()
+	m.dealt = append(m.dealt, ledgerItem{from: m.at.Cursor.From})
+}
+
+func (m *ledgerModel) finish(t *rapid.T) {
+	var open []int
+	for i, it := range m.dealt {
+		if !it.ended {
+			open = append(open, i)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	i := rapid.SampledFrom(open).Draw(t, "item")
+	how := Way(rapid.IntRange(0, int(Ways)-1).Draw(t, "how"))
+	require.NoError(t, m.ledger.End(uint64(i), how))
+	require.Error(t, m.ledger.End(uint64(i), how), "once")
+	m.dealt[i].ended = true
+	m.ends[how]++
+}
+
+// check: a crash now would lose nothing. What the ledger says has ended, has; and
+// it is one moment of the pump: nothing dealt with later has ended by it without
+// all that was dealt with earlier.
+func (m *ledgerModel) check(t *rapid.T) {
+	c := Checkpoint{Order: m.ledger.Position(), Reach: m.ledger.reached}
+	covered := func(it ledgerItem) bool {
+		if it.from == (Place{}) {
+			return c.Ended(it.at)
+		}
+		return !c.Cursor.From.Before(it.from)
+	}
+	hole := false
+	for _, it := range m.dealt {
+		hole = hole || !it.ended
+		if hole {
+			require.False(t, covered(it), "%+v is behind a hole, and covered", it)
+		}
+	}
+	require.Equal(t, m.ends, m.ledger.ends)
+	if !hole {
+		m.ledger.CameTo(m.at)
+		require.Equal(t, m.at, m.ledger.reached, "nothing is in flight")
+		require.Empty(t, m.ledger.marks)
+	}
+}
+
+// Whatever ends in whatever order, and wherever the relay dies: the ledger covers
+// what has ended and nothing else.
+func TestTheLedgerCoversOnlyWhatHasEnded(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := &ledgerModel{ledger: New(100, Reach{}), end: 100}
+		for range rapid.IntRange(1, 150).Draw(t, "steps") {
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0, 1, 2:
+				m.read()
+			case 3:
+				m.commit(t)
+			case 4:
+				m.release()
+			case 5, 6:
+				m.ledger.CameTo(m.at)
+			default:
+				m.finish(t)
+			}
+			before := m.ledger.reached
+			m.check(t)
+			require.False(t, m.ledger.reached.UpTo.Before(before.UpTo), "it goes forward only")
+			require.True(t, m.ledger.reached.covers(before))
+		}
+	})
+}
+
+func TestMarksDoNotPileUp(t *testing.T) {
+	l := New(100, Reach{})
+	tag := l.Read()
+	for i := range uint32(1000) {
+		l.CameTo(Reach{UpTo: Place{Commit: 200, Ordinal: i}})
+	}
+	require.Len(t, l.marks, 1)
+	require.NoError(t, l.End(tag, Waiting))
+	require.Equal(t, Reach{UpTo: Place{Commit: 200, Ordinal: 999}}, l.reached)
+	require.Empty(t, l.marks)
+}

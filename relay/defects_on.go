@@ -1,8 +1,0 @@
-//go:build onceward_defects
-
-package relay
-
-import "os"
-
-// defect is injected by the environment variable DEFECT; see defects.go.
-var defect = os.Getenv("DEFECT")

@@ -1,0 +1,133 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+)
+
+// Refused are events, replays and letters that a broker has refused, and why, until
+// a letter says so.
+type Refused map[uuid.UUID]string
+
+// Learn takes them from the error that ended a session, and reports whether it is
+// news.
+func (r *Refused) Learn(err error) (news bool) {
+	var why *publisher.RefusedError
+	if !errors.As(err, &why) {
+		return false
+	}
+	if *r == nil {
+		*r = make(Refused)
+	}
+	_, known := (*r)[why.ID]
+	(*r)[why.ID] = why.Error()
+	return !known
+}
+
+// Hooks are how a pump tells its session what it does.
+type Hooks struct {
+	Tell    func(now Phase, why error)        // what the health pages show
+	Holding func(routes map[string]HeldRoute) // likewise, by route
+	Lend    func(bytes int)                   // of the queue, to what is held
+}
+
+// Config is what a session gives its pump.
+type Config struct {
+	Start    ledger.Checkpoint // what had ended when the session began
+	Nonce    uint64            // of the markers that are its own
+	State    *state.State      // of the pump's connection
+	Letters  *letters.Store
+	Waiting  *Table
+	Routing  *Routing
+	Covered  snapshot.Visible // what the stream leaves out
+	Repairs  []Gap            // to be published before the stream
+	Refused  Refused
+	Observer Observer
+	Hooks    Hooks
+	Log      *slog.Logger
+}
+
+// New lets wait what waited before. Its mode is chosen next.
+func New(ctx context.Context, conf Config) (*Pump, error) {
+	held, controls, err := conf.Waiting.load(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := newPump(conf.Start, newProgress(&conf.Start, conf.Nonce, conf.Observer), conf.Log)
+	p.letters, p.keeper, p.controls = ownLetters{conf.Letters, &p.writing}, conf.Waiting, controls
+	p.rows, p.gaps = outboxRows{conf.State}, &gapRows{pumps: conf.State}
+	p.routing, p.covered, p.repairs, p.refused, p.Hooks = conf.Routing, conf.Covered, conf.Repairs, conf.Refused, conf.Hooks
+	p.counted = func() int64 { return conf.State.Written }
+	p.counts.ParkedNow(p.letters.ParkedCount())
+	p.takeUp(held)
+	return p, nil
+}
+
+// Idempotent has Kafka acknowledge every event, to [Pump.Acknowledged]. saved is the
+// checkpoint in PostgreSQL.
+func (p *Pump) Idempotent(sink Sink, flush Flusher, saved *atomic.Pointer[ledger.Checkpoint]) {
+	p.sink, p.mode = watchedSink{sink, p.watch}, &idempotent{progress: p.progress, sink: watchedFlush{flush, p.watch}, saved: saved}
+}
+
+// Acknowledged is the callback of the idempotent sink.
+func (p *Pump) Acknowledged(tags []uint64) {
+	p.acknowledged(tags)
+	p.watch.ended(tags...)
+}
+
+// Transactions bound those of exactly-once mode.
+type Transactions struct {
+	Interval time.Duration
+	MaxBytes int64
+	Bound    ledger.Checkpoint                        // timeline and session of every checkpoint
+	Segment  pglogrepl.LSN                            // bytes of a segment of the server's log
+	Tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
+}
+
+// ExactlyOnce commits events and checkpoint in one Kafka transaction.
+func (p *Pump) ExactlyOnce(tx Transactional, conf Transactions) {
+	m := &exactlyOnce{
+		progress: p.progress, tx: watchedTransactions{tx, p.watch}, interval: conf.Interval, maxBytes: conf.MaxBytes, bound: conf.Bound, tick: conf.Tick, cut: p.cut, before: p.writeDown,
+		committed: time.Now(), idle: ledger.Idle{Segment: conf.Segment, Owed: true},
+	}
+	m.known.Position, m.known.Reach = p.began.Order, p.began.Reach
+	p.sink, p.mode = watchedSink{tx, p.watch}, m
+}
+
+// Owed is what Kafka owes an answer about. Safe for concurrent use.
+func (p *Pump) Owed() Owed { return p.watch.look() }
+
+// Writing returns since when a letter is being written; zero: none is. Safe for
+// concurrent use.
+func (p *Pump) Writing() time.Time {
+	if since := p.writing.Load(); since != 0 {
+		return time.Unix(0, since)
+	}
+	return time.Time{}
+}
+
+// HasEnded tells how far everything has ended, durably. Safe for concurrent use.
+func (p *Pump) HasEnded() (Status, error) { return p.mode.status() }
+
+// Leaves is what the next session of this process begins with; zero when that is to
+// be read elsewhere.
+func (p *Pump) Leaves() (ledger.Checkpoint, error) { return p.mode.ended() }
+
+// FlushSink ends what was handed over, without what is to be written: for
+// [fault.NoEpoch].
+func (p *Pump) FlushSink(ctx context.Context) error { return p.mode.flush(ctx) }
+
+// Repaired reports whether the gaps are published, and the stream is read.
+func (p *Pump) Repaired() bool { return p.streams.Load() }

@@ -1,0 +1,36 @@
+// Package stream moves events from the log to Kafka: one [Pump] of one session, which
+// takes the items in commit order and says what becomes of each.
+//
+// # Guarantee
+//
+// Each item ends once, in one of the ways of package ledger: acknowledged by Kafka,
+// kept as a dead letter, written down to wait, skipped by an order, or erased. Events
+// of one aggregate end in their order. What is confirmed is behind nothing that has
+// not ended.
+//
+// # Who owns what
+//
+// [Pump.Run] runs in one goroutine, which owns everything here but the progress: that
+// is shared with the sink, which ends events, and with the session's checkpoints,
+// which ask. What the pump writes (letters, what waits) goes over the session's
+// second connection. It says what it does by [Hooks], and is counted by
+// whom its [Config] names.
+//
+// # Failure
+//
+// A route that cannot be used holds its lane, and the others go on; an event that can
+// never become a record is kept as its route's policy says. Everything else ends the
+// session, which begins anew at the checkpoint.
+//
+// # Files
+//
+//   - pump.go: the loop; step.go: an item; verdict.go: what becomes of it (the
+//     facts, one pure order of precedence, and one switch that acts); config.go
+//   - mode.go, exactly_once.go: when what was handed over has ended; progress.go: what has;
+//     sink_watch.go: since when Kafka owes an answer
+//   - held.go, pure: which lanes are held and when they are tried; hold.go: the pump's side
+//     of it; waiting.go: the table; drain.go: a release, which publishes what waited
+//   - poison.go: letters; control.go: controls, and the letters that they release; skip.go
+//   - repair.go: the gaps, before the stream; complete.go: rows that are read from the table
+//   - routing.go, pure: topics and policies
+package stream

@@ -1,0 +1,182 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
+)
+
+// Transactional is a sink that commits what it was handed together with a position.
+// [publisher.Transactional] is the one.
+type Transactional interface {
+	Sink
+	// Commit makes everything handed over since the last one visible, and the
+	// position durable with it; nil only when that is known.
+	Commit(ctx context.Context, pos publisher.Position) error
+	// Open describes what was handed over since the last commit.
+	Open() (events int, bytes int64, since time.Time)
+	// Rotations counts producers that were thrown away for safety.
+	Rotations() uint64
+}
+
+// refresh is the longest time between two commits: Kafka forgets the offset of
+// an empty group after offsets.retention.minutes, seven days unless it was set.
+const refresh = 24 * time.Hour
+
+// exactlyOnce is the mode in which events and checkpoint are one Kafka
+// transaction. Nothing has ended before its commit is known, and the progress ends a
+// step when it is handed over: their position is what the next commit may say.
+// It belongs to the pump's goroutine, but for status.
+type exactlyOnce struct {
+	*progress
+	tx       Transactional
+	interval time.Duration
+	maxBytes int64
+	bound    ledger.Checkpoint                        // timeline and session of every checkpoint
+	tick     func(ctx context.Context) (int64, error) // raises the one in the database, durably
+	cut      func() ledger.Checkpoint                 // order, reach, repair and letters, once everything handed over has ended
+	before   func(ctx context.Context) error          // what is held is written down before a commit
+
+	idle      ledger.Idle
+	committed time.Time // when the last one was
+	rotations uint64
+
+	// Guarded by the progress's lock.
+	known  Status    // as the last commit left it
+	open   int       // records handed over since
+	events int       // of them, those that have a tag
+	oldest time.Time // commit time of the first of them
+}
+
+// handed ends the step in the progress.
+func (m *exactlyOnce) handed(s *step) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open == 0 {
+		m.oldest = s.it.CommitTime
+	}
+	m.open++
+	if s.tag == noTag {
+		return nil
+	}
+	m.events++
+	return m.close(s.tag, ledger.Acknowledged)
+}
+
+func (*exactlyOnce) handedAll(context.Context) error { return nil }
+
+// ended: the next session reads it in Kafka.
+func (*exactlyOnce) ended() (ledger.Checkpoint, error) { return ledger.Checkpoint{}, nil }
+
+func (m *exactlyOnce) durable() ledger.Checkpoint {
+	return ledger.Checkpoint{Order: m.known.Position, Reach: m.known.Reach}
+}
+
+// settle commits when the open transaction is old or large enough, when the
+// stream pauses and the last commit is an interval ago, and when a position
+// without events is due.
+func (m *exactlyOnce) settle(ctx context.Context, now time.Time, paused bool) error {
+	events, bytes, since := m.tx.Open()
+	if events == 0 {
+		return m.commitPosition(ctx, now)
+	}
+	late := now.Sub(since) >= m.interval || paused && now.Sub(m.committed) >= m.interval
+	if bytes < m.maxBytes && !late {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// commitPosition commits a position that no event of a transaction brings along: of what
+// was parked, skipped, waits, or held nothing for us. With nothing open and no
+// transaction passed, everything that the progress says has ended is known to. What waits
+// is not, before a commit covers it: the next session would read it again, and forgets
+// its row first.
+func (m *exactlyOnce) commitPosition(ctx context.Context, now time.Time) error {
+	live := m.look()
+	passed, since := live.Transactions != m.known.Transactions, now.Sub(m.committed)
+	at := m.cut().Reach
+	released := at.Release != m.known.Reach.Release || at.Cursor != m.known.Reach.Cursor
+	if !passed {
+		m.mu.Lock()
+		m.known.Marked = live.Marked
+		m.mu.Unlock()
+	}
+	if since < m.interval || !released && !m.idle.Due(passed, m.known.Position, live.Position, since) && since < refresh {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// wake returns when a pause of the stream becomes a commit.
+func (m *exactlyOnce) wake(time.Time) time.Time {
+	if m.open == 0 && m.ledger.Transactions() == m.known.Transactions {
+		return time.Time{}
+	}
+	return m.committed.Add(m.interval)
+}
+
+// flush commits what is open, or a position that is ahead of the last commit.
+func (m *exactlyOnce) flush(ctx context.Context) error {
+	if m.open == 0 && m.ledger.Position() <= m.known.Position && m.cut().Reach == m.known.Reach {
+		return nil
+	}
+	return m.commit(ctx)
+}
+
+// commit writes what is open and the checkpoint behind it. The tick is durable
+// in the database before the checkpoint that carries it: a database that was put
+// back to a time before shows a lower one.
+func (m *exactlyOnce) commit(ctx context.Context) error {
+	ctx, cancel := state.Outlast(ctx, state.CommitGrace)
+	defer cancel()
+	if err := m.before(ctx); err != nil {
+		return err
+	}
+	tick, err := m.tick(ctx)
+	if err != nil {
+		return err
+	}
+	c := m.cut()
+	c.Timeline, c.Session, c.Tick = m.bound.Timeline, m.bound.Session, tick
+	began := time.Now()
+	fault.Crash(fault.BeforeCommit)
+	if err := m.tx.Commit(ctx, publisher.Position{Order: uint64(c.Order), Meta: c.Meta()}); err != nil {
+		return fmt.Errorf("commit Kafka transaction: %w", err)
+	}
+	fault.Crash(fault.AfterCommit)
+	since := time.Since(m.committed)
+	m.committed = time.Now()
+	m.counts.Committed(m.events, m.committed.Sub(began), m.ledger.Reached())
+	if n := m.tx.Rotations(); n > m.rotations {
+		m.counts.Rotated(n - m.rotations)
+		m.rotations = n
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	live := m.look()
+	live.Position, live.Reach = c.Order, c.Reach
+	m.idle.Saved(live.Transactions != m.known.Transactions, m.known.Position, live.Position, since)
+	m.known, m.open, m.events, m.oldest = live, 0, 0, time.Time{}
+	return nil
+}
+
+// status is how far everything has ended, as the last commit left it; what is
+// open counts as in flight.
+func (m *exactlyOnce) status() (Status, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.known
+	live := m.look()
+	now.Events, now.InFlight, now.Oldest = live.Events, live.InFlight+uint64(m.open), live.Oldest
+	now.Owing = live.Owing + uint64(m.events)
+	if !m.oldest.IsZero() {
+		now.Oldest = m.oldest
+	}
+	return now, m.err
+}

@@ -1,0 +1,235 @@
+package stream
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/relay/internal/state"
+)
+
+// quiet is a ground on which nothing fails.
+func quiet() *ground { return &ground{missing: map[string]bool{}, poison: map[uuid.UUID]bool{}} }
+
+// trickle delivers one batch after the other, each after a time.
+type trickle struct {
+	batches [][]cdc.Item
+	every   time.Duration
+	next    time.Time
+}
+
+func (s *trickle) Next(ctx context.Context, _ []cdc.Item) ([]cdc.Item, error) {
+	if len(s.batches) == 0 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if s.next.IsZero() {
+		s.next = time.Now().Add(s.every)
+	}
+	select {
+	case <-time.After(time.Until(s.next)):
+		b := s.batches[0]
+		s.batches, s.next = s.batches[1:], s.next.Add(s.every)
+		return b, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// running pumps a source until the function returns.
+func running(t *testing.T, p *Pump, source Source, during func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, source) }()
+	during()
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// pass lets time pass in a bubble, and everything that it brings come to rest.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func single(commit uint64) []cdc.Item {
+	return []cdc.Item{typed(commit, "order"), commitAt(lsn(commit))}
+}
+
+func TestALoneEventIsCommittedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, m, _ := g.session(t)
+		running(t, p, &trickle{every: time.Second, batches: [][]cdc.Item{single(200), single(300)}}, func() {
+			pass(1001 * time.Millisecond)
+			visible, _, _ := g.seen()
+			require.Equal(t, 1, visible)
+			pass(time.Second)
+			visible, _, _ = g.seen()
+			require.Equal(t, 2, visible)
+			now, err := m.status()
+			require.NoError(t, err)
+			require.EqualValues(t, 308, now.Position)
+			require.Zero(t, now.InFlight)
+		})
+	})
+}
+
+func TestThereIsOneTransactionPerInterval(t *testing.T) {
+	for name, poison := range map[string]bool{"of events": false, "of what was parked": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := quiet()
+				p, m, _ := g.session(t)
+				m.maxBytes = 1 << 30
+				var batches [][]cdc.Item
+				for i := range uint64(1000) {
+					batches = append(batches, single(200+20*i))
+					g.poison[batches[i][0].Row.ID] = poison
+				}
+				running(t, p, &trickle{every: time.Millisecond, batches: batches}, func() {
+					pass(1200 * time.Millisecond)
+					visible, letters, _ := g.seen()
+					require.Equal(t, 1000, visible+letters)
+					n := tallyOf(p).transactions
+					require.GreaterOrEqual(t, n, 10)
+					require.LessOrEqual(t, n, 12)
+				})
+			})
+		})
+	}
+}
+
+func TestATransactionIsCommittedWhenItIsLarge(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	m.maxBytes = 6400 // the fake counts 100 per event
+	m.interval = time.Hour
+	var batch []cdc.Item
+	for range 200 {
+		batch = append(batch, typed(200, "order"))
+	}
+	require.NoError(t, p.take(t.Context(), batch))
+	require.Len(t, g.visible, 192, "in the middle of a transaction of PostgreSQL, which the checkpoint says")
+	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
+	require.NoError(t, err)
+	require.Equal(t, ledger.Place{Commit: 200, Ordinal: 192}, c.UpTo)
+	require.EqualValues(t, 100, c.Order)
+}
+
+func TestTheTickIsDurableBeforeTheCheckpointThatCarriesIt(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	raised := int64(0)
+	m.tick = func(context.Context) (int64, error) { raised = 42; return raised, nil }
+	p.counted = func() int64 { return 7 }
+	m.bound = ledger.Checkpoint{Timeline: 3, Session: 5}
+	require.NoError(t, p.take(t.Context(), single(200)))
+	require.NoError(t, p.Flush(t.Context()))
+	c, err := ledger.Parse(g.saved.Order, g.saved.Meta)
+	require.NoError(t, err)
+	require.Equal(t, []int64{42, 7, 3, 5}, []int64{c.Tick, c.Letters, int64(c.Timeline), c.Session})
+	m.tick = func(context.Context) (int64, error) { return 0, state.ErrFenced }
+	require.NoError(t, p.take(t.Context(), single(300)))
+	require.ErrorIs(t, p.Flush(t.Context()), state.ErrFenced)
+	require.Len(t, g.visible, 1, "who lost the slot commits nothing")
+}
+
+func TestAnIdlePositionIsCommittedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := quiet()
+		p, _, _ := g.session(t)
+		idle := func(end uint64) []cdc.Item { return []cdc.Item{{Kind: cdc.KindIdle, End: lsn(end)}} }
+		running(t, p, &trickle{every: time.Minute, batches: [][]cdc.Item{idle(200), idle(300), idle(100 + 2*ledger.IdleBytes)}}, func() {
+			pass(2*time.Minute + time.Second)
+			_, _, saved := g.seen()
+			require.Zero(t, saved, "a little foreign log is not worth a transaction")
+			pass(time.Minute)
+			_, _, saved = g.seen()
+			require.EqualValues(t, 100+2*ledger.IdleBytes, saved)
+			pass(6 * time.Hour)
+			n := tallyOf(p).transactions
+			pass(7 * 24 * time.Hour)
+			require.InDelta(t, n+7, tallyOf(p).transactions, 1, "Kafka does not forget the offset")
+		})
+	})
+}
+
+// What the progress says of an open transaction is not yet true.
+func TestNothingHasEndedBeforeItsCommit(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	p.nonce = 7
+	batch := single(200)
+	batch[0].CommitTime = time.Now()
+	batch = append(batch, cdc.Item{Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}})
+	require.NoError(t, p.take(t.Context(), batch))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 100, now.Position)
+	require.Zero(t, now.Marked)
+	require.EqualValues(t, 1, now.InFlight)
+	require.False(t, now.Oldest.IsZero())
+	require.NoError(t, p.Flush(t.Context()))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 208, now.Position)
+	require.EqualValues(t, 3, now.Marked)
+	require.NoError(t, p.take(t.Context(), []cdc.Item{{Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 4}}}))
+	require.NoError(t, p.turn(t.Context(), true))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 4, now.Marked, "with nothing open, a marker needs no transaction")
+}
+
+// What waits counts from the commit that covers it: the next session reads again what
+// none does, and forgets its row first.
+func TestWhatWaitsHasNotEndedBeforeItsCommit(t *testing.T) {
+	g := quiet()
+	g.missing["order"] = true
+	p, m, _ := g.session(t)
+	p.nonce = 7
+	batch := []cdc.Item{typed(200, "order"), commitAt(200), {Kind: cdc.KindMarker, Marker: cdc.Marker{Nonce: 7, ID: 3}}}
+	require.NoError(t, p.take(t.Context(), batch))
+	require.NoError(t, p.writeDown(t.Context()))
+	require.Len(t, g.table.rows, 1)
+	require.NoError(t, m.settle(t.Context(), time.Now(), true))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.Zero(t, now.Marked, "no commit has been made")
+	require.NoError(t, p.Flush(t.Context()))
+	now, err = m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 3, now.Marked)
+}
+
+func TestOutlastGivesACommitItsGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		out, stop := state.Outlast(ctx, time.Second)
+		defer stop()
+		cancel()
+		pass(999 * time.Millisecond)
+		require.NoError(t, out.Err())
+		pass(2 * time.Millisecond)
+		require.Error(t, out.Err())
+	})
+}
+
+// What a session leaves says how far it has come, in exactly-once mode too.
+func TestAnExactlyOnceModeSaysHowFarItCame(t *testing.T) {
+	g := quiet()
+	p, m, _ := g.session(t)
+	require.NoError(t, p.take(t.Context(), single(200)))
+	require.NoError(t, p.Flush(t.Context()))
+	now, err := m.status()
+	require.NoError(t, err)
+	require.EqualValues(t, 208, now.Position)
+}

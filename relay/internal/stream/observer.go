@@ -1,0 +1,47 @@
+package stream
+
+import (
+	"time"
+)
+
+// Observer is told what becomes of events, to be counted. Nothing is called for
+// every event that is published.
+type Observer interface {
+	Read(events int)
+	Published(events int, commit time.Time)
+	// Committed: one Kafka transaction, with the events that it published.
+	Committed(events int, took time.Duration, reached time.Time)
+	Rotated(producers uint64)
+	Skipped(reason string)
+	Waited(events int)
+	Parked(events, aggregates int)
+	ParkedNow(aggregates int)
+	LetterPublished()
+	// Control: an operator's, which ends skipped.
+	Control(action string)
+	Holding(routes map[string]HeldRoute)
+}
+
+// Reasons for which an event is skipped.
+const (
+	skippedByLetter  = "letter"
+	skippedByCommand = "word" // an operator's
+	SkippedByControl = "control"
+	skippedByGap     = "gap"
+	skippedErased    = "erased"
+)
+
+// HeldRoute is why events of a route wait, and how many.
+type HeldRoute struct {
+	Why    string
+	Events int
+}
+
+// Phase is what the pump does, as the health pages show it.
+type Phase string
+
+const (
+	phaseStreams Phase = "streaming"
+	phasePaused  Phase = "paused" // an operator wants it so
+	phaseHalted  Phase = "halted" // an operator has to decide about an event or a topic
+)

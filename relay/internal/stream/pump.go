@@ -1,0 +1,374 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pglogrepl"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/letters"
+	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
+)
+
+// Source delivers the committed stream. [cdc.Reader] is the one.
+type Source interface {
+	// Next waits for items and returns all there are, in commit order. The
+	// slice is valid until the next call, which is given it for reuse.
+	Next(ctx context.Context, used []cdc.Item) ([]cdc.Item, error)
+}
+
+// pulse is the longest that the pump waits for the stream before it looks at
+// everything else.
+const pulse = time.Second
+
+// Pump moves events from the source to the sink. pump runs in one goroutine,
+// which owns everything here but the progress.
+type Pump struct {
+	*progress
+	mode    mode
+	sink    Sink
+	letters letterStore
+	rows    rows
+	routing *Routing
+	refused Refused
+	Hooks
+	log *slog.Logger
+
+	gaps      ledgerOfGaps
+	repairs   []Gap            // to be published before the stream
+	mended    ledger.Repair    // how far that has come
+	streams   atomic.Bool      // that is over
+	mendPlace ledger.Place     // of the next of its events that waits
+	covered   snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
+
+	counted func() int64 // writes of letters and of what waits, ever made
+
+	began ledger.Checkpoint // what had ended when the session began
+	at    ledger.Place      // of the next item to be read
+	next  ledger.Place      // everything before it was dealt with
+	lanes *lanes
+
+	keeper     keeper
+	controls   map[uuid.UUID]bool // that wait since before this session
+	release    *draining          // nil: none is under way
+	releases   int64              // number of the last
+	lastCursor ledger.Cursor      // where it ended
+	spent      time.Duration      // on the last batch
+	shown      time.Time          // what is held was shown last
+	skippedFor []uuid.UUID        // what waits was looked through for these
+	pausedFor  []string           // routes that were paused at the last try
+	named      map[string]bool    // routes that are shown by name
+
+	following  []letters.Dead // letters to be written
+	followed   []unwritten
+	followSize int // of them in memory, in bytes
+
+	steps    []step   // of the batch in hand
+	left     []step   // of them, those that were not dealt with
+	inHand   []uint64 // the tag of the item of a release that is being handed over, or none
+	commit   uint64   // start of the commit whose text is position
+	position string   // most transactions have many rows
+	alarm    alarm
+
+	watch     *sinkWatch
+	writing   atomic.Int64                   // since when a letter is being written, in Unix nanoseconds; 0: none is
+	commands  atomic.Pointer[state.Commands] // the operator's, as the checkpoint's goroutine read them
+	commanded chan struct{}                  // they have changed
+}
+
+func newPump(began ledger.Checkpoint, b *progress, log *slog.Logger) *Pump {
+	p := &Pump{
+		progress: b, began: began, lanes: newLanes(), releases: began.Release, lastCursor: began.Cursor, log: log, commanded: make(chan struct{}, 1),
+	}
+	p.named, p.watch = make(map[string]bool), newSinkWatch()
+	p.commands.Store(&state.Commands{})
+	p.counted = func() int64 { return 0 }
+	p.Hooks = Hooks{Tell: func(Phase, error) {}, Holding: func(map[string]HeldRoute) {}, Lend: func(int) {}}
+	return p
+}
+
+// Run hands over what the source delivers until either fails or ctx ends.
+func (p *Pump) Run(ctx context.Context, source Source) error {
+	defer p.alarm.stop()
+	var batch []cdc.Item
+	for {
+		taken, err := p.await(ctx, source, batch)
+		if err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil // the source was told to stop
+			}
+			return err
+		}
+		if taken != nil {
+			batch = taken
+		}
+		began := time.Now()
+		if err := p.take(ctx, taken); err != nil {
+			return err
+		}
+		p.spent = time.Since(began) / drainShare
+		if err := p.turn(ctx, len(taken) == 0); err != nil {
+			return err
+		}
+	}
+}
+
+// await waits for items, but not beyond the time when something else is due;
+// then it returns none.
+func (p *Pump) await(ctx context.Context, source Source, used []cdc.Item) ([]cdc.Item, error) {
+	limited := p.alarm.set(ctx, p.wake(time.Now()))
+	batch, err := source.Next(limited, used)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil && limited.Err() != nil:
+		return nil, nil //nolint:nilerr // no items: the time was up
+	}
+	return batch, err
+}
+
+// wake returns when the pump has something to do though nothing is read.
+func (p *Pump) wake(now time.Time) time.Time {
+	at := now.Add(pulse)
+	for _, other := range []time.Time{p.lanes.wake(), p.mode.wake(now), p.drainWake(now)} {
+		if !other.IsZero() && other.Before(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+// take deals with a batch.
+func (p *Pump) take(ctx context.Context, batch []cdc.Item) error {
+	if err := p.complete(ctx, batch); err != nil {
+		return err
+	}
+	if err := p.read(batch); err != nil {
+		return err
+	}
+	if fault.Is(fault.Reorder) {
+		reorder(batch)
+	}
+	if fault.Is(fault.Alter) {
+		alter(batch)
+	}
+	for i := range p.steps {
+		if err := p.deal(ctx, &p.steps[i]); err != nil {
+			return err
+		}
+		p.next = p.steps[i].at.After()
+		p.left = p.steps[i+1:]
+		if i%64 == 63 { // a long batch is no reason to be late
+			if err := p.settle(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	p.next = p.at
+	p.mark()
+	return nil
+}
+
+// read records the whole batch in the progress, under one lock, before any of it
+// is handed over, and leaves in steps what has to be dealt with: all that had
+// not ended when the session began.
+func (p *Pump) read(batch []cdc.Item) error {
+	p.steps = p.steps[:0]
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range batch {
+		it := &batch[i]
+		if it.Row == nil && it.Control == nil {
+			if err := p.note(it); err != nil {
+				return fmt.Errorf("read stream: %w", err)
+			}
+			continue
+		}
+		if it.Commit != p.at.Commit {
+			p.at = ledger.Place{Commit: it.Commit}
+		}
+		p.unseen.Add(it)
+		s := step{it: it, at: p.at}
+		p.at.Ordinal++
+		if p.hadEnded(&s) {
+			continue
+		}
+		p.ledger.Open(it.CommitTime)
+		s.tag = p.ledger.Read()
+		p.steps = append(p.steps, s)
+		if fault.Is(fault.ConfirmEarly) {
+			_ = p.ledger.End(s.tag, ledger.Acknowledged)
+		}
+	}
+	p.left = p.steps
+	p.owing += uint64(len(p.steps))
+	p.counts.Read(len(p.steps))
+	return nil
+}
+
+// hadEnded applies the resume rule. A control acts again until its transaction
+// has ended, unless it waits: its letters were opened when the session began, and
+// those that are out already are left out then.
+func (p *Pump) hadEnded(s *step) bool {
+	switch {
+	case s.at.Commit < p.began.Order:
+		return true
+	case s.it.Kind == cdc.KindControl && p.controls[s.it.Control.ID]:
+		return true
+	case !s.at.Before(p.began.UpTo):
+		return false
+	case s.it.Kind != cdc.KindControl:
+		return true
+	}
+	s.again = true
+	return false
+}
+
+// leavesOut reports whether an event is not the stream's to publish: it is of a gap,
+// or was published from the table. A row whose tx_id is not its own is judged by
+// nothing but its letter.
+func (p *Pump) leavesOut(it *cdc.Item) bool {
+	return it.Kind == cdc.KindEvent && it.Bad == nil && p.covered.Sees(it.Row.TxID)
+}
+
+// pausedRoute returns why an event waits for the operator who paused its route; nil
+// when it does not.
+func (p *Pump) pausedRoute(ev publisher.Event) *publisher.RouteError {
+	if paused := p.Commands().Routes; len(paused) > 0 {
+		return p.routing.pausedBy(ev, paused)
+	}
+	return nil
+}
+
+func (p *Pump) event(s *step) publisher.Event {
+	if commit := uint64(s.at.Commit); commit != p.commit || p.position == "" {
+		p.commit, p.position = commit, positionText(s.at.Commit)
+	}
+	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
+	if r := s.it.Replay; r != nil {
+		ev.Topic = r.Topic
+		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}
+	}
+	return ev
+}
+
+// positionText is the position as PostgreSQL writes it, with one allocation.
+func positionText(at pglogrepl.LSN) string {
+	var buf [17]byte
+	text := strconv.AppendUint(buf[:0], uint64(at>>32), 16)
+	text = append(text, '/')
+	text = strconv.AppendUint(text, uint64(at&math.MaxUint32), 16)
+	for i, c := range text {
+		if c >= 'a' {
+			text[i] = c - 'a' + 'A'
+		}
+	}
+	return string(text)
+}
+
+// turn does what is due beside the stream: what waits is tried again, oldest
+// first, and what was handed over is settled. paused says that the stream has
+// nothing more for now.
+func (p *Pump) turn(ctx context.Context, paused bool) error {
+	if p.lanes.any() || p.release != nil {
+		if err := p.retryHeld(ctx); err != nil {
+			return err
+		}
+	}
+	p.show(time.Now())
+	return p.settle(ctx, paused)
+}
+
+// settle ends what is due, letters first: the next place is behind them. While
+// an operator has the relay paused, it is paused here.
+func (p *Pump) settle(ctx context.Context, paused bool) error {
+	if err := p.writeLetters(ctx); err != nil {
+		return err
+	}
+	if p.lanes.toWrite(time.Now()) {
+		if err := p.writeDown(ctx); err != nil {
+			return err
+		}
+	}
+	if err := p.mode.settle(ctx, time.Now(), paused); err != nil {
+		return err
+	}
+	if err := p.letters.Settle(ctx, p.mode.durable().Order); err != nil {
+		return err
+	}
+	if !p.Commands().Paused {
+		return nil
+	}
+	p.log.WarnContext(ctx, "paused by an operator")
+	p.Tell(phasePaused, nil)
+	for p.Commands().Paused {
+		if err := p.pause(ctx); err != nil {
+			return err
+		}
+		if p.release != nil && p.release.inPage {
+			continue // what was read of it would go out all the same
+		}
+		if err := p.skipWaiting(ctx); err != nil {
+			return err
+		}
+	}
+	p.log.InfoContext(ctx, "resumed by an operator")
+	p.Tell(phaseStreams, nil)
+	return nil
+}
+
+// Flush ends everything that was handed over, and knows it then: the pump may have
+// returned in the middle of a batch. The pump has returned.
+func (p *Pump) Flush(ctx context.Context) error {
+	if err := p.writeLetters(ctx); err != nil {
+		return err
+	}
+	if err := p.writeDown(ctx); err != nil {
+		return err
+	}
+	if err := p.mode.flush(ctx); err != nil {
+		return err
+	}
+	p.mark()
+	return nil
+}
+
+// cut is what has ended once everything that was handed over has: order, reach,
+// repair and letters.
+func (p *Pump) cut() ledger.Checkpoint {
+	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.mended, Letters: p.counted()}
+}
+
+// SetCommands takes the operator's, as they are now. Safe for concurrent use.
+func (p *Pump) SetCommands(now state.Commands) {
+	p.commands.Store(&now)
+	select {
+	case p.commanded <- struct{}{}:
+	default:
+	}
+}
+
+// Commands returns the operator's, as they are now.
+func (p *Pump) Commands() *state.Commands { return p.commands.Load() }
+
+// explain adds the event to an error that ends the session.
+func explain(s *step, err error) error {
+	if errors.Is(err, publisher.ErrRecord) {
+		return fmt.Errorf("event %s (aggregate %s, commit at %s) cannot be published: %w", printed.Key(s.it.Row), printed.Clip(s.it.Row.AggregateType, printed.MaxName), s.at.Commit, err)
+	}
+	return err
+}

@@ -1,0 +1,157 @@
+package stream
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/publisher"
+)
+
+// sinkWatch knows since when Kafka owes an answer: the oldest event that was
+// handed over and has not ended, or the call that the pump is in. Its calls are
+// those of the pump's goroutine and the sink's; look is for any.
+type sinkWatch struct {
+	mu   sync.Mutex
+	call time.Time           // since when the pump waits in a call; zero: it does not
+	what string              // the call is for
+	open map[uint64]handover // by tag
+}
+
+// handover is an event that was handed over. Its row lives as long as Kafka's
+// client keeps it.
+type handover struct {
+	at  time.Time
+	row *outbox.Row
+}
+
+func newSinkWatch() *sinkWatch { return &sinkWatch{open: make(map[uint64]handover)} }
+
+// enter notes that a call begins; leave, that it has ended.
+func (w *sinkWatch) enter(what string) {
+	w.mu.Lock()
+	w.call, w.what = time.Now(), what
+	w.mu.Unlock()
+}
+
+func (w *sinkWatch) leave() {
+	w.mu.Lock()
+	w.call = time.Time{}
+	w.mu.Unlock()
+}
+
+// handing notes that an event is handed over. It comes before the call, because
+// the acknowledgement may come before the call returns.
+func (w *sinkWatch) handing(tag uint64, row *outbox.Row) {
+	w.mu.Lock()
+	w.open[tag] = handover{time.Now(), row}
+	w.mu.Unlock()
+}
+
+// ended notes that Kafka has answered about events.
+func (w *sinkWatch) ended(tags ...uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, tag := range tags {
+		delete(w.open, tag)
+	}
+}
+
+// committed notes that everything handed over has ended.
+func (w *sinkWatch) committed() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	clear(w.open)
+}
+
+// Owed is what Kafka owes an answer about.
+type Owed struct {
+	Since  time.Time // zero: nothing
+	Events int       // that were handed over and have not ended
+
+	row  *outbox.Row // the oldest event; nil: a call is older
+	call string
+}
+
+// look returns the oldest thing that Kafka owes an answer about.
+func (w *sinkWatch) look() (o Owed) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o.Events = len(w.open)
+	for _, h := range w.open {
+		if o.row == nil || h.at.Before(o.Since) {
+			o.Since, o.row = h.at, h.row
+		}
+	}
+	if !w.call.IsZero() && (o.row == nil || w.call.Before(o.Since)) {
+		o.Since, o.row, o.call = w.call, nil, w.what
+	}
+	return o
+}
+
+// Overdue reports whether it has been owed for longer than patience.
+func (o Owed) Overdue(now time.Time, patience time.Duration) bool {
+	return !o.Since.IsZero() && now.Sub(o.Since) >= patience
+}
+
+// Detail says what it is, by brokers and topic.
+func (o Owed) Detail(brokers []string, topic func(*outbox.Row) string) string {
+	if o.row == nil {
+		return fmt.Sprintf("brokers %v have not answered: %s", brokers, o.call)
+	}
+	return fmt.Sprintf("brokers %v have not acknowledged the oldest event, %s:%s for topic %s", brokers, o.row.Namespace, o.row.ID, topic(o.row))
+}
+
+// watchedSink is a sink that is watched.
+type watchedSink struct {
+	Sink
+	watch *sinkWatch
+}
+
+// Publish implements Sink. The letters of a retry have no tags of their own:
+// [watchedFlush] sees what they wait for.
+func (s watchedSink) Publish(ctx context.Context, ev publisher.Event) error {
+	if ev.Tag == noTag {
+		s.watch.enter("a released letter is to be handed over")
+		defer s.watch.leave()
+		return s.Sink.Publish(ctx, ev)
+	}
+	s.watch.handing(ev.Tag, ev.Row)
+	err := s.Sink.Publish(ctx, ev)
+	if err != nil {
+		s.watch.ended(ev.Tag) // it was not handed over
+	}
+	return err
+}
+
+// watchedFlush is a flusher that is watched.
+type watchedFlush struct {
+	Flusher
+	watch *sinkWatch
+}
+
+// Flush implements flusher.
+func (f watchedFlush) Flush(ctx context.Context) error {
+	f.watch.enter("released letters are to be acknowledged")
+	defer f.watch.leave()
+	return f.Flusher.Flush(ctx)
+}
+
+// watchedTransactions is a ledger that is watched.
+type watchedTransactions struct {
+	Transactional
+	watch *sinkWatch
+}
+
+// Commit implements ledger.
+func (l watchedTransactions) Commit(ctx context.Context, pos publisher.Position) error {
+	l.watch.enter("a transaction is to be committed")
+	err := l.Transactional.Commit(ctx, pos)
+	l.watch.leave()
+	if err == nil {
+		l.watch.committed()
+	}
+	return err
+}

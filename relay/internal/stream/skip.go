@@ -1,0 +1,114 @@
+package stream
+
+import (
+	"context"
+	"slices"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/ledger"
+	"github.com/onceward/onceward/internal/printed"
+	"github.com/onceward/onceward/relay/internal/letters"
+)
+
+// skip ends an event because an operator said so, and reports whether it did: the
+// command may have been taken back.
+func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err error) {
+	if err := p.writeLetters(ctx); err != nil {
+		return false, err
+	}
+	dead := letters.Dead{Row: s.it.Row, Replay: s.it.Replay, Commit: s.at.Commit, Cause: cause}
+	if done, err = p.letters.Skip(ctx, dead); err != nil || !done {
+		return false, err
+	}
+	fault.Crash(fault.AfterSkip)
+	delete(p.refused, dead.ID())
+	p.log.WarnContext(ctx, "event skipped: an operator said so", "key", printed.Key(s.it.Row), "position", s.at.Commit.String())
+	p.counts.Skipped(skippedByCommand)
+	return true, p.end(s.tag, ledger.Skipped)
+}
+
+// skipLetter gives up a letter whose retry is under way, or held.
+func (p *Pump) skipLetter(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
+	if done, err = s.release.pages.Skip(ctx, l); err != nil || !done {
+		return false, err
+	}
+	delete(p.refused, l.ID)
+	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
+	return true, nil
+}
+
+// skipWaiting gives up events that wait, because an operator said so, and tries
+// retries that wait: it may be about one of their letters.
+func (p *Pump) skipWaiting(ctx context.Context) error {
+	now := p.Commands()
+	if slices.Equal(now.Skip, p.skippedFor) || !p.lanes.any() {
+		return nil
+	}
+	if err := p.writeDown(ctx); err != nil {
+		return err
+	}
+	found, err := p.keeper.find(ctx, now.Skip)
+	if err != nil {
+		return err
+	}
+	p.skippedFor = now.Skip
+	for _, w := range p.lanes.byKey {
+		if w.retry && p.lanes.routes[w.route.name] == w.route {
+			p.lanes.usable(w.route)
+		}
+	}
+	for i := range found {
+		if err := p.skipHeld(ctx, &found[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skipHeld gives up one that waits: its letter first, then it waits no more. A
+// session that ends between the two leaves the rest to the next one. What a release
+// has handed over already is published.
+func (p *Pump) skipHeld(ctx context.Context, h *heldItem) error {
+	w := p.lanes.numbered(h.lane.id)
+	if w == nil || p.handedOver(w, h.at) {
+		return nil
+	}
+	h.lane = w
+	switch h.status {
+	case heldInvisible:
+		p.skippedFor = nil // once more
+		return nil
+	case heldErased:
+		p.sayErased(ctx, h)
+	case heldDead: // and waits still
+	case heldHere:
+		s := step{it: h.item(), at: h.at, tag: noTag, released: true}
+		if s.it.Kind == cdc.KindControl {
+			return nil
+		}
+		if done, err := p.skip(ctx, &s, "it waited for its route"); err != nil || !done {
+			return err
+		}
+	}
+	if err := p.keeper.drop(ctx, h); err != nil {
+		return err
+	}
+	fault.Crash(fault.AfterDrop)
+	w.events--
+	p.lanes.leave(w) // another one may be the first now, or none
+	return nil
+}
+
+// handedOver reports whether the release has come past a place of a lane.
+func (p *Pump) handedOver(w *heldLane, at ledger.Place) bool {
+	d := p.release
+	return d != nil && d.at.Lane < len(d.lanes) && d.lanes[d.at.Lane] == w && at.Before(d.at.From)
+}
+
+// sayErased tells of an event that waited and whose row is gone.
+func (p *Pump) sayErased(ctx context.Context, h *heldItem) {
+	p.counts.Skipped(skippedErased)
+	p.log.WarnContext(ctx, "event erased: it waited for its route, and its row is gone from onceward.outbox",
+		"id", h.id.String(), "position", h.at.Commit.String(), "lane", h.lane.name())
+}

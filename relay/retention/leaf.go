@@ -1,0 +1,280 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/internal/partition"
+)
+
+// closedTrigger is the trigger that makes a leaf closed.
+const closedTrigger = "onceward_closed"
+
+// leaf is a partition of the outbox and whether it is closed.
+type leaf struct {
+	partition.Leaf
+	closed   bool   // the trigger is there and always fires
+	closedBy uint64 // the transaction that closed it; 0 is not known
+	word     string // what retention said when it closed it
+	ours     bool   // retention has found it published, and detaches it
+
+	before []verdict // of relays that are younger than rows of it, as the gate found
+	never  []string  // rows that go and were not published, in words; likewise
+}
+
+func (l *leaf) table() string { return partition.Sibling(outboxTable, l.Name) }
+
+func (l *leaf) report(state LeafState, why string, args ...any) LeafReport {
+	return LeafReport{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...)}
+}
+
+// selectClosings finds the trigger on leaves, attached or not.
+const selectClosings = `SELECT c.relname::pg_catalog.text, t.tgenabled OPERATOR(pg_catalog.=) 'A', COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
+FROM pg_catalog.pg_class c
+JOIN pg_catalog.pg_trigger t ON t.tgrelid OPERATOR(pg_catalog.=) c.oid AND t.tgname OPERATOR(pg_catalog.=) 'onceward_closed'
+  AND t.tgfoid OPERATOR(pg_catalog.=) 'onceward.refuse_insert'::pg_catalog.regproc
+WHERE c.relnamespace OPERATOR(pg_catalog.=) 'onceward'::pg_catalog.regnamespace AND c.relkind OPERATOR(pg_catalog.=) 'r'`
+
+// closing is what the trigger's comment says; the transaction is compared with
+// published snapshots.
+const closing = "closed by outbox retention in transaction %s at %s"
+
+// detaching is said behind it once the gate has let the leaf go. A closed leaf that
+// somebody else detached is none of retention's: what the relay finds afterwards, and
+// repairs, it finds in the table, without the leaf.
+const detaching = ", and detached by it"
+
+var closingTransaction = regexp.MustCompile(`^closed by outbox retention in transaction ([0-9]+) at [0-9A-Z:-]*`)
+
+// leaves lists them, oldest first, one whose detach is pending before all. A
+// table beside the outbox is ours only if it has the trigger.
+func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
+	closed, err := m.closings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := partition.Leaves(ctx, m.conn, outboxTable)
+	if err != nil && defaultPartition(err) == nil {
+		return nil, err
+	}
+	var leaves []leaf
+	for _, l := range found {
+		c, has := closed[l.Name]
+		if !has && !l.Attached {
+			continue
+		}
+		if l.Pending {
+			m.detaching = l.Name
+		}
+		c.Leaf = l
+		leaves = append(leaves, c)
+	}
+	return leaves, err
+}
+
+// closings returns by name what the triggers say.
+func (m *maintenance) closings(ctx context.Context) (map[string]leaf, error) {
+	rows, _ := m.conn.Query(ctx, selectClosings) // ForEachRow returns its error
+	closed := make(map[string]leaf)
+	var name, comment string
+	var always bool
+	_, err := pgx.ForEachRow(rows, []any{&name, &always, &comment}, func() error {
+		closed[name] = leaf{
+			closed: always, closedBy: parseClosing(comment), word: closingTransaction.FindString(comment), ours: strings.HasSuffix(comment, detaching),
+		}
+		return nil
+	})
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42883" { // undefined_function
+		return nil, fmt.Errorf("no partition can be closed: %w; run `outboxctl migrate up --side outbox`", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look which partitions of %s are closed: %w", outboxTable, err)
+	}
+	return closed, nil
+}
+
+func parseClosing(comment string) uint64 {
+	var xid uint64
+	if m := closingTransaction.FindStringSubmatch(comment); m != nil {
+		_, _ = fmt.Sscan(m[1], &xid) // digits only; too many leave 0: not known
+	}
+	return xid
+}
+
+// advance takes a leaf as far as it may go now.
+func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) {
+	switch {
+	case l.Pending && !l.closed:
+		r := l.report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
+			"run ALTER TABLE %[1]s DETACH PARTITION %[2]s FINALIZE, compare it with the topic, and where that lacks some, ATTACH it again and run "+
+			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name)
+		r.Wrong = true
+		return r, nil
+	case (l.Pending || !l.Attached) && !l.ours:
+		return l.foreign(), nil
+	case l.To().After(m.cutoff):
+		if l.closed {
+			r := l.report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table())
+			r.Wrong = true
+			return r, nil
+		}
+		return l.report(LeafOpen, ""), nil
+	case !l.closed || l.closedBy == 0:
+		if m.cfg.DryRun {
+			return l.report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
+		}
+		if err := m.close(ctx, l); err != nil {
+			if partition.TimedOut(err) {
+				return l.report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock")), nil
+			}
+			return l.report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
+		}
+	}
+	if m.cfg.DryRun && (l.Pending || !l.Attached) {
+		return l.report(LeafDetaching, "closed; the next run goes on with it"), nil
+	}
+	var reasons []string
+	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
+		reasons, err = m.unpublished(ctx, tx, l)
+		return err
+	})
+	if err != nil || len(reasons) > 0 {
+		if err == nil && l.ours && l.Attached && !l.Pending && !m.cfg.DryRun {
+			err = say(ctx, m.conn, l, l.word) // it was attached again
+		}
+		return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
+	}
+	if m.cfg.DryRun {
+		return l.report(LeafClosed, "%s; would be dropped", l.holds()), nil
+	}
+	return m.remove(ctx, l)
+}
+
+// close makes the trigger in one transaction, which waits for the writers of
+// this leaf and of no other. OR REPLACE makes a second try the same as a first.
+func (m *maintenance) close(ctx context.Context, l *leaf) error {
+	return pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		var xid string
+		if err := tx.QueryRow(ctx, "SELECT pg_catalog.pg_current_xact_id()::pg_catalog.text").Scan(&xid); err != nil {
+			return err
+		}
+		for _, sql := range []string{
+			fmt.Sprintf("CREATE OR REPLACE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW EXECUTE FUNCTION onceward.refuse_insert()", closedTrigger, l.table()),
+			fmt.Sprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", l.table(), closedTrigger), // also for session_replication_role = replica
+		} {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		comment := fmt.Sprintf(closing, xid, time.Now().UTC().Format(time.RFC3339))
+		if err := say(ctx, tx, l, comment); err != nil {
+			return err
+		}
+		l.closed, l.closedBy, l.word, l.ours = true, parseClosing(comment), comment, false
+		return nil
+	})
+}
+
+// foreign reports a leaf that was closed, and that somebody else than retention took
+// out of the table.
+func (l *leaf) foreign() LeafReport {
+	finalize := ""
+	if l.Pending {
+		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
+	}
+	r := l.report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
+		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]s%[2]s), "+
+		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[5]s --reason \"…\": all of its rows are published once more; "+
+		"or, when it is none of ours, DROP TRIGGER %[4]s ON %[3]s", finalize, l.Attach(outboxTable), l.table(), closedTrigger, l.Name)
+	r.Wrong = true
+	return r
+}
+
+// execer is a connection or a transaction.
+type execer interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// say writes what retention says of a leaf into the trigger's comment.
+func say(ctx context.Context, conn execer, l *leaf, word string) error {
+	_, err := conn.Exec(ctx, fmt.Sprintf("COMMENT ON TRIGGER %s ON %s IS '%s'", closedTrigger, l.table(), word))
+	return err
+}
+
+// mark says of a leaf that has passed the gate that retention detaches it. From then on
+// nobody can order a repair that would need its rows (onceward.leaving_partition); for
+// the orders that were being written it is waited, and the gate asked about them.
+func (m *maintenance) mark(ctx context.Context, l *leaf) (reasons []string, err error) {
+	if err := say(ctx, m.conn, l, l.word+detaching); err != nil {
+		return nil, err
+	}
+	err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+		_, err := tx.Exec(ctx, "LOCK TABLE onceward.relay_actions IN SHARE MODE")
+		return err
+	})
+	if err == nil {
+		err = pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) error {
+			reasons, err = m.unpublished(ctx, tx, l)
+			return err
+		})
+	}
+	if (err != nil || len(reasons) > 0) && !l.Pending {
+		err = errors.Join(err, say(ctx, m.conn, l, l.word))
+	}
+	return reasons, err
+}
+
+// remove detaches and drops a leaf that has passed the gate.
+func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
+	if l.Attached {
+		if m.detaching != "" && m.detaching != l.Name {
+			return l.report(LeafClosed, "%s; waits for the detach of %s", l.holds(), m.detaching), nil
+		}
+		reasons, err := m.mark(ctx, l)
+		switch {
+		case partition.TimedOut(err):
+			return l.report(LeafClosed, "waits for an operator's order that is being written down"), nil
+		case err != nil:
+			return l.report(LeafClosed, "not detached"), err
+		case len(reasons) > 0:
+			return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), nil
+		}
+		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
+			m.detaching = l.Name // it may have begun; the next run looks
+			if partition.TimedOut(err) {
+				return l.report(LeafDetaching, "waits for transactions that are older than the detach"), nil
+			}
+			return l.report(LeafClosed, "not detached"), err
+		}
+		m.detaching = ""
+	}
+	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Leaf, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+		reasons, err := m.unpublished(ctx, tx, l)
+		if err != nil || len(reasons) > 0 {
+			return reasons, err
+		}
+		return nil, m.record(ctx, tx, l)
+	})
+	switch {
+	case partition.TimedOut(err):
+		return l.report(LeafDetaching, "detached; somebody reads it still"), nil
+	case err != nil:
+		return l.report(LeafDetaching, "detached, not dropped"), err
+	case len(reasons) > 0:
+		r := l.report(LeafWaiting, "detached and kept: %s", strings.Join(reasons, "; "))
+		r.Wrong = true
+		return r, nil
+	}
+	if len(l.never) > 0 {
+		return l.report(LeafDropped, "%s, and went with it", strings.Join(l.never, "; ")), nil
+	}
+	return l.report(LeafDropped, ""), nil
+}
