@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/record"
 )
 
 // Defaults of [Config].
@@ -180,7 +182,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxMessageBytes, DefaultMaxMessageBytes)
 	setDefault(&c.MaxInFlightBytes, DefaultMaxInFlightBytes)
 	setDefault(&c.TopicRefresh, DefaultTopicRefresh)
-	setDefault(&c.HeaderStyle, StyleOnceward)
+	setDefault(&c.HeaderStyle, record.StyleOnceward)
 	setDefault(&c.PartitionChange, PartitionsGoOn)
 	setDefault(&c.Topics.Partitions, DefaultPartitions)
 	setDefault(&c.Topics.ReplicationFactor, DefaultReplicationFactor)
@@ -280,7 +282,7 @@ func (s *settings) resolveLimits() error {
 
 func (s *settings) resolveTopics() error {
 	switch s.HeaderStyle {
-	case StyleOnceward, StyleCloudEvents, StyleDebezium:
+	case record.StyleOnceward, record.StyleCloudEvents, record.StyleDebezium:
 	default:
 		return configError("HeaderStyle", fmt.Sprintf("%q", s.HeaderStyle), "want onceward, cloudevents or debezium")
 	}

@@ -34,7 +34,7 @@ func newPlacer(s *settings, w *watcher, f *inflight, failed, quit <-chan struct{
 
 // place returns the record of an event, ready to be sent. The errors are those
 // of [Publisher.Publish]; ErrFailed and ErrClosed come bare.
-func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
+func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	t, err := p.route(&ev)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRecord(ev, p.settings.HeaderStyle)
+	r, err := newPending(ev, p.settings.HeaderStyle)
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +202,7 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 // fit refuses a record that is beyond its topic's limit. That limit may have been
 // raised just now: an old figure is asked for again before it decides, and while
 // nobody answers the route waits.
-func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState) error {
+func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState) error {
 	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
 	if !beyond() {
 		return nil
@@ -228,7 +228,7 @@ func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState
 
 // enterLane waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
-func (p *placer) enterLane(ctx context.Context, r *record) error {
+func (p *placer) enterLane(ctx context.Context, r *pending) error {
 	lane := &r.topic.lanes[r.message.Partition]
 	r.lane = lane
 	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return lane.Load() == 0 })

@@ -40,7 +40,7 @@ func (s *topicState) stale() bool { return time.Since(s.checked) >= recheck }
 
 // begin counts a record in before it is handed over, because its
 // acknowledgement may come before the hand-over has returned.
-func (r *record) begin() {
+func (r *pending) begin() {
 	r.topic.inFlight.Add(1)
 	if r.lane != nil {
 		r.lane.Add(1)
@@ -49,7 +49,7 @@ func (r *record) begin() {
 
 // end counts a record out. Who calls it wakes those that wait afterwards, by
 // inflight.done.
-func (r *record) end() {
+func (r *pending) end() {
 	r.topic.ended.Add(1)
 	r.topic.inFlight.Add(-1)
 	if r.lane != nil {
@@ -58,7 +58,7 @@ func (r *record) end() {
 }
 
 // alone reports whether no other record can have been in this one's batch.
-func (r *record) alone() bool { return r.lane != nil }
+func (r *pending) alone() bool { return r.lane != nil }
 
 // proven reports whether a record of this topic that was refused as too large,
 // alone in its batch, is to blame itself: the limit cannot be read, or what was

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // Source delivers the committed stream. [cdc.Reader] is the one.
@@ -333,7 +334,7 @@ func (p *pipeline) event(s *step) publisher.Event {
 	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
 	if r := s.it.Replay; r != nil {
 		ev.Topic = r.Topic
-		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}
+		ev.Replay = &record.Replay{ID: r.ID, Mode: record.ReplayMode(r.Mode), Group: r.Group}
 	}
 	return ev
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 const (
@@ -208,7 +209,7 @@ func matches(batch *sarama.RecordBatch, from int64, partition int32, key string)
 		}
 		out = append(out, copyReport{
 			Partition: partition, Offset: offset, Timestamp: at.UTC(),
-			ReplayID: header(rec, outbox.HeaderReplayID), RepairID: header(rec, outbox.HeaderRepairID),
+			ReplayID: header(rec, record.HeaderReplayID), RepairID: header(rec, record.HeaderRepairID),
 		})
 	}
 	return out
