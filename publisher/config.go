@@ -10,6 +10,7 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/internal/kafkaconf"
 	"github.com/onceward/onceward/record"
 )
 
@@ -136,6 +137,13 @@ type Topics struct {
 	MaxCreated int
 }
 
+// Validate reports what [New] would refuse without a connection; the error names
+// field and value.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
 // ConfigError says which field of a [Config] is wrong, and why.
 type ConfigError struct {
 	Field string // e.g. Brokers[0], SASL.Mechanism
@@ -194,7 +202,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+		c.Dial = (&net.Dialer{Timeout: kafkaconf.DialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
 	return c
 }

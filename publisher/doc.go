@@ -92,8 +92,8 @@
 // # Files
 //
 // config.go says what can be set; route.go, record.go (whose headers package record
-// writes), partition.go, judge.go and classify.go are pure; sarama.go is the only file
-// that builds a sarama.Config; wire.go owns the connections, brokers.go and
+// writes), partition.go, judge.go and classify.go are pure; sarama.go configures sarama
+// (made and secured by internal/kafkaconf); wire.go owns the connections, brokers.go and
 // topics.go the look-ups, creator.go makes topics, memory.go is what outlives a
 // publisher, place.go and topic.go what an event waits for, producer.go, drain.go
 // and inflight.go its way; transaction.go, transaction_end.go and

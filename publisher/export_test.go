@@ -18,7 +18,6 @@ var (
 	Murmur2      = murmur2
 	Glob         = glob
 	InvalidTopic = invalidTopic
-	Backoff      = backoff
 	BatchLimit   = batchLimit
 	MaxOrigins   = maxOrigins
 )
