@@ -98,5 +98,7 @@
 // publisher, place.go and topic.go what an event waits for, producer.go, drain.go
 // and inflight.go its way; transaction.go, transaction_end.go and
 // transaction_errors.go are exactly-once mode, and coordinator.go, checkpoint.go
-// and offsets.go its start.
+// and offsets.go its start. They are more than 25, and stay together: every wall that
+// was tried through the producer, its topics and its transactions is crossed by 20 to 30
+// names.
 package publisher

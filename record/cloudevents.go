@@ -44,7 +44,7 @@ type cloudEvent struct {
 func (c CloudEvents) Read(rec Record) (ev Event, mine bool, err error) {
 	r := reader{headers: rec.Headers}
 	var e cloudEvent
-	switch r.count(HeaderCESpecVersion) + r.count(HeaderCEID) {
+	switch r.count(headerCESpecVersion) + r.count(headerCEID) {
 	default:
 		e = r.binaryMode(rec.Value)
 	case 0:
@@ -169,17 +169,17 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 		}
 	}
 	if v := take("specversion"); v != "1.0" {
-		return Event{}, &MalformedError{Header: HeaderCESpecVersion, Detail: fmt.Sprintf("%.20q found, want 1.0", v)}
+		return Event{}, &MalformedError{Header: headerCESpecVersion, Detail: fmt.Sprintf("%.20q found, want 1.0", v)}
 	}
 	id, source, at := take("id"), take("source"), take("time")
 	ev := Event{Type: take("type"), AggregateID: key, Payload: e.data, ContentType: take("datacontenttype")}
 	if strings.ContainsAny(source, " \t\r\n") {
-		return Event{}, &MalformedError{Header: HeaderCESource, Detail: fmt.Sprintf("%.120q is not a URI reference", source)}
+		return Event{}, &MalformedError{Header: headerCESource, Detail: fmt.Sprintf("%.120q is not a URI reference", source)}
 	}
 	if at != "" {
 		t, err := time.Parse(time.RFC3339Nano, at)
 		if err != nil {
-			return Event{}, &MalformedError{Header: HeaderCETime, Detail: fmt.Sprintf("%.120q is not a time of RFC 3339", at), Err: err}
+			return Event{}, &MalformedError{Header: headerCETime, Detail: fmt.Sprintf("%.120q is not a time of RFC 3339", at), Err: err}
 		}
 		ev.OccurredAt = t.UTC()
 	}
@@ -197,7 +197,7 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 	var err error
 	ev.Key, err = foreignKey(c.Namespace, source+" "+id, ev.OccurredAt, c.Timeless)
 	if err != nil {
-		return Event{}, &MalformedError{Header: HeaderCEID, Detail: err.Error(), Err: err}
+		return Event{}, &MalformedError{Header: headerCEID, Detail: err.Error(), Err: err}
 	}
 	return ev, nil
 }

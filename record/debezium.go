@@ -43,11 +43,11 @@ type DebeziumOutbox struct {
 // Read is a consumer.RecordReader.
 func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	r := reader{headers: rec.Headers}
-	if r.count(HeaderDebeziumID) == 0 || r.count(outbox.HeaderKey) > 0 || r.count(HeaderCESpecVersion) > 0 {
+	if r.count(headerDebeziumID) == 0 || r.count(outbox.HeaderKey) > 0 || r.count(headerCESpecVersion) > 0 {
 		return Event{}, false, nil
 	}
-	id := r.required(HeaderDebeziumID)
-	typeHeader := cmp.Or(d.TypeHeader, HeaderDebeziumType)
+	id := r.required(headerDebeziumID)
+	typeHeader := cmp.Or(d.TypeHeader, headerDebeziumType)
 	ev = Event{
 		Type: cmp.Or(r.optional(typeHeader), d.Type), AggregateID: rec.Key, Payload: rec.Value,
 		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(HeaderTraceparent), Headers: make(map[string]string),
@@ -64,7 +64,7 @@ func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	if r.err == nil {
 		ev.Key, err = d.key(id, ev.OccurredAt)
 		if err != nil {
-			r.fail(HeaderDebeziumID, err.Error(), err)
+			r.fail(headerDebeziumID, err.Error(), err)
 		}
 	}
 	return ev, true, r.err

@@ -30,7 +30,7 @@ func Decode(rec Record) (Event, error) {
 	switch {
 	case r.count(outbox.HeaderKey) > 0:
 		r.onceward(&ev)
-	case r.count(HeaderCESpecVersion) > 0 || r.count(HeaderCEID) > 0:
+	case r.count(headerCESpecVersion) > 0 || r.count(headerCEID) > 0:
 		r.cloudEvents(&ev)
 	default:
 		return Event{}, &MalformedError{
@@ -42,7 +42,7 @@ func Decode(rec Record) (Event, error) {
 	ev.ContentType = r.optional(contentType(rec.Headers))
 	// Tracing libraries add a traceparent of their own; the last one counts.
 	// ce_traceparent is where the event began, for when that is all there is.
-	ev.Traceparent = cmp.Or(r.last(HeaderTraceparent), r.last(HeaderCETraceparent))
+	ev.Traceparent = cmp.Or(r.last(HeaderTraceparent), r.last(headerCETraceparent))
 	ev.Headers = r.others()
 	if r.err != nil {
 		return Event{}, r.err
@@ -57,8 +57,8 @@ func Ours(headers []Header) bool {
 	if r.count(outbox.HeaderKey) > 0 {
 		return true
 	}
-	k := r.key(HeaderCEID)
-	return r.err == nil && r.last(HeaderCESource) == k.Namespace()
+	k := r.key(headerCEID)
+	return r.err == nil && r.last(headerCESource) == k.Namespace()
 }
 
 // reader reads headers and keeps the first error, so that the callers need not
@@ -70,7 +70,7 @@ type reader struct {
 
 func (r *reader) onceward(ev *Event) {
 	ev.Key = r.key(outbox.HeaderKey)
-	if r.count(HeaderEventType) == 0 && r.count(HeaderDebeziumType) > 0 {
+	if r.count(HeaderEventType) == 0 && r.count(headerDebeziumType) > 0 {
 		r.debezium(ev)
 	} else {
 		ev.Type = r.eventType(HeaderEventType)
@@ -83,26 +83,26 @@ func (r *reader) onceward(ev *Event) {
 // debezium reads what the style has of its own. Id says the same as the key, or
 // one of them was changed on the way.
 func (r *reader) debezium(ev *Event) {
-	ev.Type = r.eventType(HeaderDebeziumType)
-	r.required(HeaderDebeziumID)
-	if id := r.uuid(HeaderDebeziumID); id != ev.Key.UUID() {
-		r.fail(HeaderDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
+	ev.Type = r.eventType(headerDebeziumType)
+	r.required(headerDebeziumID)
+	if id := r.uuid(headerDebeziumID); id != ev.Key.UUID() {
+		r.fail(headerDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
 	}
 }
 
 func (r *reader) cloudEvents(ev *Event) {
-	if v := r.required(HeaderCESpecVersion); v != "1.0" {
-		r.fail(HeaderCESpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
+	if v := r.required(headerCESpecVersion); v != "1.0" {
+		r.fail(headerCESpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
 	}
-	ev.Key = r.key(HeaderCEID)
-	if v := r.required(HeaderCESource); v != ev.Key.Namespace() {
-		r.fail(HeaderCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
+	ev.Key = r.key(headerCEID)
+	if v := r.required(headerCESource); v != ev.Key.Namespace() {
+		r.fail(headerCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
 	}
-	ev.Type = r.eventType(HeaderCEType)
-	ev.AggregateType = r.optional(HeaderCEAggregateType)
-	ev.OccurredAt = r.time(HeaderCETime)
+	ev.Type = r.eventType(headerCEType)
+	ev.AggregateType = r.optional(headerCEAggregateType)
+	ev.OccurredAt = r.time(headerCETime)
 	ev.Position = r.optional(HeaderPosition)
-	if subject := r.optional(HeaderCESubject); ev.AggregateID == nil && subject != "" {
+	if subject := r.optional(headerCESubject); ev.AggregateID == nil && subject != "" {
 		ev.AggregateID = []byte(subject)
 	}
 }

@@ -22,18 +22,18 @@ const (
 // Traceparent, position, replay-* and repair-id are the same in all styles.
 const (
 	// Style cloudevents: CloudEvents 1.0, Kafka protocol binding, binary mode.
-	HeaderCESpecVersion   = "ce_specversion" // 1.0
-	HeaderCEID            = "ce_id"          // the full key
-	HeaderCESource        = "ce_source"      // the key's namespace
-	HeaderCEType          = "ce_type"        // the event type
-	HeaderCETime          = "ce_time"        // as occurred-at
-	HeaderCESubject       = "ce_subject"     // the aggregate id; none when that is empty
-	HeaderCEAggregateType = "ce_aggregatetype"
-	HeaderCETraceparent   = "ce_traceparent" // the distributed tracing extension
+	headerCESpecVersion   = "ce_specversion" // 1.0
+	headerCEID            = "ce_id"          // the full key
+	headerCESource        = "ce_source"      // the key's namespace
+	headerCEType          = "ce_type"        // the event type
+	headerCETime          = "ce_time"        // as occurred-at
+	headerCESubject       = "ce_subject"     // the aggregate id; none when that is empty
+	headerCEAggregateType = "ce_aggregatetype"
+	headerCETraceparent   = "ce_traceparent" // the distributed tracing extension
 
 	// Style debezium: what Debezium's Outbox Event Router writes.
-	HeaderDebeziumID   = "id"        // the key's UUID
-	HeaderDebeziumType = "eventType" // the event type
+	headerDebeziumID   = "id"        // the key's UUID
+	headerDebeziumType = "eventType" // the event type
 )
 
 // OccurredAtLayout is the layout of [HeaderOccurredAt] for [time.Time.Format].
@@ -84,16 +84,16 @@ var (
 	nameReplayGroup   = []byte(HeaderReplayGroup)
 	nameRepairID      = []byte(HeaderRepairID)
 
-	nameCESpecVersion   = []byte(HeaderCESpecVersion)
-	nameCEID            = []byte(HeaderCEID)
-	nameCESource        = []byte(HeaderCESource)
-	nameCEType          = []byte(HeaderCEType)
-	nameCETime          = []byte(HeaderCETime)
-	nameCESubject       = []byte(HeaderCESubject)
-	nameCEAggregateType = []byte(HeaderCEAggregateType)
-	nameCETraceparent   = []byte(HeaderCETraceparent)
+	nameCESpecVersion   = []byte(headerCESpecVersion)
+	nameCEID            = []byte(headerCEID)
+	nameCESource        = []byte(headerCESource)
+	nameCEType          = []byte(headerCEType)
+	nameCETime          = []byte(headerCETime)
+	nameCESubject       = []byte(headerCESubject)
+	nameCEAggregateType = []byte(headerCEAggregateType)
+	nameCETraceparent   = []byte(headerCETraceparent)
 	ceSpecVersion       = []byte("1.0")
 
-	nameDebeziumID   = []byte(HeaderDebeziumID)
-	nameDebeziumType = []byte(HeaderDebeziumType)
+	nameDebeziumID   = []byte(headerDebeziumID)
+	nameDebeziumType = []byte(headerDebeziumType)
 )
