@@ -1,0 +1,48 @@
+package relay_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/onceward/onceward/relay"
+)
+
+// A configuration is read from a file; a mistyped key says what was meant.
+func ExampleLoad() {
+	dir, err := os.MkdirTemp("", "relay")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir) //nolint:errcheck // a temporary folder
+	file := filepath.Join(dir, "relay.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			fmt.Println(err)
+		}
+	}
+	write(`
+name: orders
+postgres: {dsn: "host=db sslmode=verify-full"}
+kafka: {brokers: ["kafka-1:9093"]}
+routes: [{topic: "{namespace}.{aggregate_type}"}]
+`)
+	cfg, err := relay.Load(file, nil)
+	fmt.Println(cfg.SlotName(), cfg.PublicationName(), err)
+	write("name: orders\nkafka: {broker: [kafka-1:9093]}\n")
+	_, err = relay.Load(file, nil)
+	fmt.Println(strings.TrimPrefix(err.Error(), file+": "))
+	// Output:
+	// onceward_orders onceward_orders <nil>
+	// config: kafka.broker: unknown key; did you mean kafka.brokers?
+}
+
+// What a relay would refuse at its start names the field.
+func ExampleConfig_Validate() {
+	cfg := relay.Default()
+	cfg.Name = "Orders!"
+	fmt.Println(cfg.Validate())
+	// Output: config: name: "Orders!": want 1 to 54 characters of a-z, 0-9 and _
+}
