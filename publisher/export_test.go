@@ -98,7 +98,7 @@ func Explain(f Failure, cfg Config) error {
 	r := &pending{id: f.ID, topic: &topic{name: "t"}}
 	r.topic.state.Store(&topicState{limit: f.Limit, distrusted: f.Distrusted})
 	if f.Alone {
-		r.lane = new(atomic.Int64)
+		r.serial = new(atomic.Int64)
 	}
 	r.message.Topic, r.message.Partition, r.message.Metadata = "t", 3, r
 	return explain(&sarama.ProducerError{Msg: &r.message, Err: f.Err}, s)

@@ -56,8 +56,8 @@ func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	r.topic = t
 	r.message.Topic = t.name
 	r.message.Partition = Partition(r.key, t.partitions)
-	if t.lanes != nil {
-		return r, p.enterLane(ctx, r)
+	if t.serial != nil {
+		return r, p.awaitTurn(ctx, r)
 	}
 	return r, nil
 }
@@ -150,7 +150,7 @@ func (p *placer) prepare(ctx context.Context, t *topic) (*topicState, error) {
 			return nil, err
 		}
 	}
-	if state.narrow != (t.lanes != nil) {
+	if state.narrow != (t.serial != nil) {
 		return state, p.narrow(ctx, t, state)
 	}
 	return state, nil
@@ -172,8 +172,8 @@ func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
 	}
 	t.partitions = to
 	p.settings.Memory.placeBy(t.name, to)
-	if t.lanes != nil {
-		t.lanes = make([]atomic.Int64, to)
+	if t.serial != nil {
+		t.serial = make([]atomic.Int64, to)
 	}
 	return nil
 }
@@ -181,14 +181,14 @@ func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
 // narrow has the records of a topic share batches no longer, or again.
 func (p *placer) narrow(ctx context.Context, t *topic, state *topicState) error {
 	if !state.narrow {
-		t.lanes = nil // what is in flight keeps its lane, and new batches are allowed
+		t.serial = nil // what is in flight keeps its count, and new batches are allowed
 		p.settings.Logger.Info("topic takes whole batches again", "topic", t.name, "max.message.bytes", state.limit)
 		return nil
 	}
 	if err := p.drain(ctx, t); err != nil {
 		return err
 	}
-	t.lanes = make([]atomic.Int64, t.partitions)
+	t.serial = make([]atomic.Int64, t.partitions)
 	p.settings.Logger.Warn("topic takes less than a batch of the relay (max.message.bytes): its records go one by one, which is slow. "+narrowCure(p.settings, t.name),
 		"topic", t.name, "max.message.bytes", state.limit, "max_message_bytes", p.settings.MaxMessageBytes)
 	return nil
@@ -226,10 +226,10 @@ func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicStat
 	return &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
 }
 
-// enterLane waits until the record's partition has nothing in flight, so that
+// awaitTurn waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
-func (p *placer) enterLane(ctx context.Context, r *pending) error {
-	lane := &r.topic.lanes[r.message.Partition]
-	r.lane = lane
-	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return lane.Load() == 0 })
+func (p *placer) awaitTurn(ctx context.Context, r *pending) error {
+	inFlight := &r.topic.serial[r.message.Partition]
+	r.serial = inFlight
+	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return inFlight.Load() == 0 })
 }

@@ -50,7 +50,7 @@ type pending struct {
 	tag     uint64
 	id      uuid.UUID // of the row, or of the replay
 	topic   *topic
-	lane    *atomic.Int64 // of the topic's partition, when no batch is shared
+	serial  *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
 	cost    int64         // bytes of memory it accounts for while in flight
 	key     []byte
 	value   []byte
