@@ -16,8 +16,8 @@ const (
 	defectResend = "resend"
 )
 
-// spoil applies the defects of the idempotent producer.
-func (c *Config) spoil() {
+// plantDefects applies the defects of the idempotent producer.
+func (c *Config) plantDefects() {
 	if defect != defectResend {
 		return
 	}
@@ -25,8 +25,8 @@ func (c *Config) spoil() {
 	c.faults.resend = func(p *Publisher, failed *sarama.ProducerError) { p.input <- failed.Msg }
 }
 
-// spoil applies the defects of transactions.
-func (c *TransactionConfig) spoil() {
+// plantDefects applies the defects of transactions.
+func (c *TransactionConfig) plantDefects() {
 	if defect == defectNoRotation {
 		c.faults.keepProducer = true
 	}

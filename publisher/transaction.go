@@ -55,7 +55,7 @@ type transactionFaults struct {
 }
 
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
-	c.spoil()
+	c.plantDefects()
 	setDefault(&c.Topic, DefaultCheckpointTopic)
 	setDefault(&c.Timeout, DefaultTransactionTimeout)
 	if c.ID == "" {
