@@ -26,10 +26,10 @@ func TestJittered(t *testing.T) {
 	for range 100 {
 		pause := backoff.Jittered{Min: 100 * time.Millisecond, Max: time.Second}
 		for range 2 {
-			for _, whole := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
-				d := pause.Next()
-				require.GreaterOrEqual(t, d, whole*time.Millisecond/2)
-				require.LessOrEqual(t, d, whole*time.Millisecond)
+			for _, ms := range []int64{100, 200, 400, 800, 1000, 1000} {
+				d, whole := pause.Next(), time.Duration(ms)*time.Millisecond
+				require.GreaterOrEqual(t, d, whole/2)
+				require.LessOrEqual(t, d, whole)
 			}
 			pause.Reset()
 		}
