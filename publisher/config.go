@@ -172,7 +172,7 @@ type settings struct {
 // resolve fills in defaults and refuses what is wrong.
 func (c Config) resolve() (*settings, error) {
 	s := &settings{Config: c.withDefaults()}
-	s.plantDefects()
+	s.spoil()
 	for _, step := range []func() error{s.resolveCluster, s.resolveSecurity, s.resolveLimits, s.resolveTopics} {
 		if err := step(); err != nil {
 			return nil, err

@@ -16,8 +16,8 @@ const (
 	defectResend = "resend"
 )
 
-// plantDefects applies the defects of the idempotent producer.
-func (c *Config) plantDefects() {
+// spoil applies the defects of the idempotent producer.
+func (c *Config) spoil() {
 	if defect != defectResend {
 		return
 	}
@@ -25,8 +25,8 @@ func (c *Config) plantDefects() {
 	c.faults.resend = func(p *Publisher, failed *sarama.ProducerError) { p.input <- failed.Msg }
 }
 
-// plantDefects applies the defects of transactions.
-func (c *TransactionConfig) plantDefects() {
+// spoil applies the defects of transactions.
+func (c *TransactionConfig) spoil() {
 	if defect == defectNoRotation {
 		c.faults.keepProducer = true
 	}

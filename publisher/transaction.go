@@ -55,7 +55,7 @@ type transactionFaults struct {
 }
 
 func (c TransactionConfig) resolve() (TransactionConfig, error) {
-	c.plantDefects()
+	c.spoil()
 	setDefault(&c.Topic, DefaultCheckpointTopic)
 	setDefault(&c.Timeout, DefaultTransactionTimeout)
 	if c.ID == "" {
