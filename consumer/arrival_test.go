@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/record"
 )
 
 const oneDay = 24 * time.Hour
@@ -140,7 +141,7 @@ func TestTheDatabaseWins(t *testing.T) {
 // transaction began.
 func TestOldTransactionClaimsNothingByArrival(t *testing.T) {
 	p := Disconnected()
-	it := p.newItem(Event{Type: "Paid"})
+	it := p.newItem(Event{Event: record.Event{Type: "Paid"}})
 	l := &look{processor: p, began: midnight, classes: []registered{{buckets: Buckets{Length: time.Hour, Old: time.Minute, OldUntil: midnight.Add(1)}}}}
 	late := func(after time.Duration, ids ...uuid.UUID) error {
 		l.now, it.plan.ids = midnight.Add(after), ids

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/record"
 )
 
 const aDay = 24 * time.Hour
@@ -40,7 +41,7 @@ func (e *env) once(p *consumer.Processor, ev consumer.Event) {
 
 func webhook(t *testing.T) consumer.Event {
 	t.Helper()
-	return consumer.Event{Key: must(consumer.TimelessKey("github", uuid.NewString())), Type: "push"}
+	return consumer.Event{Event: record.Event{Key: must(record.TimelessKey("github", uuid.NewString())), Type: "push"}}
 }
 
 // aged is an event of some days ago, at an offset that nobody has finished.
@@ -171,7 +172,7 @@ func TestClaimsOfTheReleaseBefore(t *testing.T) {
 	}
 	claim := func(ev consumer.Event, at time.Time) error {
 		for _, id := range starts(ev, at) {
-			f := consumer.FingerprintOf(ev)
+			f := ev.Fingerprint()
 			if _, err := e.db.Exec(t.Context(), `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 				VALUES ($1, 'hooks', 'push', 'github', $2, 'p')`, id, f[:]); err != nil {
 				return err

@@ -13,13 +13,14 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // recordOf is a record of an event.
 func recordOf(ev consumer.Event, offset int64) consumer.Record {
 	return consumer.Record{
 		Source: consumer.Source{Topic: "orders", Offset: offset}, Key: ev.AggregateID, Value: ev.Payload,
-		Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte(ev.Type)}},
+		Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(ev.Type)}},
 	}
 }
 

@@ -57,7 +57,7 @@ type Claim struct {
 // A transaction that claims several events must claim them in the order of
 // their UUIDs: two that claim in opposite order deadlock.
 //
-// A replay in the mode [ReplayReprocess] for this group is claimed under its
+// A replay in the mode [record.ReplayReprocess] for this group is claimed under its
 // replay id, so that it is applied once more, and once only; for every other
 // group it is a copy of the original event.
 //

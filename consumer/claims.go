@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // claims claims all items, with one statement, and says of each what it has
@@ -251,7 +252,7 @@ func noPartition(it *item) error {
 
 // claimID is the id under which the group claims the event.
 func (p *Processor) claimID(ev Event) uuid.UUID {
-	if ev.ReplayMode == ReplayReprocess && ev.ReplayGroup == p.group {
+	if ev.ReplayMode == record.ReplayReprocess && ev.ReplayGroup == p.group {
 		return ev.ReplayID
 	}
 	return ev.Key.UUID()

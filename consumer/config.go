@@ -82,8 +82,8 @@ type Config struct {
 	// Retry says when an event whose handler fails becomes a dead letter.
 	Retry Retry
 	// Readers make the events of records that no relay of ours has written, in this
-	// order; the first counts that takes a record for its own. [CloudEvents] and
-	// [DebeziumOutbox] have one. Default: such records are malformed.
+	// order; the first counts that takes a record for its own. [record.CloudEvents] and
+	// [record.DebeziumOutbox] have one. Default: such records are malformed.
 	Readers []RecordReader
 	// Handled is told of each call of a handler, also of one that failed: for how
 	// long it ran; of a set, once. It must return at once and be safe for concurrent

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/record"
 )
 
 // reason is the column of the same name: why a message was not applied.
@@ -70,7 +71,7 @@ func errorText(err error) string {
 
 // quarantine keeps a record that no handler can take.
 func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, AggregateID: l.record.Key}}
+	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
 	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
 		err := r.lookForParked(ctx, tx, []*item{it})
 		l.parked = it.parked
@@ -96,7 +97,7 @@ func (r *Router) keep(ctx context.Context, tx pgx.Tx, l *letter, again bool) (wr
 	}
 	row.Again = again
 	if !l.event.Key.IsZero() {
-		id, sum := r.processor.claimID(l.event), FingerprintOf(l.event)
+		id, sum := r.processor.claimID(l.event), l.event.Fingerprint()
 		row.ClaimID, row.Fingerprint = &id, sum[:]
 	}
 	q, topic := consumerdb.New(tx), row.Topic
@@ -151,7 +152,7 @@ func (r *Router) announce(ctx context.Context, l letter) {
 }
 
 func (l letter) row(group string) (consumerdb.PutDeadLetterParams, error) {
-	headers, err := encodeHeaders(l.record.Headers)
+	headers, err := record.StoreHeaders(l.record.Headers)
 	if err != nil {
 		return consumerdb.PutDeadLetterParams{}, err
 	}

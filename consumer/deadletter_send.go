@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/record"
 )
 
 // lettersPage is how many letters are in memory at once.
@@ -94,7 +95,7 @@ func (r *Router) unsent(ctx context.Context, q *consumerdb.Queries, after Source
 	}
 	letters := make([]Letter, len(rows))
 	for i, row := range rows {
-		headers, err := decodeHeaders(row.RecordHeaders)
+		headers, err := record.LoadHeaders(row.RecordHeaders)
 		if err != nil {
 			return nil, err
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // The decisions of a delivery that are nothing but a decision: each of these tests
@@ -28,7 +29,7 @@ func eventAt(t *testing.T, at time.Time) Event {
 	t.Helper()
 	k, err := outbox.ExternalKey("shop", "4711", at)
 	require.NoError(t, err)
-	return Event{Key: k, Type: "Paid", Payload: []byte("{}"), Source: Source{Topic: "orders", Partition: 1, Offset: 7}}
+	return Event{Event: record.Event{Key: k, Type: "Paid", Payload: []byte("{}")}, Source: Source{Topic: "orders", Partition: 1, Offset: 7}}
 }
 
 // The last offset that was finished is finished, the one behind it was not seen.
@@ -325,11 +326,11 @@ func TestReprocessIsForOneGroup(t *testing.T) {
 	ev := eventAt(t, time.Now())
 	ev.ReplayID = uuid.Must(uuid.NewV7())
 	for _, c := range []struct {
-		mode  ReplayMode
+		mode  record.ReplayMode
 		group string
 		want  uuid.UUID
 	}{
-		{ReplayReprocess, "billing", ev.ReplayID}, {ReplayReprocess, "ledger", ev.Key.UUID()}, {ReplayRedeliver, "", ev.Key.UUID()}, {ReplayRedeliver, "billing", ev.Key.UUID()},
+		{record.ReplayReprocess, "billing", ev.ReplayID}, {record.ReplayReprocess, "ledger", ev.Key.UUID()}, {record.ReplayRedeliver, "", ev.Key.UUID()}, {record.ReplayRedeliver, "billing", ev.Key.UUID()},
 	} {
 		ev.ReplayMode, ev.ReplayGroup = c.mode, c.group
 		require.Equal(t, c.want, p.claimID(ev), "%+v", c)
@@ -382,7 +383,7 @@ func TestCautionKnowsEveryHandler(t *testing.T) {
 	} {
 		for _, pattern := range []string{"OrderPaid", "Order*", "*"} {
 			p, s := scriptedProcessor(t, map[string]answer{"CountStart": {columns: []uint32{pgtype.Int4OID}, rows: [][]string{{"1"}}}})
-			p.readers = []RecordReader{DebeziumOutbox{Namespace: "shop"}.Read}
+			p.readers = []RecordReader{record.DebeziumOutbox{Namespace: "shop"}.Read}
 			r := NewRouter(p)
 			r.Tx(pattern, func(context.Context, pgx.Tx, Event) error { return nil })
 			_, _ = r.HandleCautiously(t.Context(), Record{Source: Source{Topic: "orders"}, Headers: hs}) // what the script answers then is no matter

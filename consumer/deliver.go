@@ -41,7 +41,7 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 // [Class] unless that applies it; these are [DeadLettered]. For an event without
 // Source there is no place for a letter: the outcome is [Mismatch] together with
 // a [*MismatchError], [Replay] or [FromFuture], and the caller decides. A replay
-// in the mode [ReplayReprocess] that is for another group and lies below the
+// in the mode [record.ReplayReprocess] that is for another group and lies below the
 // floor is a Replay without a letter.
 func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
 	d := r.handle(ctx, ev)

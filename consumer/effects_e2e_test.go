@@ -199,7 +199,7 @@ func TestEventOfAnEarlierRelease(t *testing.T) {
 		first.Func("Paid", l.handle)
 		_, err := first.Handle(t.Context(), l.event)
 		require.ErrorIs(t, err, errProvider)
-		given := consumer.FingerprintOf(l.event)
+		given := l.event.Fingerprint()
 		exec(t, l.db, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome) VALUES ($1, 'billing', 'Paid', 'shop', $2, 'p')`,
 			l.event.Key.UUID(), given[:])
 		l.expire()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // Errors that callers branch on. See also [IsInfrastructure] and [Permanent].
@@ -76,9 +77,9 @@ func (e *PanicError) Unwrap() error {
 // with other content. Two events were given one key, or one was altered.
 type MismatchError struct {
 	Key       outbox.Key
-	Stored    Fingerprint // of the event that was applied
-	Given     Fingerprint // of this one
-	AppliedAt time.Time   // when the stored one was applied
+	Stored    record.Fingerprint // of the event that was applied
+	Given     record.Fingerprint // of this one
+	AppliedAt time.Time          // when the stored one was applied
 }
 
 // Error implements error.

@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestRelationLocks (W7): in none of pgx's modes does a statement that finds claims
@@ -269,7 +270,7 @@ func (l *till) batches() {
 
 	behind := moved
 	behind.Key, behind.Source.Offset = keyAt(t, time.Now()), 4
-	behind.RecordHeaders = []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(behind.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte("Moved")}}
+	behind.RecordHeaders = []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(behind.Key.String())}, {Name: record.HeaderEventType, Value: []byte("Moved")}}
 	require.NoError(t, deliver(t.Context(), l.router, behind, consumer.DeadLettered))
 	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'discarded' WHERE state = 'open'")
 	n, err := l.router.Redrive(t.Context(), 10)

@@ -7,11 +7,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What letters and fences keep, for tests outside the package.
+// What fences keep, for tests outside the package.
 var (
-	DecodeHeaders = decodeHeaders
-	EncodeEvent   = encodeEvent
-	DecodeEvent   = decodeEvent
+	EncodeEvent = encodeEvent
+	DecodeEvent = decodeEvent
 )
 
 // Route says what a type was registered with.

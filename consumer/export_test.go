@@ -277,9 +277,6 @@ func (q Question) Judge() string {
 	return [...]string{"claim", "late", "replay", "seen", "future"}[v]
 }
 
-// EncodeHeaders is encodeHeaders.
-var EncodeHeaders = encodeHeaders
-
 // DatabaseNow is the database's clock, as far as the process knows.
 func DatabaseNow(p *Processor) time.Time { return p.windows.now() }
 

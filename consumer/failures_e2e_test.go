@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 func TestHandlerMayUseSavepoints(t *testing.T) {
@@ -220,7 +221,7 @@ func TestRecordToEffect(t *testing.T) {
 	record := func(eventType string) consumer.Record {
 		return consumer.Record{
 			Source:  consumer.Source{Topic: "orders", Offset: 1},
-			Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(key)}, {Name: outbox.HeaderEventType, Value: []byte(eventType)}},
+			Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(key)}, {Name: record.HeaderEventType, Value: []byte(eventType)}},
 		}
 	}
 	outcome, err := r.HandleRecord(t.Context(), record("Shipped"))
@@ -263,8 +264,8 @@ func TestClaimInTheCallersTransaction(t *testing.T) {
 	altered.Payload = nil
 	mismatch := claim(altered)
 	require.Equal(t, consumer.Mismatch, mismatch.Outcome)
-	require.Equal(t, consumer.FingerprintOf(ev), mismatch.Mismatch.Stored)
-	require.Equal(t, consumer.FingerprintOf(altered), mismatch.Mismatch.Given)
+	require.Equal(t, ev.Fingerprint(), mismatch.Mismatch.Stored)
+	require.Equal(t, altered.Fingerprint(), mismatch.Mismatch.Given)
 
 	// Without a place in Kafka there is no dead letter: the caller decides.
 	r := e.router("hooks", effect("hooks"))

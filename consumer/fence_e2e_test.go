@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/record"
 )
 
 // provider is a payment provider that remembers keys, as good ones do.
@@ -446,13 +447,13 @@ func TestReprocess(t *testing.T) {
 		require.NoError(t, deliver(t.Context(), r, ev, consumer.Processed))
 	}
 	replay := ev
-	replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(t).Key.UUID(), consumer.ReplayReprocess, "billing"
+	replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(t).Key.UUID(), record.ReplayReprocess, "billing"
 	require.NoError(t, deliver(t.Context(), billing, replay, consumer.Processed))
 	require.NoError(t, deliver(t.Context(), billing, replay, consumer.Duplicate))
 	require.NoError(t, deliver(t.Context(), audit, replay, consumer.Duplicate))
 	require.NoError(t, deliver(t.Context(), billing, ev, consumer.Duplicate))
 	redelivered := ev
-	redelivered.ReplayID, redelivered.ReplayMode = newEvent(t).Key.UUID(), consumer.ReplayRedeliver
+	redelivered.ReplayID, redelivered.ReplayMode = newEvent(t).Key.UUID(), record.ReplayRedeliver
 	require.NoError(t, deliver(t.Context(), billing, redelivered, consumer.Duplicate))
 	require.NoError(t, e.expect(3, 3))
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // storedEvent is an event in onceward.fences, from which the recovery job makes
@@ -30,7 +31,7 @@ type storedEvent struct {
 	Source        storedSource  `json:"source,omitzero"`
 	Record        *storedRecord `json:"record,omitempty"` // of a RecordReader
 	Redriven      bool          `json:"redriven,omitempty"`
-	// Of encodeHeaders.
+	// Of record.StoreHeaders.
 	Headers       json.RawMessage `json:"headers,omitempty"`
 	RecordHeaders json.RawMessage `json:"record_headers,omitempty"`
 }
@@ -77,13 +78,13 @@ func encodeEvent(ev Event) (stored []byte, err error) {
 	}
 	var own []Header
 	for name, value := range ev.Headers {
-		own = append(own, Header{name, []byte(value)})
+		own = append(own, Header{Name: name, Value: []byte(value)})
 	}
-	if s.Headers, err = encodeHeaders(own); err != nil {
+	if s.Headers, err = record.StoreHeaders(own); err != nil {
 		return nil, err
 	}
 	if ev.RecordHeaders != nil {
-		if s.RecordHeaders, err = encodeHeaders(ev.RecordHeaders); err != nil {
+		if s.RecordHeaders, err = record.StoreHeaders(ev.RecordHeaders); err != nil {
 			return nil, err
 		}
 	}
@@ -103,16 +104,15 @@ func decodeEvent(stored []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("decode the event: key: %w", err)
 	}
-	ev := Event{
+	ev := Event{Event: record.Event{
 		Key: key, Type: s.Type, AggregateType: string(s.AggregateType), AggregateID: s.AggregateID, Payload: s.Payload,
 		ContentType: string(s.ContentType), OccurredAt: s.OccurredAt.UTC(), Traceparent: string(s.Traceparent), Position: string(s.Position),
-		ReplayID: s.ReplayID, ReplayMode: ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup), RepairID: s.RepairID,
-		Source: Source(s.Source), redriven: s.Redriven,
-	}
+		ReplayID: s.ReplayID, ReplayMode: record.ReplayMode(s.ReplayMode), ReplayGroup: string(s.ReplayGroup), RepairID: s.RepairID,
+	}, Source: Source(s.Source), redriven: s.Redriven}
 	if s.Record != nil {
 		ev.raw = &Record{Key: s.Record.Key, Value: s.Record.Value}
 	}
-	own, err := decodeHeaders(s.Headers)
+	own, err := record.LoadHeaders(s.Headers)
 	if err != nil {
 		return Event{}, err
 	}
@@ -123,7 +123,7 @@ func decodeEvent(stored []byte) (Event, error) {
 		ev.Headers[h.Name] = string(h.Value)
 	}
 	if s.RecordHeaders != nil {
-		ev.RecordHeaders, err = decodeHeaders(s.RecordHeaders)
+		ev.RecordHeaders, err = record.LoadHeaders(s.RecordHeaders)
 	}
 	return ev, err
 }

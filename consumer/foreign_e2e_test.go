@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
 )
 
 // strangers is a group that reads a topic into which others write too.
@@ -29,7 +30,7 @@ func (s *strangers) router() *consumer.Router {
 	p, err := consumer.New(s.t.Context(), consumer.Config{
 		Group: "billing", DB: s.db, Retry: consumer.Retry{MaxAttempts: 1},
 		Classes: []consumer.Class{{Pattern: "*", Window: 24 * time.Hour}, {Pattern: "Charged", Window: 24 * time.Hour, Keyed: consumer.ByArrival}},
-		Readers: []consumer.RecordReader{consumer.CloudEvents{Namespace: "shop"}.Read, consumer.DebeziumOutbox{Namespace: "bank"}.Read},
+		Readers: []consumer.RecordReader{record.CloudEvents{Namespace: "shop"}.Read, record.DebeziumOutbox{Namespace: "bank"}.Read},
 	})
 	require.NoError(s.t, err)
 	r := consumer.NewRouter(p)

@@ -11,7 +11,25 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
+
+const someKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
+
+func mustKey(t require.TestingT, s string) outbox.Key {
+	k, err := outbox.ParseKey(s)
+	require.NoError(t, err)
+	return k
+}
+
+// headers makes record headers from alternating names and values.
+func headers(pairs ...string) []consumer.Header {
+	var hs []consumer.Header
+	for i := 0; i < len(pairs); i += 2 {
+		hs = append(hs, consumer.Header{Name: pairs[i], Value: []byte(pairs[i+1])})
+	}
+	return hs
+}
 
 // Keys of foreign events, computed by the algorithm of docs/contract.md in Python.
 const (
@@ -62,11 +80,11 @@ func parse(t *testing.T, rec consumer.Record, readers ...consumer.RecordReader) 
 
 func TestCloudEventsOfOthers(t *testing.T) {
 	for name, rec := range cloudEventRecords {
-		ev, err := parse(t, rec, consumer.CloudEvents{Namespace: "shop"}.Read)
+		ev, err := parse(t, rec, record.CloudEvents{Namespace: "shop"}.Read)
 		require.NoError(t, err, name)
-		require.Equal(t, consumer.Event{
+		require.Equal(t, consumer.Event{Event: record.Event{
 			Key: mustKeyAt(t, cloudKey), Type: "com.example.order.paid", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`),
-			ContentType: "application/json", OccurredAt: orderTime, Headers: map[string]string{"ce_tenant": "acme"},
+			ContentType: "application/json", OccurredAt: orderTime, Headers: map[string]string{"ce_tenant": "acme"}},
 			Source: consumer.Source{Topic: "orders", Partition: 2, Offset: 7}, RecordHeaders: rec.Headers,
 		}, ev, name)
 	}
@@ -81,20 +99,20 @@ func mustKeyAt(t *testing.T, s string) outbox.Key {
 
 func TestCloudEventsWithoutTime(t *testing.T) {
 	rec := consumer.Record{Headers: headers("ce_id", foreignID, "ce_source", "https://shop.example/orders", "ce_specversion", "1.0", "ce_type", "NoTimePaid", "ce_subject", "o-1")}
-	ev, err := parse(t, rec, consumer.CloudEvents{Namespace: "shop"}.Read)
+	ev, err := parse(t, rec, record.CloudEvents{Namespace: "shop"}.Read)
 	require.NoError(t, err)
 	require.Equal(t, cloudTimeless, ev.Key.String())
 	require.Equal(t, "o-1", string(ev.AggregateID))
 	require.Nil(t, ev.Payload)
 
 	rec.Headers = append(rec.Headers, headers("ce_time", "2026-11-24T10:00:00.25Z")...)
-	ev, err = parse(t, rec, consumer.CloudEvents{Namespace: "shop", Timeless: true}.Read)
+	ev, err = parse(t, rec, record.CloudEvents{Namespace: "shop", Timeless: true}.Read)
 	require.NoError(t, err)
 	require.Equal(t, cloudTimeless, ev.Key.String())
 
 	rec.Headers[3].Value = []byte("Paid") // of a class by event time
-	_, err = parse(t, rec, consumer.CloudEvents{Namespace: "shop", Timeless: true}.Read)
-	require.ErrorIs(t, err, consumer.ErrMalformed)
+	_, err = parse(t, rec, record.CloudEvents{Namespace: "shop", Timeless: true}.Read)
+	require.ErrorIs(t, err, record.ErrMalformed)
 	require.ErrorContains(t, err, "ByArrival")
 }
 
@@ -108,13 +126,13 @@ func TestCloudEventsData(t *testing.T) {
 	} {
 		rec := consumer.Record{Headers: headers("content-type", "application/cloudevents+json"),
 			Value: []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"T","time":"2026-11-24T10:00:00Z",` + data + `}`)}
-		ev, err := parse(t, rec, consumer.CloudEvents{Namespace: "shop"}.Read)
+		ev, err := parse(t, rec, record.CloudEvents{Namespace: "shop"}.Read)
 		require.NoError(t, err, data)
 		require.Equal(t, want, string(ev.Payload), data)
 	}
 	none := consumer.Record{Headers: headers("content-type", "application/cloudevents+json"),
 		Value: []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"T","time":"2026-11-24T10:00:00Z","data":null,"n":1,"b":true,"nil":null}`)}
-	ev, err := parse(t, none, consumer.CloudEvents{Namespace: "shop"}.Read)
+	ev, err := parse(t, none, record.CloudEvents{Namespace: "shop"}.Read)
 	require.NoError(t, err)
 	require.Nil(t, ev.Payload)
 	require.Equal(t, map[string]string{"ce_n": "1", "ce_b": "true"}, ev.Headers)
@@ -137,8 +155,8 @@ func TestMalformedCloudEvents(t *testing.T) {
 		whole[:len(whole)-1] + `,"data":1,"data_base64":"AP8="}`: "both",
 		whole[:len(whole)-1] + `,"data_base64":"not in base64"}`: "base64",
 	} {
-		_, err := parse(t, consumer.Record{Headers: structured, Value: []byte(value)}, consumer.CloudEvents{Namespace: "shop"}.Read)
-		require.ErrorIs(t, err, consumer.ErrMalformed, value)
+		_, err := parse(t, consumer.Record{Headers: structured, Value: []byte(value)}, record.CloudEvents{Namespace: "shop"}.Read)
+		require.ErrorIs(t, err, record.ErrMalformed, value)
 		require.ErrorContains(t, err, want, value)
 	}
 }
@@ -146,28 +164,28 @@ func TestMalformedCloudEvents(t *testing.T) {
 func TestDebeziumOutbox(t *testing.T) {
 	rec := consumer.Record{Key: []byte("o-1"), Value: []byte(`{"amount":10}`), Headers: headers(
 		"id", foreignID, "eventType", "NoTimePaid", "tenant", "acme", "createdAt", "2026-11-24T10:00:00.123456Z")}
-	ev, err := parse(t, rec, consumer.DebeziumOutbox{Namespace: "billing"}.Read)
+	ev, err := parse(t, rec, record.DebeziumOutbox{Namespace: "billing"}.Read)
 	require.NoError(t, err)
-	require.Equal(t, consumer.Event{
+	require.Equal(t, consumer.Event{Event: record.Event{
 		Key: mustKeyAt(t, outboxNoTime), Type: "NoTimePaid", AggregateID: []byte("o-1"), Payload: []byte(`{"amount":10}`),
-		Headers: map[string]string{"id": foreignID, "eventType": "NoTimePaid", "tenant": "acme", "createdAt": "2026-11-24T10:00:00.123456Z"},
-		Source:  consumer.Source{Topic: "orders", Partition: 2, Offset: 7}, RecordHeaders: rec.Headers,
+		Headers: map[string]string{"id": foreignID, "eventType": "NoTimePaid", "tenant": "acme", "createdAt": "2026-11-24T10:00:00.123456Z"}},
+		Source: consumer.Source{Topic: "orders", Partition: 2, Offset: 7}, RecordHeaders: rec.Headers,
 	}, ev)
 
 	for _, at := range []string{"2026-11-24T10:00:00.123456Z", "1795514400123", "1795514400123456", "1795514400123456789"} {
 		rec.Headers[3].Value = []byte(at)
-		ev, err = parse(t, rec, consumer.DebeziumOutbox{Namespace: "billing", TimeHeader: "createdAt"}.Read)
+		ev, err = parse(t, rec, record.DebeziumOutbox{Namespace: "billing", TimeHeader: "createdAt"}.Read)
 		require.NoError(t, err)
 		require.Equal(t, outboxKey, ev.Key.String(), at)
 	}
 
 	rec.Headers = headers("id", someKey[9:], "kind", "Paid")
-	ev, err = parse(t, rec, consumer.DebeziumOutbox{Namespace: "payments", TypeHeader: "kind"}.Read)
+	ev, err = parse(t, rec, record.DebeziumOutbox{Namespace: "payments", TypeHeader: "kind"}.Read)
 	require.NoError(t, err)
 	require.Equal(t, someKey, ev.Key.String(), "the key under which our relay publishes the same row")
 
 	rec.Headers = headers("id", "4711", "createdAt", "1795514400123")
-	ev, err = parse(t, rec, consumer.DebeziumOutbox{Namespace: "billing", Type: "Paid", TimeHeader: "createdAt"}.Read)
+	ev, err = parse(t, rec, record.DebeziumOutbox{Namespace: "billing", Type: "Paid", TimeHeader: "createdAt"}.Read)
 	require.NoError(t, err)
 	require.Equal(t, "Paid", ev.Type)
 	require.Equal(t, byte(8), byte(ev.Key.UUID().Version()))
@@ -178,8 +196,8 @@ func TestDebeziumOutbox(t *testing.T) {
 		"since 1970":         headers("id", foreignID, "eventType", "Paid", "createdAt", "1795514400"),
 		"id: present 2":      headers("id", foreignID, "id", "2", "eventType", "Paid", "createdAt", "1795514400123"),
 	} {
-		_, err = parse(t, consumer.Record{Headers: hs}, consumer.DebeziumOutbox{Namespace: "billing", TimeHeader: "createdAt"}.Read)
-		require.ErrorIs(t, err, consumer.ErrMalformed)
+		_, err = parse(t, consumer.Record{Headers: hs}, record.DebeziumOutbox{Namespace: "billing", TimeHeader: "createdAt"}.Read)
+		require.ErrorIs(t, err, record.ErrMalformed)
 		require.ErrorContains(t, err, text)
 	}
 }
@@ -187,8 +205,8 @@ func TestDebeziumOutbox(t *testing.T) {
 // Records of ours are read by ours alone, damaged ones too: under another key they
 // would be other events than their copies.
 func TestOursAreNotForeign(t *testing.T) {
-	both := []consumer.RecordReader{consumer.CloudEvents{Namespace: "other"}.Read, consumer.DebeziumOutbox{Namespace: "other", Type: "Any"}.Read,
-		func(consumer.Record) (consumer.Event, bool, error) { panic("was asked") }}
+	both := []consumer.RecordReader{record.CloudEvents{Namespace: "other"}.Read, record.DebeziumOutbox{Namespace: "other", Type: "Any"}.Read,
+		func(consumer.Record) (record.Event, bool, error) { panic("was asked") }}
 	for name, hs := range map[string][]consumer.Header{
 		"onceward":    headers("idempotency-key", someKey, "event-type", "Paid"),
 		"debezium":    headers("id", someKey[9:], "eventType", "Paid", "idempotency-key", someKey),
@@ -199,7 +217,7 @@ func TestOursAreNotForeign(t *testing.T) {
 		require.Equal(t, someKey, ev.Key.String(), name)
 
 		_, err = parse(t, consumer.Record{Headers: append(hs, headers("replay-mode", "again")...)}, both...)
-		require.ErrorIs(t, err, consumer.ErrMalformed, name)
+		require.ErrorIs(t, err, record.ErrMalformed, name)
 		require.ErrorContains(t, err, "replay-mode", name)
 	}
 	_, err := parse(t, consumer.Record{Headers: headers("id", someKey[9:], "eventType", "Paid", "idempotency-key", "payments:damaged")}, both...)
@@ -208,14 +226,14 @@ func TestOursAreNotForeign(t *testing.T) {
 
 // A reader takes what is its own; what nobody takes is malformed as ever.
 func TestReadersInOrder(t *testing.T) {
-	own := func(rec consumer.Record) (consumer.Event, bool, error) {
+	own := func(rec consumer.Record) (record.Event, bool, error) {
 		if string(rec.Value) == "other" {
-			return consumer.Event{}, false, nil
+			return record.Event{}, false, nil
 		}
 		k, err := outbox.ExternalKey("legacy", string(rec.Key), orderTime)
-		return consumer.Event{Key: k, Type: "Paid"}, true, err
+		return record.Event{Key: k, Type: "Paid"}, true, err
 	}
-	readers := []consumer.RecordReader{consumer.CloudEvents{Namespace: "shop"}.Read, consumer.DebeziumOutbox{Namespace: "billing"}.Read, own}
+	readers := []consumer.RecordReader{record.CloudEvents{Namespace: "shop"}.Read, record.DebeziumOutbox{Namespace: "billing"}.Read, own}
 	ev, err := parse(t, consumer.Record{Key: []byte("4711"), Value: []byte(`{"no":"event"}`)}, readers...)
 	require.NoError(t, err)
 	require.Equal(t, "legacy", ev.Key.Namespace())
@@ -227,16 +245,16 @@ func TestReadersInOrder(t *testing.T) {
 func TestReadersThatFail(t *testing.T) {
 	boom := errors.New("boom")
 	for want, reader := range map[string]consumer.RecordReader{
-		"boom":       func(consumer.Record) (consumer.Event, bool, error) { return consumer.Event{}, false, boom },
-		"panic: odd": func(consumer.Record) (consumer.Event, bool, error) { panic("odd") },
-		"Goexit": func(consumer.Record) (consumer.Event, bool, error) {
+		"boom":       func(consumer.Record) (record.Event, bool, error) { return record.Event{}, false, boom },
+		"panic: odd": func(consumer.Record) (record.Event, bool, error) { panic("odd") },
+		"Goexit": func(consumer.Record) (record.Event, bool, error) {
 			runtime.Goexit()
-			return consumer.Event{}, false, nil
+			return record.Event{}, false, nil
 		},
-		"Key is not": func(consumer.Record) (consumer.Event, bool, error) { return consumer.Event{Type: "Paid"}, true, nil },
+		"Key is not": func(consumer.Record) (record.Event, bool, error) { return record.Event{Type: "Paid"}, true, nil },
 	} {
 		_, err := parse(t, consumer.Record{}, reader)
-		require.ErrorIs(t, err, consumer.ErrMalformed)
+		require.ErrorIs(t, err, record.ErrMalformed)
 		require.ErrorContains(t, err, want)
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // nilError is an error whose methods need what a nil pointer has not.
@@ -24,7 +25,7 @@ func (e *nilError) Error() string { return e.text }
 func at(ev consumer.Event, offset int64) consumer.Event {
 	ev.Source = consumer.Source{Topic: "orders", Offset: offset}
 	ev.RecordHeaders = []consumer.Header{
-		{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte(ev.Type)},
+		{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(ev.Type)},
 	}
 	return ev
 }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // item is one event on its way through a delivery.
 type item struct {
 	ev          Event
 	id          uuid.UUID // of the event, or of its replay
-	fingerprint Fingerprint
+	fingerprint record.Fingerprint
 	handler     *handler
 	redrive     *requested // the letter that is handled again; nil for a delivery
 	begun       bool       // it has effects that are not ended
@@ -46,7 +47,7 @@ type ending struct {
 }
 
 func (p *Processor) newItem(ev Event) *item {
-	return &item{ev: ev, id: p.claimID(ev), fingerprint: FingerprintOf(ev)}
+	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint()}
 }
 
 func (it *item) reset() {
@@ -92,7 +93,7 @@ func (r *Router) refuse(it *item) (ending, error) {
 		return buried(it, reasonParked, errBehind), nil
 	}
 	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
-	switch forUs := it.ev.ReplayMode != ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
+	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:

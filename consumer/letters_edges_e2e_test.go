@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // A copy that was a duplicate beyond the mark is one after a crash and an outage, too;
@@ -56,7 +57,7 @@ func recordAt(t *testing.T, topic uuid.UUID, offset int64) consumer.Record {
 	t.Helper()
 	ev := newEvent(t)
 	return consumer.Record{Source: consumer.Source{Topic: "orders", Offset: offset, TopicID: topic}, Key: []byte("A"), Value: ev.Payload, Headers: []consumer.Header{
-		{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte("Paid")},
+		{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte("Paid")},
 	}}
 }
 
@@ -104,9 +105,9 @@ func TestParkOfForeignRecords(t *testing.T) {
 	e := newEnv(t, nil)
 	p, err := consumer.New(t.Context(), consumer.Config{
 		Group: "billing", DB: e.db, Retry: consumer.Retry{MaxAttempts: 1, OnLetter: consumer.LetterPark},
-		Readers: []consumer.RecordReader{func(rec consumer.Record) (consumer.Event, bool, error) {
+		Readers: []consumer.RecordReader{func(rec consumer.Record) (record.Event, bool, error) {
 			k, err := outbox.ExternalKey("other", string(rec.Value), time.Now().Truncate(time.Hour))
-			return consumer.Event{Key: k, Type: "Paid", AggregateID: append([]byte("agg-"), rec.Key...), Payload: rec.Value}, true, err
+			return record.Event{Key: k, Type: "Paid", AggregateID: append([]byte("agg-"), rec.Key...), Payload: rec.Value}, true, err
 		}},
 	})
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // Letters outlive the claims of their events, and say what those said: which event
@@ -103,7 +103,7 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 		require.NoError(t, deliverRecord(t.Context(), r, recordAt(t, uuid.New(), 9), consumer.Processed))
 		exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, namespace, event_type, record_key, record_value, record_headers, reason, error)
 			SELECT 'billing', $1, 0, $2, $3, $3, 'shop', 'Paid', $4, $5, $6::text::jsonb, 'from-future', 'before'`,
-			rec.Source.Topic, rec.Source.Offset, ev.Key.UUID(), rec.Key, rec.Value, string(must(consumer.EncodeHeaders(rec.Headers))))
+			rec.Source.Topic, rec.Source.Offset, ev.Key.UUID(), rec.Key, rec.Value, string(must(record.StoreHeaders(rec.Headers))))
 		exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, event_id, claim_id, fingerprint, namespace, event_type, record_headers, reason, error)
 			SELECT consumer_group, topic, kafka_partition, kafka_offset + 1, event_id, claim_id, '\x00', namespace, event_type, record_headers, 'parked', 'another event with its key' FROM onceward.consumer_dead_letters`)
 		exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
@@ -212,8 +212,8 @@ func TestDiscardedSpeaksOfItsEvent(t *testing.T) {
 	}
 	t.Run("a replay of it", func(t *testing.T) {
 		q, rec := parkedAndDiscarded(t, "Paid", func(r *consumer.Record) {
-			r.Headers = append(append([]consumer.Header{}, r.Headers...), consumer.Header{Name: outbox.HeaderReplayID, Value: []byte(newEvent(t).Key.UUID().String())},
-				consumer.Header{Name: outbox.HeaderReplayMode, Value: []byte(consumer.ReplayReprocess)}, consumer.Header{Name: outbox.HeaderReplayGroup, Value: []byte("billing")})
+			r.Headers = append(append([]consumer.Header{}, r.Headers...), consumer.Header{Name: record.HeaderReplayID, Value: []byte(newEvent(t).Key.UUID().String())},
+				consumer.Header{Name: record.HeaderReplayMode, Value: []byte(record.ReplayReprocess)}, consumer.Header{Name: record.HeaderReplayGroup, Value: []byte("billing")})
 		})
 		rec.Source.Offset = 3
 		require.NoError(t, deliverRecord(t.Context(), q.router, rec, consumer.Processed))
@@ -245,7 +245,7 @@ func TestReplayLetterIsNotTheEvents(t *testing.T) {
 		ev := at(x.event("Late", time.Now().AddDate(0, 0, -30), 10), 10)
 		replay := ev
 		replay.Source = consumer.Source{Topic: "replays", Offset: 3}
-		replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(t).Key.UUID(), consumer.ReplayReprocess, "billing"
+		replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(t).Key.UUID(), record.ReplayReprocess, "billing"
 		fails := true
 		r.Tx("Late", func(ctx context.Context, tx pgx.Tx, ev consumer.Event) error {
 			if fails {

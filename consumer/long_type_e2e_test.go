@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // incompressible is a text that no index entry can hold.
@@ -28,7 +29,7 @@ func incompressible() string {
 func TestLongTypes(t *testing.T) {
 	e := newEnv(t, nil)
 	p, err := consumer.New(t.Context(), consumer.Config{
-		Group: "billing", DB: e.db, Readers: []consumer.RecordReader{consumer.CloudEvents{Namespace: "shop"}.Read},
+		Group: "billing", DB: e.db, Readers: []consumer.RecordReader{record.CloudEvents{Namespace: "shop"}.Read},
 	})
 	require.NoError(t, err)
 	r := consumer.NewRouter(p)
@@ -36,7 +37,7 @@ func TestLongTypes(t *testing.T) {
 	topic, long := uuid.New(), incompressible()
 	history := must(r.Progress(t.Context())).History
 	ours, offset := recordAt(t, topic, 0), int64(0)
-	ours.Headers = headers(outbox.HeaderKey, newEvent(t).Key.String(), outbox.HeaderEventType, long)
+	ours.Headers = headers(outbox.HeaderKey, newEvent(t).Key.String(), record.HeaderEventType, long)
 	foreign := ours
 	foreign.Headers = headers("ce_specversion", "1.0", "ce_id", "1", "ce_source", "/x", "ce_type", long, "ce_time", time.Now().UTC().Format(time.RFC3339))
 	for range 2 { // the second one is what is counted as delivered again

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/record"
 )
 
 // stranger is a group whose first program could not read a record, so that its letter knows no
@@ -33,7 +34,7 @@ func newStranger(t *testing.T) *stranger {
 	s.cfg = consumer.Config{Group: "billing", DB: s.db, Retry: consumer.Retry{MaxAttempts: 1}}
 	s.start()
 	require.NoError(t, deliverRecord(t.Context(), s.router, s.record, consumer.DeadLettered))
-	s.cfg.Readers = []consumer.RecordReader{func(consumer.Record) (consumer.Event, bool, error) { return s.event, true, nil }}
+	s.cfg.Readers = []consumer.RecordReader{func(consumer.Record) (record.Event, bool, error) { return s.event.Event, true, nil }}
 	s.start()
 	return s
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // discard is what an operator does about the letter at an offset.
@@ -94,10 +94,10 @@ func (l *till) reprocess(want consumer.Outcome) {
 	l.t.Helper()
 	replay := l.event
 	replay.Source.Offset = 100
-	replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(l.t).Key.UUID(), consumer.ReplayReprocess, "billing"
+	replay.ReplayID, replay.ReplayMode, replay.ReplayGroup = newEvent(l.t).Key.UUID(), record.ReplayReprocess, "billing"
 	replay.RecordHeaders = slices.Concat(replay.RecordHeaders, []consumer.Header{
-		{Name: outbox.HeaderReplayID, Value: []byte(replay.ReplayID.String())}, {Name: outbox.HeaderReplayMode, Value: []byte(replay.ReplayMode)},
-		{Name: outbox.HeaderReplayGroup, Value: []byte(replay.ReplayGroup)},
+		{Name: record.HeaderReplayID, Value: []byte(replay.ReplayID.String())}, {Name: record.HeaderReplayMode, Value: []byte(replay.ReplayMode)},
+		{Name: record.HeaderReplayGroup, Value: []byte(replay.ReplayGroup)},
 	})
 	l.expire()
 	require.NoError(l.t, deliver(l.t.Context(), l.router, replay, want))

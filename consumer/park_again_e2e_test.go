@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
 )
 
 func (q *queue) parsed(rec consumer.Record) consumer.Event {
 	q.t.Helper()
-	ev, err := consumer.EventFromRecord(rec.Key, rec.Value, rec.Headers)
+	read, err := record.Decode(rec)
 	require.NoError(q.t, err)
-	ev.Source = rec.Source
-	return ev
+	return consumer.Event{Event: read, Source: rec.Source, RecordHeaders: rec.Headers}
 }
 
 // mismatched is the next record of a key, with the event key of another one.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // queue is a group that parks, of each kind of handler, and what it has applied:
@@ -77,7 +78,7 @@ func (q *queue) next(kind, key string) consumer.Record {
 	ev := newEvent(q.t)
 	rec := consumer.Record{
 		Source: consumer.Source{Topic: "orders", Offset: int64(len(q.recs) + 1)}, Key: []byte(key), Value: ev.Payload,
-		Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte(kind)}},
+		Headers: []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(kind)}},
 	}
 	q.recs = append(q.recs, rec)
 	return rec

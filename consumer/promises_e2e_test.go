@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/record"
 )
 
 // promise is one thing that the package promises. check returns how it was
@@ -268,7 +269,7 @@ func otherContent(e *env) error {
 	if err != nil {
 		return fmt.Errorf("read the letter: %w", err)
 	}
-	for _, f := range []consumer.Fingerprint{consumer.FingerprintOf(ev), consumer.FingerprintOf(altered)} {
+	for _, f := range []record.Fingerprint{ev.Fingerprint(), altered.Fingerprint()} {
 		if !strings.Contains(text, f.String()) {
 			return fmt.Errorf("letter %q lacks fingerprint %s", text, f)
 		}

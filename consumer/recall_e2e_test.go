@@ -209,7 +209,7 @@ func TestAnotherEventBesideALetter(t *testing.T) {
 		_, err := consumer.Do(t.Context(), m.start().Processor(), other, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
 		var mismatch *consumer.MismatchError
 		require.ErrorAs(t, err, &mismatch)
-		require.Equal(t, consumer.FingerprintOf(ev), mismatch.Stored)
+		require.Equal(t, ev.Fingerprint(), mismatch.Stored)
 
 		exec(t, m.db, "DELETE FROM onceward.consumer_dead_letters WHERE reason = 'mismatch'")
 		m.redrive()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // member is a process of the shop's group whose handler of "Paid" charges.
@@ -176,7 +177,7 @@ func recoverReconciled(t *testing.T, s *shop) {
 func (s *shop) fromTopic() {
 	s.event.Source = consumer.Source{Topic: "orders", Offset: 7}
 	s.event.RecordHeaders = []consumer.Header{
-		{Name: outbox.HeaderKey, Value: []byte(s.event.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte(s.event.Type)},
+		{Name: outbox.HeaderKey, Value: []byte(s.event.Key.String())}, {Name: record.HeaderEventType, Value: []byte(s.event.Type)},
 	}
 }
 

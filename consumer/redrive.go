@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/record"
 )
 
 // lettersKept is how long a letter is kept after it was redriven.
@@ -160,7 +161,7 @@ func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
 	if reason(l.Reason) != reasonMalformed {
 		return nil
 	}
-	id, claim, sum := ev.Key.UUID(), r.processor.claimID(ev), FingerprintOf(ev)
+	id, claim, sum := ev.Key.UUID(), r.processor.claimID(ev), ev.Fingerprint()
 	namespace := ev.Key.Namespace()
 	n, err := consumerdb.New(r.processor.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
 		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
@@ -198,7 +199,7 @@ func (l *requested) event(p *Processor) (Event, error) {
 	if reason(l.Reason) == reasonMismatch {
 		return Event{}, errors.New("this event carries the key of another one that was applied, so that it can never be; publish it under a new key, then discard the letter")
 	}
-	headers, err := decodeHeaders(l.RecordHeaders)
+	headers, err := record.LoadHeaders(l.RecordHeaders)
 	if err != nil {
 		return Event{}, err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // A letter that is kept aside is redriven as the event that it was: readers and handlers
@@ -24,9 +24,9 @@ func TestRedriveOfALetterAside(t *testing.T) {
 	broken := true
 	p, err := consumer.New(t.Context(), consumer.Config{
 		Group: "billing", DB: e.db, Retry: consumer.Retry{MaxAttempts: 1}, Classes: []consumer.Class{{Pattern: "*", Window: time.Hour, Keyed: consumer.ByArrival}},
-		Readers: []consumer.RecordReader{func(rec consumer.Record) (consumer.Event, bool, error) {
+		Readers: []consumer.RecordReader{func(rec consumer.Record) (record.Event, bool, error) {
 			read = append(read, rec.Source.Topic)
-			return consumer.Event{}, false, nil
+			return record.Event{}, false, nil
 		}},
 	})
 	require.NoError(t, err)
@@ -64,8 +64,8 @@ func TestRedriveOfALetterAside(t *testing.T) {
 	}
 
 	dead(5, "Paid")
-	dead(5, "Called", consumer.Header{Name: outbox.HeaderReplayID, Value: []byte(newEvent(t).Key.UUID().String())},
-		consumer.Header{Name: outbox.HeaderReplayMode, Value: []byte("reprocess")}, consumer.Header{Name: outbox.HeaderReplayGroup, Value: []byte("billing")})
+	dead(5, "Called", consumer.Header{Name: record.HeaderReplayID, Value: []byte(newEvent(t).Key.UUID().String())},
+		consumer.Header{Name: record.HeaderReplayMode, Value: []byte("reprocess")}, consumer.Header{Name: record.HeaderReplayGroup, Value: []byte("billing")})
 	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.consumer_dead_letters WHERE topic LIKE 'orders~%'"))
 	save(10)
 	redrive(2)

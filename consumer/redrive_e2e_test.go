@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // desk is a group with dead letters, and what its handler does now.
@@ -46,7 +47,7 @@ func (d *desk) record(ev consumer.Event) consumer.Record {
 	return consumer.Record{
 		Source: consumer.Source{Topic: "orders", Offset: d.offset}, Key: ev.AggregateID, Value: ev.Payload,
 		Headers: []consumer.Header{
-			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderEventType, Value: []byte(ev.Type)},
+			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderEventType, Value: []byte(ev.Type)},
 			{Name: "null"}, {Name: "empty", Value: []byte{}}, {Name: "odd\x00\xff", Value: []byte{0, 255}},
 		},
 	}
@@ -191,7 +192,7 @@ func redriveWhole(t *testing.T, d *desk) {
 		d.redrive(1)
 		require.Equal(t, rec.Source, second.Source)
 		require.Equal(t, first.RecordHeaders, second.RecordHeaders)
-		require.Equal(t, consumer.FingerprintOf(first), consumer.FingerprintOf(second))
+		require.Equal(t, first.Fingerprint(), second.Fingerprint())
 		require.Equal(t, first.Payload, second.Payload)
 		d.deliver(rec, consumer.Duplicate)
 	}

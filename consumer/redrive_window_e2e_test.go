@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestRedriveBelowTheFloor: an operator's word applies what the class refuses.
@@ -62,7 +62,7 @@ func TestRedriveBelowTheFloor(t *testing.T) {
 // TestRedriveIsTheFirstSight: the event of a letter that says that it was never applied is
 // late when the mark has passed it, and no copy that may have been.
 func TestRedriveIsTheFirstSight(t *testing.T) {
-	repair := []consumer.Header{{Name: outbox.HeaderRepairID, Value: []byte(uuid.NewString())}}
+	repair := []consumer.Header{{Name: record.HeaderRepairID, Value: []byte(uuid.NewString())}}
 	never := []string{"handler", "crash", "no-handler", "parked", "from-future", "late", "malformed"}
 	for name, c := range map[string]struct {
 		reasons []string
@@ -86,7 +86,7 @@ func TestRedriveIsTheFirstSight(t *testing.T) {
 				rec := d.record(b.event(0))
 				exec(t, d.db, `INSERT INTO onceward.consumer_dead_letters (consumer_group, topic, kafka_partition, kafka_offset, record_key, record_value, record_headers, reason, error, state)
 					VALUES ('billing', $1, 0, $2, $3, $4, $5::text::jsonb, $6, 'before', 'requested')`,
-					windowTopic, i, rec.Key, rec.Value, string(must(consumer.EncodeHeaders(append(rec.Headers, c.headers...)))), reason)
+					windowTopic, i, rec.Key, rec.Value, string(must(record.StoreHeaders(append(rec.Headers, c.headers...)))), reason)
 			}
 			d.redrive(len(c.reasons))
 			require.Len(t, b.seen, len(c.reasons))

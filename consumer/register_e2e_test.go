@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestFloorsAreReadAgain: a process does not rely on a floor for longer than
@@ -172,20 +173,20 @@ func TestWebhooks(t *testing.T) {
 	p := must(consumer.New(t.Context(), consumer.Config{Group: "hooks", DB: e.db, Classes: []consumer.Class{
 		consumer.GitHubWebhooks("github.*"), consumer.StripeWebhooks("stripe.*"), consumer.ShopifyWebhooks("shopify.*"),
 	}}))
-	github, shopify := must(consumer.TimelessKey("github", uuid.NewString())), must(consumer.TimelessKey("shopify", uuid.NewString()))
+	github, shopify := must(record.TimelessKey("github", uuid.NewString())), must(record.TimelessKey("shopify", uuid.NewString()))
 	stripe := must(outbox.ExternalKey("stripe", "evt_1", time.Now().Add(-3*24*time.Hour)))
 	keys := map[string]outbox.Key{"github.push": github, "shopify.orders": shopify, "stripe.charge.succeeded": stripe}
 	for _, eventType := range slices.Sorted(maps.Keys(keys)) {
 		key := keys[eventType]
 		for i, want := range []consumer.Outcome{consumer.Processed, consumer.Duplicate, consumer.Duplicate} {
-			got, err := consumer.Do(t.Context(), p, consumer.Event{Key: key, Type: eventType}, func(context.Context, pgx.Tx) (int, error) { return i, nil })
+			got, err := consumer.Do(t.Context(), p, consumer.Event{Event: record.Event{Key: key, Type: eventType}}, func(context.Context, pgx.Tx) (int, error) { return i, nil })
 			require.NoError(t, err)
 			require.Equal(t, want, got.Outcome, eventType)
 			require.Zero(t, got.Result)
 		}
 	}
 	old := must(outbox.ExternalKey("stripe", "evt_2", time.Now().Add(-20*24*time.Hour)))
-	got, err := consumer.Do(t.Context(), p, consumer.Event{Key: old, Type: "stripe.charge.succeeded"}, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
+	got, err := consumer.Do(t.Context(), p, consumer.Event{Event: record.Event{Key: old, Type: "stripe.charge.succeeded"}}, func(context.Context, pgx.Tx) (int, error) { return 1, nil })
 	require.ErrorIs(t, err, consumer.ErrNotApplied)
 	require.Equal(t, consumer.Replay, got.Outcome)
 	require.Equal(t, 1, count(t, e.db, "SELECT count(*) FROM onceward.progress WHERE topic = '' AND finished_time > now() - interval '1 minute'"), "arrivals move stream time")

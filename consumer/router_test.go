@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
 )
 
 func nothing(context.Context, pgx.Tx, consumer.Event) error { return nil }
@@ -40,7 +41,7 @@ func TestWrongRegistrations(t *testing.T) {
 			c.register(r)
 			require.ErrorIs(t, r.Err(), consumer.ErrRegistration)
 			require.ErrorContains(t, r.Err(), c.want)
-			_, err := r.Handle(t.Context(), consumer.Event{Key: mustKey(t, someKey), Type: "A"})
+			_, err := r.Handle(t.Context(), consumer.Event{Event: record.Event{Key: mustKey(t, someKey), Type: "A"}})
 			require.ErrorIs(t, err, consumer.ErrRegistration)
 			require.True(t, consumer.Permanent(err))
 		})
@@ -76,7 +77,7 @@ func TestIgnorePatterns(t *testing.T) {
 	r := consumer.NewRouter(consumer.Disconnected())
 	r.Ignore("Order*")
 	require.Contains(t, r.Route("Shipped"), "no handler")
-	got, err := r.Handle(t.Context(), consumer.Event{Key: mustKey(t, someKey), Type: "OrderPaid"}) // has no database
+	got, err := r.Handle(t.Context(), consumer.Event{Event: record.Event{Key: mustKey(t, someKey), Type: "OrderPaid"}}) // has no database
 	require.NoError(t, err)
 	require.Equal(t, consumer.Ignored, got)
 }
@@ -84,9 +85,9 @@ func TestIgnorePatterns(t *testing.T) {
 func TestHandleRefusesBeforeTheDatabase(t *testing.T) {
 	r := consumer.NewRouter(consumer.Disconnected()) // has no database
 	for name, ev := range map[string]consumer.Event{
-		"no key":        {Type: "A"},
-		"no type":       {Key: mustKey(t, someKey)},
-		"type with NUL": {Key: mustKey(t, someKey), Type: "A\x00"},
+		"no key":        {Event: record.Event{Type: "A"}},
+		"no type":       {Event: record.Event{Key: mustKey(t, someKey)}},
+		"type with NUL": {Event: record.Event{Key: mustKey(t, someKey), Type: "A\x00"}},
 	} {
 		_, err := r.Handle(t.Context(), ev)
 		require.ErrorIs(t, err, consumer.ErrEvent, name)
@@ -159,7 +160,7 @@ func FuzzEncodeHeaders(f *testing.F) {
 	f.Add("name", []byte("value"))
 	f.Add("\x00\xff", []byte(nil))
 	f.Fuzz(func(t *testing.T, name string, value []byte) {
-		b, err := consumer.EncodeHeaders([]consumer.Header{{Name: name, Value: value}})
+		b, err := record.StoreHeaders([]consumer.Header{{Name: name, Value: value}})
 		require.NoError(t, err)
 		var pairs [][2]*string
 		require.NoError(t, json.Unmarshal(b, &pairs))

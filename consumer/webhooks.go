@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // What a webhook's event has as Payload counts for its fingerprint: a copy with
@@ -41,10 +42,10 @@ func StripeEvent(namespace string, body []byte) (Event, error) {
 	if err != nil {
 		return Event{}, fmt.Errorf("%w: no event of Stripe: %w", ErrEvent, err)
 	}
-	ev := Event{
+	ev := Event{Event: record.Event{
 		Type: e.Type, AggregateType: object.Object, AggregateID: []byte(object.ID),
 		Payload: payload.Bytes(), ContentType: "application/json", OccurredAt: time.Unix(e.Created, 0).UTC(),
-	}
+	}}
 	if ev.Key, err = outbox.ExternalKey(namespace, e.ID, ev.OccurredAt); err != nil {
 		return Event{}, fmt.Errorf("%w: event %q of Stripe: %w", ErrEvent, e.ID, err)
 	}
@@ -60,7 +61,7 @@ func StripeWebhooks(pattern string) Class {
 	return Class{Pattern: pattern, Window: 4 * 24 * time.Hour}
 }
 
-// ShopifyWebhooks is the class of Shopify's webhooks. Their key is [TimelessKey]
+// ShopifyWebhooks is the class of Shopify's webhooks. Their key is [record.TimelessKey]
 // of the header X-Shopify-Webhook-Id, their type X-Shopify-Topic, their Payload the
 // body. Shopify tries a delivery again 8 times
 // within 4 hours (shopify.dev, changelog of 2024-09-10), 48 hours before that
@@ -69,22 +70,11 @@ func ShopifyWebhooks(pattern string) Class {
 	return Class{Pattern: pattern, Window: 3 * 24 * time.Hour, Keyed: ByArrival}
 }
 
-// GitHubWebhooks is the class of GitHub's webhooks. Their key is [TimelessKey] of
+// GitHubWebhooks is the class of GitHub's webhooks. Their key is [record.TimelessKey] of
 // the header X-GitHub-Delivery, which a redelivery keeps with the body, their
 // type X-GitHub-Event, their Payload the body. Deliveries of the last 3
 // days can be redelivered (docs.github.com, "Redelivering webhooks"), of the last
 // 7 on GitHub Enterprise Server; the window is 8 days.
 func GitHubWebhooks(pattern string) Class {
 	return Class{Pattern: pattern, Window: 8 * 24 * time.Hour, Keyed: ByArrival}
-}
-
-// timeless is the event time of keys that carry none.
-var timeless = time.Date(2015, 1, 1, 0, 0, 0, 0, time.UTC)
-
-// TimelessKey returns the key of an event that another system has named by an id
-// without a time, such as a delivery GUID or a UUIDv4. Its class must be keyed
-// [ByArrival]: by event time it lies below every floor. The error is an
-// *outbox.KeyError.
-func TimelessKey(namespace, externalID string) (outbox.Key, error) {
-	return outbox.ExternalKey(namespace, externalID, timeless)
 }

@@ -38,7 +38,7 @@ func TestStripeEvent(t *testing.T) {
 	}
 	other, err := consumer.StripeEvent("stripe", []byte(strings.Replace(stripeWebhook, "1000", "2000", 1)))
 	require.NoError(t, err)
-	require.NotEqual(t, consumer.FingerprintOf(first), consumer.FingerprintOf(other))
+	require.NotEqual(t, first.Fingerprint(), other.Fingerprint())
 
 	for body, want := range map[string]string{
 		"": "no event of Stripe", "[]": "no event of Stripe", `{"id":"evt_1","type":"t","created":1795514400}`: "no event of Stripe",

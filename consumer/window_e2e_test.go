@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
 )
 
 const windowTopic = "shop.payment"
@@ -233,19 +234,19 @@ func repairBelow(b *below) error {
 
 func redeliverBelow(b *below) error {
 	ev := b.event(100)
-	ev.ReplayID, ev.ReplayMode = newEvent(b.t).Key.UUID(), consumer.ReplayRedeliver
+	ev.ReplayID, ev.ReplayMode = newEvent(b.t).Key.UUID(), record.ReplayRedeliver
 	return errors.Join(b.deliver(ev, consumer.DeadLettered), b.left(0, "replay 100"))
 }
 
 func reprocessOfOthers(b *below) error {
 	ev := b.event(100)
-	ev.ReplayID, ev.ReplayMode, ev.ReplayGroup = newEvent(b.t).Key.UUID(), consumer.ReplayReprocess, "shipping"
+	ev.ReplayID, ev.ReplayMode, ev.ReplayGroup = newEvent(b.t).Key.UUID(), record.ReplayReprocess, "shipping"
 	return errors.Join(b.deliver(ev, consumer.Replay), b.left(0, ""))
 }
 
 func reprocessBelow(b *below) error {
 	ev := b.event(100)
-	ev.ReplayID, ev.ReplayMode, ev.ReplayGroup = newEvent(b.t).Key.UUID(), consumer.ReplayReprocess, "billing"
+	ev.ReplayID, ev.ReplayMode, ev.ReplayGroup = newEvent(b.t).Key.UUID(), record.ReplayReprocess, "billing"
 	return errors.Join(b.deliver(ev, consumer.Processed), b.deliver(ev, consumer.Duplicate), b.left(1, ""))
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // The statement that TestAccount is about.
@@ -184,7 +185,7 @@ func (a *accounting) readTopics() {
 			key := headerOf(m, outbox.HeaderKey)
 			history := a.after(life, m.Partition, m.Offset)
 			record := archived{
-				fmt.Sprintf("%s.%d", life, history), history, m.Partition, m.Offset, string(m.Key), headerOf(m, outbox.HeaderReplayID) != "", headerOf(m, outbox.HeaderRepairID) != "",
+				fmt.Sprintf("%s.%d", life, history), history, m.Partition, m.Offset, string(m.Key), headerOf(m, record.HeaderReplayID) != "", headerOf(m, record.HeaderRepairID) != "",
 			}
 			records[key] = append(records[key], record)
 			if _, ok := a.rows[key]; ok {

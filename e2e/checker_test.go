@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // violation is a broken promise, numbered as in the verification design.
@@ -116,9 +117,9 @@ func verify(records []*sarama.ConsumerMessage, committed map[string]truth, ghost
 func differences(r *sarama.ConsumerMessage, row truth) []string {
 	var out []string
 	want := map[string]string{
-		outbox.HeaderKey: row.key, outbox.HeaderEventType: row.eventType, outbox.HeaderAggregateType: "order",
-		outbox.HeaderContentType: outbox.DefaultContentType, outbox.HeaderOccurredAt: row.createdAt.UTC().Format(outbox.OccurredAtLayout),
-		outbox.HeaderTraceparent: row.traceparent,
+		outbox.HeaderKey: row.key, record.HeaderEventType: row.eventType, record.HeaderAggregateType: "order",
+		record.HeaderContentType: outbox.DefaultContentType, record.HeaderOccurredAt: row.createdAt.UTC().Format(record.OccurredAtLayout),
+		record.HeaderTraceparent: row.traceparent,
 	}
 	for name, value := range want {
 		if got := headerOf(r, name); got != value {
@@ -131,7 +132,7 @@ func differences(r *sarama.ConsumerMessage, row truth) []string {
 	if string(r.Value) != row.payload {
 		out = append(out, fmt.Sprintf("value %q, want %q", r.Value, row.payload))
 	}
-	if headerOf(r, outbox.HeaderPosition) == "" {
+	if headerOf(r, record.HeaderPosition) == "" {
 		out = append(out, "header position is missing")
 	}
 	return out
@@ -143,7 +144,7 @@ func fingerprint(r *sarama.ConsumerMessage) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "partition %d key %q value %q", r.Partition, r.Key, r.Value)
 	for _, h := range r.Headers {
-		if name := string(h.Key); name != outbox.HeaderPosition && name != outbox.HeaderRepairID {
+		if name := string(h.Key); name != record.HeaderPosition && name != record.HeaderRepairID {
 			fmt.Fprintf(&b, " %s=%q", h.Key, h.Value)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // crowd is a topic with events and the consumers of one group.
@@ -136,7 +137,7 @@ func (g *crowd) message(ev outbox.Event, more ...sarama.RecordHeader) *sarama.Pr
 	return &sarama.ProducerMessage{
 		Topic: g.w.topic(), Partition: aggregate % g.w.partitions, Key: sarama.StringEncoder(ev.AggregateID), Value: sarama.ByteEncoder(ev.Payload),
 		Headers: append([]sarama.RecordHeader{
-			{Key: []byte(outbox.HeaderKey), Value: []byte(ev.Key.String())}, {Key: []byte(outbox.HeaderEventType), Value: []byte(ev.Type)},
+			{Key: []byte(outbox.HeaderKey), Value: []byte(ev.Key.String())}, {Key: []byte(record.HeaderEventType), Value: []byte(ev.Type)},
 		}, more...),
 	}
 }

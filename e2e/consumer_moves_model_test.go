@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // toldEvent is what was published of an event.
@@ -380,5 +381,5 @@ func header(name, value string) sarama.RecordHeader {
 
 // reprocessed is an event's record as a replay that this group applies again.
 func (m *mover) reprocessed(e *toldEvent) *sarama.ProducerMessage {
-	return m.message(e.Event, header(outbox.HeaderReplayID, uuid.Must(uuid.NewV7()).String()), header(outbox.HeaderReplayMode, "reprocess"), header(outbox.HeaderReplayGroup, m.group))
+	return m.message(e.Event, header(record.HeaderReplayID, uuid.Must(uuid.NewV7()).String()), header(record.HeaderReplayMode, "reprocess"), header(record.HeaderReplayGroup, m.group))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/kafkaproxy"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // more adds the moves that need something of their own.
@@ -96,7 +97,7 @@ func (m *mover) replayed() bool {
 	}
 	m.rng.Shuffle(len(old), func(i, j int) { old[i], old[j] = old[j], old[i] })
 	for _, e := range old[:min(len(old), 6)] {
-		m.sendAll(m.message(e.Event, header(outbox.HeaderReplayID, uuid.Must(uuid.NewV7()).String()), header(outbox.HeaderReplayMode, "redeliver")))
+		m.sendAll(m.message(e.Event, header(record.HeaderReplayID, uuid.Must(uuid.NewV7()).String()), header(record.HeaderReplayMode, "redeliver")))
 	}
 	return len(old) > 0
 }
@@ -218,7 +219,7 @@ func (s *secondGroup) offer(headers []sarama.RecordHeader) {
 		switch string(h.Key) {
 		case outbox.HeaderKey:
 			key = string(h.Value)
-		case outbox.HeaderReplayID:
+		case record.HeaderReplayID:
 			return
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestReplayBelowFloor: events that were applied are delivered again when their
@@ -114,7 +115,7 @@ func (f *forgotten) replay(reason string, args ...string) {
 
 // repair publishes one event below the floor and one above as a gap repair does.
 func (f *forgotten) repair() {
-	id := sarama.RecordHeader{Key: []byte(outbox.HeaderRepairID), Value: []byte(uuid.NewString())}
+	id := sarama.RecordHeader{Key: []byte(record.HeaderRepairID), Value: []byte(uuid.NewString())}
 	f.send(f.message(f.some, id), f.message(f.last, id))
 }
 

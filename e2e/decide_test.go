@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestOperatorDecides: with nothing but outboxctl and the operator's rights,
@@ -121,7 +122,7 @@ func (r *replays) decideLetters() {
 	require.Equal(t, []string{bad, behind}, r.keys(r.topic(), "p"), "in their order")
 	released := r.arrives(r.topic(), bad)
 	require.Equal(t, "edited", string(released.Value))
-	require.Empty(t, headerOf(released, outbox.HeaderReplayID), "it was never published before")
+	require.Empty(t, headerOf(released, record.HeaderReplayID), "it was never published before")
 
 	eventually(t, "a published snapshot covers it", 30*time.Second, func() bool { return strings.Contains(outboxctl(t, r.dsn(operatorLogin), "show", bad), "published: ") })
 	out, err := r.ctl("again", bad)
@@ -129,7 +130,7 @@ func (r *replays) decideLetters() {
 	eventually(t, "the replay arrives", 30*time.Second, func() bool { return len(r.keys(r.topic(), "p")) == 3 })
 	replayed := r.committed(r.topic())
 	for _, m := range replayed {
-		if headerOf(m, outbox.HeaderReplayID) != "" {
+		if headerOf(m, record.HeaderReplayID) != "" {
 			require.Equal(t, "edited", string(m.Value), "what was published, not what the row says")
 		}
 	}

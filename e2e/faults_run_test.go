@@ -22,6 +22,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // siege is one run of writers and relays under the faults of a plan.
@@ -189,7 +190,7 @@ func (s *siege) onceEach() {
 		key := headerOf(r, outbox.HeaderKey)
 		if first := seen[key]; first != nil {
 			s.found = append(s.found, violation{once, fmt.Sprintf("%s (%s, position %s) at %d/%d, and at offset %d again with position %s",
-				key, r.Key, headerOf(first, outbox.HeaderPosition), r.Partition, first.Offset, r.Offset, headerOf(r, outbox.HeaderPosition))})
+				key, r.Key, headerOf(first, record.HeaderPosition), r.Partition, first.Offset, r.Offset, headerOf(r, record.HeaderPosition))})
 			continue
 		}
 		seen[key] = r
@@ -208,7 +209,7 @@ func (s *siege) fewCopies(t *testing.T) {
 		key := headerOf(r, outbox.HeaderKey)
 		times[key]++
 		var err error
-		position[key], err = pglogrepl.ParseLSN(headerOf(r, outbox.HeaderPosition))
+		position[key], err = pglogrepl.ParseLSN(headerOf(r, record.HeaderPosition))
 		require.NoError(t, err)
 	}
 	for key, n := range times {

@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestHostileOverloads: the owner of a database, who is nobody else, makes in
@@ -261,14 +262,13 @@ func (h *hostile) consume(events []outbox.Event) {
 	router.Batch("Batched", consumer.BatchOptions{}, func(context.Context, pgx.Tx, consumer.Event) error { return nil })
 	var all []consumer.Event
 	for i, ev := range events {
-		record := []consumer.Header{
-			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: outbox.HeaderAggregateType, Value: []byte("order")},
-			{Name: outbox.HeaderEventType, Value: []byte([]string{"OrderChanged", "OrderChanged", "Charge", "Batched"}[i])},
-		}
-		read, err := consumer.EventFromRecord([]byte(ev.AggregateID), ev.Payload, record)
+		rec := consumer.Record{Source: consumer.Source{Topic: h.topic(), Offset: int64(i)}, Key: []byte(ev.AggregateID), Value: ev.Payload, Headers: []consumer.Header{
+			{Name: outbox.HeaderKey, Value: []byte(ev.Key.String())}, {Name: record.HeaderAggregateType, Value: []byte("order")},
+			{Name: record.HeaderEventType, Value: []byte([]string{"OrderChanged", "OrderChanged", "Charge", "Batched"}[i])},
+		}}
+		read, err := record.Decode(rec)
 		require.NoError(t, err)
-		read.Source = consumer.Source{Topic: h.topic(), Offset: int64(i)}
-		all = append(all, read)
+		all = append(all, consumer.Event{Event: read, Source: rec.Source, RecordHeaders: rec.Headers})
 	}
 	for range 3 { // the second is a duplicate, or a letter
 		for _, ev := range all {

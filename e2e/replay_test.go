@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestReplay: what an operator asks for again is published again, by key, by
@@ -235,7 +236,7 @@ func (r *replays) awaitConsumers() {
 	eventually(r.t, "the replays are in the topic", time.Minute, func() bool {
 		seen := map[string]bool{}
 		for _, m := range r.committed(r.topic()) {
-			seen[headerOf(m, outbox.HeaderReplayID)] = true
+			seen[headerOf(m, record.HeaderReplayID)] = true
 		}
 		for _, v := range r.orders() {
 			if v.Topic == nil && !seen[v.ID.String()] {
@@ -294,7 +295,7 @@ func (r *replays) verifyRecords() {
 	t := r.t
 	byReplay := map[string][]*sarama.ConsumerMessage{}
 	for _, m := range append(r.committed(r.topic()), r.committed(r.repair)...) {
-		id := headerOf(m, outbox.HeaderReplayID)
+		id := headerOf(m, record.HeaderReplayID)
 		byReplay[id] = append(byReplay[id], m)
 	}
 	orders := r.orders()
@@ -310,10 +311,10 @@ func (r *replays) verifyRecords() {
 			require.Equal(t, v.Key, headerOf(m, outbox.HeaderKey))
 			require.Equal(t, v.Aggregate, string(m.Key))
 			require.Equal(t, string(v.Payload), string(m.Value))
-			require.Equal(t, v.Mode, headerOf(m, outbox.HeaderReplayMode))
-			require.Equal(t, text(v.Group), headerOf(m, outbox.HeaderReplayGroup))
+			require.Equal(t, v.Mode, headerOf(m, record.HeaderReplayMode))
+			require.Equal(t, text(v.Group), headerOf(m, record.HeaderReplayGroup))
 			require.Equal(t, v.Topic != nil, m.Topic == r.repair)
-			occurred, err := time.Parse(time.RFC3339Nano, headerOf(m, outbox.HeaderOccurredAt))
+			occurred, err := time.Parse(time.RFC3339Nano, headerOf(m, record.HeaderOccurredAt))
 			require.NoError(t, err)
 			require.True(t, occurred.Equal(v.CreatedAt.Truncate(time.Microsecond)), "the record says when the event occurred")
 			require.Less(t, time.Since(m.Timestamp), 5*time.Minute, "and is stamped when it was published")

@@ -78,8 +78,8 @@ func TestValidateJudgesTheEventTime(t *testing.T) {
 
 func TestEveryHeaderOfTheContractIsReserved(t *testing.T) {
 	for _, name := range []string{
-		HeaderKey, HeaderEventType, HeaderAggregateType, HeaderContentType, HeaderOccurredAt, HeaderTraceparent,
-		HeaderPosition, HeaderReplayID, HeaderReplayMode, HeaderReplayGroup, HeaderRepairID, "id", "eventType", "ce_id",
+		HeaderKey, "event-type", "aggregate-type", "content-type", "occurred-at", "traceparent",
+		"position", "replay-id", "replay-mode", "replay-group", "repair-id", "id", "eventType", "ce_id",
 	} {
 		require.True(t, ReservedHeader(name), name)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 const callFunction = `SELECT onceward.enqueue($1, $2, $3, $4, $5, $6, $7, $8)`
@@ -197,9 +198,9 @@ func TestTheFunctionNamesTheField(t *testing.T) {
 func TestTheFunctionReservesTheSameHeaders(t *testing.T) {
 	pool := installed(t)
 	for _, name := range []string{
-		outbox.HeaderKey, outbox.HeaderEventType, outbox.HeaderAggregateType, outbox.HeaderContentType, outbox.HeaderOccurredAt,
-		outbox.HeaderTraceparent, outbox.HeaderPosition, outbox.HeaderReplayID, outbox.HeaderReplayMode, outbox.HeaderReplayGroup,
-		outbox.HeaderRepairID, "id", "eventType", "ce_", "ce_x", "ce", "cex", "ID", "tenant", "Content-Type",
+		outbox.HeaderKey, record.HeaderEventType, record.HeaderAggregateType, record.HeaderContentType, record.HeaderOccurredAt,
+		record.HeaderTraceparent, record.HeaderPosition, record.HeaderReplayID, record.HeaderReplayMode, record.HeaderReplayGroup,
+		record.HeaderRepairID, "id", "eventType", "ce_", "ce_x", "ce", "cex", "ID", "tenant", "Content-Type",
 	} {
 		ev := newEvent(t)
 		ev.Headers = map[string]string{name: "x"}

@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // A record is built in two allocations: itself, and the texts of its headers,
@@ -15,12 +16,12 @@ import (
 func TestAllocationsPerRecord(t *testing.T) {
 	plain, headed, copied := event(1, "order-1", `{"total":5}`), event(1, "order-1", `{"total":5}`), event(1, "order-1", `{"total":5}`)
 	headed.Row.Headers = []byte(`{"tenant": "acme"}`)
-	copied.Replay = &publisher.Replay{ID: copied.Row.ID, Mode: "redeliver"}
+	copied.Replay = &record.Replay{ID: copied.Row.ID, Mode: "redeliver"}
 	copied.RepairID = copied.Row.ID
 	for name, ev := range map[string]publisher.Event{"plain": plain, "with headers": headed, "copy": copied} {
-		for _, style := range []string{publisher.StyleOnceward, publisher.StyleCloudEvents, publisher.StyleDebezium} {
+		for _, style := range []string{record.StyleOnceward, record.StyleCloudEvents, record.StyleDebezium} {
 			limit := 2.0
-			if name == "copy" && style != publisher.StyleOnceward {
+			if name == "copy" && style != record.StyleOnceward {
 				limit = 3
 			}
 			var err error

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/kafkaconf"
 )
 
 // Topic settings: what bounds a batch, and what an acknowledgement is worth.
@@ -111,7 +113,7 @@ func (b *brokers) distrust(address string) error {
 		return nil // not TLS
 	}
 	defer func() { _ = raw.Close() }()
-	_ = raw.SetDeadline(time.Now().Add(dialTimeout))
+	_ = raw.SetDeadline(time.Now().Add(kafkaconf.DialTimeout))
 	config := b.config.Net.TLS.Config.Clone()
 	if config.ServerName == "" {
 		config.ServerName = host

@@ -146,7 +146,7 @@ func advise(err error, maxMessageBytes int) string {
 // explain turns the producer's error about one message into one for the
 // operator, typed by what the next publisher has to know. It is pure.
 func explain(failure *sarama.ProducerError, s *settings) error {
-	topic, r := failure.Msg.Topic, recordOf(failure.Msg)
+	topic, r := failure.Msg.Topic, pendingOf(failure.Msg)
 	err := fmt.Errorf("%w: publish to topic %q partition %d: %w: %s",
 		ErrFailed, topic, failure.Msg.Partition, failure.Err, advise(failure.Err, s.MaxMessageBytes))
 	tooLarge := errors.Is(failure.Err, sarama.ErrMessageSizeTooLarge) || errors.Is(failure.Err, sarama.ErrMessageSetSizeTooLarge)

@@ -11,6 +11,8 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/internal/fault"
+	"github.com/onceward/onceward/internal/kafkaconf"
+	"github.com/onceward/onceward/record"
 )
 
 // Defaults of [Config].
@@ -136,6 +138,13 @@ type Topics struct {
 	MaxCreated int
 }
 
+// Validate reports what [New] would refuse without a connection; the error names
+// field and value.
+func (c Config) Validate() error {
+	_, err := c.resolve()
+	return err
+}
+
 // ConfigError says which field of a [Config] is wrong, and why.
 type ConfigError struct {
 	Field string // e.g. Brokers[0], SASL.Mechanism
@@ -185,7 +194,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxMessageBytes, DefaultMaxMessageBytes)
 	setDefault(&c.MaxInFlightBytes, DefaultMaxInFlightBytes)
 	setDefault(&c.TopicRefresh, DefaultTopicRefresh)
-	setDefault(&c.HeaderStyle, StyleOnceward)
+	setDefault(&c.HeaderStyle, record.StyleOnceward)
 	setDefault(&c.PartitionChange, PartitionsGoOn)
 	setDefault(&c.Topics.Partitions, DefaultPartitions)
 	setDefault(&c.Topics.ReplicationFactor, DefaultReplicationFactor)
@@ -197,7 +206,7 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	if c.Dial == nil {
-		c.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: 15 * time.Second}).DialContext
+		c.Dial = (&net.Dialer{Timeout: kafkaconf.DialTimeout, KeepAlive: 15 * time.Second}).DialContext
 	}
 	return c
 }
@@ -285,7 +294,7 @@ func (s *settings) resolveLimits() error {
 
 func (s *settings) resolveTopics() error {
 	switch s.HeaderStyle {
-	case StyleOnceward, StyleCloudEvents, StyleDebezium:
+	case record.StyleOnceward, record.StyleCloudEvents, record.StyleDebezium:
 	default:
 		return configError("HeaderStyle", fmt.Sprintf("%q", s.HeaderStyle), "want onceward, cloudevents or debezium")
 	}

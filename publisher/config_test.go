@@ -115,16 +115,3 @@ func TestSaramaConfigIsPinned(t *testing.T) {
 	require.EqualValues(t, "SCRAM-SHA-512", c.Net.SASL.Mechanism)
 	require.NotNil(t, c.Net.SASL.SCRAMClientGeneratorFunc)
 }
-
-func TestBackoff(t *testing.T) {
-	var total time.Duration
-	for retry := 1; retry <= 1000; retry++ {
-		total += publisher.Backoff(retry, 100*time.Millisecond, 10*time.Second)
-	}
-	require.Equal(t, 100*time.Millisecond, publisher.Backoff(1, 100*time.Millisecond, 10*time.Second))
-	require.Equal(t, 100*time.Millisecond, publisher.Backoff(0, 100*time.Millisecond, 10*time.Second))
-	require.Equal(t, 800*time.Millisecond, publisher.Backoff(4, 100*time.Millisecond, 10*time.Second))
-	require.Equal(t, 10*time.Second, publisher.Backoff(8, 100*time.Millisecond, 10*time.Second))
-	require.Equal(t, 10*time.Second, publisher.Backoff(100_000, 100*time.Millisecond, 10*time.Second))
-	require.InDelta(t, 2.7, total.Hours(), 0.1)
-}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // coordinatorTries bounds the questions for one coordinator, a pause of at most
@@ -45,7 +47,7 @@ func awaitCoordinator(b *brokers, w *wire, request *sarama.FindCoordinatorReques
 		switch {
 		case err == nil && refusal == nil:
 			return nil
-		case !passing(refusal) || try == coordinatorTries || !w.pause(backoff(try, fetchBackoff, fetchCeiling)):
+		case !passing(refusal) || try == coordinatorTries || !w.pause(backoff.After(try, fetchBackoff, fetchCeiling)):
 			return errors.Join(err, refusal)
 		}
 	}

@@ -69,7 +69,7 @@ func (d *drain) collect() {
 }
 
 func (d *drain) add(message *sarama.ProducerMessage) {
-	r := recordOf(message)
+	r := pendingOf(message)
 	d.tags = append(d.tags, r.tag)
 	d.bytes += r.cost
 	r.end()
@@ -104,7 +104,7 @@ func (d *drain) fail(failure *sarama.ProducerError) {
 		}
 		p.fail(err)
 	}
-	r := recordOf(failure.Msg)
+	r := pendingOf(failure.Msg)
 	r.end()
 	p.inflight.done(1, r.cost)
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+
+	"github.com/onceward/onceward/record"
 )
 
 // Errors of a [Publisher] that callers branch on with [errors.Is].
@@ -77,6 +79,15 @@ func (e *RecordError) Error() string {
 		field += " at " + e.Path
 	}
 	return fmt.Sprintf("row cannot become a record: %s: %s", field, e.Detail)
+}
+
+// recordError says the same as a [record.RowError].
+func recordError(err error) error {
+	var row *record.RowError
+	if errors.As(err, &row) {
+		return &RecordError{Field: row.Field, Path: row.Path, Detail: row.Detail}
+	}
+	return err
 }
 
 // Is reports whether target is [ErrRecord].

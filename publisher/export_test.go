@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // Names that the tests outside the package may use.
@@ -17,7 +18,6 @@ var (
 	Murmur2      = murmur2
 	Glob         = glob
 	InvalidTopic = invalidTopic
-	Backoff      = backoff
 	BatchLimit   = batchLimit
 	MaxOrigins   = maxOrigins
 )
@@ -63,7 +63,7 @@ func TopicOf(routes []Route, allow []string, row *outbox.Row) (string, error) {
 
 // BuildMessage builds the message of an event.
 func BuildMessage(ev Event) (*sarama.ProducerMessage, error) {
-	r, err := newRecord(ev, StyleOnceward)
+	r, err := newPending(ev, record.StyleOnceward)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func BuildMessage(ev Event) (*sarama.ProducerMessage, error) {
 
 // BuildStyled builds the message of an event in a header style.
 func BuildStyled(ev Event, style string) (*sarama.ProducerMessage, error) {
-	r, err := newRecord(ev, style)
+	r, err := newPending(ev, style)
 	if err != nil {
 		return nil, err
 	}
@@ -95,10 +95,10 @@ func Explain(f Failure, cfg Config) error {
 	if err != nil {
 		return err
 	}
-	r := &record{id: f.ID, topic: &topic{name: "t"}}
+	r := &pending{id: f.ID, topic: &topic{name: "t"}}
 	r.topic.state.Store(&topicState{limit: f.Limit, distrusted: f.Distrusted})
 	if f.Alone {
-		r.lane = new(atomic.Int64)
+		r.serial = new(atomic.Int64)
 	}
 	r.message.Topic, r.message.Partition, r.message.Metadata = "t", 3, r
 	return explain(&sarama.ProducerError{Msg: &r.message, Err: f.Err}, s)
@@ -106,16 +106,11 @@ func Explain(f Failure, cfg Config) error {
 
 // CheckSize is the size check of an event's record.
 func CheckSize(ev Event, maxBytes int) error {
-	r, err := newRecord(ev, StyleOnceward)
+	r, err := newPending(ev, record.StyleOnceward)
 	if err != nil {
 		return err
 	}
 	return r.checkSize(maxBytes)
-}
-
-// UserHeaders parses the headers column.
-func UserHeaders(text []byte) ([]sarama.RecordHeader, error) {
-	return appendUserHeaders(nil, text)
 }
 
 // Judge decides about a topic.
@@ -166,7 +161,7 @@ func NewDetached(cfg Config, partitions int32) (p *Publisher, stop func(), err e
 				if !open {
 					return
 				}
-				r := recordOf(message)
+				r := pendingOf(message)
 				r.end()
 				p.inflight.done(1, r.cost)
 			case q := <-p.watcher.questions:

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 const (
@@ -58,7 +60,7 @@ func (t *Transactional) fetch() (Position, bool, error) {
 			failures++
 			_ = client.RefreshCoordinator(t.config.Group) // what is wrong with it, the next request says
 		}
-		if !w.pause(backoff(unstable+failures, fetchBackoff, fetchCeiling)) {
+		if !w.pause(backoff.After(unstable+failures, fetchBackoff, fetchCeiling)) {
 			return Position{}, false, fmt.Errorf("read the checkpoint of group %q: %w", t.config.Group, errors.Join(err, errCut))
 		}
 	}

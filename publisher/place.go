@@ -34,7 +34,7 @@ func newPlacer(s *settings, w *watcher, f *inflight, failed, quit <-chan struct{
 
 // place returns the record of an event, ready to be sent. The errors are those
 // of [Publisher.Publish]; ErrFailed and ErrClosed come bare.
-func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
+func (p *placer) place(ctx context.Context, ev Event) (*pending, error) {
 	t, err := p.route(&ev)
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := newRecord(ev, p.settings.HeaderStyle)
+	r, err := newPending(ev, p.settings.HeaderStyle)
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (p *placer) place(ctx context.Context, ev Event) (*record, error) {
 	r.topic = t
 	r.message.Topic = t.name
 	r.message.Partition = Partition(r.key, t.partitions)
-	if t.lanes != nil {
-		return r, p.enterLane(ctx, r)
+	if t.serial != nil {
+		return r, p.awaitTurn(ctx, r)
 	}
 	return r, nil
 }
@@ -150,7 +150,7 @@ func (p *placer) prepare(ctx context.Context, t *topic) (*topicState, error) {
 			return nil, err
 		}
 	}
-	if state.narrow != (t.lanes != nil) {
+	if state.narrow != (t.serial != nil) {
 		return state, p.narrow(ctx, t, state)
 	}
 	return state, nil
@@ -172,8 +172,8 @@ func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
 	}
 	t.partitions = to
 	p.settings.Memory.placeBy(t.name, to)
-	if t.lanes != nil {
-		t.lanes = make([]atomic.Int64, to)
+	if t.serial != nil {
+		t.serial = make([]atomic.Int64, to)
 	}
 	return nil
 }
@@ -181,14 +181,14 @@ func (p *placer) repartition(ctx context.Context, t *topic, to int32) error {
 // narrow has the records of a topic share batches no longer, or again.
 func (p *placer) narrow(ctx context.Context, t *topic, state *topicState) error {
 	if !state.narrow {
-		t.lanes = nil // what is in flight keeps its lane, and new batches are allowed
+		t.serial = nil // what is in flight keeps its count, and new batches are allowed
 		p.settings.Logger.Info("topic takes whole batches again", "topic", t.name, "max.message.bytes", state.limit)
 		return nil
 	}
 	if err := p.drain(ctx, t); err != nil {
 		return err
 	}
-	t.lanes = make([]atomic.Int64, t.partitions)
+	t.serial = make([]atomic.Int64, t.partitions)
 	p.settings.Logger.Warn("topic takes less than a batch of the relay (max.message.bytes): its records go one by one, which is slow. "+narrowCure(p.settings, t.name),
 		"topic", t.name, "max.message.bytes", state.limit, "max_message_bytes", p.settings.MaxMessageBytes)
 	return nil
@@ -202,7 +202,7 @@ func (p *placer) drain(ctx context.Context, t *topic) error {
 // fit refuses a record that is beyond its topic's limit. That limit may have been
 // raised just now: an old figure is asked for again before it decides, and while
 // nobody answers the route waits.
-func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState) error {
+func (p *placer) fit(ctx context.Context, r *pending, t *topic, state *topicState) error {
 	beyond := func() bool { return state.limit > 0 && r.size() > batchLimit(state.limit) }
 	if !beyond() {
 		return nil
@@ -226,10 +226,10 @@ func (p *placer) fit(ctx context.Context, r *record, t *topic, state *topicState
 	return &RecordError{Field: "size", Size: r.size(), Limit: batchLimit(state.limit), Detail: fmt.Sprintf("topic %q %s; %s", t.name, reason, narrowCure(p.settings, t.name))}
 }
 
-// enterLane waits until the record's partition has nothing in flight, so that
+// awaitTurn waits until the record's partition has nothing in flight, so that
 // it gets a batch of its own.
-func (p *placer) enterLane(ctx context.Context, r *record) error {
-	lane := &r.topic.lanes[r.message.Partition]
-	r.lane = lane
-	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return lane.Load() == 0 })
+func (p *placer) awaitTurn(ctx context.Context, r *pending) error {
+	inFlight := &r.topic.serial[r.message.Partition]
+	r.serial = inFlight
+	return p.inflight.wait(ctx, p.failed, p.quit, func() bool { return inFlight.Load() == 0 })
 }

@@ -211,7 +211,7 @@ func (p *Publisher) Usable(ctx context.Context, ev Event) error {
 
 // accept makes the record of an event, unless the publisher has ended, or its
 // topic cannot be written, or the row can never become a record.
-func (p *Publisher) accept(ctx context.Context, ev Event) (*record, error) {
+func (p *Publisher) accept(ctx context.Context, ev Event) (*pending, error) {
 	if err := p.ended(); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (p *Publisher) accept(ctx context.Context, ev Event) (*record, error) {
 
 // send waits for room and hands the record to sarama. It is counted before,
 // because its acknowledgement may come before sarama's channel returns.
-func (p *Publisher) send(ctx context.Context, r *record) error {
+func (p *Publisher) send(ctx context.Context, r *pending) error {
 	if p.inflight.bytes.Load()+r.cost > p.settings.MaxInFlightBytes {
 		room := func() bool {
 			used := p.inflight.bytes.Load()

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // Event is a row on its way to Kafka.
@@ -24,17 +25,10 @@ type Event struct {
 	Topic string
 	// Replay is set on replays and becomes the headers replay-id, replay-mode
 	// and replay-group.
-	Replay *Replay
+	Replay *record.Replay
 	// RepairID, when not zero, becomes header repair-id: a gap repair made this
 	// copy.
 	RepairID uuid.UUID
-}
-
-// Replay says why an event that was published already is published again.
-type Replay struct {
-	ID    uuid.UUID // of this replay of this event; required
-	Mode  string    // redeliver or reprocess
-	Group string    // the consumer group of a reprocess, else empty
 }
 
 const (
@@ -48,32 +42,32 @@ const (
 	companions = 256
 )
 
-// record is one event between Publish and its acknowledgement, in a single
+// pending is one event between Publish and its acknowledgement, in a single
 // allocation. The encoders are pointer types into it, because a byte slice put
 // into an interface is an allocation of its own.
-type record struct {
+type pending struct {
 	message sarama.ProducerMessage
 	tag     uint64
 	id      uuid.UUID // of the row, or of the replay
 	topic   *topic
-	lane    *atomic.Int64 // of the topic's partition, when no batch is shared
+	serial  *atomic.Int64 // records in flight in the topic's partition, when no batch is shared
 	cost    int64         // bytes of memory it accounts for while in flight
 	key     []byte
 	value   []byte
 	headers [inlineHeaders]sarama.RecordHeader
 }
 
-// recordOf returns the record of a message that came back. There are no other
+// pendingOf returns the record of a message that came back. There are no other
 // messages: Publish makes them all.
-func recordOf(message *sarama.ProducerMessage) *record {
-	r, _ := message.Metadata.(*record)
+func pendingOf(message *sarama.ProducerMessage) *pending {
+	r, _ := message.Metadata.(*pending)
 	return r
 }
 
 // keyOf and valueOf implement sarama.Encoder over a record's own slices.
 type (
-	keyOf   record
-	valueOf record
+	keyOf   pending
+	valueOf pending
 )
 
 func (k *keyOf) Encode() ([]byte, error)   { return k.key, nil }
@@ -81,53 +75,31 @@ func (k *keyOf) Length() int               { return len(k.key) }
 func (v *valueOf) Encode() ([]byte, error) { return v.value, nil }
 func (v *valueOf) Length() int             { return len(v.value) }
 
-// newRecord builds the record of an event without topic and partition. It is
+// newPending builds the record of an event without topic and partition. It is
 // pure: the same event gives the same bytes. The timestamp stays unset, which
 // makes sarama stamp the time of publishing: Kafka deletes at once what is
 // stamped older than the retention, as the event time of a replay may be.
-func newRecord(ev Event, style string) (*record, error) {
+func newPending(ev Event, style string) (*pending, error) {
 	row := ev.Row
-	if err := checkRow(row); err != nil {
-		return nil, err
-	}
-	if err := checkStyle(&ev, style); err != nil {
-		return nil, err
-	}
-	r := &record{tag: ev.Tag, id: row.ID, key: row.AggregateID, value: row.Payload}
+	r := &pending{tag: ev.Tag, id: row.ID, key: row.AggregateID, value: row.Payload}
 	if r.key == nil {
 		r.key = []byte{} // the empty key is a key; nil would have no order
 	}
+	published := record.Copy{Row: row, Position: ev.Position, RepairID: ev.RepairID}
 	if ev.Replay != nil {
-		r.id = ev.Replay.ID
+		published.Replay, r.id = *ev.Replay, ev.Replay.ID
+	}
+	var err error
+	if r.message.Headers, err = record.AppendHeaders(r.headers[:0], published, style); err != nil {
+		return nil, recordError(err)
 	}
 	r.message.Metadata = r
 	r.message.Key = (*keyOf)(r)
 	if r.value != nil {
 		r.message.Value = (*valueOf)(r) // else a tombstone: the interface itself must be nil
 	}
-	headers := contractHeaders(r.headers[:0], &ev, style)
-	if row.Headers != nil {
-		var err error
-		if headers, err = appendUserHeaders(headers, row.Headers); err != nil {
-			return nil, err
-		}
-	}
-	r.message.Headers = headers
 	r.cost = int64(r.message.ByteSize(2)) + int64(unsafe.Sizeof(*r)) + companions
 	return r, nil
-}
-
-// checkRow refuses what no consumer could use: an id that is no key, as a
-// writer that does not use Enqueue may have made it, and a time that the
-// header's layout cannot hold.
-func checkRow(row *outbox.Row) error {
-	if version := row.ID[6] >> 4; version != 7 && version != 8 || row.ID[8]>>6 != 0b10 {
-		return &RecordError{Field: "id", Detail: fmt.Sprintf("%s is no UUID of version 7 or 8; see the contract's idempotency key", row.ID)}
-	}
-	if year := row.CreatedAt.UTC().Year(); year < 0 || year > 9999 {
-		return &RecordError{Field: "created_at", Detail: fmt.Sprintf("year %d has no RFC 3339 form", year)}
-	}
-	return nil
 }
 
 // batchLimit is how many bytes a batch may be estimated at, so that it stays
@@ -137,12 +109,12 @@ func batchLimit(maxBytes int) int { return maxBytes - maxBytes/1024 - 128 }
 
 // size is how many bytes a batch of this record alone has at most, before
 // compression.
-func (r *record) size() int { return r.message.ByteSize(2) + batchOverhead }
+func (r *pending) size() int { return r.message.ByteSize(2) + batchOverhead }
 
 // checkSize refuses a record that does not fit into a batch of its own. It must
 // be seen before the record is handed over: the broker would refuse the whole
 // batch, with the record's innocent neighbours.
-func (r *record) checkSize(maxBytes int) error {
+func (r *pending) checkSize(maxBytes int) error {
 	size, limit := r.size(), batchLimit(maxBytes)
 	if size <= limit {
 		return nil

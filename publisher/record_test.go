@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 // The record of the wire contract, as one can read it.
@@ -109,7 +110,7 @@ func TestRecordIsAFunctionOfTheEvent(t *testing.T) {
 		key, err := outbox.KeyFrom(ev.Row.Namespace, id, time.Now(), outbox.NoSkewLimit)
 		require.NoError(t, err)
 		require.Equal(t, key.String(), string(first.Headers[0].Value))
-		require.Equal(t, ev.Row.CreatedAt.UTC().Format(outbox.OccurredAtLayout), string(first.Headers[4].Value))
+		require.Equal(t, ev.Row.CreatedAt.UTC().Format(record.OccurredAtLayout), string(first.Headers[4].Value))
 		require.Equal(t, ev.Row.AggregateID, encoded(t, first.Key))
 	})
 }

@@ -94,6 +94,30 @@ func (r *router) topic(o origin) (string, error) {
 	}
 }
 
+// TopicOf returns the topic that the routes lead an event to. It needs no
+// connection. The error is what Publish would return: a [*RouteError] when no
+// route matches or the topic is not allowed, a [*RecordError] for a name that
+// Kafka cannot have; or that of a configuration that [Config.Validate] refuses.
+func (c Config) TopicOf(namespace, aggregateType, eventType string) (string, error) {
+	s, err := c.resolve()
+	if err != nil {
+		return "", err
+	}
+	return s.router.topic(origin{namespace, aggregateType, eventType})
+}
+
+// Permits says whether a topic that a replay names may be written, by what the
+// configuration says. The error is what Publish would return, as of
+// [Config.TopicOf].
+func (c Config) Permits(topic string) error {
+	s, err := c.resolve()
+	if err != nil {
+		return err
+	}
+	_, err = s.router.permit(topic)
+	return err
+}
+
 // andRestart ends a cure that changes the configuration, which is read at the start
 // alone. What the relay does not read there, as a topic, it finds by itself.
 const andRestart = "; then start the relay again: it reads its configuration only then"
@@ -146,6 +170,12 @@ func invalidTopic(topic string) string {
 
 func topicRune(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
+}
+
+// Matches reports whether the pattern selects events with these columns. The
+// first route whose Match does decides on an event.
+func (m Match) Matches(namespace, aggregateType, eventType string) bool {
+	return m.matches(origin{namespace, aggregateType, eventType})
 }
 
 func (m Match) matches(o origin) bool {

@@ -1,17 +1,18 @@
 package publisher
 
 import (
-	"math"
+	"fmt"
 	"net"
 	"time"
 
 	"github.com/IBM/sarama"
-	"github.com/xdg-go/scram"
+
+	"github.com/onceward/onceward/internal/backoff"
+	"github.com/onceward/onceward/internal/kafkaconf"
 )
 
 const (
-	dialTimeout = 10 * time.Second
-	netTimeout  = 30 * time.Second
+	netTimeout = 30 * time.Second
 	// ackTimeout is how long a leader waits for its followers. Below
 	// netTimeout, so that the broker's answer comes before we give up on it.
 	ackTimeout = 15 * time.Second
@@ -39,8 +40,7 @@ const (
 	transactionCeiling = time.Second
 )
 
-// producerConfig builds the sarama configuration of the producer. It,
-// transactionalConfig and lookupConfig are the only places where one is built.
+// producerConfig builds the sarama configuration of the producer.
 func producerConfig(s *settings, w *wire) *sarama.Config {
 	c := lookupConfig(s, w)
 	c.Net.Proxy.Dialer = dialer{wire: w, gated: true, vet: func(address string) error { return vet(s, w, address) }}
@@ -59,7 +59,7 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 	// one; the default of 3 retries would rewind at every leader election.
 	p.Retry.Max = produceRetries
 	p.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		w.pause(backoff(retries, produceBackoff, produceCeiling))
+		w.pause(backoff.After(retries, produceBackoff, produceCeiling))
 		return 0
 	}
 	// A limit here drops the oldest message and goes on with the next, which
@@ -84,7 +84,7 @@ func producerConfig(s *settings, w *wire) *sarama.Config {
 	// error then). Both are avoided by waiting here and returning zero, or,
 	// once the wire is cut, something beyond the timeout.
 	c.Metadata.Retry.BackoffFunc = func(retries, _ int) time.Duration {
-		if w.pause(backoff(retries+1, metadataBackoff, metadataCeiling)) {
+		if w.pause(backoff.After(retries+1, metadataBackoff, metadataCeiling)) {
 			return 0
 		}
 		return stopped
@@ -113,7 +113,7 @@ func transactionalConfig(s *settings, w *wire, tx TransactionConfig, retried fun
 	tries := int(tx.Timeout/transactionCeiling) + 10
 	pause := func(retries int, first time.Duration) time.Duration {
 		if !broken() {
-			w.pause(backoff(retries, first, transactionCeiling))
+			w.pause(backoff.After(retries, first, transactionCeiling))
 		}
 		return 0
 	}
@@ -143,9 +143,7 @@ func answerTimeout(transaction time.Duration) time.Duration {
 // lookupConfig builds what every connection needs, and no more: the watcher
 // uses it for its own connection, with no retries of sarama's.
 func lookupConfig(s *settings, w *wire) *sarama.Config {
-	c := sarama.NewConfig()
-	c.ClientID = s.ClientID
-	c.Version = s.version
+	c := kafkaconf.New(s.ClientID, s.version)
 	c.ChannelBufferSize = 256
 	// sarama's meters start a goroutine that nothing ends, and its histograms
 	// cost time per message. The registry hands out metrics that do nothing;
@@ -153,19 +151,12 @@ func lookupConfig(s *settings, w *wire) *sarama.Config {
 	c.MetricRegistry = silence{}
 
 	c.Net.MaxOpenRequests = 1 // more would let a retried batch pass its successor
-	c.Net.DialTimeout = dialTimeout
 	c.Net.ReadTimeout = netTimeout
 	c.Net.WriteTimeout = netTimeout
 	c.Net.Proxy.Enable = true // the hook through which every connection is ours
 	c.Net.Proxy.Dialer = dialer{wire: w}
-	if s.TLS != nil {
-		c.Net.TLS.Enable = true
-		c.Net.TLS.Config = s.TLS.Clone()
-	}
-	setSASL(c, s.SASL)
+	kafkaconf.Secure(c, s.TLS, s.SASL.login())
 
-	c.Metadata.AllowAutoTopicCreation = false // default true: a typo would make a topic
-	c.Metadata.Full = false                   // only the topics in use, not all of the cluster
 	// No background refresh: its retries cannot be ended, so that Close would
 	// wait for them. The producer refreshes on errors, the watcher every
 	// TopicRefresh.
@@ -174,30 +165,24 @@ func lookupConfig(s *settings, w *wire) *sarama.Config {
 	return c
 }
 
-func setSASL(c *sarama.Config, credentials SASL) {
-	if credentials.Mechanism == "" {
-		return
+// Secure gives a sarama configuration the TLS and SASL of this one, for tools
+// that read what the relay publishes. The error is that of a security setting
+// that [New] would refuse.
+func (c Config) Secure(to *sarama.Config) error {
+	s := &settings{Config: c}
+	if err := s.resolveSecurity(); err != nil {
+		return err
 	}
-	c.Net.SASL.Enable = true
-	c.Net.SASL.Mechanism = sarama.SASLMechanism(credentials.Mechanism) // empty would mean PLAIN
-	c.Net.SASL.User = credentials.Username
-	c.Net.SASL.Password = credentials.Password
-	hash := scram.SHA256
-	if credentials.Mechanism == MechanismSCRAMSHA512 {
-		hash = scram.SHA512
+	kafkaconf.Secure(to, c.TLS, c.SASL.login())
+	if err := to.Validate(); err != nil {
+		return fmt.Errorf("configure publisher: %w", err)
 	}
-	c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &conversation{hash: hash} }
+	return nil
 }
 
-// backoff doubles from first at retry 1 up to ceiling.
-func backoff(retry int, first, ceiling time.Duration) time.Duration {
-	if retry < 1 {
-		retry = 1
-	}
-	if retry > int(math.Log2(float64(ceiling/first)))+1 {
-		return ceiling
-	}
-	return min(first<<(retry-1), ceiling)
+// login is the SASL login of a configuration.
+func (s SASL) login() kafkaconf.Login {
+	return kafkaconf.Login{Mechanism: s.Mechanism, User: s.Username, Password: s.Password}
 }
 
 // dialer is what sarama dials through.
@@ -219,20 +204,4 @@ func (d dialer) Dial(network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	return conn, nil
-}
-
-// conversation is a SCRAM exchange (RFC 5802) in the shape that sarama wants.
-type conversation struct {
-	hash scram.HashGeneratorFcn
-	*scram.ClientConversation
-}
-
-// Begin implements sarama.SCRAMClient.
-func (c *conversation) Begin(username, password, authzID string) error {
-	client, err := c.hash.NewClient(username, password, authzID)
-	if err != nil {
-		return err
-	}
-	c.ClientConversation = client.NewConversation()
-	return nil
 }

@@ -15,7 +15,7 @@ type topic struct {
 	// What follows belongs to Publish. Both follow state with a pause, in which
 	// what is in flight ends.
 	partitions int32          // the count by which keys are placed now
-	lanes      []atomic.Int64 // records in flight by partition; nil unless narrow
+	serial     []atomic.Int64 // records in flight by partition; nil unless narrow
 
 	seen uint64 // ended, at the watcher's last look for stalls; the watcher's
 	gone bool   // forgotten before it was usable, under the watcher's lock
@@ -40,25 +40,25 @@ func (s *topicState) stale() bool { return time.Since(s.checked) >= recheck }
 
 // begin counts a record in before it is handed over, because its
 // acknowledgement may come before the hand-over has returned.
-func (r *record) begin() {
+func (r *pending) begin() {
 	r.topic.inFlight.Add(1)
-	if r.lane != nil {
-		r.lane.Add(1)
+	if r.serial != nil {
+		r.serial.Add(1)
 	}
 }
 
 // end counts a record out. Who calls it wakes those that wait afterwards, by
 // inflight.done.
-func (r *record) end() {
+func (r *pending) end() {
 	r.topic.ended.Add(1)
 	r.topic.inFlight.Add(-1)
-	if r.lane != nil {
-		r.lane.Add(-1)
+	if r.serial != nil {
+		r.serial.Add(-1)
 	}
 }
 
 // alone reports whether no other record can have been in this one's batch.
-func (r *record) alone() bool { return r.lane != nil }
+func (r *pending) alone() bool { return r.serial != nil }
 
 // proven reports whether a record of this topic that was refused as too large,
 // alone in its batch, is to blame itself: the limit cannot be read, or what was

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/onceward/onceward/internal/kafkaconf"
 )
 
 var errCut = errors.New("connection cut by the publisher")
@@ -91,7 +93,7 @@ func (w *wire) pause(d time.Duration) bool {
 // dial has a context of its own, because sarama's dialers are given none. The
 // goroutine that ends it with the wire ends with the dial.
 func (w *wire) dial(network, address string, gated bool) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), kafkaconf.DialTimeout)
 	defer cancel()
 	go func() {
 		select {

@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // settledReport is the JSON answer of fences reconcile and fences release.
@@ -254,7 +255,7 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 	}
 	claim.window = time.Duration(rows[at].WindowMs) * time.Millisecond
 	id := s.key.id
-	if e := s.fence.event; string(e.ReplayMode) == string(consumer.ReplayReprocess) && string(e.ReplayGroup) == s.fence.Group {
+	if e := s.fence.event; string(e.ReplayMode) == string(record.ReplayReprocess) && string(e.ReplayGroup) == s.fence.Group {
 		id = e.ReplayID
 	}
 	now, err := q.DatabaseTime(c.Context)

@@ -9,8 +9,10 @@ import (
 
 	"github.com/IBM/sarama"
 
+	"github.com/onceward/onceward/internal/kafkaconf"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 const (
@@ -82,13 +84,8 @@ func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
 // clientConfig is that of a client that only asks; secure puts TLS and SASL into
 // it, nil none.
 func clientConfig(secure func(*sarama.Config) error) (*sarama.Config, error) {
-	cfg := sarama.NewConfig()
-	cfg.ClientID = "outboxctl"
-	cfg.Version = sarama.V2_8_0_0
-	cfg.Metadata.AllowAutoTopicCreation = false // asking must not make a topic
-	cfg.Metadata.Full = false
+	cfg := kafkaconf.New("outboxctl", sarama.V2_8_0_0)
 	cfg.Metadata.Retry.Max = 1
-	cfg.Net.DialTimeout = 10 * time.Second
 	if secure == nil {
 		return cfg, nil
 	}
@@ -208,7 +205,7 @@ func matches(batch *sarama.RecordBatch, from int64, partition int32, key string)
 		}
 		out = append(out, copyReport{
 			Partition: partition, Offset: offset, Timestamp: at.UTC(),
-			ReplayID: header(rec, outbox.HeaderReplayID), RepairID: header(rec, outbox.HeaderRepairID),
+			ReplayID: header(rec, record.HeaderReplayID), RepairID: header(rec, record.HeaderRepairID),
 		})
 	}
 	return out

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
 
 const topic, partitions = "orders.order", 3
@@ -65,8 +66,8 @@ func TestFindCopiesInTheAggregatesPartition(t *testing.T) {
 	send(t, p, home, at.Add(-time.Hour), someKey) // too old to be read
 	send(t, p, home, at, "payments:other")
 	send(t, p, home, at.Add(time.Second), someKey)
-	send(t, p, home, at.Add(2*time.Second), someKey, outbox.HeaderReplayID, "R")
-	send(t, p, other, at.Add(3*time.Second), someKey, outbox.HeaderRepairID, "G")
+	send(t, p, home, at.Add(2*time.Second), someKey, record.HeaderReplayID, "R")
+	send(t, p, other, at.Add(3*time.Second), someKey, record.HeaderRepairID, "G")
 
 	s := search{Brokers: brokers, Topic: topic, Key: someKey, RecordKey: []byte("A"), From: at}
 	got, err := findCopies(t.Context(), s)

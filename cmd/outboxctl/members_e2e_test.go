@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/record"
 )
 
 // program is a member of the group billing, as users write it.
@@ -51,8 +52,8 @@ func (m *program) handle(ev consumer.Event, want consumer.Outcome) {
 
 func paid(t *testing.T, at time.Time, offset int64) consumer.Event {
 	t.Helper()
-	return consumer.Event{
-		Key: late(t, at), Type: "OrderPaid", AggregateID: []byte("A"), Payload: []byte("{}"), Source: consumer.Source{Topic: "orders.order", Offset: offset},
+	return consumer.Event{Event: record.Event{
+		Key: late(t, at), Type: "OrderPaid", AggregateID: []byte("A"), Payload: []byte("{}")}, Source: consumer.Source{Topic: "orders.order", Offset: offset},
 		RecordHeaders: []consumer.Header{},
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // billing is a group that counts how often it applies what it is given.
@@ -37,18 +38,18 @@ func newBilling(d *desk, classes ...consumer.Class) *billing {
 }
 
 // deliver is a record of the event: its first, or a copy by a replay of this mode.
-func (b *billing) deliver(key outbox.Key, mode consumer.ReplayMode) consumer.Outcome {
+func (b *billing) deliver(key outbox.Key, mode record.ReplayMode) consumer.Outcome {
 	b.t.Helper()
-	headers := []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(key.String())}, {Name: outbox.HeaderEventType, Value: []byte("OrderPaid")}}
+	headers := []consumer.Header{{Name: outbox.HeaderKey, Value: []byte(key.String())}, {Name: record.HeaderEventType, Value: []byte("OrderPaid")}}
 	add := func(name, value string) { headers = append(headers, consumer.Header{Name: name, Value: []byte(value)}) }
 	if mode != "" {
 		id, err := uuid.NewV7()
 		require.NoError(b.t, err)
-		add(outbox.HeaderReplayID, id.String())
-		add(outbox.HeaderReplayMode, string(mode))
+		add(record.HeaderReplayID, id.String())
+		add(record.HeaderReplayMode, string(mode))
 	}
-	if mode == consumer.ReplayReprocess {
-		add(outbox.HeaderReplayGroup, "billing")
+	if mode == record.ReplayReprocess {
+		add(record.HeaderReplayGroup, "billing")
 	}
 	b.offset++
 	outcome, err := b.router.HandleRecord(b.t.Context(), consumer.Record{
@@ -72,9 +73,9 @@ func (b *billing) forget(key outbox.Key) (printed string) {
 	printed = fine(b.t, "processed", "forget", key.String(), "--group", "billing", "--reason", "r", "--yes")
 	found := printedReplay.FindStringSubmatch(printed)
 	require.NotNil(b.t, found, printed)
-	mode := consumer.ReplayRedeliver
+	mode := record.ReplayRedeliver
 	if found[1] != "" {
-		mode = consumer.ReplayReprocess
+		mode = record.ReplayReprocess
 	}
 	outcome := b.deliver(key, mode)
 	if cure := "dead redrive " + key.String() + " --group billing --reason"; regexp.MustCompile(cure).MatchString(printed) {
@@ -98,7 +99,7 @@ func TestForgottenIsAppliedOnceMore(t *testing.T) {
 			require.Contains(d.t, b.forget(key), "Not --reprocess as well", name)
 			require.Equal(d.t, 2, b.effects(), name)
 			for range 2 {
-				b.deliver(key, consumer.ReplayRedeliver)
+				b.deliver(key, record.ReplayRedeliver)
 			}
 			require.Equal(d.t, 2, b.effects(), name)
 		}
@@ -124,8 +125,8 @@ func TestForgetAndReprocessApplyTwice(t *testing.T) {
 		b, key := newBilling(d), newKey(t, "orders")
 		b.deliver(key, "")
 		fine(d.t, "processed", "forget", key.String(), "--group", "billing", "--reason", "r", "--yes")
-		require.Equal(d.t, consumer.Processed, b.deliver(key, consumer.ReplayReprocess))
-		require.Equal(d.t, consumer.Processed, b.deliver(key, consumer.ReplayRedeliver))
+		require.Equal(d.t, consumer.Processed, b.deliver(key, record.ReplayReprocess))
+		require.Equal(d.t, consumer.Processed, b.deliver(key, record.ReplayRedeliver))
 		require.Equal(d.t, 3, b.effects())
 	})
 }
@@ -150,7 +151,7 @@ func TestForgottenAfterItWasGivenUp(t *testing.T) {
 				printed := b.forget(key)
 				require.Contains(d.t, printed, "was given up, so that plain copies of it are left out")
 				require.Equal(d.t, 2, b.effects())
-				require.Equal(d.t, consumer.DeadLettered, b.deliver(key, consumer.ReplayRedeliver))
+				require.Equal(d.t, consumer.DeadLettered, b.deliver(key, record.ReplayRedeliver))
 				require.Equal(d.t, 2, b.effects())
 			})
 		})

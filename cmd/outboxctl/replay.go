@@ -9,11 +9,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/record"
 )
 
 const (
-	modeRedeliver = "redeliver"
-	modeReprocess = "reprocess"
+	modeRedeliver = string(record.ReplayRedeliver)
+	modeReprocess = string(record.ReplayReprocess)
 	// maxRate is beyond what one session inserts.
 	maxRate = 100_000
 	// maxReplayed bounds the memory for ids, at 24 bytes each.

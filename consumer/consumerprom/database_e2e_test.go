@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
@@ -45,7 +46,7 @@ func backlog(t *testing.T, c *consumerprom.Collector) *pgxpool.Pool {
 	for i, eventType := range []string{"Paid", "Charge"} {
 		k, err := outbox.NewKey("shop")
 		require.NoError(t, err)
-		outcome, err := r.Handle(t.Context(), consumer.Event{Key: k, Type: eventType, Source: consumer.Source{Topic: "orders", Offset: int64(i)}})
+		outcome, err := r.Handle(t.Context(), consumer.Event{Event: record.Event{Key: k, Type: eventType}, Source: consumer.Source{Topic: "orders", Offset: int64(i)}})
 		require.NoError(t, err)
 		require.Equal(t, consumer.DeadLettered, outcome)
 	}

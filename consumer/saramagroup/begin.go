@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // begin finds where each partition begins: where Kafka says, or earlier when the
@@ -169,7 +170,7 @@ func (m *member) known(ctx context.Context) ([]consumer.Mark, error) {
 
 // insist asks the database until it answers or ctx ends.
 func (m *member) insist(ctx context.Context, what string, ask func(context.Context) error) error {
-	pause := backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}
+	pause := backoff.Jittered{Min: m.cfg.RetryMin, Max: m.cfg.RetryMax}
 	for {
 		err := ask(ctx)
 		if err == nil {
@@ -178,7 +179,7 @@ func (m *member) insist(ctx context.Context, what string, ask func(context.Conte
 		if errors.Is(err, consumer.ErrHistory) {
 			return err // join again, and begin with what this database knows
 		}
-		delay := pause.step()
+		delay := pause.Next()
 		m.log.Warn("the database does not answer; no message is taken before", "asked to", what, "error", err, "retry_in", delay)
 		if !sleep(ctx, delay) {
 			return fmt.Errorf("%s: %w", what, ctx.Err())

@@ -131,17 +131,6 @@ func TestOneRunAtATime(t *testing.T) {
 	require.NoError(t, run())
 }
 
-func TestBackoff(t *testing.T) {
-	c := saramagroup.Config{RetryMin: 100 * time.Millisecond, RetryMax: time.Second}
-	for range 100 {
-		for i, d := range saramagroup.Steps(c, 6) {
-			whole := []int64{100, 200, 400, 800, 1000, 1000}[i] * int64(time.Millisecond)
-			require.GreaterOrEqual(t, d, whole/2)
-			require.LessOrEqual(t, d, whole)
-		}
-	}
-}
-
 func TestHopeless(t *testing.T) {
 	for _, err := range []error{
 		sarama.ConfigurationError("x"), sarama.ErrGroupAuthorizationFailed, sarama.ErrTopicAuthorizationFailed,

@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // The life of dead letters with a real Kafka: copied to their topic once each,
@@ -47,7 +48,7 @@ func TestDeadLettersOfARealKafka(t *testing.T) {
 	require.Equal(t, "handler: broken", headerOf(got[1], saramagroup.HeaderDeadError))
 	require.Equal(t, "o-1", string(got[1].Key))
 	require.Equal(t, "bad", string(got[1].Value))
-	require.Equal(t, "Paid", headerOf(got[1], outbox.HeaderEventType))
+	require.Equal(t, "Paid", headerOf(got[1], record.HeaderEventType))
 	require.Eventually(t, func() bool { return lettersWhere(t, pool, "sent_at IS NULL") == 1 }, time.Minute, 20*time.Millisecond, "the others are marked, the large one waits")
 
 	raiseLimit(t, client)
@@ -81,7 +82,7 @@ func produceFour(t *testing.T, client *kgo.Client) {
 		key, err := outbox.NewKey("shop")
 		require.NoError(t, err)
 		recs = append(recs, &kgo.Record{Topic: topic, Key: []byte("o-1"), Value: []byte(value), Headers: []kgo.RecordHeader{
-			{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: outbox.HeaderEventType, Value: []byte("Paid")},
+			{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: record.HeaderEventType, Value: []byte("Paid")},
 		}})
 	}
 	require.NoError(t, client.ProduceSync(t.Context(), recs...).FirstErr())

@@ -27,15 +27,5 @@ func FindEnd(client sarama.Client, topic string, partition int32, from int64) (e
 // Hopeless is hopeless.
 var Hopeless = hopeless
 
-// Steps returns the first n pauses of a backoff.
-func Steps(c Config, n int) []int64 {
-	b := backoff{min: c.RetryMin, max: c.RetryMax}
-	var steps []int64
-	for range n {
-		steps = append(steps, int64(b.step()))
-	}
-	return steps
-}
-
 // MailerConfig is the configuration of the producer of dead letters.
 func MailerConfig(c Config) (*sarama.Config, error) { return c.mailerConfig() }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // lanes decides in which order the messages of one partition are delivered. It
@@ -22,11 +23,11 @@ type lanes struct {
 	window []*message // not finished, in the order of offsets
 	keys   map[string]*lane
 	bytes  int
-	pause  backoff   // of a lane's first failure; copied
-	added  int64     // the last offset that was added
-	latest time.Time // event time of all that was added
-	high   int64     // what passed returned last
-	doubt  span      // what may have killed a process; see careful
+	pause  backoff.Jittered // of a lane's first failure; copied
+	added  int64            // the last offset that was added
+	latest time.Time        // event time of all that was added
+	high   int64            // what passed returned last
+	doubt  span             // what may have killed a process; see careful
 }
 
 // span is a range of offsets, the last one excluded.
@@ -49,12 +50,12 @@ type lane struct {
 	waiting int // messages that are not finished
 	taken   int // messages that are being delivered
 	tries   int // failures since the last success
-	pause   backoff
+	pause   backoff.Jittered
 	until   time.Time // no delivery before
 }
 
 // newLanes returns lanes for the messages from an offset on.
-func newLanes(pause backoff, first int64) *lanes {
+func newLanes(pause backoff.Jittered, first int64) *lanes {
 	return &lanes{keys: make(map[string]*lane), pause: pause, added: first - 1, high: first - 1}
 }
 
@@ -180,7 +181,7 @@ func (l *lanes) retry(m *message, now time.Time, failure bool) (tries int, pause
 	k.taken--
 	if failure {
 		k.tries++
-		pause = k.pause.step()
+		pause = k.pause.Next()
 		k.until = now.Add(pause)
 	}
 	return k.tries, pause

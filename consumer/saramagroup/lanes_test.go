@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 func queued(offset int64, key string, batch *consumer.BatchOptions, at time.Time) *message {
@@ -25,7 +26,7 @@ func queued(offset int64, key string, batch *consumer.BatchOptions, at time.Time
 func TestLanesKeepTheirPromises(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.Unix(1000, 0)
-		l := newLanes(backoff{min: time.Second, max: 4 * time.Second}, 0)
+		l := newLanes(backoff.Jittered{Min: time.Second, Max: 4 * time.Second}, 0)
 		n := rapid.IntRange(1, 60).Draw(t, "messages")
 		var taken [][]*message
 		seen := observed{done: make(map[int64]bool), running: make(map[string]int), last: make(map[string]int64)}
@@ -124,7 +125,7 @@ func (o observed) settle(t *rapid.T, l *lanes, batch []*message, now time.Time) 
 // number that are finished, and what waits counts with its headers.
 func TestFinishedMessagesAreNotHeld(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
+	l := newLanes(backoff.Jittered{Min: time.Second, Max: time.Second}, 0)
 	poison := queued(0, "poison", nil, now)
 	poison.record.Value, poison.record.Headers = make([]byte, 100), []consumer.Header{{Name: "name", Value: make([]byte, 1000)}}
 	l.add(poison)
@@ -140,7 +141,7 @@ func TestFinishedMessagesAreNotHeld(t *testing.T) {
 
 func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
+	l := newLanes(backoff.Jittered{Min: time.Second, Max: time.Second}, 0)
 	for i, key := range []string{"a", "b", "a", "c"} {
 		l.add(queued(int64(i), key, nil, now))
 	}
@@ -166,7 +167,7 @@ func TestAFailureHoldsBackItsKeyAlone(t *testing.T) {
 
 func TestABatchWaitsForItsLinger(t *testing.T) {
 	now := time.Unix(1000, 0)
-	l := newLanes(backoff{min: time.Second, max: time.Second}, 0)
+	l := newLanes(backoff.Jittered{Min: time.Second, Max: time.Second}, 0)
 	options := &consumer.BatchOptions{Max: 3, Linger: 20 * time.Millisecond}
 	l.add(queued(0, "a", options, now))
 	l.add(queued(1, "a", options, now))
@@ -248,7 +249,7 @@ func TestRecordsHaveTheirOwnBytes(t *testing.T) {
 // What is in doubt waits for what lies before it of its key, and comes alone then.
 func TestDoubtsComeAlone(t *testing.T) {
 	now, options := time.Unix(1000, 0), &consumer.BatchOptions{Max: 10}
-	l := newLanes(backoff{min: time.Second, max: time.Minute}, 0)
+	l := newLanes(backoff.Jittered{Min: time.Second, Max: time.Minute}, 0)
 	l.doubt = span{2, 4}
 	for i, key := range []string{"a", "b", "a", "c", "b", "c"} {
 		l.add(queued(int64(i), key, options, now))

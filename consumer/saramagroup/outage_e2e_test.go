@@ -24,6 +24,7 @@ import (
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // PostgreSQL dies in the middle of the work, as in a crash, and comes back.
@@ -111,7 +112,7 @@ func produceEvents(t *testing.T, cluster *kfake.Cluster, n int) {
 			Topic: topic, Partition: int32(i % 2), Key: sarama.StringEncoder(fmt.Sprint("o-", i%7)), Value: sarama.StringEncoder("{}"),
 			Headers: []sarama.RecordHeader{
 				{Key: []byte(outbox.HeaderKey), Value: []byte(key.String())},
-				{Key: []byte(outbox.HeaderEventType), Value: []byte("Paid")},
+				{Key: []byte(record.HeaderEventType), Value: []byte("Paid")},
 			},
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestOneFailingAggregate: with default settings and 1,000 events a second in one
@@ -130,6 +131,6 @@ func event(t *testing.T, aggregate string) *kgo.Record {
 	key, err := outbox.NewKey("shop")
 	require.NoError(t, err)
 	return &kgo.Record{Topic: topic, Key: []byte(aggregate), Value: []byte("{}"), Headers: []kgo.RecordHeader{
-		{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: outbox.HeaderEventType, Value: []byte("Paid")},
+		{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: record.HeaderEventType, Value: []byte("Paid")},
 	}}
 }

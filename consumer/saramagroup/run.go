@@ -13,6 +13,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // Handler is what Run feeds; *consumer.Router is one. Its methods are called
@@ -97,7 +98,7 @@ func Run(ctx context.Context, brokers []string, handler Handler, cfg Config) err
 		handler: handler, brokers: brokers, cfg: cfg,
 		stop:  func(err error) { stop(fatal{err}) },
 		log:   cfg.Logger.With("group", handler.Group()),
-		pause: backoff{min: cfg.RetryMin, max: cfg.RetryMax}, suspect: make(chan struct{}, 1),
+		pause: backoff.Jittered{Min: cfg.RetryMin, Max: cfg.RetryMax}, suspect: make(chan struct{}, 1),
 	}
 	defer r.tally.observe(handler.Group(), cfg)()
 	defer r.keepHouse(ctx)()
@@ -111,7 +112,7 @@ type runner struct {
 	cfg     Config
 	stop    func(error) // ends run with the error
 	log     *slog.Logger
-	pause   backoff
+	pause   backoff.Jittered
 	tally   tally
 	looks   sync.WaitGroup // questions to Kafka that workers have left
 	suspect chan struct{}  // holds one message that is delivered cautiously, or redrives
@@ -174,7 +175,7 @@ func (r *runner) connect(ctx context.Context) (sarama.Client, sarama.ConsumerGro
 	for {
 		client, group, err := r.login()
 		if err == nil {
-			r.pause.reset()
+			r.pause.Reset()
 			return client, group, nil
 		}
 		if r.hopeless(err) {
@@ -236,7 +237,7 @@ func (r *runner) consume(ctx context.Context, client sarama.Client, group sarama
 		}
 		good := err == nil && cause == nil && (m.finished.Load() > 0 || time.Since(started) >= shortSession)
 		if good || len(m.stretches) > 0 {
-			r.pause.reset()
+			r.pause.Reset()
 		}
 		if good {
 			continue
@@ -274,7 +275,7 @@ func (r *runner) wait(ctx context.Context, what string, err error) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	delay := r.pause.step()
+	delay := r.pause.Next()
 	r.log.Warn(what, "error", err, "retry_in", delay)
 	return sleep(ctx, delay)
 }
@@ -326,4 +327,16 @@ func hopeless(err error) bool {
 		}
 	}
 	return false
+}
+
+// sleep waits for d and reports whether ctx is still alive then.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
 }

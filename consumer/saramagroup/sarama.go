@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+
+	"github.com/onceward/onceward/internal/kafkaconf"
 )
 
 // rebalanceTimeout is how long a rebalance waits for a member to give up what it
@@ -28,10 +30,7 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	s := sarama.NewConfig()
-	s.Version = c.Version
-	s.ClientID = c.ClientID
-
+	s := kafkaconf.New(c.ClientID, c.Version)
 	s.Consumer.Offsets.Initial = sarama.OffsetOldest
 	s.Consumer.Offsets.AutoCommit.Enable = false
 	s.Consumer.IsolationLevel = sarama.ReadCommitted
@@ -49,9 +48,6 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 	// claim outlives the generation in which its offsets may be committed.
 	s.Consumer.Group.Rebalance.GroupStrategies = []sarama.BalanceStrategy{sarama.NewBalanceStrategySticky()}
 
-	s.Metadata.AllowAutoTopicCreation = false
-	s.Metadata.Full = false
-	s.Net.DialTimeout = 10 * time.Second
 	if err := c.secure(s); err != nil {
 		return nil, err
 	}
@@ -62,23 +58,14 @@ func (c Config) SaramaConfig() (*sarama.Config, error) {
 }
 
 func (c Config) secure(s *sarama.Config) error {
-	if c.TLS != nil {
-		s.Net.TLS.Enable = true
-		s.Net.TLS.Config = c.TLS
-	}
 	if c.SASL == nil {
+		kafkaconf.Secure(s, c.TLS, kafkaconf.Login{})
 		return nil
 	}
 	password, err := c.SASL.password()
 	if err != nil {
 		return err
 	}
-	s.Net.SASL.Enable = true
-	s.Net.SASL.Mechanism = sarama.SASLMechanism(c.SASL.Mechanism)
-	s.Net.SASL.User = c.SASL.User
-	s.Net.SASL.Password = password
-	if c.SASL.Mechanism != Plain {
-		s.Net.SASL.SCRAMClientGeneratorFunc = newScram(c.SASL)
-	}
+	kafkaconf.Secure(s, c.TLS, kafkaconf.Login{Mechanism: string(c.SASL.Mechanism), User: c.SASL.User, Password: password, Ask: c.SASL.password})
 	return nil
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/consumer/saramagroup"
 	"github.com/onceward/onceward/internal/kafkaserver"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // stream is a topic of three partitions on real servers, with one producer for
@@ -64,7 +65,7 @@ func (s *stream) begin(partition int32, n int) (latest time.Time) {
 		latest = key.Time()
 		require.NoError(s.t, p.ProduceSync(s.t.Context(), &kgo.Record{
 			Topic: topic, Partition: partition, Key: []byte("o-1"), Value: []byte("{}"),
-			Headers: []kgo.RecordHeader{{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: outbox.HeaderEventType, Value: []byte("Paid")}},
+			Headers: []kgo.RecordHeader{{Key: outbox.HeaderKey, Value: []byte(key.String())}, {Key: record.HeaderEventType, Value: []byte("Paid")}},
 		}).FirstErr())
 	}
 	return latest

@@ -11,6 +11,7 @@ import (
 	"github.com/IBM/sarama"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // DefaultMaxUnpacked is to how many bytes a compressed batch may unpack when the
@@ -170,13 +171,13 @@ func (w *worker) readStretch(ctx context.Context, part *stretch, from int64) <-c
 	messages := make(chan *sarama.ConsumerMessage)
 	w.looks.Go(func() {
 		defer close(messages)
-		pause := backoff{min: w.cfg.RetryMin, max: w.cfg.RetryMax}
+		pause := backoff.Jittered{Min: w.cfg.RetryMin, Max: w.cfg.RetryMax}
 		for ctx.Err() == nil {
 			var err error
 			if from, err = w.readBatches(ctx, part, from, messages); err == nil {
 				return
 			}
-			delay := pause.step()
+			delay := pause.Next()
 			w.log.Warn("the messages before an unreadable batch cannot be fetched; they are waited for",
 				"topic", w.claim.Topic(), "partition", w.claim.Partition(), "offset", from, "error", err, "retry_in", delay)
 			sleep(ctx, delay)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/backoff"
 )
 
 // worker is what takes one partition's messages through their lanes, in one
@@ -45,7 +46,7 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	at := place{claim.Topic(), claim.Partition()}
 	w := &worker{
 		member: m, claim: claim, results: make(chan result), life: m.lives[at], first: m.first[at], read: m.first[at],
-		lanes: newLanes(backoff{min: m.cfg.RetryMin, max: m.cfg.RetryMax}, m.first[at]),
+		lanes: newLanes(backoff.Jittered{Min: m.cfg.RetryMin, Max: m.cfg.RetryMax}, m.first[at]),
 		idle:  idle{since: time.Now(), seen: make(chan sight, 1)},
 	}
 	w.lanes.doubt = m.doubts[at]

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // TestEveryDriverReceives: an event is applied once, whichever driver its copies
@@ -33,7 +34,7 @@ func TestEveryDriverReceives(t *testing.T) {
 			for _, days := range []int{0, -30} {
 				key, err := outbox.ExternalKey("shop", name+other, time.Now().AddDate(0, 0, days))
 				require.NoError(t, err)
-				ev := consumer.Event{Key: key, Type: "Paid", Source: consumer.Source{Topic: "shop.payment", Offset: 7}}
+				ev := consumer.Event{Event: record.Event{Key: key, Type: "Paid"}, Source: consumer.Source{Topic: "shop.payment", Offset: 7}}
 				got, err := ReceiveSQL(t.Context(), first, p, ev)
 				require.NoError(t, err)
 				require.Equal(t, consumer.Processed, got)
@@ -51,6 +52,6 @@ func TestEveryDriverReceives(t *testing.T) {
 	require.NoError(t, err)
 	key, err := outbox.NewKey("shop")
 	require.NoError(t, err)
-	_, err = ReceiveSQL(t.Context(), w.pq, p, consumer.Event{Key: key, Type: "Paid"})
+	_, err = ReceiveSQL(t.Context(), w.pq, p, consumer.Event{Event: record.Event{Key: key, Type: "Paid"}})
 	require.ErrorIs(t, err, consumer.ErrNoPartition)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/state"
 )
@@ -101,7 +102,7 @@ func TestAReplayIsPublishedAsOne(t *testing.T) {
 	sink := newFakeSink()
 	require.NoError(t, testPump(sink).take(t.Context(), []cdc.Item{replay}))
 	require.Equal(t, "again", sink.got[0].Topic)
-	require.Equal(t, &publisher.Replay{ID: replay.Replay.ID, Mode: cdc.ModeReprocess, Group: "g"}, sink.got[0].Replay)
+	require.Equal(t, &record.Replay{ID: replay.Replay.ID, Mode: cdc.ModeReprocess, Group: "g"}, sink.got[0].Replay)
 }
 
 func TestHaltWaitsForTheWordSkip(t *testing.T) {

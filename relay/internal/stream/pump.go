@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -261,7 +262,7 @@ func (p *Pump) event(s *step) publisher.Event {
 	ev := publisher.Event{Row: s.it.Row, Tag: s.tag, Position: p.position, RepairID: s.repair}
 	if r := s.it.Replay; r != nil {
 		ev.Topic = r.Topic
-		ev.Replay = &publisher.Replay{ID: r.ID, Mode: r.Mode, Group: r.Group}
+		ev.Replay = &record.Replay{ID: r.ID, Mode: record.ReplayMode(r.Mode), Group: r.Group}
 	}
 	return ev
 }

@@ -1,4 +1,4 @@
-package publisher_test
+package record_test
 
 import (
 	"encoding/json"
@@ -11,8 +11,20 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/record"
 )
+
+// userHeaders are those that the headers column of a row becomes.
+func userHeaders(text []byte) ([]pair, error) {
+	of := row("order-1", "{}")
+	bare, err := record.AppendHeaders([]pair(nil), record.Copy{Row: of}, record.StyleOnceward)
+	if err != nil {
+		return nil, err
+	}
+	of.Headers = append([]byte{}, text...) // never nil, which means none
+	all, err := record.AppendHeaders([]pair(nil), record.Copy{Row: of}, record.StyleOnceward)
+	return all[min(len(bare), len(all)):], err
+}
 
 func TestHeadersThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
@@ -43,8 +55,9 @@ func TestHeadersThatAreRefused(t *testing.T) {
 		"{\"a\":\"\\n\xff\"}":              `malformed string`,
 		`{` + strings.Repeat(`{"a":`, 100): `malformed name`,
 	} {
-		_, err := publisher.UserHeaders([]byte(text))
-		require.ErrorIs(t, err, publisher.ErrRecord, text)
+		_, err := userHeaders([]byte(text))
+		var row *record.RowError
+		require.ErrorAs(t, err, &row, text)
 		require.ErrorContains(t, err, want, text)
 		require.ErrorContains(t, err, "headers at $", text)
 	}
@@ -58,7 +71,7 @@ func TestHeadersAreSortedByName(t *testing.T) {
 		).Draw(t, "headers")
 		text, err := json.Marshal(want)
 		require.NoError(t, err)
-		got, err := publisher.UserHeaders(text)
+		got, err := userHeaders(text)
 		require.NoError(t, err)
 		require.Len(t, got, len(want))
 		require.True(t, sort.SliceIsSorted(got, func(i, j int) bool { return string(got[i].Key) < string(got[j].Key) }))
@@ -74,12 +87,12 @@ func FuzzHeaders(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := publisher.UserHeaders(text)
+		got, err := userHeaders(text)
 		var want map[string]*string
 		jsonErr := json.Unmarshal(text, &want)
 		if err != nil {
-			var record *publisher.RecordError
-			require.ErrorAs(t, err, &record)
+			var row *record.RowError
+			require.ErrorAs(t, err, &row)
 			return
 		}
 		require.NoError(t, jsonErr)

@@ -1,4 +1,4 @@
-package publisher
+package record
 
 import (
 	"bytes"
@@ -7,16 +7,14 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/IBM/sarama"
-
 	"github.com/onceward/onceward/outbox"
 )
 
 // appendUserHeaders adds the headers of a row, given as the text of a JSON
 // object of strings, sorted by name. Names and values without escapes are
 // slices of text, so that the common case allocates nothing. Whatever is not an
-// object of strings is a [RecordError] with its JSON path.
-func appendUserHeaders(headers []sarama.RecordHeader, text []byte) ([]sarama.RecordHeader, error) {
+// object of strings is a [RowError] with its JSON path.
+func appendUserHeaders[H Bytes](headers []H, text []byte) ([]H, error) {
 	first := len(headers)
 	headers, err := parseUserHeaders(headers, text)
 	if err != nil {
@@ -24,16 +22,16 @@ func appendUserHeaders(headers []sarama.RecordHeader, text []byte) ([]sarama.Rec
 	}
 	// jsonb keeps its keys by length first, other writers in any order.
 	users := headers[first:]
-	slices.SortFunc(users, func(a, b sarama.RecordHeader) int { return bytes.Compare(a.Key, b.Key) })
+	slices.SortFunc(users, func(a, b H) int { return bytes.Compare(pair(a).Key, pair(b).Key) })
 	for i := 1; i < len(users); i++ {
-		if bytes.Equal(users[i-1].Key, users[i].Key) {
-			return nil, headerError(users[i].Key, "this name appears twice")
+		if name := pair(users[i]).Key; bytes.Equal(pair(users[i-1]).Key, name) {
+			return nil, headerError(name, "this name appears twice")
 		}
 	}
 	return headers, nil
 }
 
-func parseUserHeaders(headers []sarama.RecordHeader, text []byte) ([]sarama.RecordHeader, error) {
+func parseUserHeaders[H Bytes](headers []H, text []byte) ([]H, error) {
 	s := jsonScanner{rest: text}
 	if !s.accept('{') {
 		return nil, headerError(nil, "want an object of strings, found "+s.kind())
@@ -59,7 +57,7 @@ func parseUserHeaders(headers []sarama.RecordHeader, text []byte) ([]sarama.Reco
 		if !ok {
 			return nil, headerError(name, "malformed string")
 		}
-		headers = append(headers, sarama.RecordHeader{Key: name, Value: value})
+		headers = append(headers, H(pair{name, value}))
 		if s.accept('}') {
 			return headers, s.end()
 		}
@@ -83,9 +81,9 @@ func checkName(name []byte) error {
 func headerError(name []byte, detail string) error {
 	path := "$"
 	if name != nil {
-		path = fmt.Sprintf("$[%q]", clip(string(name)))
+		path = fmt.Sprintf("$[%.120q]", name)
 	}
-	return &RecordError{Field: "headers", Path: path, Detail: detail}
+	return &RowError{Field: "headers", Path: path, Detail: detail}
 }
 
 // jsonScanner reads the few tokens of a flat object of strings.

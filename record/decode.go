@@ -1,4 +1,4 @@
-package consumer
+package record
 
 import (
 	"cmp"
@@ -6,30 +6,31 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/outbox"
 )
 
-// EventFromRecord reads an event from a Kafka record in any of the relay's
-// header styles: onceward and debezium, known by the header idempotency-key,
-// and CloudEvents 1.0 binary mode. It is pure, strict, and knows no Kafka client.
+// Decode reads the event of a record in any of the header styles: onceward and
+// debezium, known by the header idempotency-key, and CloudEvents 1.0 binary mode. It is
+// pure and strict.
 //
 // The idempotency key and the event type must be there exactly once; other
 // headers of the contract at most once, and valid when they are there. Headers
 // outside the contract go into Event.Headers whatever they hold. The error is
-// a [*MalformedError]. Source is left for the caller to fill in.
+// a [*MalformedError].
 //
-// What others write, Debezium too, is read by Config.Readers: its id carries no
-// namespace.
-func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
-	r := reader{headers: headers}
-	ev := Event{AggregateID: key, Payload: value, RecordHeaders: headers}
+// What others write is read by [CloudEvents] and [DebeziumOutbox]: the id of a record
+// that Debezium has written carries no namespace.
+func Decode(rec Record) (Event, error) {
+	r := reader{headers: rec.Headers}
+	ev := Event{AggregateID: rec.Key, Payload: rec.Value}
 	switch {
 	case r.count(outbox.HeaderKey) > 0:
 		r.onceward(&ev)
-	case r.count(outbox.HeaderCESpecVersion) > 0 || r.count(outbox.HeaderCEID) > 0:
+	case r.count(headerCESpecVersion) > 0 || r.count(headerCEID) > 0:
 		r.cloudEvents(&ev)
 	default:
 		return Event{}, &MalformedError{
@@ -37,16 +38,27 @@ func EventFromRecord(key, value []byte, headers []Header) (Event, error) {
 			Detail: "missing, and there is no ce_id either; was this record written by a relay?",
 		}
 	}
-	r.replay(&ev)
-	ev.ContentType = r.optional(contentType(headers))
+	r.copied(&ev)
+	ev.ContentType = r.optional(contentType(rec.Headers))
 	// Tracing libraries add a traceparent of their own; the last one counts.
 	// ce_traceparent is where the event began, for when that is all there is.
-	ev.Traceparent = cmp.Or(r.last(outbox.HeaderTraceparent), r.last(outbox.HeaderCETraceparent))
+	ev.Traceparent = cmp.Or(r.last(HeaderTraceparent), r.last(headerCETraceparent))
 	ev.Headers = r.others()
 	if r.err != nil {
 		return Event{}, r.err
 	}
 	return ev, nil
+}
+
+// Ours reports whether a record claims to be of a relay of ours. One that does
+// and is damaged is no foreign one: it would get another key than its copies.
+func Ours(headers []Header) bool {
+	r := reader{headers: headers}
+	if r.count(outbox.HeaderKey) > 0 {
+		return true
+	}
+	k := r.key(headerCEID)
+	return r.err == nil && r.last(headerCESource) == k.Namespace()
 }
 
 // reader reads headers and keeps the first error, so that the callers need not
@@ -58,61 +70,51 @@ type reader struct {
 
 func (r *reader) onceward(ev *Event) {
 	ev.Key = r.key(outbox.HeaderKey)
-	if r.count(outbox.HeaderEventType) == 0 && r.count(outbox.HeaderDebeziumType) > 0 {
+	if r.count(HeaderEventType) == 0 && r.count(headerDebeziumType) > 0 {
 		r.debezium(ev)
 	} else {
-		ev.Type = r.eventType(outbox.HeaderEventType)
+		ev.Type = r.eventType(HeaderEventType)
 	}
-	ev.AggregateType = r.optional(outbox.HeaderAggregateType)
-	ev.OccurredAt = r.time(outbox.HeaderOccurredAt)
-	ev.Position = r.optional(outbox.HeaderPosition)
+	ev.AggregateType = r.optional(HeaderAggregateType)
+	ev.OccurredAt = r.time(HeaderOccurredAt)
+	ev.Position = r.optional(HeaderPosition)
 }
 
 // debezium reads what the style has of its own. Id says the same as the key, or
 // one of them was changed on the way.
 func (r *reader) debezium(ev *Event) {
-	ev.Type = r.eventType(outbox.HeaderDebeziumType)
-	r.required(outbox.HeaderDebeziumID)
-	if id := r.uuid(outbox.HeaderDebeziumID); id != ev.Key.UUID() {
-		r.fail(outbox.HeaderDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
+	ev.Type = r.eventType(headerDebeziumType)
+	r.required(headerDebeziumID)
+	if id := r.uuid(headerDebeziumID); id != ev.Key.UUID() {
+		r.fail(headerDebeziumID, fmt.Sprintf("%s is not the UUID of idempotency-key, %s", id, ev.Key), nil)
 	}
 }
 
 func (r *reader) cloudEvents(ev *Event) {
-	if v := r.required(outbox.HeaderCESpecVersion); v != "1.0" {
-		r.fail(outbox.HeaderCESpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
+	if v := r.required(headerCESpecVersion); v != "1.0" {
+		r.fail(headerCESpecVersion, fmt.Sprintf("%q found, want 1.0", v), nil)
 	}
-	ev.Key = r.key(outbox.HeaderCEID)
-	if v := r.required(outbox.HeaderCESource); v != ev.Key.Namespace() {
-		r.fail(outbox.HeaderCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
+	ev.Key = r.key(headerCEID)
+	if v := r.required(headerCESource); v != ev.Key.Namespace() {
+		r.fail(headerCESource, fmt.Sprintf("%q is not the namespace of ce_id, %q", v, ev.Key.Namespace()), nil)
 	}
-	ev.Type = r.eventType(outbox.HeaderCEType)
-	ev.AggregateType = r.optional(outbox.HeaderCEAggregateType)
-	ev.OccurredAt = r.time(outbox.HeaderCETime)
-	ev.Position = r.optional(outbox.HeaderPosition)
-	if subject := r.optional(outbox.HeaderCESubject); ev.AggregateID == nil && subject != "" {
+	ev.Type = r.eventType(headerCEType)
+	ev.AggregateType = r.optional(headerCEAggregateType)
+	ev.OccurredAt = r.time(headerCETime)
+	ev.Position = r.optional(HeaderPosition)
+	if subject := r.optional(headerCESubject); ev.AggregateID == nil && subject != "" {
 		ev.AggregateID = []byte(subject)
 	}
 }
 
-// replay reads the headers of replays and repairs. An unknown mode is an error
-// and not ignored: to apply an event that was meant otherwise is worse than to
-// keep it aside.
-func (r *reader) replay(ev *Event) {
-	ev.RepairID = r.uuid(outbox.HeaderRepairID)
-	ev.ReplayID = r.uuid(outbox.HeaderReplayID)
-	ev.ReplayMode = ReplayMode(r.optional(outbox.HeaderReplayMode))
-	ev.ReplayGroup = r.optional(outbox.HeaderReplayGroup)
-	switch ev.ReplayMode {
-	case "", ReplayRedeliver, ReplayReprocess:
-	default:
-		r.fail(outbox.HeaderReplayMode, fmt.Sprintf("%q found, want redeliver or reprocess", string(ev.ReplayMode)), nil)
-	}
-	if (ev.ReplayID == uuid.Nil) != (ev.ReplayMode == "") {
-		r.fail(outbox.HeaderReplayID, "replay-id and replay-mode come together or not at all", nil)
-	}
-	if (ev.ReplayMode == ReplayReprocess) != (ev.ReplayGroup != "") {
-		r.fail(outbox.HeaderReplayGroup, "goes with replay-mode reprocess, and only with it", nil)
+// copied reads the headers of replays and repairs.
+func (r *reader) copied(ev *Event) {
+	ev.RepairID = r.uuid(HeaderRepairID)
+	ev.ReplayID = r.uuid(HeaderReplayID)
+	ev.ReplayMode = ReplayMode(r.optional(HeaderReplayMode))
+	ev.ReplayGroup = r.optional(HeaderReplayGroup)
+	if header, detail := (Replay{ev.ReplayID, ev.ReplayMode, ev.ReplayGroup}).flaw(); header != "" {
+		r.fail(header, detail, nil)
 	}
 }
 
@@ -167,8 +169,8 @@ func (r *reader) required(name string) string {
 
 func (r *reader) eventType(name string) string {
 	v := r.required(name)
-	if len(v) > maxType {
-		r.fail(name, fmt.Sprintf("%d bytes long, at most %d are allowed", len(v), maxType), nil)
+	if len(v) > MaxType {
+		r.fail(name, fmt.Sprintf("%d bytes long, at most %d are allowed", len(v), MaxType), nil)
 	}
 	return v
 }
@@ -212,7 +214,7 @@ func (r *reader) uuid(name string) uuid.UUID {
 func (r *reader) others() map[string]string {
 	var m map[string]string
 	for _, h := range r.headers {
-		if outbox.ReservedHeader(h.Name) || strings.EqualFold(h.Name, outbox.HeaderContentType) {
+		if outbox.ReservedHeader(h.Name) || strings.EqualFold(h.Name, HeaderContentType) {
 			continue
 		}
 		if m == nil {
@@ -227,9 +229,14 @@ func (r *reader) others() map[string]string {
 // type: some gateways write Content-Type.
 func contentType(headers []Header) string {
 	for _, h := range headers {
-		if strings.EqualFold(h.Name, outbox.HeaderContentType) {
+		if strings.EqualFold(h.Name, HeaderContentType) {
 			return h.Name
 		}
 	}
-	return outbox.HeaderContentType
+	return HeaderContentType
+}
+
+// isText reports whether s is what a text column of PostgreSQL can hold.
+func isText(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsRune(s, 0)
 }

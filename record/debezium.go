@@ -1,4 +1,4 @@
-package consumer
+package record
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 // Debezium has published, and a relay of ours publishes again from the same table,
 // is then one event, when Namespace is that of the outbox. Any other id gives
 // outbox.ExternalKey(Namespace, id, time) with the time of TimeHeader, and without
-// one [TimelessKey], so that its class must be keyed [ByArrival]. The timestamp of
+// one [TimelessKey], so that its class must be keyed consumer.ByArrival. The timestamp of
 // the record is no such time: it is that of Debezium's work unless its
 // configuration says otherwise, and another one in each copy.
 //
@@ -40,17 +40,17 @@ type DebeziumOutbox struct {
 	TimeHeader string
 }
 
-// Read is a [RecordReader].
+// Read is a consumer.RecordReader.
 func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	r := reader{headers: rec.Headers}
-	if r.count(outbox.HeaderDebeziumID) == 0 || r.count(outbox.HeaderKey) > 0 || r.count(outbox.HeaderCESpecVersion) > 0 {
+	if r.count(headerDebeziumID) == 0 || r.count(outbox.HeaderKey) > 0 || r.count(headerCESpecVersion) > 0 {
 		return Event{}, false, nil
 	}
-	id := r.required(outbox.HeaderDebeziumID)
-	typeHeader := cmp.Or(d.TypeHeader, outbox.HeaderDebeziumType)
+	id := r.required(headerDebeziumID)
+	typeHeader := cmp.Or(d.TypeHeader, headerDebeziumType)
 	ev = Event{
 		Type: cmp.Or(r.optional(typeHeader), d.Type), AggregateID: rec.Key, Payload: rec.Value,
-		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(outbox.HeaderTraceparent), Headers: make(map[string]string),
+		ContentType: r.optional(contentType(rec.Headers)), Traceparent: r.last(HeaderTraceparent), Headers: make(map[string]string),
 	}
 	if ev.Type == "" {
 		r.fail(typeHeader, "missing; have Debezium write it (table.fields.additional.placement), or set DebeziumOutbox.Type", nil)
@@ -64,7 +64,7 @@ func (d DebeziumOutbox) Read(rec Record) (ev Event, mine bool, err error) {
 	if r.err == nil {
 		ev.Key, err = d.key(id, ev.OccurredAt)
 		if err != nil {
-			r.fail(outbox.HeaderDebeziumID, err.Error(), err)
+			r.fail(headerDebeziumID, err.Error(), err)
 		}
 	}
 	return ev, true, r.err
@@ -74,7 +74,7 @@ func (d DebeziumOutbox) key(id string, at time.Time) (outbox.Key, error) {
 	if parsed, err := uuid.Parse(id); err == nil && parsed.String() == id && parsed.Version() == 7 {
 		return outbox.KeyFrom(d.Namespace, parsed, time.Time{}, outbox.NoSkewLimit)
 	}
-	return keyOfForeign(d.Namespace, id, at, false)
+	return foreignKey(d.Namespace, id, at, false)
 }
 
 // instant reads a required time, as Kafka Connect writes it into a header: text of

@@ -1,4 +1,4 @@
-package consumer
+package record
 
 import (
 	"bytes"
@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/onceward/onceward/outbox"
 )
 
 // CloudEvents reads events of other producers in CloudEvents 1.0, Kafka protocol
@@ -18,7 +16,7 @@ import (
 //
 // An event is known by source and id, as CloudEvents has it: its key is
 // outbox.ExternalKey(Namespace, source + " " + id, time). An event without time has
-// [TimelessKey] of the same, and its class must be keyed [ByArrival]. The attribute
+// [TimelessKey] of the same, and its class must be keyed consumer.ByArrival. The attribute
 // time belongs to the identity here: where a producer sets it anew when it sends an
 // event again, say Timeless.
 //
@@ -42,11 +40,11 @@ type cloudEvent struct {
 	headers    map[string]string // beside the event's
 }
 
-// Read is a [RecordReader].
+// Read is a consumer.RecordReader.
 func (c CloudEvents) Read(rec Record) (ev Event, mine bool, err error) {
 	r := reader{headers: rec.Headers}
 	var e cloudEvent
-	switch r.count(outbox.HeaderCESpecVersion) + r.count(outbox.HeaderCEID) {
+	switch r.count(headerCESpecVersion) + r.count(headerCEID) {
 	default:
 		e = r.binaryMode(rec.Value)
 	case 0:
@@ -67,7 +65,7 @@ func (r *reader) binaryMode(value []byte) cloudEvent {
 	for _, h := range r.headers {
 		if name, ok := strings.CutPrefix(h.Name, "ce_"); ok {
 			e.attributes[name] = r.optional(h.Name)
-		} else if !strings.EqualFold(h.Name, outbox.HeaderContentType) {
+		} else if !strings.EqualFold(h.Name, HeaderContentType) {
 			e.headers[h.Name] = string(h.Value)
 		}
 	}
@@ -92,7 +90,7 @@ func (r *reader) structuredMode(value []byte) (e cloudEvent, mine bool) {
 	case !said && (err != nil || envelope["specversion"] == nil || envelope["source"] == nil):
 		return e, false
 	case err != nil:
-		r.fail(outbox.HeaderContentType, "says that the value is a CloudEvent in JSON, and it is not: "+err.Error(), err)
+		r.fail(HeaderContentType, "says that the value is a CloudEvent in JSON, and it is not: "+err.Error(), err)
 	}
 	e = cloudEvent{attributes: make(map[string]string), headers: make(map[string]string)}
 	for name, value := range envelope {
@@ -104,7 +102,7 @@ func (r *reader) structuredMode(value []byte) (e cloudEvent, mine bool) {
 		e.attributes["datacontenttype"] = header
 	}
 	for _, h := range r.headers {
-		if !strings.EqualFold(h.Name, outbox.HeaderContentType) {
+		if !strings.EqualFold(h.Name, HeaderContentType) {
 			e.headers[h.Name] = string(h.Value)
 		}
 	}
@@ -147,7 +145,7 @@ func (r *reader) data(e *cloudEvent, envelope map[string]json.RawMessage) {
 		e.data = data
 	}
 	if err != nil {
-		r.fail(outbox.HeaderContentType, "data of the CloudEvent: "+err.Error(), err)
+		r.fail(HeaderContentType, "data of the CloudEvent: "+err.Error(), err)
 	}
 }
 
@@ -171,25 +169,25 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 		}
 	}
 	if v := take("specversion"); v != "1.0" {
-		return Event{}, &MalformedError{Header: outbox.HeaderCESpecVersion, Detail: fmt.Sprintf("%.20q found, want 1.0", v)}
+		return Event{}, &MalformedError{Header: headerCESpecVersion, Detail: fmt.Sprintf("%.20q found, want 1.0", v)}
 	}
 	id, source, at := take("id"), take("source"), take("time")
 	ev := Event{Type: take("type"), AggregateID: key, Payload: e.data, ContentType: take("datacontenttype")}
 	if strings.ContainsAny(source, " \t\r\n") {
-		return Event{}, &MalformedError{Header: outbox.HeaderCESource, Detail: fmt.Sprintf("%.120q is not a URI reference", source)}
+		return Event{}, &MalformedError{Header: headerCESource, Detail: fmt.Sprintf("%.120q is not a URI reference", source)}
 	}
 	if at != "" {
 		t, err := time.Parse(time.RFC3339Nano, at)
 		if err != nil {
-			return Event{}, &MalformedError{Header: outbox.HeaderCETime, Detail: fmt.Sprintf("%.120q is not a time of RFC 3339", at), Err: err}
+			return Event{}, &MalformedError{Header: headerCETime, Detail: fmt.Sprintf("%.120q is not a time of RFC 3339", at), Err: err}
 		}
 		ev.OccurredAt = t.UTC()
 	}
 	if subject := take("subject"); ev.AggregateID == nil && subject != "" {
 		ev.AggregateID = []byte(subject)
 	}
-	ev.Traceparent = cmp.Or(e.headers[outbox.HeaderTraceparent], take("traceparent"))
-	delete(e.headers, outbox.HeaderTraceparent)
+	ev.Traceparent = cmp.Or(e.headers[HeaderTraceparent], take("traceparent"))
+	delete(e.headers, HeaderTraceparent)
 	for name, value := range e.attributes {
 		e.headers["ce_"+name] = value
 	}
@@ -197,18 +195,9 @@ func (c CloudEvents) event(key []byte, e *cloudEvent) (Event, error) {
 		ev.Headers = e.headers
 	}
 	var err error
-	ev.Key, err = keyOfForeign(c.Namespace, source+" "+id, ev.OccurredAt, c.Timeless)
+	ev.Key, err = foreignKey(c.Namespace, source+" "+id, ev.OccurredAt, c.Timeless)
 	if err != nil {
-		return Event{}, &MalformedError{Header: outbox.HeaderCEID, Detail: err.Error(), Err: err}
+		return Event{}, &MalformedError{Header: headerCEID, Detail: err.Error(), Err: err}
 	}
 	return ev, nil
-}
-
-// keyOfForeign is the key of an event by its id elsewhere, and by its time when it
-// has one that counts.
-func keyOfForeign(namespace, id string, at time.Time, noTime bool) (outbox.Key, error) {
-	if noTime || at.IsZero() {
-		return TimelessKey(namespace, id)
-	}
-	return outbox.ExternalKey(namespace, id, at)
 }

@@ -1,4 +1,4 @@
-package consumer
+package record
 
 import (
 	"crypto/sha256"
@@ -17,11 +17,11 @@ type Fingerprint [16]byte
 // that long, so a tombstone never equals an empty payload.
 const nullLength = 1<<64 - 1
 
-// FingerprintOf computes the fingerprint of an event. It is pure. Each part is
+// Fingerprint computes the fingerprint of the event. It is pure. Each part is
 // preceded by its length in eight bytes, big endian, so that no two different
 // events run together into the same input; an absent payload (tombstone) is
 // the length 2^64-1 and no bytes.
-func FingerprintOf(ev Event) Fingerprint {
+func (ev Event) Fingerprint() Fingerprint {
 	h := sha256.New()
 	writePart(h, []byte(ev.Key.Namespace()))
 	writePart(h, []byte(ev.Type))

@@ -1,4 +1,4 @@
-package publisher
+package kafkaconf
 
 import "github.com/IBM/sarama"
 

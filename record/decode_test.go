@@ -1,4 +1,4 @@
-package consumer_test
+package record_test
 
 import (
 	"encoding/json"
@@ -12,90 +12,94 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/outbox"
+	"github.com/onceward/onceward/record"
 )
 
 // headers makes record headers from alternating names and values.
-func headers(pairs ...string) []consumer.Header {
-	var hs []consumer.Header
+func headers(pairs ...string) []record.Header {
+	var hs []record.Header
 	for i := 0; i < len(pairs); i += 2 {
-		hs = append(hs, consumer.Header{Name: pairs[i], Value: []byte(pairs[i+1])})
+		hs = append(hs, record.Header{Name: pairs[i], Value: []byte(pairs[i+1])})
 	}
 	return hs
 }
 
-func TestEventFromRecordOnceward(t *testing.T) {
+func decode(key, value []byte, headers []record.Header) (record.Event, error) {
+	return record.Decode(record.Record{Key: key, Value: value, Headers: headers})
+}
+
+func TestDecodeOnceward(t *testing.T) {
 	hs := headers(
 		"idempotency-key", someKey, "event-type", "OrderPaid", "aggregate-type", "order",
 		"content-type", "application/json", "occurred-at", "2025-10-17T12:00:00.123456Z",
 		"traceparent", "00-first", "position", "0/16B3748", "tenant", "a", "tenant", "b", "traceparent", "00-last",
 	)
-	ev, err := consumer.EventFromRecord([]byte("order-1"), []byte("{}"), hs)
+	ev, err := decode([]byte("order-1"), []byte("{}"), hs)
 	require.NoError(t, err)
-	require.Equal(t, consumer.Event{
+	require.Equal(t, record.Event{
 		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: []byte("order-1"),
 		Payload: []byte("{}"), ContentType: "application/json",
 		OccurredAt:  time.Date(2025, 10, 17, 12, 0, 0, 123456000, time.UTC),
-		Traceparent: "00-last", Position: "0/16B3748", Headers: map[string]string{"tenant": "b"}, RecordHeaders: hs,
+		Traceparent: "00-last", Position: "0/16B3748", Headers: map[string]string{"tenant": "b"},
 	}, ev)
 }
 
-func TestEventFromRecordCloudEvents(t *testing.T) {
+func TestDecodeCloudEvents(t *testing.T) {
 	hs := headers(
 		"ce_specversion", "1.0", "ce_id", someKey, "ce_source", "payments", "ce_type", "OrderPaid",
 		"ce_time", "2025-10-17T14:00:00+02:00", "ce_subject", "order-1", "Content-Type", "text/plain", "tenant", "a",
 	)
-	ev, err := consumer.EventFromRecord(nil, nil, hs)
+	ev, err := decode(nil, nil, hs)
 	require.NoError(t, err)
-	require.Equal(t, consumer.Event{
+	require.Equal(t, record.Event{
 		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateID: []byte("order-1"), ContentType: "text/plain",
 		OccurredAt: time.Date(2025, 10, 17, 12, 0, 0, 0, time.UTC),
-		Headers:    map[string]string{"tenant": "a"}, RecordHeaders: hs,
+		Headers:    map[string]string{"tenant": "a"},
 	}, ev)
 
-	ev, err = consumer.EventFromRecord([]byte("key wins"), nil, hs)
+	ev, err = decode([]byte("key wins"), nil, hs)
 	require.NoError(t, err)
 	require.Equal(t, "key wins", string(ev.AggregateID))
 }
 
-func TestEventFromRecordDebezium(t *testing.T) {
+func TestDecodeDebezium(t *testing.T) {
 	hs := headers(
 		"id", someKey[9:], "eventType", "OrderPaid", "idempotency-key", someKey, "aggregate-type", "order",
 		"content-type", "application/json", "occurred-at", "2025-10-17T12:00:00.123456Z", "position", "0/16B3748", "tenant", "a",
 	)
-	ev, err := consumer.EventFromRecord([]byte("order-1"), []byte("{}"), hs)
+	ev, err := decode([]byte("order-1"), []byte("{}"), hs)
 	require.NoError(t, err)
-	require.Equal(t, consumer.Event{
+	require.Equal(t, record.Event{
 		Key: mustKey(t, someKey), Type: "OrderPaid", AggregateType: "order", AggregateID: []byte("order-1"),
 		Payload: []byte("{}"), ContentType: "application/json",
 		OccurredAt: time.Date(2025, 10, 17, 12, 0, 0, 123456000, time.UTC),
-		Position:   "0/16B3748", Headers: map[string]string{"tenant": "a"}, RecordHeaders: hs,
+		Position:   "0/16B3748", Headers: map[string]string{"tenant": "a"},
 	}, ev)
 }
 
 // The three styles of the relay, by the contract's golden records (the
 // publisher's tests write them), say the same about an event.
-func TestEventFromRecordReadsEveryStyle(t *testing.T) {
-	text, err := os.ReadFile("../outbox/testdata/records.json")
+func TestDecodeReadsEveryStyle(t *testing.T) {
+	text, err := os.ReadFile("testdata/records.json")
 	require.NoError(t, err)
 	var styles map[string][][2]string
 	require.NoError(t, json.Unmarshal(text, &styles))
 	require.Len(t, styles, 3)
 	for style, pairs := range styles {
-		var hs []consumer.Header
+		var hs []record.Header
 		for _, pair := range pairs {
-			hs = append(hs, consumer.Header{Name: pair[0], Value: []byte(pair[1])})
+			hs = append(hs, record.Header{Name: pair[0], Value: []byte(pair[1])})
 		}
-		ev, err := consumer.EventFromRecord([]byte("order-1"), []byte("{}"), hs)
+		ev, err := decode([]byte("order-1"), []byte("{}"), hs)
 		require.NoError(t, err, style)
-		require.Equal(t, consumer.Event{
+		require.Equal(t, record.Event{
 			Key: mustKey(t, "shop:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Type: "OrderPaid", AggregateType: "order",
 			AggregateID: []byte("order-1"), Payload: []byte("{}"), ContentType: "application/json",
 			OccurredAt: time.Date(2026, 10, 1, 12, 30, 0, 123456000, time.UTC), Traceparent: "00-aa-bb-01", Position: "0/16B3748",
-			ReplayID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000a"), ReplayMode: consumer.ReplayReprocess, ReplayGroup: "billing",
+			ReplayID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000a"), ReplayMode: record.ReplayReprocess, ReplayGroup: "billing",
 			RepairID: uuid.MustParse("0199f3c4-7b1e-7000-8000-00000000000b"),
-			Headers:  map[string]string{"tenant": "acme", "z": "1"}, RecordHeaders: hs,
+			Headers:  map[string]string{"tenant": "acme", "z": "1"},
 		}, ev, style)
 	}
 }
@@ -104,40 +108,40 @@ func TestEventFromRecordReadsEveryStyle(t *testing.T) {
 // was lost on the way, what the event began with.
 func TestCloudEventsTraceparent(t *testing.T) {
 	ce := []string{"ce_specversion", "1.0", "ce_id", someKey, "ce_source", "payments", "ce_type", "X", "ce_traceparent", "00-began"}
-	ev, err := consumer.EventFromRecord(nil, nil, headers(ce...))
+	ev, err := decode(nil, nil, headers(ce...))
 	require.NoError(t, err)
 	require.Equal(t, "00-began", ev.Traceparent)
-	ev, err = consumer.EventFromRecord(nil, nil, headers(append(ce, "traceparent", "00-hop")...))
+	ev, err = decode(nil, nil, headers(append(ce, "traceparent", "00-hop")...))
 	require.NoError(t, err)
 	require.Equal(t, "00-hop", ev.Traceparent)
 }
 
-func TestEventFromRecordReplay(t *testing.T) {
+func TestDecodeReplay(t *testing.T) {
 	id := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5b")
 	base := headers("idempotency-key", someKey, "event-type", "OrderPaid")
-	ev, err := consumer.EventFromRecord(nil, nil, append(base,
+	ev, err := decode(nil, nil, append(base,
 		headers("replay-id", id.String(), "replay-mode", "reprocess", "replay-group", "billing")...))
 	require.NoError(t, err)
 	require.Equal(t, id, ev.ReplayID)
-	require.Equal(t, consumer.ReplayReprocess, ev.ReplayMode)
+	require.Equal(t, record.ReplayReprocess, ev.ReplayMode)
 	require.Equal(t, "billing", ev.ReplayGroup)
 
-	ev, err = consumer.EventFromRecord(nil, nil, append(base, headers("repair-id", id.String())...))
+	ev, err = decode(nil, nil, append(base, headers("repair-id", id.String())...))
 	require.NoError(t, err)
 	require.Equal(t, id, ev.RepairID)
 }
 
 func TestTombstoneAndEmptyPayloadDiffer(t *testing.T) {
 	hs := headers("idempotency-key", someKey, "event-type", "OrderPaid")
-	tombstone, err := consumer.EventFromRecord(nil, nil, hs)
+	tombstone, err := decode(nil, nil, hs)
 	require.NoError(t, err)
 	require.Nil(t, tombstone.Payload)
-	empty, err := consumer.EventFromRecord(nil, []byte{}, hs)
+	empty, err := decode(nil, []byte{}, hs)
 	require.NoError(t, err)
 	require.NotNil(t, empty.Payload)
 }
 
-func TestEventFromRecordRefuses(t *testing.T) {
+func TestDecodeRefuses(t *testing.T) {
 	ok := func(extra ...string) []string {
 		return append([]string{"idempotency-key", someKey, "event-type", "OrderPaid"}, extra...)
 	}
@@ -178,10 +182,10 @@ func TestEventFromRecordRefuses(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := consumer.EventFromRecord([]byte("k"), []byte("v"), headers(c.pairs...))
-			var me *consumer.MalformedError
+			_, err := decode([]byte("k"), []byte("v"), headers(c.pairs...))
+			var me *record.MalformedError
 			require.ErrorAs(t, err, &me)
-			require.ErrorIs(t, err, consumer.ErrMalformed)
+			require.ErrorIs(t, err, record.ErrMalformed)
 			require.Equal(t, c.header, me.Header)
 			require.Contains(t, me.Error(), c.detail)
 		})
@@ -189,7 +193,7 @@ func TestEventFromRecordRefuses(t *testing.T) {
 }
 
 func TestMalformedKeyKeepsItsRule(t *testing.T) {
-	_, err := consumer.EventFromRecord(nil, nil, headers("idempotency-key", "Payments:x", "event-type", "X"))
+	_, err := decode(nil, nil, headers("idempotency-key", "Payments:x", "event-type", "X"))
 	var ke *outbox.KeyError
 	require.ErrorAs(t, err, &ke)
 	require.Equal(t, outbox.RuleNamespace, ke.Rule)
@@ -197,14 +201,14 @@ func TestMalformedKeyKeepsItsRule(t *testing.T) {
 
 // A key from the future is not malformed: that is for the consumer to judge.
 func TestFutureKeyIsRead(t *testing.T) {
-	_, err := consumer.EventFromRecord(nil, nil, headers("idempotency-key", "p:ffffffff-ffff-7c3a-9a51-3f0c2d1e4b5a", "event-type", "X"))
+	_, err := decode(nil, nil, headers("idempotency-key", "p:ffffffff-ffff-7c3a-9a51-3f0c2d1e4b5a", "event-type", "X"))
 	require.NoError(t, err)
 }
 
 // Whatever the headers, the result is an event that the claim can take or an
 // error that says which header is wrong; and headers outside the contract
 // never make the difference.
-func TestEventFromRecordIsTotal(t *testing.T) {
+func TestDecodeIsTotal(t *testing.T) {
 	names := []string{
 		"idempotency-key", "event-type", "aggregate-type", "content-type", "Content-Type", "occurred-at", "traceparent", "position",
 		"replay-id", "replay-mode", "replay-group", "repair-id", "ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_subject",
@@ -216,13 +220,13 @@ func TestEventFromRecordIsTotal(t *testing.T) {
 		rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) }),
 	)
 	rapid.Check(t, func(t *rapid.T) {
-		var hs []consumer.Header
+		var hs []record.Header
 		for range rapid.IntRange(0, 8).Draw(t, "n") {
-			hs = append(hs, consumer.Header{Name: rapid.SampledFrom(names).Draw(t, "name"), Value: []byte(value.Draw(t, "value"))})
+			hs = append(hs, record.Header{Name: rapid.SampledFrom(names).Draw(t, "name"), Value: []byte(value.Draw(t, "value"))})
 		}
-		ev, err := consumer.EventFromRecord([]byte("k"), []byte("v"), hs)
+		ev, err := decode([]byte("k"), []byte("v"), hs)
 		if err != nil {
-			var me *consumer.MalformedError
+			var me *record.MalformedError
 			require.ErrorAs(t, err, &me)
 			require.NotEmpty(t, me.Header)
 			require.NotEmpty(t, me.Detail)
@@ -230,17 +234,17 @@ func TestEventFromRecordIsTotal(t *testing.T) {
 			require.False(t, ev.Key.IsZero())
 			require.NotEmpty(t, ev.Type)
 		}
-		_, again := consumer.EventFromRecord([]byte("k"), []byte("v"), append(hs, consumer.Header{Name: "user\x00", Value: []byte{0, 255}}))
+		_, again := decode([]byte("k"), []byte("v"), append(hs, record.Header{Name: "user\x00", Value: []byte{0, 255}}))
 		require.Equal(t, err == nil, again == nil)
 	})
 }
 
-func FuzzEventFromRecord(f *testing.F) {
+func FuzzDecode(f *testing.F) {
 	f.Add("idempotency-key", someKey, "event-type", "OrderPaid", "occurred-at", "2025-10-17T12:00:00Z")
 	f.Add("ce_id", someKey, "ce_type", "OrderPaid", "ce_source", "payments")
 	f.Fuzz(func(t *testing.T, n1, v1, n2, v2, n3, v3 string) {
-		_, err := consumer.EventFromRecord([]byte("k"), nil, headers(n1, v1, n2, v2, n3, v3))
-		if err != nil && !errors.Is(err, consumer.ErrMalformed) {
+		_, err := decode([]byte("k"), nil, headers(n1, v1, n2, v2, n3, v3))
+		if err != nil && !errors.Is(err, record.ErrMalformed) {
 			t.Fatalf("error of another kind: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package consumer
+package record
 
 import (
 	"encoding/json"
@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// encodeHeaders writes headers as a JSON array of pairs, name and base64 value,
-// in their order; a null value is null. A name that jsonb cannot hold, or that
+// StoreHeaders writes headers, for a dead letter, as a JSON array of pairs, name and
+// base64 value, in their order; a null value is null. A name that jsonb cannot hold, or that
 // begins with a quotation mark, is written as a quoted string of Go, so that no
 // record is too odd to be kept and none is read back as another.
-func encodeHeaders(headers []Header) ([]byte, error) {
+func StoreHeaders(headers []Header) ([]byte, error) {
 	pairs := make([][2]any, len(headers))
 	for i, h := range headers {
 		name := h.Name
@@ -30,8 +30,8 @@ func encodeHeaders(headers []Header) ([]byte, error) {
 	return b, nil
 }
 
-// decodeHeaders reads what encodeHeaders has written.
-func decodeHeaders(stored []byte) ([]Header, error) {
+// LoadHeaders reads what [StoreHeaders] has written.
+func LoadHeaders(stored []byte) ([]Header, error) {
 	var pairs [][]json.RawMessage
 	if err := json.Unmarshal(stored, &pairs); err != nil {
 		return nil, fmt.Errorf("decode record headers: %w", err)
