@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/pooler"
 )
 
 // Defaults of [Config].
@@ -151,7 +152,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	case !found.Current:
 		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	}
-	if err := checkPooler(ctx, cfg.DB); err != nil {
+	if err := pooler.Check(ctx, cfg.DB); err != nil {
 		return nil, err
 	}
 	p := &Processor{

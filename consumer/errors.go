@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -25,6 +26,9 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
+	// ErrPooler: the way to the database leads through a pooler that this use does
+	// not go well with.
+	ErrPooler = pooler.Err
 	// ErrAttended: another member of the group runs with this Processor.
 	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
 )

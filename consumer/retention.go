@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/pooler"
 )
 
 // Retention of claims. A day's partition (leaf) goes through these states, and a
@@ -129,7 +130,7 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (Maintain
 	if err != nil {
 		return report, err
 	}
-	if err := direct(ctx, conn); err != nil {
+	if err := pooler.Direct(ctx, conn); err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
 	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report}

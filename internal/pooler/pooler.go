@@ -1,4 +1,4 @@
-package consumer
+package pooler
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// ErrPooler: the way to the database leads through a pooler that this use does not
-// go well with.
-var ErrPooler = errors.New("the database is reached through a pooler")
+// Err: the way to the database leads through a pooler that this use does not go
+// well with.
+var Err = errors.New("the database is reached through a pooler")
 
 // probeTimeout bounds the probe of a pooler. One with a single server connection
 // makes two clients wait for one another.
@@ -28,18 +28,18 @@ func pooled(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return pid != conn.PgConn().PID(), nil
 }
 
-// direct refuses a connection through a pooler for what holds a session's lock.
-func direct(ctx context.Context, conn *pgx.Conn) error {
+// Direct refuses a connection through a pooler for what holds a session's lock.
+func Direct(ctx context.Context, conn *pgx.Conn) error {
 	behind, err := pooled(ctx, conn)
 	if err == nil && behind {
-		err = fmt.Errorf("%w, which can leave a session's lock behind for ever: connect directly for this", ErrPooler)
+		err = fmt.Errorf("%w, which can leave a session's lock behind for ever: connect directly for this", Err)
 	}
 	return err
 }
 
-// checkPooler refuses a pool that keeps prepared statements behind a pooler that
+// Check refuses a pool that keeps prepared statements behind a pooler that
 // does not: every other transaction would fail.
-func checkPooler(ctx context.Context, db *pgxpool.Pool) error {
+func Check(ctx context.Context, db *pgxpool.Pool) error {
 	if db.Config().ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
 		return nil
 	}
@@ -61,7 +61,7 @@ func checkPooler(ctx context.Context, db *pgxpool.Pool) error {
 	defer second.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing is held back
 	if err := keepsStatements(ctx, first.Conn(), second); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("%w that does not keep prepared statements (PgBouncer before 1.21, or with max_prepared_statements = 0): "+
-			"set default_query_exec_mode=cache_describe, describe_exec, exec or simple_protocol in the pool's connection string: %w", ErrPooler, err)
+			"set default_query_exec_mode=cache_describe, describe_exec, exec or simple_protocol in the pool's connection string: %w", Err, err)
 	}
 	return nil
 }
