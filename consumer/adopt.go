@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pinned"
@@ -98,7 +99,7 @@ func (a *adoption) run(ctx context.Context) error {
 	for _, c := range classes {
 		floor, err := a.q.AdoptWindow(ctx, consumerdb.AdoptWindowParams{
 			ConsumerGroup: a.cfg.Group, Class: c.Pattern, TimeWindow: interval(c.Window), Floor: partition.Day(a.cfg.From),
-			Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(BucketOf(c.Keyed, c.Window)), Reason: a.cfg.Reason,
+			Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(claims.BucketOf(string(c.Keyed), c.Window)), Reason: a.cfg.Reason,
 		})
 		if err != nil {
 			return err
@@ -142,7 +143,7 @@ func (a *adoption) check(ctx context.Context) error {
 // registration.
 func (a *adoption) lock(ctx context.Context) error {
 	var mine bool
-	if err := a.tx.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_xact_lock($1)", claimsLock).Scan(&mine); err != nil {
+	if err := a.tx.QueryRow(ctx, "SELECT pg_catalog.pg_try_advisory_xact_lock($1)", claims.Lock).Scan(&mine); err != nil {
 		return fmt.Errorf("take the maintainer's lock: %w", err)
 	}
 	if !mine {
@@ -178,11 +179,11 @@ func (a *adoption) classes(ctx context.Context) ([]Class, error) {
 // there: retention leaves holes behind where it drops around a day that an open
 // letter keeps.
 func (a *adoption) open(ctx context.Context) error {
-	leaves, err := partition.Leaves(ctx, a.tx, claimsTable)
+	leaves, err := partition.Leaves(ctx, a.tx, claims.Table)
 	if err != nil {
 		return err
 	}
-	horizon, err := readHorizon(ctx, a.q)
+	horizon, err := claims.Horizon(ctx, a.q)
 	if err != nil {
 		return err
 	}
@@ -190,16 +191,16 @@ func (a *adoption) open(ctx context.Context) error {
 		switch l := &leaves[i]; {
 		case l.Attached && !l.Pending:
 		case l.To().After(horizon):
-			return fmt.Errorf("partition %s: %s, and not retention; who did so is not known: %s; then try again", l.Name, detached(l), l.AttachAgain(claimsTable))
+			return fmt.Errorf("partition %s: %s, and not retention; who did so is not known: %s; then try again", l.Name, detached(l), l.AttachAgain(claims.Table))
 		default:
 			return fmt.Errorf("partition %s is being removed; run `outboxctl partitions maintain --side consumer`, then try again", l.Name)
 		}
 	}
 	days := partition.Span{First: a.cfg.From, Last: a.now, Reopen: true}
 	if !a.cfg.DryRun {
-		a.report.Made, err = partition.Ensure(ctx, a.tx, claimsTable, "event_id", days)
+		a.report.Made, err = partition.Ensure(ctx, a.tx, claims.Table, "event_id", days)
 		return err
 	}
-	a.report.Made, err = partition.Missing(ctx, a.tx, claimsTable, days)
+	a.report.Made, err = partition.Missing(ctx, a.tx, claims.Table, days)
 	return err
 }

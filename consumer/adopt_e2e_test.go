@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -134,10 +135,10 @@ func TestAdoptRefuses(t *testing.T) {
 		refused(nil, "Window 1s", func(c *consumer.AdoptConfig) { c.Classes = []consumer.Class{{Pattern: "*", Window: time.Second}} })
 
 		other := k.dial(migrations.RoleConsumerMaintainer)
-		_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", consumer.ClaimsLock)
+		_, err := other.Exec(t.Context(), "SELECT pg_advisory_lock($1)", claims.Lock)
 		require.NoError(t, err)
 		refused(consumer.ErrMaintained, "another session", same)
-		_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", consumer.ClaimsLock)
+		_, err = other.Exec(t.Context(), "SELECT pg_advisory_unlock($1)", claims.Lock)
 		require.NoError(t, err)
 
 		k.exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + k.leaf)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -70,9 +71,9 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 	}
 	var found byGroup
 	err := a.tails("below-floor", func(l *partition.Leaf) bool { return l.From().Before(highest) }, func(l *partition.Leaf) error {
-		rows, _ := tx.Query(ctx, "SELECT event_id, namespace, consumer_group, event_type, processed_at FROM "+claimsTable+" WHERE "+tail(l)+
+		rows, _ := tx.Query(ctx, "SELECT event_id, namespace, consumer_group, event_type, processed_at FROM "+claims.Table+" WHERE "+tail(l)+
 			" AND event_id < $1 AND processed_at > $2 AND ($3 = '' OR consumer_group = $3)",
-			outbox.FirstID(highest), oldest.Add(floorSettles), a.cfg.Group) // CollectRows returns its error
+			outbox.FirstID(highest), oldest.Add(claims.FloorSettles), a.cfg.Group) // CollectRows returns its error
 		suspects, err := pgx.CollectRows(rows, pgx.RowToStructByPos[claimRow])
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 		}
 		var arrival []uuid.UUID
 		for _, w := range classes {
-			arrival = append(arrival, arrivalsAt(w, row.ID, row.At)...)
+			arrival = append(arrival, claims.BucketsIn(w).Ever(row.ID, row.At)...)
 		}
 		wrong = append(wrong, suspect{row, arrival})
 		arrivals[row.Group] = append(arrivals[row.Group], arrival...)
@@ -127,10 +128,10 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 // allowedBy reports whether a program that judged by this class could make the claim:
 // the event was not below the floor, or the floor was not that high yet.
 func (row *claimRow) allowedBy(w consumerdb.WindowsRow) bool {
-	if w.RetiredAt != nil && row.At.After(w.RetiredAt.Add(floorSettles)) {
+	if w.RetiredAt != nil && row.At.After(w.RetiredAt.Add(claims.FloorSettles)) {
 		return false
 	}
-	return !row.At.After(w.RaisedAt.Add(floorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor)
+	return !row.At.After(w.RaisedAt.Add(claims.FloorSettles)) || !outbox.IDTime(row.ID).Before(w.Floor)
 }
 
 // classesOf returns the classes of a group that match an event type. By any of them a
@@ -145,16 +146,7 @@ func (a *audit) classesOf(group, eventType string) (classes []consumerdb.Windows
 	return classes
 }
 
-// arrivalsAt returns the ids under which a class may have claimed an event that
-// arrived at an instant, in its buckets and in those before them.
-func arrivalsAt(w consumerdb.WindowsRow, id uuid.UUID, at time.Time) (ids []uuid.UUID) {
-	for _, length := range bucketsOf(w).Lengths() {
-		ids = append(ids, bucketIDs(id, length, at, 0, 1, 2)...)
-	}
-	return ids
-}
-
-// byArrival reports whether an id is one that [ArrivalIDs] can have made for a
+// byArrival reports whether an id is one that [claims.IDs] can have made for a
 // class of the group: version 8, at the edge of a bucket. A derived key whose time
 // is such a start looks the same, and is not suspected either.
 func (a *audit) byArrival(group string, id uuid.UUID) bool {
@@ -162,7 +154,7 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 		return false
 	}
 	return slices.ContainsFunc(a.ever, func(w consumerdb.WindowsRow) bool {
-		return w.ConsumerGroup == group && slices.ContainsFunc(bucketsOf(w).Lengths(), func(length time.Duration) bool {
+		return w.ConsumerGroup == group && slices.ContainsFunc(claims.BucketsIn(w).Lengths(), func(length time.Duration) bool {
 			return outbox.IDTime(id).UnixMilli()%length.Milliseconds() == 0
 		})
 	})
@@ -173,7 +165,7 @@ func (a *audit) byArrival(group string, id uuid.UUID) bool {
 func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 	var found byGroup
 	err := a.tails("twice", func(*partition.Leaf) bool { return true }, func(l *partition.Leaf) error {
-		rows, _ := tx.Query(ctx, "SELECT event_id, pg_catalog.min(namespace), consumer_group FROM "+claimsTable+" WHERE "+tail(l)+
+		rows, _ := tx.Query(ctx, "SELECT event_id, pg_catalog.min(namespace), consumer_group FROM "+claims.Table+" WHERE "+tail(l)+
 			" AND ($1 = '' OR consumer_group = $1) GROUP BY event_id, consumer_group HAVING pg_catalog.count(*) > 1", a.cfg.Group) // ForEachRow returns its error
 		cure := "compare the effects, then remove one of the claims"
 		if !slices.Contains(a.keyless, l.Name) {
@@ -231,7 +223,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		ids := []uuid.UUID{*row.ClaimID}
 		for _, w := range a.ever {
 			if w.ConsumerGroup == row.ConsumerGroup {
-				ids = append(ids, arrivalsAt(w, *row.ClaimID, row.CreatedAt)...)
+				ids = append(ids, claims.BucketsIn(w).Ever(*row.ClaimID, row.CreatedAt)...)
 			}
 		}
 		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day

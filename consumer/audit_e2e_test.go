@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -274,7 +275,7 @@ func TestAuditAllowsClaimsByArrival(t *testing.T) {
 }
 
 func byArrival(id uuid.UUID, at time.Time) []uuid.UUID {
-	ids := consumer.ArrivalIDs(id, week, at)
+	ids := claims.IDs(id, week, at)
 	return ids[:]
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -36,13 +37,13 @@ func (a *audit) partitions(ctx context.Context, tx pgx.Tx) error {
 	if a.table.now, err = q.DatabaseTime(ctx); err != nil {
 		return err
 	}
-	if a.table.horizon, err = readHorizon(ctx, q); err != nil {
+	if a.table.horizon, err = claims.Horizon(ctx, q); err != nil {
 		return err
 	}
 	if err := a.readWindows(ctx, q); err != nil {
 		return err
 	}
-	leaves, err := partition.Leaves(ctx, tx, claimsTable)
+	leaves, err := partition.Leaves(ctx, tx, claims.Table)
 	if err != nil && !errors.As(err, &a.table.rest) {
 		return err
 	}
@@ -75,7 +76,7 @@ const keepApplied = "(event_id, consumer_group) DO UPDATE SET outcome = 'p', res
 func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.Leaf) error {
 	a.found(Finding{
 		Check: "default-partition", Subject: a.table.rest.Partition,
-		What: "it is the DEFAULT partition of " + claimsTable + ", and takes the claims of every event whose day has no partition: a replay whose day is gone is taken for new",
+		What: "it is the DEFAULT partition of " + claims.Table + ", and takes the claims of every event whose day has no partition: a replay whose day is gone is taken for new",
 		Do:   "move its rows to their days and drop it",
 	})
 	from := partition.Day(a.table.needed)
@@ -97,7 +98,7 @@ func (a *audit) foundDefault(ctx context.Context, tx pgx.Tx, leaves []partition.
 
 func (a *audit) readWindows(ctx context.Context, q *consumerdb.Queries) error {
 	windows, err := q.Windows(ctx)
-	a.table.needed, a.table.ahead = a.table.horizon, daysAhead(windows, a.table.now)
+	a.table.needed, a.table.ahead = a.table.horizon, claims.OldBucketDays(windows, a.table.now)
 	first := true
 	for _, w := range windows {
 		ours := a.cfg.Group == "" || a.cfg.Group == w.ConsumerGroup
@@ -131,7 +132,7 @@ func (t *table) refused(do string) (what, cure string) {
 // judge checks that each day that is needed has one partition. It is pure.
 func (t *table) judge() []Finding {
 	var out []Finding
-	end := premadeDays(t.now, 0, t.ahead).Last.AddDate(0, 0, 1) // of what maintain makes
+	end := claims.Days(t.now, 0, t.ahead).Last.AddDate(0, 0, 1) // of what maintain makes
 	for i := 1; i < len(t.leaves); i++ {
 		before, l := &t.leaves[i-1], &t.leaves[i]
 		from, to := before.To(), earliest(l.From(), partition.Day(end))
@@ -178,11 +179,11 @@ func (t *table) judge() []Finding {
 // made or attached them: retention, which is only a member of that role, cannot drop them.
 func (t *table) foreign() Finding {
 	f := Finding{
-		Check: "owner", What: "it has another owner than " + claimsTable + ", so that `outboxctl partitions maintain` cannot drop it when its time comes",
+		Check: "owner", What: "it has another owner than " + claims.Table + ", so that `outboxctl partitions maintain` cannot drop it when its time comes",
 		Do: "as a superuser: ",
 	}
 	for i := range t.leaves {
-		for _, give := range t.leaves[i].Give(claimsTable) {
+		for _, give := range t.leaves[i].Give(claims.Table) {
 			if f.Count++; f.Count == 1 {
 				f.Subject = t.leaves[i].Name
 			}

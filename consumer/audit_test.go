@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
@@ -62,11 +63,11 @@ func TestAuditKnowsIDsByArrival(t *testing.T) {
 	}}
 	event, at := uuid.New(), midnight.Add(77*time.Minute)
 	for _, window := range []time.Duration{7 * 24 * time.Hour, time.Hour} {
-		for _, id := range ArrivalIDs(event, window, at) {
+		for _, id := range claims.IDs(event, window, at) {
 			require.True(t, a.byArrival("g", id))
 		}
 	}
-	require.False(t, a.byArrival("g", ArrivalIDs(event, time.Minute, at)[0]), "a bucket of another group")
+	require.False(t, a.byArrival("g", claims.IDs(event, time.Minute, at)[0]), "a bucket of another group")
 	v7 := outbox.FirstID(midnight)
 	v7[6], v7[8] = 0x70, 0x80
 	require.False(t, a.byArrival("g", v7), "an event at the start of a bucket")

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 )
@@ -79,7 +80,7 @@ func TestNewGroupFindsPartitions(t *testing.T) {
 	_, _, err := e.group("mail", consumer.Class{Pattern: "*", Window: 15 * time.Minute})
 	require.NoError(t, err)
 	e.maintain()
-	oldest := must(partition.List(t.Context(), e.db, claims))
+	oldest := must(partition.List(t.Context(), e.db, claims.Table))
 	require.Equal(t, partition.OfDay("processed_events", time.Now().Add(-15*time.Minute)).Name, oldest[0].Name)
 
 	p, _, err := e.group("hooks", consumer.GitHubWebhooks("*"))
@@ -166,7 +167,7 @@ func TestClaimsOfTheReleaseBefore(t *testing.T) {
 	e := newEnv(t, nil)
 	exec(t, e.db, `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, keyed) VALUES ('hooks', '*', '2 days', now() - interval '2 days', 'arrival')`)
 	starts := func(ev consumer.Event, at time.Time) []uuid.UUID { // as that release had them
-		pair := consumer.ArrivalIDs(ev.Key.UUID(), 2*aDay, at.Add(-2*aDay))
+		pair := claims.IDs(ev.Key.UUID(), 2*aDay, at.Add(-2*aDay))
 		return pair[:]
 	}
 	claim := func(ev consumer.Event, at time.Time) error {

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -138,7 +139,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 			rows = append(rows, row{id, it})
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
+	slices.SortFunc(rows, func(a, b row) int { return claims.Compare(a.id, b.id) })
 	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group}
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
@@ -255,14 +256,6 @@ func (p *Processor) claimID(ev Event) uuid.UUID {
 		return ev.ReplayID
 	}
 	return ev.Key.UUID()
-}
-
-func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
-
-// sorted puts ids into the order in which every transaction claims.
-func sorted(ids []uuid.UUID) []uuid.UUID {
-	slices.SortFunc(ids, compareIDs)
-	return ids
 }
 
 func texts(ids []uuid.UUID) []string {

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
@@ -67,17 +68,17 @@ func TestLateIsClaimedUnderItsOwnIDToo(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		p, _ := scriptedProcessor(t, nil)
 		l := &look{processor: p, q: consumerdb.New(p.db), now: now, began: now, attached: []string{}, classes: []registered{{
-			floor: now.AddDate(0, 0, -7), late: LateProcess, replay: ReplayDeadLetter, buckets: Buckets{Length: 7 * 24 * time.Hour},
+			floor: now.AddDate(0, 0, -7), late: LateProcess, replay: ReplayDeadLetter, buckets: claims.Buckets{Length: 7 * 24 * time.Hour},
 		}}}
 		if attached {
-			l.attached = append(l.attached, partition.OfDay(processedTable, ev.Key.Time()).Name)
+			l.attached = append(l.attached, partition.OfDay(claims.Name, ev.Key.Time()).Name)
 		}
 		pl, err := l.below(t.Context(), &ev, 0, verdictLate)
 		require.NoError(t, err)
 		require.True(t, pl.late)
 		require.Equal(t, attached, slices.Contains(pl.ids, own))
 		require.Len(t, pl.ids, map[bool]int{true: 3, false: 2}[attached])
-		require.True(t, slices.IsSortedFunc(pl.ids, compareIDs))
+		require.True(t, slices.IsSortedFunc(pl.ids, claims.Compare))
 	}
 }
 
@@ -312,7 +313,7 @@ func TestFloorsAreTrustedForAWhile(t *testing.T) {
 		f.readAt = time.Now()
 		p.windows.known.Store(&f)
 		require.True(t, obvious())
-		time.Sleep(floorsKept - time.Millisecond)
+		time.Sleep(claims.FloorsKept - time.Millisecond)
 		require.True(t, obvious())
 		time.Sleep(time.Millisecond)
 		require.False(t, obvious())

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
@@ -29,7 +30,7 @@ func TestRelationLocks(t *testing.T) {
 		at := time.Now().AddDate(0, 0, 100+i)
 		exec(t, e.db, fmt.Sprintf(`CREATE TABLE onceward.far_%d PARTITION OF onceward.processed_events FOR VALUES FROM ('%s') TO ('%s')`, i, outbox.FirstID(partition.Day(at)), outbox.FirstID(partition.Day(at.AddDate(0, 0, 1)))))
 	}
-	require.GreaterOrEqual(t, len(must(partition.List(t.Context(), e.db, claims))), 100)
+	require.GreaterOrEqual(t, len(must(partition.List(t.Context(), e.db, claims.Table))), 100)
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			cfg := e.db.Config()

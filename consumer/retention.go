@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pooler"
@@ -28,17 +29,13 @@ var ErrMaintained = errors.New("another session is maintaining the partitions of
 
 // Defaults of [MaintainConfig].
 const (
-	DefaultPartitionsAhead     = 64
+	DefaultPartitionsAhead     = claims.DaysAhead
 	DefaultMaintainLockTimeout = 3 * time.Second
 )
 
 // maxPartitionDays bounds what is made ahead: ten years of daily partitions are
 // more than PostgreSQL plans well with.
 const maxPartitionDays = 3660
-
-// floorSettles is for how long a floor has stood before a leaf below it goes:
-// every process has read it by then, see floorsKept.
-const floorSettles = time.Minute
 
 // MaintainConfig says how [Maintain] works. What is kept is not in it: that is
 // each class's window. The zero value is the default.
@@ -57,7 +54,7 @@ type MaintainConfig struct {
 	DryRun bool
 
 	clock  func(time.Time) time.Time // what the database's clock is taken for, in tests
-	settle time.Duration             // floorSettles, or what a test wants
+	settle time.Duration             // claims.FloorSettles, or what a test wants
 	crash  func(point string)        // called between two steps, in tests
 }
 
@@ -72,7 +69,7 @@ func (c MaintainConfig) withDefaults() (MaintainConfig, error) {
 		c.clock = func(t time.Time) time.Time { return t }
 	}
 	if c.settle == 0 {
-		c.settle = floorSettles
+		c.settle = claims.FloorSettles
 	}
 	if c.crash == nil {
 		c.crash = func(string) {}
@@ -149,13 +146,6 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (Maintain
 	return report, nil
 }
 
-// claimsTable is the partitioned table; its leaves are in the same schema.
-const claimsTable = "onceward." + processedTable
-
-// claimsLock is the advisory lock of the one maintainer of a database, "consumpt"
-// in ASCII.
-const claimsLock int64 = 0x636f6e73756d7074
-
 // maintenance is one run of [Maintain].
 type maintenance struct {
 	conn   *pgx.Conn
@@ -174,7 +164,7 @@ type maintenance struct {
 
 // enter takes the lock, bounds waits and reads the clock.
 func (m *maintenance) enter(ctx context.Context) (leave func(), err error) {
-	lock := claimsLock
+	lock := claims.Lock
 	if m.cfg.DryRun {
 		lock = 0
 	}
@@ -206,11 +196,11 @@ func (m *maintenance) locked(ctx context.Context, work func(q *consumerdb.Querie
 // premake makes the days from one longest window ago, or from the lowest floor, to as
 // far ahead as claims may lie, but none whose claims may be gone.
 func (m *maintenance) premake(ctx context.Context) error {
-	horizon, err := readHorizon(ctx, m.q)
+	horizon, err := claims.Horizon(ctx, m.q)
 	if err != nil {
 		return err
 	}
-	days := premadeDays(m.now, m.longest(), max(m.cfg.Ahead, daysAhead(m.windows, m.now)))
+	days := claims.Days(m.now, m.longest(), max(m.cfg.Ahead, claims.OldBucketDays(m.windows, m.now)))
 	for _, w := range m.windows {
 		if w.RetiredAt == nil {
 			days.First = earliest(days.First, w.Floor)
@@ -220,9 +210,9 @@ func (m *maintenance) premake(ctx context.Context) error {
 		days.First = first
 	}
 	if m.cfg.DryRun {
-		m.report.Made, err = partition.Missing(ctx, m.conn, claimsTable, days)
+		m.report.Made, err = partition.Missing(ctx, m.conn, claims.Table, days)
 	} else {
-		m.report.Made, err = partition.Ensure(ctx, m.conn, claimsTable, "event_id", days)
+		m.report.Made, err = partition.Ensure(ctx, m.conn, claims.Table, "event_id", days)
 	}
 	var rest *partition.DefaultError
 	switch {
@@ -230,15 +220,10 @@ func (m *maintenance) premake(ctx context.Context) error {
 		m.report.Blocked = fmt.Sprintf("beside the DEFAULT partition %s none is made", rest.Partition)
 		return nil
 	case partition.TimedOut(err): // somebody alters the table now; Ahead tells when this goes on for days
-		m.report.Blocked = fmt.Sprintf("another session held a lock on %s for %s; the next run tries again", claimsTable, m.cfg.LockTimeout)
+		m.report.Blocked = fmt.Sprintf("another session held a lock on %s for %s; the next run tries again", claims.Table, m.cfg.LockTimeout)
 		return nil
 	}
 	return err
-}
-
-// premadeDays is pure.
-func premadeDays(now time.Time, longest time.Duration, ahead int) partition.Span {
-	return partition.Span{First: now.Add(-longest), Last: now.AddDate(0, 0, max(ahead, DefaultPartitionsAhead))}
 }
 
 // longest is for how long the classes that are in use need claims, at most.
@@ -255,24 +240,13 @@ func (m *maintenance) longest() time.Duration {
 	return longest
 }
 
-// daysAhead is how many days ahead the old buckets of classes need, which may have
-// been longer than buckets are now. It is pure.
-func daysAhead(windows []consumerdb.WindowsRow, now time.Time) (days int) {
-	for _, w := range windows {
-		if b := bucketsOf(w); w.RetiredAt == nil && b.Changing(now) {
-			days = max(days, int(b.Old/(24*time.Hour))+2)
-		}
-	}
-	return days
-}
-
 // behindClock is for how long before now a class needs claims: its window or, when
 // it claims by arrival, nothing, because its ids lie ahead; but for those of the
 // releases that claimed under the starts of buckets. It is pure.
 func behindClock(w consumerdb.WindowsRow, now time.Time) time.Duration {
-	b := bucketsOf(w)
+	b := claims.BucketsIn(w)
 	switch {
-	case w.Keyed != string(ByArrival):
+	case w.Keyed != claims.ByArrival:
 		return windowOf(w)
 	case b.Changing(now):
 		return b.Old
@@ -280,22 +254,6 @@ func behindClock(w consumerdb.WindowsRow, now time.Time) time.Duration {
 	return 0
 }
 
-func bucketsOf(w consumerdb.WindowsRow) Buckets {
-	return BucketsOf(Keying(w.Keyed), windowOf(w), micros(w.BucketUs), micros(w.OldBucketUs), w.OldUntil)
-}
-
 func windowOf(w consumerdb.WindowsRow) time.Duration {
 	return time.Duration(w.WindowUs) * time.Microsecond
-}
-
-// readHorizon returns zero when nothing was ever dropped.
-func readHorizon(ctx context.Context, q *consumerdb.Queries) (time.Time, error) {
-	at, err := q.Horizon(ctx)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return time.Time{}, nil
-	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("read the horizon: %w", err)
-	}
-	return at, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -189,12 +190,12 @@ func TestRetentionWhenTheClockJumps(t *testing.T) {
 func TestRetentionHasOneMaintainer(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		other := k.dial(migrations.RoleConsumerMaintainer)
-		_, err := other.Exec(k.t.Context(), "SELECT pg_advisory_lock($1)", consumer.ClaimsLock)
+		_, err := other.Exec(k.t.Context(), "SELECT pg_advisory_lock($1)", claims.Lock)
 		require.NoError(k.t, err)
 		_, err = k.run()
 		require.ErrorIs(k.t, err, consumer.ErrMaintained)
 		k.became(consumer.LeafOpen, "", dry) // looking is always possible
-		_, err = other.Exec(k.t.Context(), "SELECT pg_advisory_unlock($1)", consumer.ClaimsLock)
+		_, err = other.Exec(k.t.Context(), "SELECT pg_advisory_unlock($1)", claims.Lock)
 		require.NoError(k.t, err)
 
 		// One is in the middle of a run when the other comes.

@@ -13,16 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
 
-const (
-	claims = "onceward.processed_events"
-	week   = 7 * 24 * time.Hour
-)
+const week = 7 * 24 * time.Hour
 
 // kept is a consumer's database whose partitions are looked after by a
 // maintainer who is no superuser. It has one group, billing, with a window of a
@@ -97,7 +95,7 @@ func (k *kept) text(sql string, args ...any) string {
 func (k *kept) day(n int) string {
 	k.t.Helper()
 	at := k.today.AddDate(0, 0, n)
-	_, err := partition.Ensure(k.t.Context(), k.conn, claims, "event_id", partition.Span{First: at, Last: at, Reopen: true})
+	_, err := partition.Ensure(k.t.Context(), k.conn, claims.Table, "event_id", partition.Span{First: at, Last: at, Reopen: true})
 	require.NoError(k.t, err)
 	return partition.OfDay("processed_events", at).Name
 }
@@ -234,7 +232,7 @@ func (k *kept) holding(role migrations.Role, sql string, args ...any) pgx.Tx {
 // reader has read the table, so that a detach waits.
 func (k *kept) reader() pgx.Tx {
 	k.t.Helper()
-	return k.holding(migrations.RoleConsumer, "SELECT FROM "+claims)
+	return k.holding(migrations.RoleConsumer, "SELECT FROM "+claims.Table)
 }
 
 func (k *kept) end(tx pgx.Tx) {

@@ -19,9 +19,6 @@ func (c AuditConfig) Impatient(patience time.Duration) AuditConfig {
 	return c
 }
 
-// ClaimsLock is claimsLock.
-const ClaimsLock = claimsLock
-
 // Tail is tail, of a leaf whose rows take so many bytes.
 func Tail(p partition.Partition, heap int64) string {
 	return tail(&partition.Leaf{Partition: p, Heap: heap})

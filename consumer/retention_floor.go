@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -126,7 +127,7 @@ func floorReport(w consumerdb.WindowsRow, slowest *consumerdb.SlowestMarksRow, n
 		stream = slowest.FinishedTime
 	}
 	behind := behindClock(w, now)
-	if w.Keyed == string(ByArrival) {
+	if w.Keyed == claims.ByArrival {
 		stream = &now
 	}
 	r.After = raised(w.Floor, behind, stream, now)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -53,11 +54,11 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 	if m.windows, err = m.q.Windows(ctx); err != nil {
 		return fmt.Errorf("read windows: %w", err)
 	}
-	horizon, err := readHorizon(ctx, m.q)
+	horizon, err := claims.Horizon(ctx, m.q)
 	if err != nil {
 		return err
 	}
-	leaves, err := partition.Leaves(ctx, m.conn, claimsTable)
+	leaves, err := partition.Leaves(ctx, m.conn, claims.Table)
 	var rest *partition.DefaultError
 	switch {
 	case errors.As(err, &rest):
@@ -115,7 +116,7 @@ func (m *maintenance) reattach(l *partition.Leaf) string {
 	if m.rest != "" {
 		return "`outboxctl audit` prints how to bring it back, with the claims of its day that the DEFAULT partition took"
 	}
-	return l.AttachAgain(claimsTable)
+	return l.AttachAgain(claims.Table)
 }
 
 // needed reports whether some class may claim events from before an instant. It
@@ -265,18 +266,18 @@ func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport
 		if m.detaching != "" && m.detaching != l.Name {
 			return reportOf(l, LeafClosed, "nothing needs it; waits for the detach of %s", m.detaching), nil
 		}
-		if err := partition.Detach(ctx, m.conn, claimsTable, *l); err != nil {
+		if err := partition.Detach(ctx, m.conn, claims.Table, *l); err != nil {
 			m.detaching = l.Name // it may have begun; the next run looks
 			if partition.TimedOut(err) {
 				return reportOf(l, LeafDetaching, "waits for transactions that are older than the detach%s",
-					partition.Holders(ctx, m.conn, claimsTable, "")), nil
+					partition.Holders(ctx, m.conn, claims.Table, "")), nil
 			}
 			return reportOf(l, LeafClosed, "not detached"), err
 		}
 		m.detaching = ""
 	}
 	m.cfg.crash("detached")
-	reasons, err := partition.Drop(ctx, m.conn, claimsTable, *l, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	reasons, err := partition.Drop(ctx, m.conn, claims.Table, *l, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
 		return unsettled(ctx, consumerdb.New(tx), l)
 	})
 	switch {

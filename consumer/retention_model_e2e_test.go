@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -113,7 +114,7 @@ func (m *model) register() {
 	group := fmt.Sprintf("group%d", m.names)
 	window := time.Duration(1+m.r.IntN(10*24)) * time.Hour
 	tx := m.holding(migrations.RoleConsumer, "LOCK TABLE onceward.dedup_windows IN SHARE ROW EXCLUSIVE MODE")
-	leaves, err := partition.List(m.t.Context(), tx, claims)
+	leaves, err := partition.List(m.t.Context(), tx, claims.Table)
 	require.NoError(m.t, err)
 	oldest, _, _ := partition.Extent(leaves)
 	_, err = tx.Exec(m.t.Context(), `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor)

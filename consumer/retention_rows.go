@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
@@ -93,7 +94,7 @@ func lowestFloors(windows []consumerdb.WindowsRow) map[string]uuid.UUID {
 		if w.RetiredAt == nil {
 			below = outbox.FirstID(w.Floor)
 		}
-		if other, ok := lowest[w.ConsumerGroup]; !ok || compareIDs(below, other) < 0 {
+		if other, ok := lowest[w.ConsumerGroup]; !ok || claims.Compare(below, other) < 0 {
 			lowest[w.ConsumerGroup] = below
 		}
 	}
@@ -115,12 +116,12 @@ func batches(remove func() (int64, error)) (total int64, err error) {
 // measure says how the table stands after the run.
 func (m *maintenance) measure(ctx context.Context) error {
 	var rest *partition.DefaultError
-	existing, err := partition.List(ctx, m.conn, claimsTable)
+	existing, err := partition.List(ctx, m.conn, claims.Table)
 	if err != nil && !errors.As(err, &rest) {
 		return err
 	}
 	m.report.Ahead = partition.Ahead(existing, m.now)
-	if m.report.Horizon, err = readHorizon(ctx, m.q); err != nil {
+	if m.report.Horizon, err = claims.Horizon(ctx, m.q); err != nil {
 		return err
 	}
 	for _, l := range m.report.Leaves {

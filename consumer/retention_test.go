@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
@@ -135,37 +136,18 @@ func TestALeafIsNeededByEachClass(t *testing.T) {
 		for range rapid.IntRange(0, 4).Draw(t, "classes") {
 			w := consumerdb.WindowsRow{
 				ConsumerGroup: "g", Class: "*", Floor: midnight.Add(time.Duration(rapid.IntRange(-1, 1).Draw(t, "floor"))),
-				SettledUs: floorSettles.Microseconds() + int64(rapid.IntRange(-1, 1).Draw(t, "settled")),
+				SettledUs: claims.FloorSettles.Microseconds() + int64(rapid.IntRange(-1, 1).Draw(t, "settled")),
 			}
 			if rapid.Bool().Draw(t, "retired") {
 				w.RetiredAt = &midnight
 			} else {
 				inUse++
-				passed = passed && !w.Floor.Before(midnight) && w.SettledUs >= floorSettles.Microseconds()
+				passed = passed && !w.Floor.Before(midnight) && w.SettledUs >= claims.FloorSettles.Microseconds()
 			}
 			windows = append(windows, w)
 		}
-		why := neededBy(windows, midnight, floorSettles)
+		why := neededBy(windows, midnight, claims.FloorSettles)
 		require.Equal(t, inUse > 0 && passed, why == "", why)
-	})
-}
-
-func TestPremadeDays(t *testing.T) {
-	now := midnight.Add(13 * time.Hour)
-	require.Equal(t, partition.Span{First: now.AddDate(0, 0, -7), Last: now.AddDate(0, 0, 64)}, premadeDays(now, 7*24*time.Hour, 14), "whatever was asked for")
-	require.Equal(t, now.AddDate(0, 0, 70), premadeDays(now, 7*24*time.Hour, 70).Last)
-	// Both ids of a claim by arrival lie in it, ahead of its arrival: also those of a
-	// class that is registered until the next run, which may come a day late.
-	rapid.Check(t, func(t *rapid.T) {
-		window := time.Duration(rapid.Int64Range(minWindow.Milliseconds(), maxWindow.Milliseconds()).Draw(t, "window")) * time.Millisecond
-		at := midnight.Add(time.Duration(rapid.Int64Range(0, int64(400*24*time.Hour)).Draw(t, "at")))
-		span := premadeDays(at, DefaultWindow, 1)
-		for _, keyed := range []Keying{ByArrival, ByEventTime} {
-			for _, id := range ArrivalIDs(uuid.New(), BucketOf(keyed, window), at.AddDate(0, 0, 1)) {
-				require.True(t, outbox.IDTime(id).After(at))
-				require.True(t, outbox.IDTime(id).Before(partition.Day(span.Last).AddDate(0, 0, 1)))
-			}
-		}
 	})
 }
 
@@ -192,7 +174,7 @@ func TestArrivalClassesHoldByTheClock(t *testing.T) {
 
 	w.BucketUs, w.OldBucketUs, w.OldUntil = 0, 0, nil
 	require.Equal(t, day.AddDate(0, 0, -8), floorReport(w, nil, now).After, "no program of this release has come")
-	require.Equal(t, 10, daysAhead([]consumerdb.WindowsRow{w}, now))
+	require.Equal(t, 10, claims.OldBucketDays([]consumerdb.WindowsRow{w}, now))
 }
 
 func TestLowestFloors(t *testing.T) {
@@ -231,7 +213,7 @@ func TestMaintainDefaultsAndBounds(t *testing.T) {
 	require.Equal(t, 64, cfg.Ahead)
 	require.Equal(t, 3*time.Second, cfg.LockTimeout)
 	require.Equal(t, time.Minute, cfg.settle)
-	require.Greater(t, cfg.settle, floorsKept, "processes keep floors for a shorter time")
+	require.Greater(t, cfg.settle, claims.FloorsKept, "processes keep floors for a shorter time")
 	for field, bad := range map[string]MaintainConfig{"Ahead": {Ahead: -1}, "LockTimeout": {LockTimeout: time.Microsecond}} {
 		_, err := bad.withDefaults()
 		require.ErrorContains(t, err, field)

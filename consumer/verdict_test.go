@@ -4,13 +4,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/outbox"
 )
 
 func TestVerdicts(t *testing.T) {
@@ -71,30 +69,6 @@ func TestVerdictsAgreeWithTheFloor(t *testing.T) {
 		if q.Judge() != "claim" {
 			require.NotEqual(t, "claim", raised.Judge())
 		}
-	})
-}
-
-// TestArrivalIDs: copies within one window share an id, copies two windows apart
-// share none, other events never do.
-func TestArrivalIDs(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		id, other := uuid.UUID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")), uuid.New()
-		window := time.Duration(rapid.Int64Range(60_000, 1_000_000_000).Draw(t, "window")) * time.Millisecond
-		first := time.UnixMilli(rapid.Int64Range(1_420_070_400_000, 4_000_000_000_000).Draw(t, "first"))
-		apart := time.Duration(rapid.Int64Range(0, window.Milliseconds()).Draw(t, "apart")) * time.Millisecond
-		a, b := consumer.ArrivalIDs(id, window, first), consumer.ArrivalIDs(id, window, first.Add(apart))
-		require.True(t, a[0] == b[0] || a[1] == b[0] || a[0] == b[1], "%v and %v", a, b)
-		far := consumer.ArrivalIDs(id, window, first.Add(2*window))
-		require.NotContains(t, a, far[0])
-		require.NotContains(t, a, far[1])
-		for _, x := range a {
-			require.NotContains(t, consumer.ArrivalIDs(other, window, first), x)
-			require.Equal(t, uuid.Version(8), x.Version())
-			require.Equal(t, uuid.RFC4122, x.Variant())
-		}
-		require.True(t, outbox.IDTime(a[0]).After(first), "ahead, where partitions are made beforehand")
-		require.LessOrEqual(t, outbox.IDTime(a[0]).Sub(first), window)
-		require.Equal(t, window, outbox.IDTime(a[1]).Sub(outbox.IDTime(a[0])))
 	})
 }
 

@@ -11,14 +11,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
-
-// floorsKept is for how long floors are trusted that were read before. A floor
-// that is too low is safe as long as the partition is there; retention waits
-// longer than this between raising a floor and detaching a partition.
-const floorsKept = 10 * time.Second
 
 // windows are the classes of a group and what is known of their floors.
 type windows struct {
@@ -43,14 +39,14 @@ type registered struct {
 	window  time.Duration
 	late    LatePolicy
 	replay  ReplayPolicy
-	buckets Buckets
+	buckets claims.Buckets
 }
 
 func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
 	window := micros(row.WindowUs)
 	return registered{
 		floor: row.Floor, window: window, late: LatePolicy(row.Late), replay: ReplayPolicy(row.Replay),
-		buckets: BucketsOf(Keying(row.Keyed), window, micros(row.BucketUs), micros(row.OldBucketUs), row.OldUntil),
+		buckets: claims.BucketsOf(row.Keyed, window, micros(row.BucketUs), micros(row.OldBucketUs), row.OldUntil),
 	}
 }
 
@@ -75,7 +71,7 @@ func (w *windows) now() time.Time { return time.Now().Add(w.known.Load().clock) 
 // come, so that nothing needs to be asked.
 func (w *windows) obvious(class int, at time.Time) bool {
 	f := w.known.Load()
-	return time.Since(f.readAt) < floorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
+	return time.Since(f.readAt) < claims.FloorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
 }
 
 // forget makes the next claim read the floors: one that was read may be of
@@ -144,8 +140,6 @@ func (l *look) readAttached(ctx context.Context) error {
 	l.attached = append([]string{}, days...)
 	return nil
 }
-
-const processedTable = "processed_events"
 
 // evidenceOf asks whether the group has finished the offset of a record.
 func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
@@ -253,7 +247,7 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	ids, err := l.arrival(ctx, id, ev.Type)
-	return plan{ids: sorted(append(ids, id))}, err
+	return plan{ids: claims.Sorted(append(ids, id))}, err
 }
 
 // behind reports whether an event of a topic lies further behind what was read of its
@@ -295,8 +289,8 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 	}
 	id := l.processor.claimID(*ev)
 	ids, err := l.arrival(ctx, id, ev.Type)
-	if slices.Contains(l.attached, partitionOf(id)) {
-		ids = sorted(append(ids, id))
+	if slices.Contains(l.attached, claims.PartitionOf(id)) {
+		ids = claims.Sorted(append(ids, id))
 	}
 	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
@@ -325,9 +319,9 @@ type days struct {
 func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
 	known := p.windows.days.Load()
 	missing := func(id uuid.UUID) bool {
-		return !slices.Contains(known.attached, partitionOf(id))
+		return !slices.Contains(known.attached, claims.PartitionOf(id))
 	}
-	if known == nil || time.Since(known.readAt) > floorsKept || slices.ContainsFunc(it.plan.ids, missing) {
+	if known == nil || time.Since(known.readAt) > claims.FloorsKept || slices.ContainsFunc(it.plan.ids, missing) {
 		attached, err := q.AttachedDays(ctx)
 		if err != nil {
 			return fmt.Errorf("list the partitions of processed_events: %w", err)
