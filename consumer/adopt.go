@@ -98,8 +98,8 @@ func (a *adoption) run(ctx context.Context) error {
 	}
 	for _, c := range classes {
 		floor, err := a.q.AdoptWindow(ctx, consumerdb.AdoptWindowParams{
-			ConsumerGroup: a.cfg.Group, Class: c.Pattern, TimeWindow: interval(c.Window), Floor: partition.Day(a.cfg.From),
-			Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(claims.BucketOf(string(c.Keyed), c.Window)), Reason: a.cfg.Reason,
+			ConsumerGroup: a.cfg.Group, Class: c.Pattern, TimeWindow: consumerdb.Interval(c.Window), Floor: partition.Day(a.cfg.From),
+			Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), c.Window)), Reason: a.cfg.Reason,
 		})
 		if err != nil {
 			return err

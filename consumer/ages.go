@@ -96,7 +96,7 @@ func (p *Processor) saveAges(ctx context.Context, q *consumerdb.Queries, of map[
 	row := consumerdb.RecordRedeliveriesParams{ConsumerGroup: p.group}
 	for class, n := range of {
 		row.EventTypes, row.AgesLog2 = append(row.EventTypes, class.eventType), append(row.AgesLog2, class.log2)
-		row.Seen, row.Oldest = append(row.Seen, n.seen), append(row.Oldest, interval(n.oldest))
+		row.Seen, row.Oldest = append(row.Seen, n.seen), append(row.Oldest, consumerdb.Interval(n.oldest))
 	}
 	return q.RecordRedeliveries(ctx, row)
 }

@@ -67,7 +67,7 @@ func TestTheDatabaseWins(t *testing.T) {
 	p := &Processor{group: "billing"}
 	rows := []consumerdb.ClassesOfGroupRow{{Class: "*", WindowUs: (7 * oneDay).Microseconds()}}
 	window := func(c Class) time.Duration {
-		return micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
+		return consumerdb.Micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
 	}
 	require.Equal(t, 7*oneDay, window(class), "never shorter")
 	class.Window = 8 * oneDay

@@ -107,7 +107,7 @@ func (a *audit) suspects(ctx context.Context, q *consumerdb.Queries, rows []clai
 	}
 	claimed := make(map[uuid.UUID]bool)
 	for group, ids := range arrivals {
-		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group, EventIds: texts(ids)})
+		there, err := q.ClaimedAmong(ctx, consumerdb.ClaimedAmongParams{ConsumerGroup: group, EventIds: consumerdb.Texts(ids)})
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		}
 		dead := slices.ContainsFunc(ids, func(id uuid.UUID) bool { return outbox.IDTime(id).Before(a.table.horizon) }) // dropped with its day
 		if !dead {
-			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: texts(ids)}); err != nil {
+			if dead, err = q.DeadAmong(ctx, consumerdb.DeadAmongParams{ConsumerGroup: row.ConsumerGroup, EventIds: consumerdb.Texts(ids)}); err != nil {
 				return err
 			}
 		}

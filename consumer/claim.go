@@ -125,7 +125,7 @@ func (p *Processor) complete(ctx context.Context, q queries, ev Event, result []
 	if !json.Valid(result) {
 		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	n, err := q.byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: texts(ids)})
+	n, err := q.byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)})
 	if err == nil && n == 0 {
 		err = errNoClaim
 	}

@@ -121,7 +121,7 @@ func (p *Processor) deleteClaims(ctx context.Context, q queries, ids []uuid.UUID
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := q.byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)}); err != nil {
+	if err := q.byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)}); err != nil {
 		return fmt.Errorf("take claims back: %w", err)
 	}
 	return nil
@@ -163,7 +163,7 @@ func (p *Processor) stored(ctx context.Context, q queries, first map[uuid.UUID]*
 	if len(ids) == 0 {
 		return stored, nil
 	}
-	rows, err := q.byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)})
+	rows, err := q.byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)})
 	if err != nil {
 		return nil, fmt.Errorf("read the claims that are there: %w", err)
 	}
@@ -213,7 +213,7 @@ func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 // and made afresh, in one transaction, so that who else wants the event meets one
 // or the other.
 func (p *Processor) revive(ctx context.Context, q queries, it *item) error {
-	ids := texts(slices.Concat(it.plan.ids, it.plan.known))
+	ids := consumerdb.Texts(slices.Concat(it.plan.ids, it.plan.known))
 	if err := q.byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids}); err != nil {
 		return fmt.Errorf("claim %s: revive the claim of an event that was given up: %w", it.ev.Key, err)
 	}
@@ -256,14 +256,6 @@ func (p *Processor) claimID(ev Event) uuid.UUID {
 		return ev.ReplayID
 	}
 	return ev.Key.UUID()
-}
-
-func texts(ids []uuid.UUID) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = id.String()
-	}
-	return out
 }
 
 // queries are the statements of a delivery. Those that find rows of

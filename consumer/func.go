@@ -276,7 +276,7 @@ func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left i
 
 // effectsKept is how long the effects of an event are kept after its end.
 func (p *Processor) effectsKept(ev Event) pgtype.Interval {
-	return interval(2*p.windowOf(ev.Type) + 24*time.Hour)
+	return consumerdb.Interval(2*p.windowOf(ev.Type) + 24*time.Hour)
 }
 
 // running is what a handler carries in its context: which event it handles, and

@@ -177,7 +177,7 @@ func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
 // it has some, wait with it.
 func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
 	q := on(tx)
-	n, err := q.byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: texts(it.claim.ids)})
+	n, err := q.byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
 	if err == nil && n != int64(len(it.claim.ids)) {
 		err = errors.New("the claim is gone")
 	}

@@ -67,7 +67,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	}
 	l.takenAt = time.Now()
 	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: interval(l.length),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: consumerdb.Interval(l.length),
 		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
@@ -205,7 +205,7 @@ func (l *lease) renew(ctx context.Context) bool {
 	ctx, cancel := context.WithDeadline(ctx, until)
 	defer cancel()
 	n, err := consumerdb.New(l.processor.db).RenewFence(ctx, consumerdb.RenewFenceParams{
-		Lease: interval(l.length), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
+		Lease: consumerdb.Interval(l.length), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
 	})
 	if err == nil && n == 1 {
 		l.takenAt = began
@@ -278,14 +278,10 @@ func (l *lease) endAlone(ctx context.Context, tx pgx.Tx) error {
 // newOwner names an attempt for operators; the epoch is what counts.
 func newOwner() string { return rand.Text() }
 
-func interval(d time.Duration) pgtype.Interval {
-	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
-}
-
 // ttl is NULL for a provider that never forgets.
 func ttl(d time.Duration) pgtype.Interval {
 	if d == Forever {
 		return pgtype.Interval{}
 	}
-	return interval(d)
+	return consumerdb.Interval(d)
 }

@@ -240,7 +240,7 @@ func refusedAgain(c Claim) error {
 // settle ends the redrive of a letter.
 func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {

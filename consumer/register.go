@@ -65,13 +65,13 @@ func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, n
 		floor = now
 	}
 	if i := slices.IndexFunc(rows, func(r consumerdb.ClassesOfGroupRow) bool { return r.Class == c.Pattern }); i >= 0 {
-		if stored := micros(rows[i].WindowUs); c.Keyed == ByArrival || stored > window {
+		if stored := consumerdb.Micros(rows[i].WindowUs); c.Keyed == ByArrival || stored > window {
 			window = stored
 		}
 	}
 	return consumerdb.RegisterWindowParams{
-		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: interval(window), Floor: latest(partition.Day(floor), oldest),
-		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
+		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window), Floor: latest(partition.Day(floor), oldest),
+		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
 	}
 }
 

@@ -255,5 +255,5 @@ func behindClock(w consumerdb.WindowsRow, now time.Time) time.Duration {
 }
 
 func windowOf(w consumerdb.WindowsRow) time.Duration {
-	return time.Duration(w.WindowUs) * time.Microsecond
+	return consumerdb.Micros(w.WindowUs)
 }

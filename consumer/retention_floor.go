@@ -117,7 +117,7 @@ const oneRun = "one run raises it by two days at most"
 func floorReport(w consumerdb.WindowsRow, slowest *consumerdb.SlowestMarksRow, now time.Time) FloorReport {
 	r := FloorReport{
 		Group: w.ConsumerGroup, Class: w.Class, Window: windowOf(w), Before: w.Floor, After: w.Floor,
-		Retired: w.RetiredAt != nil, settled: time.Duration(w.SettledUs) * time.Microsecond,
+		Retired: w.RetiredAt != nil, settled: consumerdb.Micros(w.SettledUs),
 	}
 	if r.Retired {
 		return r

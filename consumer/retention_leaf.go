@@ -165,7 +165,7 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 // giveAway decides that a leaf goes. What it alone says of letters is written into
 // them.
 func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) error {
-	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: interval(lettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
+	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: consumerdb.Interval(lettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
 		return fmt.Errorf("settle the letters of events that were applied: %w", err)
 	}
 	return q.RaiseHorizon(ctx, l.To())

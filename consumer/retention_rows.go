@@ -148,9 +148,9 @@ func overdue(windows []consumerdb.WindowsRow, leaves []LeafReport, now time.Time
 			continue
 		}
 		if lowest.IsZero() {
-			settled, followed = micros(w.SettledUs), micros(w.FollowedUs)
+			settled, followed = consumerdb.Micros(w.SettledUs), consumerdb.Micros(w.FollowedUs)
 		}
-		settled, followed = min(settled, micros(w.SettledUs)), min(followed, micros(w.FollowedUs))
+		settled, followed = min(settled, consumerdb.Micros(w.SettledUs)), min(followed, consumerdb.Micros(w.FollowedUs))
 		if lowest.IsZero() || w.Floor.Before(lowest) {
 			lowest = w.Floor
 		}

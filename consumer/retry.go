@@ -132,7 +132,7 @@ func givenUp(it *item, why reason, cause error, attempts int32) ending {
 // countAttempt counts one failure and reports whether it was the last.
 func (r *Router) countAttempt(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool, err error) {
 	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: it.id, ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: interval(attemptsKept),
+		EventID: it.id, ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: consumerdb.Interval(attemptsKept),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)

@@ -43,14 +43,12 @@ type registered struct {
 }
 
 func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
-	window := micros(row.WindowUs)
+	window := consumerdb.Micros(row.WindowUs)
 	return registered{
 		floor: row.Floor, window: window, late: LatePolicy(row.Late), replay: ReplayPolicy(row.Replay),
-		buckets: claims.BucketsOf(row.Keyed, window, micros(row.BucketUs), micros(row.OldBucketUs), row.OldUntil),
+		buckets: claims.BucketsOf(row.Keyed, window, consumerdb.Micros(row.BucketUs), consumerdb.Micros(row.OldBucketUs), row.OldUntil),
 	}
 }
-
-func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // index returns the place of the class of an event type, -1 for none.
 func (w *windows) index(eventType string) int { return ClassOf(w.classes, eventType) }
