@@ -13,6 +13,8 @@ import (
 
 const oneDay = 24 * time.Hour
 
+var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
+
 // TestClassesOfAnotherKeying (A8): what counts is by which class each event type
 // was claimed and would be.
 func TestClassesOfAnotherKeying(t *testing.T) {

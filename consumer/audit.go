@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -13,10 +12,6 @@ import (
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/outbox"
 )
-
-// ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
-// replay whose day is gone for new. Its rows cannot be judged.
-var ErrDefaultPartition = errors.New("processed_events has a DEFAULT partition: every replay whose day is gone is taken for new")
 
 // Bounds of the checks that read rows, so that an audit of a big table ends.
 const (

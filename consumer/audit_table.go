@@ -285,3 +285,5 @@ func (t *table) newestFirst(matters func(*partition.Leaf) bool) []partition.Leaf
 	slices.Reverse(out)
 	return out
 }
+
+func rfc(t time.Time) string { return t.UTC().Format(time.RFC3339) }

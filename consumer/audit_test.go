@@ -27,7 +27,7 @@ func TestAuditOfDays(t *testing.T) {
 	wide.Lower = outbox.FirstID(midnight.Add(-36 * time.Hour))
 	loose := func(d partition.Partition) []partition.Leaf { return []partition.Leaf{{Partition: d}} }
 	now := midnight.Add(time.Hour)
-	made := partition.Days("processed_events", midnight, midnight.AddDate(0, 0, DefaultPartitionsAhead))
+	made := partition.Days("processed_events", midnight, midnight.AddDate(0, 0, claims.DaysAhead))
 	far := partition.OfDay("processed_events", midnight.AddDate(0, 0, 70))
 	for name, tc := range map[string]struct {
 		table table

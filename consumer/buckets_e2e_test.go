@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -107,8 +108,8 @@ func (e *env) maintain() {
 	require.NoError(e.t, err)
 	defer conn.Release()
 	for range 3 {
-		cfg := consumer.MaintainConfig{}.With(func(at time.Time) time.Time { return at }, func(string) {})
-		_, err := consumer.Maintain(e.t.Context(), conn.Conn(), cfg)
+		cfg := retention.Config{}.With(func(at time.Time) time.Time { return at }, func(string) {})
+		_, err := retention.Maintain(e.t.Context(), conn.Conn(), cfg)
 		require.NoError(e.t, err)
 	}
 }
@@ -318,18 +319,6 @@ func TestLongTransactionJudgesByTheClock(t *testing.T) {
 		return p.Complete(t.Context(), tx, ev, []byte("1"))
 	}))
 	require.WithinDuration(t, time.Now(), consumer.DatabaseNow(p), time.Second)
-}
-
-// TestPartitionsWaitForTheClock (W7): the ids of arrivals lie ahead of every floor,
-// so that a partition stays until the clock has passed it too.
-func TestPartitionsWaitForTheClock(t *testing.T) {
-	k := newKept(t, "15")
-	k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, 3)) // a clock was ahead, and is back
-	report := k.maintain()
-	require.False(t, k.exists(k.leaf))
-	today := find(report, partition.OfDay("processed_events", k.today).Name)
-	require.Equal(t, consumer.LeafOpen, today.State)
-	require.Equal(t, k.today, report.Horizon.UTC())
 }
 
 // TestArrivalMeetsOtherClasses: a class that a newer version of a program has for some

@@ -24,7 +24,7 @@ const (
 
 // Class gives event types a deduplication window. Its floor, kept in
 // onceward.dedup_windows, is an event time below which claims may be gone; it
-// follows the group's stream time, see [Maintain], and is never lowered.
+// follows the group's stream time, see package retention, and is never lowered.
 type Class struct {
 	// Pattern is an event type, or the beginning of event types followed by
 	// "*". Of the classes that match a type the most special one counts, see
@@ -150,8 +150,9 @@ func ClassOf(classes []Class, eventType string) int {
 	return best
 }
 
-// classesOf checks the classes of a configuration and fills in defaults.
-func classesOf(classes []Class) ([]Class, error) {
+// CheckClasses returns classes with what they leave out, or says what is wrong with
+// them; none are the class "*" with [DefaultWindow]. [New] does it.
+func CheckClasses(classes []Class) ([]Class, error) {
 	if len(classes) == 0 {
 		classes = []Class{{Pattern: "*", Window: DefaultWindow}}
 	}

@@ -138,7 +138,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	classes, err := classesOf(cfg.Classes)
+	classes, err := CheckClasses(cfg.Classes)
 	if err != nil {
 		return nil, err
 	}

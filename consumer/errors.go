@@ -14,6 +14,9 @@ var (
 	// ErrNoPartition: no partition of onceward.processed_events covers the
 	// key's event time, so nobody can tell whether the event is new.
 	ErrNoPartition = errors.New("no partition of processed_events covers the event time")
+	// ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
+	// replay whose day is gone for new. Its rows cannot be judged.
+	ErrDefaultPartition = errors.New("processed_events has a DEFAULT partition: every replay whose day is gone is taken for new")
 	// ErrNoHandler: the event's type has neither a handler nor an Ignore.
 	ErrNoHandler = errors.New("no handler for the event type")
 	// ErrNoClass: no class of Config.Classes matches the event's type.

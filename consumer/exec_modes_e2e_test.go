@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/claimstest"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
@@ -39,7 +41,7 @@ func TestRelationLocks(t *testing.T) {
 			require.NoError(t, err)
 			defer pool.Close()
 			p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: pool, Classes: []consumer.Class{
-				{Pattern: "Paid", Window: week}, {Pattern: "push", Window: week, Keyed: consumer.ByArrival},
+				{Pattern: "Paid", Window: claimstest.Week}, {Pattern: "push", Window: claimstest.Week, Keyed: consumer.ByArrival},
 			}})
 			require.NoError(t, err)
 			for _, ev := range []consumer.Event{newEvent(t), webhook(t)} {
@@ -196,7 +198,7 @@ func TestPoolers(t *testing.T) {
 			conn, err := l.db.Acquire(t.Context())
 			require.NoError(t, err)
 			defer conn.Release()
-			_, err = consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+			_, err = retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 			require.ErrorIs(t, err, consumer.ErrPooler)
 			if os.Getenv("E2E_FULL") != "1" && mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeSimpleProtocol {
 				return

@@ -207,7 +207,7 @@ func (r *Router) With(d Defect) *Router {
 // Disconnected returns a processor of the default class without a database.
 func Disconnected() *Processor {
 	p := new(Processor)
-	p.windows.classes, _ = classesOf(nil)
+	p.windows.classes, _ = CheckClasses(nil)
 	p.windows.known.Store(&floors{of: make([]registered, 1)})
 	return p
 }

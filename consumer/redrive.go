@@ -5,15 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
-
-// lettersKept is how long a letter is kept after it was redriven.
-const lettersKept = 30 * 24 * time.Hour
 
 // Redrive handles the group's dead letters again for which `outboxctl dead
 // redrive` has asked, at most limit of them, and returns how many it has decided
@@ -240,7 +236,7 @@ func refusedAgain(c Claim) error {
 // settle ends the redrive of a letter.
 func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: consumerdb.Interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {

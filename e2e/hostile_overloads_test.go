@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
 )
@@ -304,7 +305,7 @@ func (h *hostile) settle(p *consumer.Processor, router *consumer.Router) {
 	conn, err := h.as(consumerMaintainerLogin).Acquire(ctx) // without outboxctl, as a service may
 	require.NoError(t, err)
 	defer conn.Release()
-	_, err = consumer.Maintain(ctx, conn.Conn(), consumer.MaintainConfig{})
+	_, err = retention.Maintain(ctx, conn.Conn(), retention.Config{})
 	require.NoError(t, err)
 }
 

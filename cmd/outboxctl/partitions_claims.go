@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -65,8 +66,8 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	done, failed := maintainClaims(c.Context, db, consumer.MaintainConfig{Ahead: c.Int("ahead"), DryRun: dryRun})
-	if errors.Is(failed, consumer.ErrMaintained) {
+	done, failed := maintainClaims(c.Context, db, retention.Config{Ahead: c.Int("ahead"), DryRun: dryRun})
+	if errors.Is(failed, retention.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
 	failed = explainAdopt(othersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
@@ -113,15 +114,15 @@ func denied(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
 }
 
-func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
+func maintainClaims(ctx context.Context, db *database, cfg retention.Config) (report retention.Report, err error) {
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = consumer.Maintain(ctx, conn, cfg)
+		report, err = retention.Maintain(ctx, conn, cfg)
 		return err
 	})
 	return report, err
 }
 
-func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
+func newClaimsReport(done retention.Report, audit consumer.AuditReport, dryRun bool) *claimsReport {
 	r := &claimsReport{
 		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
 		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
@@ -149,7 +150,7 @@ func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, d
 }
 
 // findProblems says what an operator should look at.
-func (r *claimsReport) findProblems(done consumer.MaintainReport) {
+func (r *claimsReport) findProblems(done retention.Report) {
 	add := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
 	for _, f := range r.Findings {
 		add("%s", f)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -95,7 +96,7 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
 	audit := consumer.AuditReport{Unfinished: []string{"fence: a statement took longer"}}
-	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
+	require.Contains(t, newClaimsReport(retention.Report{}, audit, true).Problems, "not finished: fence: a statement took longer")
 }
 
 // What audit prints for claims and letters that do not belong together is done as it is

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -82,9 +83,9 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	if err != nil {
 		return nil, err
 	}
-	var plan consumer.MaintainReport
+	var plan retention.Report
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		plan, err = consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true})
+		plan, err = retention.Maintain(ctx, conn, retention.Config{DryRun: true})
 		return err
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
@@ -93,7 +94,7 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	switch {
 	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
 		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
-			"pg_stat_activity shows whether a session holds a lock: end that and look again", consumer.DefaultMaintainLockTimeout)))
+			"pg_stat_activity shows whether a session holds a lock: end that and look again", retention.DefaultLockTimeout)))
 	case othersThan(err, partition.ErrTaken) != nil:
 		return nil, err
 	case err != nil:

@@ -7,6 +7,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+// LettersKept is for how long a letter is kept after it was redriven.
+const LettersKept = 30 * 24 * time.Hour
+
 // Interval is a duration as the queries take it.
 func Interval(d time.Duration) pgtype.Interval {
 	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}

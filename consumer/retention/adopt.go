@@ -1,13 +1,16 @@
-package consumer
+package retention
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -18,6 +21,9 @@ import (
 // ErrNotNew: the group has run on this database. To lower its floor would take
 // events for new that it has applied, and whose claims are gone.
 var ErrNotNew = errors.New("the group is not new")
+
+// maxGroup is the longest name of a group in bytes, as in [consumer.Config].
+const maxGroup = 255
 
 // maxAdopted bounds how many days are opened at once: each takes locks until
 // the transaction ends.
@@ -30,9 +36,9 @@ type AdoptConfig struct {
 	// From is the event time from which on the group applies events: the start
 	// of its UTC day counts. In the past, by at most 366 days. Required.
 	From time.Time
-	// Classes are those of the group's [Config]. Default: those that are
-	// registered or, when there are none, "*" with [DefaultWindow].
-	Classes []Class
+	// Classes are those of the group's [consumer.Config]. Default: those that are
+	// registered or, when there are none, "*" with [consumer.DefaultWindow].
+	Classes []consumer.Class
 	// Reason is kept in onceward.consumer_actions. Required.
 	Reason string
 	// DryRun changes nothing and says what would be done. It needs no rights but
@@ -119,7 +125,7 @@ func (a *adoption) check(ctx context.Context) error {
 	}
 	a.now = now
 	switch {
-	case a.cfg.Group == "" || len(a.cfg.Group) > maxGroup || !isText(a.cfg.Group):
+	case a.cfg.Group == "" || len(a.cfg.Group) > maxGroup || !utf8.ValidString(a.cfg.Group) || strings.ContainsRune(a.cfg.Group, 0):
 		return fmt.Errorf("config: Group %q: want 1 to %d bytes of text", a.cfg.Group, maxGroup)
 	case a.cfg.Reason == "":
 		return errors.New("config: Reason is empty")
@@ -154,7 +160,7 @@ func (a *adoption) lock(ctx context.Context) error {
 
 // classes are those that are to be adopted, each under the name that the report
 // has.
-func (a *adoption) classes(ctx context.Context) ([]Class, error) {
+func (a *adoption) classes(ctx context.Context) ([]consumer.Class, error) {
 	given := a.cfg.Classes
 	if len(given) == 0 {
 		rows, err := a.q.ListWindows(ctx, a.cfg.Group)
@@ -162,13 +168,13 @@ func (a *adoption) classes(ctx context.Context) ([]Class, error) {
 			return nil, err
 		}
 		for _, v := range rows {
-			given = append(given, Class{
+			given = append(given, consumer.Class{
 				Pattern: v.Class, Window: time.Duration(v.WindowMs) * time.Millisecond,
-				Late: LatePolicy(v.Late), Replay: ReplayPolicy(v.Replay), Keyed: Keying(v.Keyed),
+				Late: consumer.LatePolicy(v.Late), Replay: consumer.ReplayPolicy(v.Replay), Keyed: consumer.Keying(v.Keyed),
 			})
 		}
 	}
-	classes, err := classesOf(given)
+	classes, err := consumer.CheckClasses(given)
 	for _, c := range classes {
 		a.report.Classes = append(a.report.Classes, c.Pattern)
 	}

@@ -1,4 +1,4 @@
-package consumer
+package retention
 
 import (
 	"testing"
@@ -25,7 +25,7 @@ func TestFloorIsRaisedWithinItsBounds(t *testing.T) {
 		if rapid.Bool().Draw(t, "of a day") {
 			floor = partition.Day(floor)
 		}
-		window := time.Duration(rapid.Int64Range(int64(minWindow), int64(400*24*time.Hour)).Draw(t, "window"))
+		window := time.Duration(rapid.Int64Range(int64(time.Minute), int64(400*24*time.Hour)).Draw(t, "window"))
 		near := func(name string) time.Time {
 			if rapid.Bool().Draw(t, name+" near") {
 				return floor.Add(window + time.Duration(rapid.Int64Range(-int64(5*24*time.Hour), int64(5*24*time.Hour)).Draw(t, name)))
@@ -121,7 +121,7 @@ func TestFloorAlarm(t *testing.T) {
 	} {
 		f := still
 		tc.change(&f)
-		m := &maintenance{report: &MaintainReport{Floors: []FloorReport{f}, Growing: tc.growing}}
+		m := &maintenance{report: &Report{Floors: []FloorReport{f}, Growing: tc.growing}}
 		m.alarm()
 		require.Equal(t, tc.want, m.report.Floors[0].Wrong, name)
 	}
@@ -156,7 +156,7 @@ func TestALeafIsNeededByEachClass(t *testing.T) {
 func TestArrivalClassesHoldByTheClock(t *testing.T) {
 	now, day := midnight.AddDate(0, 0, 20).Add(time.Hour), partition.Day(midnight.AddDate(0, 0, 20))
 	w := consumerdb.WindowsRow{
-		ConsumerGroup: "hooks", Class: "*", Keyed: string(ByArrival), Floor: day.AddDate(0, 0, -1),
+		ConsumerGroup: "hooks", Class: "*", Keyed: claims.ByArrival, Floor: day.AddDate(0, 0, -1),
 		WindowUs: (8 * 24 * time.Hour).Microseconds(), BucketUs: (8 * 24 * time.Hour).Microseconds(),
 	}
 	r := floorReport(w, nil, now)
@@ -208,13 +208,13 @@ func TestOverdue(t *testing.T) {
 }
 
 func TestMaintainDefaultsAndBounds(t *testing.T) {
-	cfg, err := MaintainConfig{}.withDefaults()
+	cfg, err := Config{}.withDefaults()
 	require.NoError(t, err)
 	require.Equal(t, 64, cfg.Ahead)
 	require.Equal(t, 3*time.Second, cfg.LockTimeout)
 	require.Equal(t, time.Minute, cfg.settle)
 	require.Greater(t, cfg.settle, claims.FloorsKept, "processes keep floors for a shorter time")
-	for field, bad := range map[string]MaintainConfig{"Ahead": {Ahead: -1}, "LockTimeout": {LockTimeout: time.Microsecond}} {
+	for field, bad := range map[string]Config{"Ahead": {Ahead: -1}, "LockTimeout": {LockTimeout: time.Microsecond}} {
 		_, err := bad.withDefaults()
 		require.ErrorContains(t, err, field)
 	}

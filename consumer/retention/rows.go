@@ -1,4 +1,4 @@
-package consumer
+package retention
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -131,7 +132,7 @@ func (m *maintenance) measure(ctx context.Context) error {
 	}
 	m.report.Overdue = overdue(m.windows, m.report.Leaves, m.now)
 	if rest != nil { // the others count beside it
-		return fmt.Errorf("%w; it is %s, and `outboxctl audit` prints how to take it away", ErrDefaultPartition, rest.Partition)
+		return fmt.Errorf("%w; it is %s, and `outboxctl audit` prints how to take it away", consumer.ErrDefaultPartition, rest.Partition)
 	}
 	return nil
 }

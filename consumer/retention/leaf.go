@@ -1,4 +1,4 @@
-package consumer
+package retention
 
 import (
 	"context"
@@ -165,7 +165,7 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 // giveAway decides that a leaf goes. What it alone says of letters is written into
 // them.
 func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) error {
-	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: consumerdb.Interval(lettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
+	if err := q.SettleApplied(ctx, consumerdb.SettleAppliedParams{Keep: consumerdb.Interval(consumerdb.LettersKept), Lower: l.Lower, Upper: l.Upper}); err != nil {
 		return fmt.Errorf("settle the letters of events that were applied: %w", err)
 	}
 	return q.RaiseHorizon(ctx, l.To())
@@ -242,7 +242,7 @@ func neededBy(windows []consumerdb.WindowsRow, end time.Time, settle time.Durati
 }
 
 // unsettled says what of a leaf's events is not settled. Letters are none of it: a
-// letter says itself that its event was given up, see [Processor.givenUp].
+// letter says itself that its event was given up, which a redelivery finds.
 func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([]string, error) {
 	open, err := q.OpenEvents(ctx, consumerdb.OpenEventsParams{Lower: l.Lower, Upper: l.Upper})
 	if err != nil {

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package consumer_test
+package retention_test
 
 import (
 	"fmt"
@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/claimstest"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -47,15 +49,15 @@ func TestRetentionKeepsWhatItPromises(t *testing.T) {
 		for range 120 {
 			m.step()
 		}
-		k.t.Logf("%d claims made, %d of them still promised; %s partitions left; horizon %s", m.made, len(m.claims),
-			k.text("SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'onceward.processed_events'::regclass"),
-			k.text("SELECT COALESCE(max(dropped_before)::text, 'none') FROM onceward.dedup_horizon"))
-		require.Greater(k.t, m.made, len(m.claims), "some went below their floor")
+		k.T.Logf("%d claims made, %d of them still promised; %s partitions left; horizon %s", m.made, len(m.claims),
+			k.Text("SELECT count(*)::text FROM pg_inherits WHERE inhparent = 'onceward.processed_events'::regclass"),
+			k.Text("SELECT COALESCE(max(dropped_before)::text, 'none') FROM onceward.dedup_horizon"))
+		require.Greater(k.T, m.made, len(m.claims), "some went below their floor")
 	})
 }
 
 func (m *model) step() {
-	m.t.Helper()
+	m.T.Helper()
 	group := m.groups[m.r.IntN(len(m.groups))]
 	switch n := m.r.IntN(20); {
 	case n < 2:
@@ -69,39 +71,39 @@ func (m *model) step() {
 	case n < 14 && len(m.groups) > 1:
 		m.retire(group)
 	case n < 15:
-		id := idAt(m.clock.Add(-time.Duration(m.r.IntN(12*24)) * time.Hour))
-		m.exec(`INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ($1, $2, 'charge', 'me', now(), '\x00')`, id, group)
+		id := claimstest.IDAt(m.clock.Add(-time.Duration(m.r.IntN(12*24)) * time.Hour))
+		m.Exec(`INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ($1, $2, 'charge', 'me', now(), '\x00')`, id, group)
 	case n < 16:
-		m.exec("UPDATE onceward.fences SET status = 'COMPLETE'")
+		m.Exec("UPDATE onceward.fences SET status = 'COMPLETE'")
 	default:
 		m.maintainSomehow()
 	}
 }
 
 func (m *model) finish(group string) {
-	m.t.Helper()
-	m.exec(`INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ($1, 'orders', $2, 0, 9, $3)
+	m.T.Helper()
+	m.Exec(`INSERT INTO onceward.progress AS p (consumer_group, topic, kafka_partition, low_offset, high_offset, finished_time) VALUES ($1, 'orders', $2, 0, 9, $3)
 		ON CONFLICT (consumer_group, topic, kafka_partition, topic_id) DO UPDATE SET finished_time = GREATEST(p.finished_time, excluded.finished_time)`,
 		group, m.r.IntN(2), m.clock.Add(-time.Duration(m.r.IntN(72))*time.Hour))
 }
 
 func (m *model) floorOf(group string) time.Time {
-	m.t.Helper()
+	m.T.Helper()
 	var floor time.Time
-	require.NoError(m.t, m.admin.QueryRow(m.t.Context(), "SELECT floor FROM onceward.dedup_windows WHERE consumer_group = $1", group).Scan(&floor))
+	require.NoError(m.T, m.Admin.QueryRow(m.T.Context(), "SELECT floor FROM onceward.dedup_windows WHERE consumer_group = $1", group).Scan(&floor))
 	return floor
 }
 
 // claimSome claims events from the floor on, which must be possible; a day ahead
 // is made only by a run.
 func (m *model) claimSome(group string) {
-	m.t.Helper()
+	m.T.Helper()
 	m.maintainFor(m.clock)
 	floor := m.floorOf(group)
 	span := m.clock.Sub(floor)
 	for range 5 {
-		id := idAt(floor.Add(time.Duration(m.r.Int64N(int64(span)))))
-		m.claim(id, group, "p", time.Now())
+		id := claimstest.IDAt(floor.Add(time.Duration(m.r.Int64N(int64(span)))))
+		m.Claim(id, group, "p", time.Now())
 		m.claims[id] = group
 		m.made++
 	}
@@ -109,26 +111,26 @@ func (m *model) claimSome(group string) {
 
 // register does what consumer.New does for a new group.
 func (m *model) register() {
-	m.t.Helper()
+	m.T.Helper()
 	m.names++
 	group := fmt.Sprintf("group%d", m.names)
 	window := time.Duration(1+m.r.IntN(10*24)) * time.Hour
 	tx := m.holding(migrations.RoleConsumer, "LOCK TABLE onceward.dedup_windows IN SHARE ROW EXCLUSIVE MODE")
-	leaves, err := partition.List(m.t.Context(), tx, claims.Table)
-	require.NoError(m.t, err)
+	leaves, err := partition.List(m.T.Context(), tx, claims.Table)
+	require.NoError(m.T, err)
 	oldest, _, _ := partition.Extent(leaves)
-	_, err = tx.Exec(m.t.Context(), `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor)
+	_, err = tx.Exec(m.T.Context(), `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor)
 		SELECT $1, '*', $2, GREATEST($3, $4, (SELECT dropped_before FROM onceward.dedup_horizon))`, group, window, partition.Day(m.clock.Add(-window)), oldest)
-	require.NoError(m.t, err)
-	require.NoError(m.t, tx.Commit(m.t.Context()))
+	require.NoError(m.T, err)
+	require.NoError(m.T, tx.Commit(m.T.Context()))
 	m.groups = append(m.groups, group)
 }
 
 // retire ends what is promised to a group.
 func (m *model) retire(group string) {
-	m.t.Helper()
-	m.exec("DELETE FROM onceward.progress WHERE consumer_group = $1", group)
-	m.exec("UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = $1", group)
+	m.T.Helper()
+	m.Exec("DELETE FROM onceward.progress WHERE consumer_group = $1", group)
+	m.Exec("UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = $1", group)
 	for id, of := range m.claims {
 		if of == group {
 			delete(m.claims, id)
@@ -144,8 +146,8 @@ func (m *model) retire(group string) {
 
 // maintainFor is a run at a time of the model.
 func (m *model) maintainFor(at time.Time) {
-	m.t.Helper()
-	m.maintain(func(c *consumer.MaintainConfig) {
+	m.T.Helper()
+	m.Maintain(func(c *retention.Config) {
 		*c = c.With(func(time.Time) time.Time { return at }, nil)
 		c.LockTimeout = 50 * time.Millisecond
 	})
@@ -154,11 +156,11 @@ func (m *model) maintainFor(at time.Time) {
 
 // maintainSomehow is a run that is cut, or meets a reader, or a clock that jumps.
 func (m *model) maintainSomehow() {
-	m.t.Helper()
+	m.T.Helper()
 	switch m.r.IntN(4) {
 	case 0:
 		point := []string{"floors", "horizon", "detached"}[m.r.IntN(3)]
-		_, _ = m.run(func(c *consumer.MaintainConfig) { // a run that has nothing to drop does not come to the point
+		_, _ = m.Run(func(c *retention.Config) { // a run that has nothing to drop does not come to the point
 			*c = c.With(func(time.Time) time.Time { return m.clock }, func(at string) {
 				if at == point {
 					m.kill()
@@ -179,7 +181,7 @@ func (m *model) maintainSomehow() {
 
 // check looks for each claim that is promised, and for what an audit finds.
 func (m *model) check() {
-	m.t.Helper()
+	m.T.Helper()
 	for _, group := range m.groups {
 		floor := m.floorOf(group)
 		var ids []uuid.UUID
@@ -194,13 +196,13 @@ func (m *model) check() {
 			ids = append(ids, id)
 		}
 		var there int
-		require.NoError(m.t, m.admin.QueryRow(m.t.Context(), "SELECT count(*) FROM onceward.processed_events WHERE consumer_group = $1 AND event_id = ANY($2)", group, ids).Scan(&there))
-		require.Equal(m.t, len(ids), there, "claims of %s at or above %s", group, floor)
+		require.NoError(m.T, m.Admin.QueryRow(m.T.Context(), "SELECT count(*) FROM onceward.processed_events WHERE consumer_group = $1 AND event_id = ANY($2)", group, ids).Scan(&there))
+		require.Equal(m.T, len(ids), there, "claims of %s at or above %s", group, floor)
 	}
-	report, err := consumer.Audit(m.t.Context(), m.admin, consumer.AuditConfig{Catalog: true})
-	require.NoError(m.t, err)
+	report, err := consumer.Audit(m.T.Context(), m.Admin, consumer.AuditConfig{Catalog: true})
+	require.NoError(m.T, err)
 	for _, f := range report.Findings {
-		require.Equal(m.t, "hole", f.Check, f.What)
-		require.Greater(m.t, f.Subject, m.clock.UTC().Format(time.RFC3339), "a hole after a clock that was ahead")
+		require.Equal(m.T, "hole", f.Check, f.What)
+		require.Greater(m.T, f.Subject, m.clock.UTC().Format(time.RFC3339), "a hole after a clock that was ahead")
 	}
 }

@@ -1,8 +1,10 @@
-package consumer
+package retention
 
 import (
 	"slices"
 	"time"
+
+	"github.com/onceward/onceward/consumer"
 )
 
 // Redeliveries is how late the duplicates of one event type came, as kept in
@@ -36,13 +38,13 @@ type Advice struct {
 // Advise judges windows by the duplicates that were seen: half of a window is
 // its margin. It never recommends a smaller one, because duplicates that were
 // not seen may come. It is pure; the order is that of the classes.
-func Advise(classes []Class, seen []Redeliveries) []Advice {
+func Advise(classes []consumer.Class, seen []Redeliveries) []Advice {
 	out := make([]Advice, len(classes))
 	for i, c := range classes {
 		out[i] = Advice{Pattern: c.Pattern, Window: c.Window, Recommended: c.Window}
 	}
 	for _, r := range seen {
-		i := ClassOf(classes, r.EventType)
+		i := consumer.ClassOf(classes, r.EventType)
 		if i < 0 {
 			continue
 		}

@@ -1,45 +1,40 @@
-package consumer
+package retention
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pooler"
 )
 
-// Retention of claims. A day's partition (leaf) goes through these states, and a
-// step that is interrupted anywhere is taken up by the next run:
-//
-//	open ──> detaching ──> dropped
-//
-// Each step commits before the next begins. The floors are raised first, so that
-// nobody claims an event any more whose claims may go. The horizon is raised
-// next, under the lock that registration takes, so that no new group gets a floor
-// below. Then the leaf is detached, which holds no other insert back, and dropped.
-
 // ErrMaintained: another session maintains the partitions of processed_events.
 var ErrMaintained = errors.New("another session is maintaining the partitions of processed_events")
 
-// Defaults of [MaintainConfig].
+// Defaults of [Config].
 const (
-	DefaultPartitionsAhead     = claims.DaysAhead
-	DefaultMaintainLockTimeout = 3 * time.Second
+	DefaultAhead       = claims.DaysAhead
+	DefaultLockTimeout = 3 * time.Second
 )
 
-// maxPartitionDays bounds what is made ahead: ten years of daily partitions are
+// maxDays bounds what is made ahead: ten years of daily partitions are
 // more than PostgreSQL plans well with.
-const maxPartitionDays = 3660
+const maxDays = 3660
 
-// MaintainConfig says how [Maintain] works. What is kept is not in it: that is
+// maxTimeout is the longest timeout that PostgreSQL's settings can hold.
+const maxTimeout = (1<<31 - 1) * time.Millisecond
+
+// Config says how [Maintain] works. What is kept is not in it: that is
 // each class's window. The zero value is the default.
-type MaintainConfig struct {
+type Config struct {
 	// Ahead is how many days after today have a partition, or 64 when that is more:
 	// claims by arrival lie up to two buckets of 31 days ahead, and a class that is
 	// registered claims at once. Days are UTC days of the database's clock. Default
@@ -58,12 +53,12 @@ type MaintainConfig struct {
 	crash  func(point string)        // called between two steps, in tests
 }
 
-func (c MaintainConfig) withDefaults() (MaintainConfig, error) {
+func (c Config) withDefaults() (Config, error) {
 	if c.Ahead == 0 {
-		c.Ahead = DefaultPartitionsAhead
+		c.Ahead = DefaultAhead
 	}
 	if c.LockTimeout == 0 {
-		c.LockTimeout = DefaultMaintainLockTimeout
+		c.LockTimeout = DefaultLockTimeout
 	}
 	if c.clock == nil {
 		c.clock = func(t time.Time) time.Time { return t }
@@ -75,16 +70,16 @@ func (c MaintainConfig) withDefaults() (MaintainConfig, error) {
 		c.crash = func(string) {}
 	}
 	switch {
-	case c.Ahead < 1 || c.Ahead > maxPartitionDays:
-		return c, fmt.Errorf("config: Ahead %d: want 1 to %d days", c.Ahead, maxPartitionDays)
+	case c.Ahead < 1 || c.Ahead > maxDays:
+		return c, fmt.Errorf("config: Ahead %d: want 1 to %d days", c.Ahead, maxDays)
 	case c.LockTimeout < time.Millisecond || c.LockTimeout > maxTimeout:
 		return c, fmt.Errorf("config: LockTimeout %s: want 1ms to %s", c.LockTimeout, maxTimeout)
 	}
 	return c, nil
 }
 
-// MaintainReport is what [Maintain] did and found.
-type MaintainReport struct {
+// Report is what [Maintain] did and found.
+type Report struct {
 	Made    []string      // partitions made; with DryRun those that would be
 	Blocked string        // why those that are missing could not be made; empty: nothing to say
 	Floors  []FloorReport // by group and class
@@ -120,9 +115,9 @@ type MaintainReport struct {
 // works at a time, another gets [ErrMaintained]. What waits for a lock or for
 // older transactions is in the report and no error; an error does not keep the
 // other steps from their turn. Beside a DEFAULT partition none is made and none that
-// is attached goes, and the error matches [ErrDefaultPartition] as well.
-func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (MaintainReport, error) {
-	var report MaintainReport
+// is attached goes, and the error matches [consumer.ErrDefaultPartition] as well.
+func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
+	var report Report
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return report, err
@@ -150,8 +145,8 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg MaintainConfig) (Maintain
 type maintenance struct {
 	conn   *pgx.Conn
 	q      *consumerdb.Queries
-	cfg    MaintainConfig
-	report *MaintainReport
+	cfg    Config
+	report *Report
 	now    time.Time
 	// windows are the classes of all groups, as they were read last.
 	windows []consumerdb.WindowsRow
@@ -203,7 +198,7 @@ func (m *maintenance) premake(ctx context.Context) error {
 	days := claims.Days(m.now, m.longest(), max(m.cfg.Ahead, claims.OldBucketDays(m.windows, m.now)))
 	for _, w := range m.windows {
 		if w.RetiredAt == nil {
-			days.First = earliest(days.First, w.Floor)
+			days.First = slices.MinFunc([]time.Time{days.First, w.Floor}, time.Time.Compare)
 		}
 	}
 	if first := horizon.Add(24*time.Hour - time.Nanosecond); first.After(days.First) {
@@ -235,7 +230,7 @@ func (m *maintenance) longest() time.Duration {
 		}
 	}
 	if longest == 0 {
-		return DefaultWindow
+		return consumer.DefaultWindow
 	}
 	return longest
 }
