@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
@@ -246,7 +247,7 @@ func (l *till) promises() {
 	l.longAgo()
 	require.NoError(t, l.recover(l.router, 1))
 	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'open', reason = 'handler' WHERE claim_id IS NOT NULL") // without a claim
-	report, err := l.processor.Audit(t.Context())
+	report, err := audit.Check(t.Context(), l.db, audit.Config{Group: l.processor.Group()})
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(report.Findings), "letter")
 }

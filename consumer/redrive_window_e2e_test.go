@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/outbox"
 )
@@ -168,7 +169,7 @@ func TestOpenLetterDoesNotPinADay(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, 2, d.claims(), report.Leaves)
 			exec(t, d.db, "DELETE FROM onceward.processed_events") // and the buckets' days, later
-			found, err := consumer.Audit(t.Context(), d.db, consumer.AuditConfig{})
+			found, err := audit.Check(t.Context(), d.db, audit.Config{})
 			require.NoError(t, err)
 			require.Empty(t, found.Findings)
 

@@ -333,3 +333,10 @@ func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
 	}
 	return nil
 }
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -75,11 +76,11 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if failed != nil && nothing {
 		return failed
 	}
-	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
+	audited, err := audit.Check(c.Context, db, audit.Config{Catalog: true})
 	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return errors.Join(failed, explain(err, migrations.Consumer))
 	}
-	report := newClaimsReport(done, audit, dryRun)
+	report := newClaimsReport(done, audited, dryRun)
 	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
 		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
 	}
@@ -122,10 +123,10 @@ func maintainClaims(ctx context.Context, db *database, cfg retention.Config) (re
 	return report, err
 }
 
-func newClaimsReport(done retention.Report, audit consumer.AuditReport, dryRun bool) *claimsReport {
+func newClaimsReport(done retention.Report, audited audit.Report, dryRun bool) *claimsReport {
 	r := &claimsReport{
 		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
-		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
+		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audited), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {
 		r.Horizon = &done.Horizon
@@ -142,7 +143,7 @@ func newClaimsReport(done retention.Report, audit consumer.AuditReport, dryRun b
 	for _, v := range done.Rows {
 		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
 	}
-	for _, cut := range audit.Unfinished {
+	for _, cut := range audited.Unfinished {
 		r.Problems = append(r.Problems, notFinished(cut))
 	}
 	r.findProblems(done)

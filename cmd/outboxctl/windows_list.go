@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -134,19 +135,19 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 // checkPartitions says what is wrong with the partitions that the windows need, and
 // which is the oldest of those that are in use.
 func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
-	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
+	audited, err := audit.Check(ctx, db, audit.Config{Group: group, Catalog: true})
 	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return err
 	}
-	for _, f := range newFindings(audit) {
+	for _, f := range newFindings(audited) {
 		if f.Check != "fence" { // which no window waits for
 			r.Problems = append(r.Problems, f.String())
 		}
 	}
-	for _, cut := range audit.Unfinished {
+	for _, cut := range audited.Unfinished {
 		r.Problems = append(r.Problems, notFinished(cut))
 	}
-	if len(audit.Unfinished) > 0 {
+	if len(audited.Unfinished) > 0 {
 		return nil // a lock that audit gave up would be waited for without an end
 	}
 	leaves, err := partition.Leaves(ctx, db, processedTable)

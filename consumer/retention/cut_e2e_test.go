@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
@@ -352,7 +352,7 @@ func TestRetentionAndAnAdoptedGroup(t *testing.T) {
 		k.Claim(claimstest.IDAt(k.Today.AddDate(0, 0, n)), "fresh", "p", time.Now())
 	}
 	require.Empty(t, k.Audit())
-	found, err := consumer.Audit(t.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{Group: "fresh"})
+	found, err := audit.Check(t.Context(), k.Dial(migrations.RoleConsumer), audit.Config{Group: "fresh"})
 	require.NoError(t, err)
 	require.Empty(t, found)
 

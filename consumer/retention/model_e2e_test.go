@@ -13,7 +13,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
@@ -199,7 +199,7 @@ func (m *model) check() {
 		require.NoError(m.T, m.Admin.QueryRow(m.T.Context(), "SELECT count(*) FROM onceward.processed_events WHERE consumer_group = $1 AND event_id = ANY($2)", group, ids).Scan(&there))
 		require.Equal(m.T, len(ids), there, "claims of %s at or above %s", group, floor)
 	}
-	report, err := consumer.Audit(m.T.Context(), m.Admin, consumer.AuditConfig{Catalog: true})
+	report, err := audit.Check(m.T.Context(), m.Admin, audit.Config{Catalog: true})
 	require.NoError(m.T, err)
 	for _, f := range report.Findings {
 		require.Equal(m.T, "hole", f.Check, f.What)

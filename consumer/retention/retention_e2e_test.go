@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
@@ -291,7 +292,7 @@ func TestRetentionMakesTheHolesOfAGroupThatLags(t *testing.T) {
 		k.Exec("DROP TABLE onceward." + partition.OfDay("processed_events", k.Today.AddDate(0, 0, -15)).Name)
 		k.Exec("INSERT INTO onceward.dedup_horizon (dropped_before) VALUES ($1)", k.Today.AddDate(0, 0, -9))
 		require.Empty(k.T, k.Maintain().Made)
-		report, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.NoError(k.T, err)
 		require.Equal(k.T, "hole", report.Findings[0].Check)
 		require.Contains(k.T, report.Findings[0].Do, "`outboxctl windows raise GROUP CLASS --reason \"…\"`")

@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
@@ -209,7 +209,7 @@ func (k *Database) Became(state retention.LeafState, why string, change ...func(
 // rights of a consumer.
 func (k *Database) Audit() []string {
 	k.T.Helper()
-	report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{Group: "billing"})
+	report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{Group: "billing"})
 	require.NoError(k.T, err)
 	require.Empty(k.T, report.Unfinished)
 	var out []string

@@ -1,4 +1,4 @@
-package consumer
+package audit
 
 import (
 	"testing"
@@ -12,6 +12,8 @@ import (
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
+
+var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 func leavesOf(days ...partition.Partition) []partition.Leaf {
 	var out []partition.Leaf

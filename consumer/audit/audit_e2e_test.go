@@ -1,10 +1,11 @@
 //go:build e2e
 
-package consumer_test
+package audit_test
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -14,11 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 )
+
+func TestMain(m *testing.M) { os.Exit(testdb.Main(m)) }
 
 const week = claimstest.Week
 
@@ -53,9 +58,9 @@ func TestAuditFindsNothingInASoundDatabase(t *testing.T) {
 		pool, err := pgxpool.NewWithConfig(k.T.Context(), k.As(migrations.RoleConsumer))
 		require.NoError(k.T, err)
 		defer pool.Close()
-		p, err := consumer.New(k.T.Context(), consumer.Config{Group: "billing", DB: pool})
+		_, err = consumer.New(k.T.Context(), consumer.Config{Group: "billing", DB: pool})
 		require.NoError(k.T, err)
-		report, err := p.Audit(k.T.Context())
+		report, err := audit.Check(k.T.Context(), pool, audit.Config{Group: "billing"})
 		require.NoError(k.T, err)
 		require.Empty(k.T, report)
 	})
@@ -65,7 +70,7 @@ func TestAuditFailsLoudlyAtADefaultPartition(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		k.Exec("CREATE TABLE onceward.processed_events_rest PARTITION OF onceward.processed_events DEFAULT")
 		k.Fence(claimstest.IDAt(k.Today), "PENDING", 2*time.Hour)
-		report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 		require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 		require.Equal(k.T, "default-partition onceward.processed_events_rest", report.Findings[0].Check+" "+report.Findings[0].Subject)
 		require.Equal(k.T, "fence", report.Findings[1].Check, "the other checks go on")
@@ -89,7 +94,7 @@ func TestADefaultPartitionIsTakenAway(t *testing.T) {
 		for _, id := range []uuid.UUID{both, made, gone} {
 			k.Claim(id, "billing", "p", time.Now())
 		}
-		report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 		require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 		var found []string
 		for _, f := range report.Findings {
@@ -126,7 +131,7 @@ func TestAuditSaysWhatItDidNotLookAt(t *testing.T) {
 	defer func() { _ = tx.Rollback(context.WithoutCancel(t.Context())) }()
 	_, err = tx.Exec(t.Context(), "LOCK TABLE onceward."+k.Leaf+" IN ACCESS EXCLUSIVE MODE")
 	require.NoError(t, err)
-	report, err := consumer.Audit(t.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{}.Impatient(500*time.Millisecond))
+	report, err := audit.Check(t.Context(), k.Dial(migrations.RoleConsumer), audit.Config{}.Impatient(500*time.Millisecond))
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	require.Contains(t, report.Unfinished[0], "a statement took longer than 500ms; ")
@@ -149,7 +154,7 @@ func TestAuditDoesNotJudgeLettersOfADayThatIsNotThere(t *testing.T) {
 		k.Letter(seen, 2, "handler", "open")
 		for _, sql := range []string{"ALTER TABLE onceward.processed_events DETACH PARTITION onceward.", "DROP TABLE onceward."} {
 			k.Exec(sql + detached)
-			report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+			report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 			require.NoError(k.T, err)
 			require.Equal(k.T, []string{"letter: 1 letters were not looked at, the first letter orders/0@1 of event " + hidden.String() +
 				": their claims are of days that are not attached, see hole and detached"}, report.Unfinished)
@@ -200,7 +205,7 @@ func TestAuditCountsTheFencesThatWait(t *testing.T) {
 		k.Exec("UPDATE onceward.fences SET provider_key_until = now() - interval '1 minute' WHERE event_id = ANY ($1)", []uuid.UUID{stale, gone})
 		k.Exec("UPDATE onceward.fences SET stuck = 'the handler fences nothing' WHERE event_id = $1", stuck)
 		k.Exec("UPDATE onceward.fences SET expires_at = now() + interval '1 day' WHERE event_id = $1", gone)
-		report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 		require.NoError(k.T, err)
 		require.Len(k.T, report.Findings, 1)
 		require.Equal(k.T, 3, report.Findings[0].Count)
@@ -294,7 +299,7 @@ func TestAuditFindsAKeyThatIsThereTwice(t *testing.T) {
 			"key  73 " + k.Leaf,
 			"twice billing 1 event shop:" + id.String(),
 		}, k.Audit())
-		report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 		require.NoError(k.T, err)
 		require.Equal(k.T, "compare the effects, then remove one of the claims", report.Findings[1].Do, "there is no key that REINDEX could check")
 		k.Exec("DELETE FROM onceward.processed_events")
@@ -363,7 +368,7 @@ func TestAuditIsBounded(t *testing.T) {
 			SELECT (left($1::text, 13) || '-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid, 'billing', 'Paid', 'shop', '\x00', 'p' FROM generate_series(1, 60000) n`, leaf.Lower)
 		k.Exec("VACUUM onceward.processed_events")
 		var plan strings.Builder
-		rows, err := k.Admin.Query(k.T.Context(), "EXPLAIN (ANALYZE, BUFFERS) SELECT event_id FROM onceward.processed_events WHERE "+consumer.Tail(leaf, 8192*1000))
+		rows, err := k.Admin.Query(k.T.Context(), "EXPLAIN (ANALYZE, BUFFERS) SELECT event_id FROM onceward.processed_events WHERE "+audit.Tail(leaf, 8192*1000))
 		require.NoError(k.T, err)
 		for rows.Next() {
 			var line string

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package consumer_test
+package audit_test
 
 import (
 	osexec "os/exec"
@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
@@ -22,7 +23,7 @@ import (
 // cured is what audit prints at a DEFAULT partition.
 func (k *kept) cured() (printed string) {
 	k.T.Helper()
-	report, err := consumer.Audit(k.T.Context(), k.Dial(migrations.RoleConsumer), consumer.AuditConfig{})
+	report, err := audit.Check(k.T.Context(), k.Dial(migrations.RoleConsumer), audit.Config{})
 	require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 	printed = regexp.MustCompile(`(?s)DO \$onceward_*\$ .* END \$onceward_*\$;`).FindString(report.Findings[0].Do)
 	require.NotEmpty(k.T, printed, report.Findings[0].Do)
@@ -150,7 +151,7 @@ func TestAuditOfAFloorBesideADefaultPartition(t *testing.T) {
 	onBoth(t, func(k *kept) {
 		k.Exec("UPDATE onceward.dedup_windows SET floor = $1", k.Today.AddDate(0, 0, -10))
 		k.Exec("CREATE TABLE onceward.rest PARTITION OF onceward.processed_events DEFAULT")
-		report, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 		f := report.Findings[1]
 		require.Equal(k.T, "floor", f.Check)
@@ -172,7 +173,7 @@ func TestAuditOfADayThatSomebodyDropped(t *testing.T) {
 		k.Exec("ALTER TABLE onceward.processed_events DETACH PARTITION onceward." + day.Name)
 		k.Exec("ALTER TABLE onceward." + day.Name + " RENAME TO backup")
 		hole := func() {
-			report, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+			report, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 			require.NoError(k.T, err)
 			require.Equal(k.T, "hole", report.Findings[0].Check)
 			require.Contains(k.T, report.Findings[0].Do, "if somebody dropped it, only a backup has its claims: restore and attach it before "+
@@ -210,7 +211,7 @@ func TestACureOfWhatIsAnothers(t *testing.T) {
 		for n := range days {
 			k.Claim(claimstest.IDAt(k.Today.AddDate(0, 0, n-6)), "billing", "p", time.Now())
 		}
-		report, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 		require.Contains(k.T, report.Findings[0].Do, "as a superuser, while the consumers wait: DO ")
 		for _, f := range report.Findings {
@@ -237,7 +238,7 @@ func TestCuresOfADayThatIsAnothers(t *testing.T) {
 			k.Exec(found[1])
 		}
 		k.Exec("ALTER TABLE onceward." + k.Leaf + " OWNER TO CURRENT_USER")
-		audited, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		audited, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.NoError(k.T, err)
 		require.Len(k.T, audited.Findings, 1)
 		require.Equal(k.T, "owner "+k.Leaf, audited.Findings[0].Check+" "+audited.Findings[0].Subject)
@@ -268,7 +269,7 @@ func TestCuresOfADayThatIsAnothers(t *testing.T) {
 		require.Empty(k.T, k.Audit())
 
 		k.Exec("ALTER TABLE onceward." + day + " OWNER TO CURRENT_USER")
-		audited, err = consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		audited, err = audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.NoError(k.T, err)
 		run(`(ALTER .*;)`, audited.Findings[0].Do)
 		require.Empty(k.T, k.Audit())
@@ -285,7 +286,7 @@ func TestACureOfManyDaysGoesByParts(t *testing.T) {
 			k.Claim(claimstest.IDAt(k.Today.AddDate(0, 0, 100+n)), "billing", "p", time.Now())
 		}
 		k.Fence(claimstest.IDAt(k.Today), "PENDING", 2*time.Hour)
-		report, err := consumer.Audit(k.T.Context(), k.Conn, consumer.AuditConfig{})
+		report, err := audit.Check(k.T.Context(), k.Conn, audit.Config{})
 		require.ErrorIs(k.T, err, consumer.ErrDefaultPartition)
 		require.Equal(k.T, "default-partition onceward.rest", report.Findings[0].Check+" "+report.Findings[0].Subject)
 		require.Contains(k.T, report.Findings[0].Do, "its rows are of too many days for one statement: this moves those of the first 400")

@@ -1,13 +1,16 @@
-package consumer
+package audit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/outbox"
@@ -15,26 +18,26 @@ import (
 
 // Bounds of the checks that read rows, so that an audit of a big table ends.
 const (
-	// auditPatience is how long one statement may take, and a check as a whole
+	// patience is how long one statement may take, and a check as a whole
 	// before it begins another one.
-	auditPatience = 10 * time.Second
-	// auditPages is how many pages of 8 kB are read at the end of each partition,
+	patience = 10 * time.Second
+	// tailPages is how many pages of 8 kB are read at the end of each partition,
 	// where its newest rows are: about 8,000. A row that nobody should have made
 	// lies there, because old partitions get no others.
-	auditPages = 128
-	// auditRows is how many suspects a statement returns.
-	auditRows = 1000
+	tailPages = 128
+	// maxRows is how many suspects a statement returns.
+	maxRows = 1000
 )
 
-// AuditConfig says what [Audit] looks at.
-type AuditConfig struct {
+// Config says what [Check] looks at.
+type Config struct {
 	// Group limits what is said of claims, letters, fences and windows to one
 	// consumer group. Default: all.
 	Group string
 	// Catalog leaves out the checks that read claims and letters.
 	Catalog bool
 
-	patience time.Duration // auditPatience, but in tests
+	patience time.Duration // the constant, but in tests
 }
 
 // Finding is one thing that should not be.
@@ -47,8 +50,8 @@ type Finding struct {
 	Do      string // what to do
 }
 
-// AuditReport is what [Audit] found. It found nothing wrong when both are empty.
-type AuditReport struct {
+// Report is what [Check] found. It found nothing wrong when both are empty.
+type Report struct {
 	Findings []Finding
 	// Unfinished names checks that were cut short, and by what bound, and those that
 	// could not begin without one of them. What they found until then is among the
@@ -56,27 +59,21 @@ type AuditReport struct {
 	Unfinished []string
 }
 
-// AuditDB is what [Audit] reads: a pool or a connection of pgx.
-type AuditDB interface {
+// DB is what [Check] reads: a pool or a connection of pgx.
+type DB interface {
 	Begin(ctx context.Context) (pgx.Tx, error)
 }
 
-// Audit is [Audit] of the processor's group. It may run beside the handlers at any
-// time, e.g. once an hour.
-func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
-	return Audit(ctx, p.db, AuditConfig{Group: p.group})
-}
-
-// Audit checks in a database that is in use what must hold, and only reads:
+// Check checks in a database that is in use what must hold, and only reads:
 //
 //   - default-partition: there is none. It is a finding, and the error
-//     [ErrDefaultPartition] as well.
+//     [consumer.ErrDefaultPartition] as well.
 //   - hole, overlap, detached, key: each day from the lowest floor to today has one
 //     partition; none that is needed was detached by hand; each has a valid unique
 //     key.
-//   - owner: each partition is the table owner's, so that [Maintain] can drop it.
+//   - owner: each partition is the table owner's, so that retention can drop it.
 //   - floor, horizon: no floor lies below the oldest partition, nor below the
-//     horizon, except that of a group that was let begin there, see [Adopt].
+//     horizon, except that of a group that was let begin there, as `windows adopt` does.
 //   - fence: no PENDING fence whose lease ran out more than an hour ago.
 //   - below-floor: nothing was claimed below the floor of every class that matches
 //     its type a minute after that was raised, except by arrival. Claims from
@@ -91,15 +88,15 @@ func (p *Processor) Audit(ctx context.Context) (AuditReport, error) {
 // go by indexes. A statement may take 10 s; what is cut short is in the report. The
 // group's right to read its tables is enough. Nearly all judge by what partitions
 // reads: where that is cut short they are not made, and are in the report as well.
-func Audit(ctx context.Context, db AuditDB, cfg AuditConfig) (AuditReport, error) {
+func Check(ctx context.Context, db DB, cfg Config) (Report, error) {
 	a := &audit{db: db, cfg: cfg}
 	if a.cfg.patience == 0 {
-		a.cfg.patience = auditPatience
+		a.cfg.patience = patience
 	}
-	checks := []auditCheck{{"partitions", true, a.partitions}, {"key", true, a.keys}, {"floor", false, a.floors}, {"fence", true, a.fences}}
+	checks := []check{{"partitions", true, a.partitions}, {"key", true, a.keys}, {"floor", false, a.floors}, {"fence", true, a.fences}}
 	if !cfg.Catalog {
-		checks = append(checks, auditCheck{"below-floor", false, a.belowFloors}, auditCheck{"twice", false, a.twice},
-			auditCheck{"dead-claim", false, a.deadClaims}, auditCheck{"letter", false, a.letters})
+		checks = append(checks, check{"below-floor", false, a.belowFloors}, check{"twice", false, a.twice},
+			check{"dead-claim", false, a.deadClaims}, check{"letter", false, a.letters})
 	}
 	for _, c := range checks {
 		if err := a.run(ctx, c); err != nil {
@@ -107,23 +104,23 @@ func Audit(ctx context.Context, db AuditDB, cfg AuditConfig) (AuditReport, error
 		}
 	}
 	if a.table.rest != nil {
-		return a.report, fmt.Errorf("audit: %w", ErrDefaultPartition)
+		return a.report, fmt.Errorf("audit: %w", consumer.ErrDefaultPartition)
 	}
 	return a.report, nil
 }
 
-// audit is one run of [Audit].
+// audit is one run of [Check].
 type audit struct {
-	db      AuditDB
-	cfg     AuditConfig
-	report  AuditReport
+	db      DB
+	cfg     Config
+	report  Report
 	table   table
 	ever    []consumerdb.WindowsRow // of the group
 	keyless []string                // partitions without a valid key
 	windows []consumerdb.WindowsRow // the same without those that are retired
 }
 
-type auditCheck struct {
+type check struct {
 	name  string
 	alone bool // it judges by nothing that partitions reads
 	work  func(context.Context, pgx.Tx) error
@@ -131,7 +128,7 @@ type auditCheck struct {
 
 // run gives a check a transaction of its own. One that takes too long ends, and
 // the others go on.
-func (a *audit) run(ctx context.Context, c auditCheck) error {
+func (a *audit) run(ctx context.Context, c check) error {
 	if !c.alone && !a.table.read {
 		a.cut(c.name, "not looked at, because partitions is not finished")
 		return nil
@@ -142,7 +139,8 @@ func (a *audit) run(ctx context.Context, c auditCheck) error {
 		}
 		return c.work(ctx, tx)
 	})
-	if hasCode(err, "57014") && ctx.Err() == nil { // query_canceled
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "57014" && ctx.Err() == nil { // query_canceled
 		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", a.cfg.patience)
 		return nil
 	}

@@ -1,4 +1,4 @@
-package consumer
+package audit
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type table struct {
 	horizon time.Time        // zero: nothing was dropped
 	needed  time.Time        // some class may claim from here on
 	now     time.Time
-	ahead   int                     // how many days of it some class needs, when more than [DefaultPartitionsAhead]
+	ahead   int                     // how many days of it some class needs, when more than [claims.DaysAhead]
 	rest    *partition.DefaultError // nil: there is no DEFAULT partition
 	read    bool                    // all of this was read
 }

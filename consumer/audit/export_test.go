@@ -1,4 +1,4 @@
-package consumer
+package audit
 
 import (
 	"time"
@@ -7,7 +7,7 @@ import (
 )
 
 // Impatient returns the configuration with how long a statement may take.
-func (c AuditConfig) Impatient(patience time.Duration) AuditConfig {
+func (c Config) Impatient(patience time.Duration) Config {
 	c.patience = patience
 	return c
 }

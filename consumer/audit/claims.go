@@ -1,4 +1,4 @@
-package consumer
+package audit
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -19,7 +20,7 @@ import (
 // tail restricts a query of processed_events to the last pages of one leaf. It
 // goes through the table, because nobody has rights on the leaves themselves.
 func tail(l *partition.Leaf) string {
-	first := max(0, l.Heap/8192-auditPages)
+	first := max(0, l.Heap/8192-tailPages)
 	return fmt.Sprintf("event_id >= '%s' AND event_id < '%s' AND ctid >= '(%d,0)'", l.Lower, l.Upper, first)
 }
 
@@ -67,7 +68,10 @@ func (a *audit) belowFloors(ctx context.Context, tx pgx.Tx) error {
 	}
 	highest, oldest := a.windows[0].Floor, a.windows[0].RaisedAt
 	for _, w := range a.windows {
-		highest, oldest = latest(highest, w.Floor), earliest(oldest, w.RaisedAt)
+		if w.Floor.After(highest) {
+			highest = w.Floor
+		}
+		oldest = earliest(oldest, w.RaisedAt)
 	}
 	var found byGroup
 	err := a.tails("below-floor", func(l *partition.Leaf) bool { return l.From().Before(highest) }, func(l *partition.Leaf) error {
@@ -139,7 +143,7 @@ func (row *claimRow) allowedBy(w consumerdb.WindowsRow) bool {
 // not know the most special one. None of them lets a partition go that it needs.
 func (a *audit) classesOf(group, eventType string) (classes []consumerdb.WindowsRow) {
 	for _, w := range a.ever {
-		if w.ConsumerGroup == group && (Class{Pattern: w.Class}).matches(eventType) {
+		if w.ConsumerGroup == group && consumer.ClassOf([]consumer.Class{{Pattern: w.Class}}, eventType) == 0 {
 			classes = append(classes, w)
 		}
 	}
@@ -186,7 +190,7 @@ func (a *audit) twice(ctx context.Context, tx pgx.Tx) error {
 // deadClaims looks for events that were given up and of which nothing is left.
 func (a *audit) deadClaims(ctx context.Context, tx pgx.Tx) error {
 	q := consumerdb.New(tx)
-	rows, err := q.DeadWithoutLetter(ctx, consumerdb.DeadWithoutLetterParams{ConsumerGroup: a.cfg.Group, RowLimit: auditRows})
+	rows, err := q.DeadWithoutLetter(ctx, consumerdb.DeadWithoutLetterParams{ConsumerGroup: a.cfg.Group, RowLimit: maxRows})
 	if err != nil {
 		return err
 	}
@@ -211,7 +215,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 		return nil
 	}
 	q := consumerdb.New(tx)
-	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group, RowLimit: auditRows})
+	rows, err := q.OpenWithoutClaim(ctx, consumerdb.OpenWithoutClaimParams{ConsumerGroup: a.cfg.Group, RowLimit: maxRows})
 	if err != nil {
 		return err
 	}
@@ -232,7 +236,7 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 				return err
 			}
 		}
-		at, key := Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, keyed(row.Namespace, row.EventID)
+		at, key := consumer.Source{Topic: row.Topic, Partition: row.KafkaPartition, Offset: row.KafkaOffset}, keyed(row.Namespace, row.EventID)
 		letter := fmt.Sprintf("letter %s of event %s", at, key)
 		switch {
 		case dead:
@@ -256,16 +260,9 @@ func (a *audit) letters(ctx context.Context, tx pgx.Tx) error {
 }
 
 func (a *audit) full(check string, rows int) {
-	if rows == auditRows {
+	if rows == maxRows {
 		a.cut(check, "the first %d rows were looked at", rows)
 	}
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 func earliest(a, b time.Time) time.Time {
