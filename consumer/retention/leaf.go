@@ -17,15 +17,15 @@ import (
 )
 
 // LeafState is how far retention has got with one partition of processed_events.
-type LeafState string
+type LeafState = partition.State
 
 // States of a leaf.
 const (
-	LeafOpen      LeafState = "open"      // some class still needs it
-	LeafWaiting   LeafState = "waiting"   // every floor has passed it, and something in it is not settled
-	LeafClosed    LeafState = "closed"    // nothing needs it; it may be dropped
-	LeafDetaching LeafState = "detaching" // leaving the table, waits for older transactions
-	LeafDropped   LeafState = "dropped"   // gone
+	LeafOpen      = partition.Open      // some class still needs it
+	LeafWaiting   = partition.Waiting   // every floor has passed it, and something in it is not settled
+	LeafClosed    = partition.Closed    // nothing needs it; it may be dropped
+	LeafDetaching = partition.Detaching // leaving the table, waits for older transactions
+	LeafDropped   = partition.Dropped   // gone
 )
 
 // LeafReport is what became of one leaf.
@@ -37,15 +37,6 @@ type LeafReport struct {
 	Wrong    bool   // it will not mend itself: Why says what an operator does
 	Rows     int64  // at the last ANALYZE
 	Bytes    int64  // on disk, with indexes
-}
-
-func reportOf(l *partition.Leaf, state LeafState, why string, args ...any) LeafReport {
-	return LeafReport{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...), Rows: l.Rows, Bytes: l.Bytes}
-}
-
-func wrong(r LeafReport) LeafReport {
-	r.Wrong = true
-	return r
 }
 
 // goThroughLeaves takes each leaf as far as it may go now.
@@ -70,14 +61,14 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 	for i := range leaves {
 		l := &leaves[i]
 		if l.Pending {
-			m.detaching = l.Name
+			m.exit.Pending = l.Name
 		}
 		m.report.Growing = m.report.Growing || l.Heap > 0 && l.To().After(m.now.AddDate(0, 0, -1))
 		step, err := m.advance(ctx, l, horizon)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("partition %s: %w", l.Name, err))
 		}
-		m.report.Leaves = append(m.report.Leaves, step)
+		m.report.Leaves = append(m.report.Leaves, LeafReport(step))
 	}
 	m.alarm()
 	return errors.Join(errs...)
@@ -86,18 +77,18 @@ func (m *maintenance) goThroughLeaves(ctx context.Context) error {
 // advance takes a leaf as far as it may go now. One that is detached, or about to
 // be, was decided about by an earlier run, which raised the horizon, or by
 // somebody who should not have.
-func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon time.Time) (LeafReport, error) {
+func (m *maintenance) advance(ctx context.Context, l *partition.Leaf, horizon time.Time) (partition.Report, error) {
 	leaving := l.Pending || !l.Attached
 	switch {
 	case leaving && needed(m.windows, l.To()):
-		return wrong(reportOf(l, LeafDetaching, "%s, although its claims are needed: %s", detached(l), m.reattach(l))), nil
+		return l.Report(LeafDetaching, "%s, although its claims are needed: %s", detached(l), m.reattach(l)).ToMend(), nil
 	case !leaving || l.To().After(horizon):
 		if report, err := m.decide(ctx, l); report != nil {
 			return *report, err
 		}
 	}
 	if m.cfg.DryRun {
-		return reportOf(l, LeafDetaching, "decided; the next run goes on with it"), nil
+		return l.Report(LeafDetaching, "decided; the next run goes on with it"), nil
 	}
 	return m.remove(ctx, l)
 }
@@ -128,7 +119,7 @@ func needed(windows []consumerdb.WindowsRow, end time.Time) bool {
 // decide asks whether a leaf may go and, if so, raises the horizon, in one
 // transaction that keeps registration out. A report is returned if it may not,
 // and with every error.
-func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafReport, error) {
+func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*partition.Report, error) {
 	if report, err := m.mayGo(ctx, m.q, l); report != nil || err != nil {
 		return report, err // without the lock, which nearly every leaf is spared
 	}
@@ -137,10 +128,10 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 		return &r, nil
 	}
 	if m.cfg.DryRun {
-		r := reportOf(l, LeafClosed, "every floor has passed it; would be dropped")
+		r := l.Report(LeafClosed, "every floor has passed it; would be dropped")
 		return &r, nil
 	}
-	var report *LeafReport
+	var report *partition.Report
 	err := m.locked(ctx, func(q *consumerdb.Queries) (err error) {
 		if m.windows, err = q.Windows(ctx); err != nil {
 			return err
@@ -151,11 +142,11 @@ func (m *maintenance) decide(ctx context.Context, l *partition.Leaf) (*LeafRepor
 		return giveAway(ctx, q, l)
 	})
 	if partition.TimedOut(err) {
-		r := reportOf(l, LeafClosed, "another session changes windows")
+		r := l.Report(LeafClosed, "another session changes windows")
 		return &r, nil
 	}
 	if err != nil {
-		r := reportOf(l, LeafClosed, "not decided")
+		r := l.Report(LeafClosed, "not decided")
 		return &r, fmt.Errorf("raise the horizon: %w", err)
 	}
 	m.cfg.crash("horizon")
@@ -173,36 +164,36 @@ func giveAway(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) err
 
 // stays says of a leaf that nothing needs that it is not detached beside a DEFAULT
 // partition, which PostgreSQL does not do without holding inserts back.
-func (m *maintenance) stays(l *partition.Leaf) LeafReport {
-	return reportOf(l, LeafClosed, "every floor has passed it; it stays while there is the DEFAULT partition %s", m.rest)
+func (m *maintenance) stays(l *partition.Leaf) partition.Report {
+	return l.Report(LeafClosed, "every floor has passed it; it stays while there is the DEFAULT partition %s", m.rest)
 }
 
 // mayGo returns a report that says why not, or nil.
-func (m *maintenance) mayGo(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) (*LeafReport, error) {
+func (m *maintenance) mayGo(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) (*partition.Report, error) {
 	if l.To().After(m.now) {
-		r := reportOf(l, LeafOpen, "") // whatever the floors say
+		r := l.Report(LeafOpen, "") // whatever the floors say
 		return &r, nil
 	}
 	if why := neededBy(m.windows, l.To(), m.cfg.settle); why != "" {
 		if l.To().After(partition.Day(m.now.Add(-m.longest()))) {
 			why = "" // no floor is expected to have passed it
 		}
-		r := reportOf(l, LeafOpen, "%s", why)
+		r := l.Report(LeafOpen, "%s", why)
 		return &r, nil
 	}
 	unknown, err := q.UnregisteredGroups(ctx)
 	if err != nil {
-		r := reportOf(l, LeafOpen, "")
+		r := l.Report(LeafOpen, "")
 		return &r, fmt.Errorf("look for groups without a window: %w", err)
 	}
 	if len(unknown) > 0 {
-		r := wrong(reportOf(l, LeafOpen, "group %s makes progress and has registered no window, so that nobody knows what it needs: start it with this release or, when it is gone, "+
-			"say so with `outboxctl windows retire --reason \"…\" %s`", unknown[0], terminal.Arguments(unknown[0])))
+		r := l.Report(LeafOpen, "group %s makes progress and has registered no window, so that nobody knows what it needs: start it with this release or, when it is gone, "+
+			"say so with `outboxctl windows retire --reason \"…\" %s`", unknown[0], terminal.Arguments(unknown[0])).ToMend()
 		return &r, nil
 	}
 	reasons, err := unsettled(ctx, q, l)
 	if err != nil || len(reasons) > 0 {
-		r := reportOf(l, LeafWaiting, "%s", strings.Join(reasons, "; "))
+		r := l.Report(LeafWaiting, "%s", strings.Join(reasons, "; "))
 		return &r, err
 	}
 	return nil, nil //nolint:nilnil // nothing is against it
@@ -258,35 +249,12 @@ func unsettled(ctx context.Context, q *consumerdb.Queries, l *partition.Leaf) ([
 // remove detaches and drops a leaf that nothing needs. Fences are asked once more
 // before the drop: until the detach, somebody may have claimed by a floor that was
 // read before it was raised.
-func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (LeafReport, error) {
+func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (partition.Report, error) {
 	if l.Attached && m.rest != "" && !l.Pending {
 		return m.stays(l), nil
 	}
-	if l.Attached {
-		if m.detaching != "" && m.detaching != l.Name {
-			return reportOf(l, LeafClosed, "nothing needs it; waits for the detach of %s", m.detaching), nil
-		}
-		if err := partition.Detach(ctx, m.conn, claims.Table, *l); err != nil {
-			m.detaching = l.Name // it may have begun; the next run looks
-			if partition.TimedOut(err) {
-				return reportOf(l, LeafDetaching, "waits for transactions that are older than the detach%s",
-					partition.Holders(ctx, m.conn, claims.Table, "")), nil
-			}
-			return reportOf(l, LeafClosed, "not detached"), err
-		}
-		m.detaching = ""
-	}
-	m.cfg.crash("detached")
-	reasons, err := partition.Drop(ctx, m.conn, claims.Table, *l, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	return m.exit.Leave(ctx, l, partition.Gate{Holds: "nothing needs it", Drop: func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+		m.cfg.crash("detached")
 		return unsettled(ctx, consumerdb.New(tx), l)
-	})
-	switch {
-	case partition.TimedOut(err):
-		return reportOf(l, LeafDetaching, "detached; somebody reads it still"), nil
-	case err != nil:
-		return reportOf(l, LeafDetaching, "detached, not dropped"), err
-	case len(reasons) > 0:
-		return reportOf(l, LeafWaiting, "detached and kept: %s", strings.Join(reasons, "; ")), nil
-	}
-	return reportOf(l, LeafDropped, ""), nil
+	}})
 }

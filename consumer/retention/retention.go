@@ -125,7 +125,7 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	if err := pooler.Direct(ctx, conn); err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
 	}
-	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report}
+	m := &maintenance{conn: conn, q: consumerdb.New(conn), cfg: cfg, report: &report, exit: partition.Exit{Conn: conn, Table: claims.Table}}
 	leave, err := m.enter(ctx)
 	if err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
@@ -152,9 +152,7 @@ type maintenance struct {
 	windows []consumerdb.WindowsRow
 	// rest is the DEFAULT partition; empty: there is none.
 	rest string
-	// detaching is the leaf whose detach is not finished; PostgreSQL allows one
-	// at a time.
-	detaching string
+	exit partition.Exit // of leaves that nothing needs
 }
 
 // enter takes the lock, bounds waits and reads the clock.
