@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -24,7 +25,7 @@ import (
 // also when one of them does not know the topic's id and the group has a mark of it:
 // the slower one fails, as it does when a mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
-func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
+func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
 	var before int64
 	places := make(map[Source]*item, len(items))
@@ -87,7 +88,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
 
 // passed reports whether the group's mark is beyond an offset.
-func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
+func (p *Processor) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
 	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && src.Offset > mark.HighOffset:

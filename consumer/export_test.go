@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -176,7 +177,9 @@ func IgnoreGroups(r *Router) {
 	shared := &Processor{group: "all", db: p.db, bounds: p.bounds, lockTimeout: p.lockTimeout, log: p.log}
 	shared.windows.classes = p.windows.classes
 	shared.windows.known.Store(p.windows.known.Load())
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error { return shared.claims(ctx, on(tx), items) }
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error {
+		return shared.claims(ctx, statement.On(tx), items)
+	}
 }
 
 // FirstKeyForAll claims every event under the key of the first one.
@@ -288,21 +291,21 @@ func StatementsByID(p *Processor) map[string]func(ctx context.Context, tx pgx.Tx
 	type run = func(ctx context.Context, tx pgx.Tx, ids []string) error
 	return map[string]run{
 		"find": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 		"delete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			return on(tx).byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			return statement.On(tx).ByID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 		},
 		"revive": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			return on(tx).byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			return statement.On(tx).ByID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 		},
 		"mark dead": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 		"complete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: "1", ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: "1", ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -98,7 +99,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
-		if err := r.processor.look(ctx, on(tx), it); err != nil {
+		if err := r.processor.look(ctx, statement.On(tx), it); err != nil {
 			return 0, err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
@@ -117,7 +118,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 
 // look finds out, without a claim, what the claim of an event would find. An
 // event that is open was accepted, and goes on.
-func (p *Processor) look(ctx context.Context, q queries, it *item) error {
+func (p *Processor) look(ctx context.Context, q statement.Queries, it *item) error {
 	effects, err := p.effects(ctx, q, it)
 	if err != nil {
 		return err
@@ -179,7 +180,7 @@ func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
 	return c
 }
 
-func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
+func (p *Processor) effects(ctx context.Context, q statement.Queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
 	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
 	if err != nil {
 		return nil, fmt.Errorf("look for effects of the event: %w", err)
@@ -189,7 +190,7 @@ func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consume
 
 // isOpen reports whether an effect of the event was begun, and nothing has ended
 // it.
-func (p *Processor) isOpen(ctx context.Context, q queries, it *item) (bool, error) {
+func (p *Processor) isOpen(ctx context.Context, q statement.Queries, it *item) (bool, error) {
 	effects, err := p.effects(ctx, q, it)
 	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
 }
@@ -244,7 +245,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = r.processor.endEffects(ctx, on(tx), it)
+			left, err = r.processor.endEffects(ctx, statement.On(tx), it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
@@ -259,7 +260,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
-func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {
+func (p *Processor) endEffects(ctx context.Context, q statement.Queries, it *item) (left int64, err error) {
 	at := it.ev.Source
 	if it.redrive != nil {
 		at = it.redrive.source() // which may be aside

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/statement"
 )
 
 // maxSavepoints is how many events share a transaction in which each has a
@@ -129,7 +131,7 @@ func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
 			ids = append(ids, it.claim.ids...)
 		}
 	}
-	return r.processor.deleteClaims(ctx, on(tx), ids)
+	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
 }
 
 // alone delivers the items one by one, each in a transaction of its own.

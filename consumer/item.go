@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -159,7 +160,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 	}
-	return r.processor.remember(ctx, on(tx), items)
+	return r.processor.remember(ctx, statement.On(tx), items)
 }
 
 // fits refuses a letter that was written and has to wait: for the clock, or because
@@ -176,8 +177,8 @@ func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
 // markDead turns the claims of an event into those of a dead one. Its effects, if
 // it has some, wait with it.
 func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
-	q := on(tx)
-	n, err := q.byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
+	q := statement.On(tx)
+	n, err := q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
 	if err == nil && n != int64(len(it.claim.ids)) {
 		err = errors.New("the claim is gone")
 	}

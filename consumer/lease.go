@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -53,7 +54,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	}
 	defer rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := on(tx)
+	q := statement.On(tx)
 	if l.run != nil {
 		it.accept(l.run.event)
 	} else if err := p.look(ctx, q, it); err != nil {
@@ -87,7 +88,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 
 // refuse ends the transaction of an event that is not to be applied.
 func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
-	q := on(tx)
+	q := statement.On(tx)
 	if err := l.firstResult(ctx, q); err != nil {
 		return err
 	}
@@ -99,7 +100,7 @@ func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
 
 // firstResult finds the result of an effect whose event was ended by a delivery,
 // which stores none in the claim.
-func (l *lease) firstResult(ctx context.Context, q queries) error {
+func (l *lease) firstResult(ctx context.Context, q statement.Queries) error {
 	if l.item.claim.Outcome != Duplicate || l.item.claim.Result != nil {
 		return nil
 	}
@@ -121,7 +122,7 @@ func (it *item) accept(judged Event) {
 
 // makeEffect begins an effect that is a transaction of this database. What the
 // item's claim says is what became of the effect.
-func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *running, name string) error {
+func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *item, run *running, name string) error {
 	if name == "" || !isText(name) {
 		return fmt.Errorf("%w: name %q of an effect: want text", ErrEvent, name)
 	}
@@ -147,7 +148,7 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 // effectThere says why an effect could not be begun: it is complete, or another
 // attempt has it, or the request is another one. A transaction takes nothing over:
 // a lease that has run out says that Fence had begun the effect, by this name.
-func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name string, inTx bool) error {
+func (p *Processor) effectThere(ctx context.Context, q statement.Queries, it *item, name string, inTx bool) error {
 	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -233,7 +234,7 @@ func (l *lease) release(ctx context.Context) error {
 // neither a floor that has passed it since nor an operator who has given it up
 // changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
-	row, err := on(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
+	row, err := statement.On(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
 		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch, Alone: l.run == nil,
 	})
 	switch {
@@ -249,7 +250,7 @@ func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
 
 // claimAlone ends the event that the effect is.
 func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error {
-	p, q, ev := l.processor, on(tx), l.item.ev
+	p, q, ev := l.processor, statement.On(tx), l.item.ev
 	ev.redriven = true
 	it := p.newItem(ev)
 	if err := p.claimOne(ctx, q, it); err != nil {

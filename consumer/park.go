@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -99,7 +100,7 @@ func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
 	if err := r.lookForParked(ctx, tx, items); err != nil {
 		return err
 	}
-	if err := r.processor.claims(ctx, on(tx), items); err != nil {
+	if err := r.processor.claims(ctx, statement.On(tx), items); err != nil {
 		return err
 	}
 	return r.holdBack(ctx, tx, items)
@@ -116,7 +117,7 @@ func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
 			it.heldBack()
 		}
 	}
-	return r.processor.deleteClaims(ctx, on(tx), ids)
+	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
 }
 
 func (it *item) heldBack() {

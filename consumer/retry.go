@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -110,7 +111,7 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (e
 	}
 	open := it.fresh()
 	if it.open && it.claim.Outcome == Duplicate { // unless it was ended since it was looked at
-		if open, err = r.processor.isOpen(ctx, on(tx), it); err != nil {
+		if open, err = r.processor.isOpen(ctx, statement.On(tx), it); err != nil {
 			return err
 		}
 	}

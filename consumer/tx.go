@@ -11,6 +11,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/consumer/internal/statement"
 )
 
 // rollbackTimeout bounds a rollback after a failure, which must not depend on
@@ -32,7 +34,7 @@ func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) 
 	if err != nil {
 		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
 	}
-	if conn.Conn().PgConn().CustomData()[claimKnown] != true {
+	if !statement.Described(conn.Conn()) {
 		bounds = p.bounds.all
 	}
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + bounds})

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
@@ -314,7 +315,7 @@ type days struct {
 
 // covered finds out, before an effect is made outside the database, whether the
 // claim can be written after it.
-func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
+func (p *Processor) covered(ctx context.Context, q statement.Queries, it *item) error {
 	known := p.windows.days.Load()
 	missing := func(id uuid.UUID) bool {
 		return !slices.Contains(known.attached, claims.PartitionOf(id))
