@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -72,7 +73,7 @@ func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*
 		})
 		taken -= before
 	}
-	switch locked := hasCode(err, "55P03"); {
+	switch locked := sqlstate.Is(err, "55P03"); {
 	case (locked || taken > 0) && len(items) > 1:
 		return errAlone
 	case locked:

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -221,16 +222,16 @@ func (p *Processor) revive(ctx context.Context, q statement.Queries, it *item) e
 // claimError says what keeps a claim from being made. The claim's own constraints
 // cannot fail otherwise with these codes.
 func (p *Processor) claimError(items []*item, err error) error {
-	missing := hasCode(err, "23514")
+	missing := sqlstate.Is(err, "23514")
 	if missing {
 		p.windows.forget() // it may be gone because its floor was raised
 	}
 	switch {
-	case (missing || hasCode(err, "55P03")) && len(items) > 1:
+	case (missing || sqlstate.Is(err, "55P03")) && len(items) > 1:
 		return errAlone
 	case missing:
 		return noPartition(items[0])
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress
 	}
 	return fmt.Errorf("claim %d events, the first %s: %w", len(items), items[0].ev.Key, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pooler"
 )
@@ -179,7 +180,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 
 // permitted names the role that the login of a program lacks.
 func permitted(db *pgxpool.Pool, err error) error {
-	if !hasCode(err, "42501") { // insufficient_privilege
+	if !sqlstate.Is(err, "42501") { // insufficient_privilege
 		return err
 	}
 	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()

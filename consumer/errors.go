@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/outbox"
 )
@@ -115,8 +116,8 @@ func IsInfrastructure(err error) bool {
 	if marked, infrastructure := mark(err); marked {
 		return infrastructure
 	}
-	code, ok := sqlState(err)
-	return ok && infrastructureCode(code)
+	code, ok := sqlstate.Of(err)
+	return ok && sqlstate.Infrastructure(code)
 }
 
 // mark reports whether an error was judged, and how, by the first mark in its
@@ -146,48 +147,4 @@ func mark(err error) (marked, infrastructure bool) {
 // [ErrRegistration] and [ErrInstallation].
 func Permanent(err error) bool {
 	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) || errors.Is(err, ErrInstallation)
-}
-
-// infrastructureCode judges an SQLSTATE of a statement of ours.
-func infrastructureCode(code string) bool {
-	switch code {
-	case "25006", // read-only: a standby answers, after a failover
-		"25P03",                   // idle in transaction for too long
-		"40001", "40003", "40P01", // serialization, completion unknown, deadlock
-		"55000",                                     // recovery is in progress
-		"55P03",                                     // lock not available
-		"57P01", "57P02", "57P03", "57P04", "57P05": // shutting down, crashed, starting, dropped, idle
-		return true
-	}
-	// Connection exceptions, insufficient resources, errors of the system.
-	return len(code) == 5 && (code[:2] == "08" || code[:2] == "53" || code[:2] == "58")
-}
-
-// handlersCode judges an SQLSTATE that broke the transaction of a handler: one that
-// its own statements cause.
-func handlersCode(code string) bool {
-	return !infrastructureCode(code) || code == "53400" || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
-}
-
-// conflictCode judges an SQLSTATE by which a transaction gives way to another one.
-func conflictCode(code string) bool { return code == "40001" || code == "40P01" }
-
-// installationCode judges an SQLSTATE of a statement of ours: a missing right,
-// table, column or schema.
-func installationCode(code string) bool {
-	return code == "42501" || code == "42P01" || code == "42703" || code == "3F000"
-}
-
-func hasCode(err error, code string) bool {
-	found, ok := sqlState(err)
-	return ok && found == code
-}
-
-// sqlState returns the SQLSTATE of an error that the server sent.
-func sqlState(err error) (code string, ok bool) {
-	var coded interface{ SQLState() string } // pgx and lib/pq
-	if !errors.As(err, &coded) {
-		return "", false
-	}
-	return coded.SQLState(), true
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -77,7 +78,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 			return false, err
 		}
 		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
 		return false, fmt.Errorf("begin: %w", err)
@@ -135,7 +136,7 @@ func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *ite
 		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress
 	case err != nil:
 		return fmt.Errorf("begin: %w", err)

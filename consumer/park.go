@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -81,9 +82,9 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 	}
 	rows, err := consumerdb.New(tx).ParkedAmong(ctx, given)
 	switch {
-	case hasCode(err, "55P03") && len(items) > 1:
+	case sqlstate.Is(err, "55P03") && len(items) > 1:
 		return errAlone
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress // a release is at the key
 	case err != nil:
 		return fmt.Errorf("look for parked keys: %w", err)
@@ -236,7 +237,7 @@ func (r *Router) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byt
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
 		return false, fmt.Errorf("lock the parked key: %w", err)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 )
 
@@ -221,15 +222,15 @@ func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }
 func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	failed := &HandlerError{Err: err}
 	conn, over := tx.Conn(), errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrHandlerTimeout)
-	code, coded := sqlState(err)
+	code, coded := sqlstate.Of(err)
 	switch {
 	case ctx.Err() != nil:
 		return &infrastructureError{failed}
-	case conn.IsClosed() && (coded && handlersCode(code) || over):
+	case conn.IsClosed() && (coded && sqlstate.Handlers(code) || over):
 		return failed // it waited too long, or its own deadline made pgx close the connection
-	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !handlersCode(code):
+	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !sqlstate.Handlers(code):
 		switch {
-		case conflictCode(code):
+		case sqlstate.Conflict(code):
 			failed.Err = fmt.Errorf("%w: %w", errConflict, err)
 		case code != "57P02": // the crash of another session
 			failed.Err = fmt.Errorf("%w: %w", errBroken, err)
@@ -278,11 +279,11 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 	}
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pg) && (!infrastructureCode(pg.Code) || pg.Code == "25P03"):
+	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pg) && (!sqlstate.Infrastructure(pg.Code) || pg.Code == "25P03"):
 		// A deferred constraint, what a handler hid from apply, or a pause of it that
 		// was longer than the session may be idle.
 		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
-	case hasCode(err, "40001"), hasCode(err, "40P01"), !asked:
+	case sqlstate.Is(err, "40001"), sqlstate.Is(err, "40P01"), !asked:
 		return &infrastructureError{fmt.Errorf("commit: %w", err)}
 	}
 	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}
@@ -304,11 +305,11 @@ func judge(ctx context.Context, tx pgx.Tx, err error) error {
 	if marked, _ := mark(err); err == nil || marked || isAbandoned(tx) {
 		return err
 	}
-	code, _ := sqlState(err)
+	code, _ := sqlstate.Of(err)
 	switch {
 	case ctx.Err() != nil || tx.Conn().IsClosed():
 		return &infrastructureError{err}
-	case installationCode(code):
+	case sqlstate.Installation(code):
 		return unusable(err)
 	}
 	return err
@@ -317,7 +318,7 @@ func judge(ctx context.Context, tx pgx.Tx, err error) error {
 // unusable judges the failure of a statement of ours outside the transaction of a
 // delivery: an installation that is not complete is named, all else is infrastructure's.
 func unusable(err error) error {
-	if code, _ := sqlState(err); installationCode(code) {
+	if code, _ := sqlstate.Of(err); sqlstate.Installation(code) {
 		return fmt.Errorf("%w: %w", ErrInstallation, err)
 	}
 	return &infrastructureError{err}

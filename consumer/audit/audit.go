@@ -2,15 +2,14 @@ package audit
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/outbox"
@@ -139,8 +138,7 @@ func (a *audit) run(ctx context.Context, c check) error {
 		}
 		return c.work(ctx, tx)
 	})
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "57014" && ctx.Err() == nil { // query_canceled
+	if sqlstate.Is(err, "57014") && ctx.Err() == nil { // query_canceled
 		a.cut(c.name, "a statement took longer than %s; pg_stat_activity shows whether a session holds a lock: end that and look again", a.cfg.patience)
 		return nil
 	}
