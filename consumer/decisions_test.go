@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer/internal/verdict"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
@@ -42,16 +43,16 @@ func TestEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   *Processor
 		src  Source
-		want evidence
+		want verdict.Evidence
 	}{
-		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, finished},
-		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, proven},
-		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, finished},
-		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
-		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
-		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, finished},
-		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
-		"no topic":         {p, Source{Offset: 6}, unknown},
+		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, verdict.Finished},
+		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, verdict.Proven},
+		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, verdict.Finished},
+		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, verdict.Finished},
+		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, verdict.NotSeen},
+		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, verdict.Finished},
+		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, verdict.NotSeen},
+		"no topic":         {p, Source{Offset: 6}, verdict.Unknown},
 	} {
 		got, err := (&look{processor: c.of, q: consumerdb.New(c.of.db)}).evidenceOf(t.Context(), c.src)
 		require.NoError(t, err, name)
@@ -73,7 +74,7 @@ func TestLateIsClaimedUnderItsOwnIDToo(t *testing.T) {
 		if attached {
 			l.attached = append(l.attached, partition.OfDay(claims.Name, ev.Key.Time()).Name)
 		}
-		pl, err := l.below(t.Context(), &ev, 0, verdictLate)
+		pl, err := l.below(t.Context(), &ev, 0, verdict.Late)
 		require.NoError(t, err)
 		require.True(t, pl.late)
 		require.Equal(t, attached, slices.Contains(pl.ids, own))

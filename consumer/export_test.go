@@ -265,21 +265,6 @@ func AgeFloors(p *Processor, by time.Duration) {
 	p.windows.known.Store(&f)
 }
 
-// Question is question, for the tests of verdicts.
-type Question struct {
-	Time, Floor, Now time.Time
-	Skew             time.Duration
-	Copied           bool
-	Seen             string // "", "not seen", "finished", "proven"
-}
-
-// Judge is question.judge.
-func (q Question) Judge() string {
-	e := map[string]evidence{"not seen": notSeen, "finished": finished, "proven": proven}[q.Seen]
-	v := question{time: q.Time, floor: q.Floor, now: q.Now, skew: q.Skew, copied: q.Copied, evidence: e}.judge()
-	return [...]string{"claim", "late", "replay", "seen", "future"}[v]
-}
-
 // EncodeHeaders is encodeHeaders.
 var EncodeHeaders = encodeHeaders
 

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/verdict"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
@@ -141,31 +142,31 @@ func (l *look) readAttached(ctx context.Context) error {
 }
 
 // evidenceOf asks whether the group has finished the offset of a record.
-func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
+func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, error) {
 	if src.Topic == "" {
-		return unknown, nil
+		return verdict.Unknown, nil
 	}
 	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{
 		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return notSeen, nil
+		return verdict.NotSeen, nil
 	case err != nil:
-		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
+		return verdict.Unknown, fmt.Errorf("read the mark of %s: %w", src, err)
 	case src.Offset > mark.HighOffset:
-		return notSeen, nil
+		return verdict.NotSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
-		return finished, nil // before the first that was read of this topic it may have been applied from another one
+		return verdict.Finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
 	unread, err := l.processor.unread(ctx, l.q, src)
 	switch {
 	case err != nil:
-		return unknown, err
+		return verdict.Unknown, err
 	case unread:
-		return finished, nil
+		return verdict.Finished, nil
 	}
-	return proven, nil
+	return verdict.Proven, nil
 }
 
 // unread asks whether a record lies in a range that nobody could read at first.
@@ -229,18 +230,18 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 		return l.byArrival(ctx, ev)
 	}
 	at := outbox.IDTime(id)
-	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev) && !ev.unseen}
+	q := verdict.Question{Time: at, Floor: l.classes[class].floor, Now: l.now, Skew: p.windows.skew, Copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
 	case ev.unseen:
-		q.evidence = notSeen // whatever the mark has passed since
-	case at.Before(q.floor) && !q.copied:
-		if q.evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
+		q.Evidence = verdict.NotSeen // whatever the mark has passed since
+	case at.Before(q.Floor) && !q.Copied:
+		if q.Evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
 			return plan{}, err
 		}
 	}
-	switch v := q.judge(); {
-	case v != verdictClaim:
+	switch v := q.Judge(); {
+	case v != verdict.Claim:
 		return l.below(ctx, ev, class, v)
 	case !p.behind(ev):
 		return plan{ids: []uuid.UUID{id}}, nil
@@ -271,18 +272,18 @@ func (l *look) byArrival(ctx context.Context, ev *Event) (plan, error) {
 		return plan{ids: ids}, err
 	}
 	seen, err := l.evidenceOf(ctx, ev.Source)
-	if seen == proven {
+	if seen == verdict.Proven {
 		return plan{outcome: Duplicate, known: ids}, err
 	}
 	return plan{ids: ids}, err
 }
 
 // below plans what is not to be claimed simply under its id.
-func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan, error) {
-	if v == verdictFuture {
+func (l *look) below(ctx context.Context, ev *Event, class int, v verdict.Verdict) (plan, error) {
+	if v == verdict.Future {
 		return plan{outcome: FromFuture}, nil
 	}
-	late, c := v == verdictLate, &l.classes[class]
+	late, c := v == verdict.Late, &l.classes[class]
 	if err := l.readAttached(ctx); err != nil {
 		return plan{}, err
 	}
@@ -293,7 +294,7 @@ func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan
 	}
 	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
-		if v == verdictSeen {
+		if v == verdict.Seen {
 			return plan{outcome: Duplicate, known: ids}, err
 		}
 		return plan{outcome: Replay, late: late, known: ids}, err
