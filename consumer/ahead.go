@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
@@ -114,38 +112,4 @@ func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, e
 		return is, fmt.Errorf("look for the offset ahead of the mark: %w", err)
 	}
 	return is, nil
-}
-
-// reads are the latest event times that are known to have been read, of each partition
-// of a topic. A floor passes no time of which another partition is a window behind, so
-// that each is judged by its own. Safe for concurrent use.
-type reads struct {
-	mu sync.RWMutex
-	of map[partitionOfTopic]time.Time
-}
-
-type partitionOfTopic struct {
-	topic     string
-	partition int32
-}
-
-// raise lifts the time of a partition; it never lowers it.
-func (r *reads) raise(topic string, partition int32, at time.Time) {
-	if !at.After(r.latest(topic, partition)) {
-		return
-	}
-	key := partitionOfTopic{topic, partition}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = make(map[partitionOfTopic]time.Time)
-	}
-	r.of[key] = latest(r.of[key], at)
-}
-
-// latest is zero when nothing is known.
-func (r *reads) latest(topic string, partition int32) time.Time {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.of[partitionOfTopic{topic, partition}]
 }

@@ -203,7 +203,7 @@ func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 	case row.Outcome == outcomeDead:
 		c.Outcome, c.Result = DeadLettered, nil
 	default:
-		p.ages.add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
+		p.ages.Add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
 	}
 	return c
 }

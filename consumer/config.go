@@ -18,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pooler"
@@ -112,17 +113,17 @@ type Processor struct {
 	log            *slog.Logger
 	parkedLetters  int // bounds of what is parked, less in tests
 	parkedKeys     int
-	brake          brake
-	breaks         breaks
+	brake          memory.Brake
+	breaks         memory.Breaks
 	clock          func() time.Time // of this process
 
 	windows    windows
-	ages       ages
-	knownMarks knownMarks
-	attended   atomic.Bool  // a member of the group runs on it
-	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
-	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
-	reads      reads
+	ages       memory.Ages
+	knownMarks memory.Marks
+	attended   atomic.Bool    // a member of the group runs on it
+	cameBack   sync.Map       // of events whose start is counted although their handling came back: how often
+	stream     memory.Instant // stream time as far as this process has seen it
+	reads      memory.Reads
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 

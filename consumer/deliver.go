@@ -216,10 +216,10 @@ func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work 
 		case l != nil:
 			r.announce(ctx, *l)
 		case it.end.outcome == Processed:
-			r.processor.brake.applied()
+			r.processor.brake.Applied()
 		}
 		if it.delivery.Finished() {
-			r.processor.breaks.finish(it.id)
+			r.processor.breaks.Finish(it.id)
 		}
 	}
 	return finished, nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/outbox"
@@ -30,6 +31,10 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
+	// ErrClock: clocks differ so much that events seem to come from the future. They
+	// wait, and none becomes a dead letter, until the clock is right or their time has
+	// come; the error says whose clock it is.
+	ErrClock = memory.ErrClock
 	// ErrPooler: the way to the database leads through a pooler that this use does
 	// not go well with.
 	ErrPooler = pooler.Err

@@ -10,6 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
@@ -189,6 +190,16 @@ func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
 	}
 	if err != nil {
 		return fmt.Errorf("mark the claim as dead: %w", err)
+	}
+	return nil
+}
+
+// fromFuture refuses to make a dead letter of an event whose time would have come,
+// were all clocks right.
+func (p *Processor) fromFuture(it *item) error {
+	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: p.windows.now(), Process: p.clock(), Skew: p.windows.skew}
+	if err := c.Refusal(p.brake.Full()); err != nil {
+		return &infrastructureError{err}
 	}
 	return nil
 }

@@ -6,12 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -106,14 +105,14 @@ func (p *Processor) BeginProgress(ctx context.Context, history string, marks []M
 // a mark is given with Crashed: what an earlier crash has left in doubt still is.
 func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
 	row := p.rowsOf(marks)
-	crashed := make(map[life]bool, len(marks))
+	crashed := make(map[memory.Life]bool, len(marks))
 	for _, m := range marks {
 		crashed[m.life()] = m.Crashed
 	}
 	doubts := make([]bool, len(row.Topics))
 	for i, topic := range row.Topics {
 		id, err := uuid.Parse(row.TopicIds[i])
-		doubts[i] = err == nil && crashed[life{topic, id, row.KafkaPartitions[i]}]
+		doubts[i] = err == nil && crashed[memory.Life{Topic: topic, ID: id, Partition: row.KafkaPartitions[i]}]
 	}
 	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
 		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: p.group, OpenBy: p.incarnation,
@@ -134,16 +133,16 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 		if m.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
 			at = latest(at, p.windows.now())
 		}
-		p.reads.raise(m.Topic, m.Partition, at)
+		p.reads.Raise(m.Topic, m.Partition, at)
 	}
-	counted := p.ages.take()
+	counted := p.ages.Take()
 	if err := p.saveProgress(ctx, history, row, counted); err != nil {
-		p.ages.merge(counted)
+		p.ages.Merge(counted)
 		return fmt.Errorf("save progress: %w", err)
 	}
 	for _, m := range marks {
 		p.sawTime(m.FinishedTime)
-		p.knownMarks.raise(m)
+		p.knownMarks.Raise(m.life(), m.High)
 	}
 	return nil
 }
@@ -160,46 +159,13 @@ func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SavePr
 // errMarkGone is what a save finds that demands too much.
 var errMarkGone = fmt.Errorf("%w: a mark in onceward.progress is gone, or lower than it was", ErrHistory)
 
-// knownMarks are the marks that were last read or saved, which a save demands at
-// least. Safe for concurrent use.
-type knownMarks struct {
-	mu sync.Mutex
-	of map[life]int64
-}
-
-// life is a partition of a topic, in one of that topic's lives.
-type life struct {
-	topic     string
-	id        uuid.UUID
-	partition int32
-}
-
-func (m Mark) life() life { return life{m.Topic, m.TopicID, m.Partition} }
-
-// set is for what was read: what is not among it is not there.
-func (k *knownMarks) set(marks []Mark) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.of = make(map[life]int64, len(marks))
-	for _, m := range marks {
-		k.of[m.life()] = m.High
-	}
-}
-
-// raise is for what was saved.
-func (k *knownMarks) raise(m Mark) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if high, ok := k.of[m.life()]; k.of != nil && (!ok || high < m.High) {
-		k.of[m.life()] = m.High
-	}
+func (m Mark) life() memory.Life {
+	return memory.Life{Topic: m.Topic, ID: m.TopicID, Partition: m.Partition}
 }
 
 // least returns what a mark must at least be.
-func (k *knownMarks) least(m Mark) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if high, ok := k.of[m.life()]; ok {
+func (p *Processor) least(m Mark) int64 {
+	if high, known := p.knownMarks.Least(m.life()); known {
 		return high
 	}
 	return anyMark
@@ -220,7 +186,7 @@ func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 			m.FinishedTime = time.Unix(0, 0)
 		}
 		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition), append(row.TopicIds, m.TopicID.String())
-		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.knownMarks.least(m))
+		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.least(m))
 		row.ReadOffsets = append(row.ReadOffsets, m.Read)
 		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
 	}
@@ -236,7 +202,7 @@ func sameHistory(ctx context.Context, q *consumerdb.Queries, history string) err
 	return err
 }
 
-func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount) (err error) {
+func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
 		return sameHistory(ctx, consumerdb.New(p.db), history)
 	}
@@ -270,17 +236,7 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 }
 
 // sawTime raises the stream time that this process knows.
-func (p *Processor) sawTime(at time.Time) { raise(&p.stream, at) }
-
-// raise lifts a time in Unix ms; it never lowers it.
-func raise(to *atomic.Int64, at time.Time) {
-	for {
-		known := to.Load()
-		if at.IsZero() || at.UnixMilli() <= known || to.CompareAndSwap(known, at.UnixMilli()) {
-			return
-		}
-	}
-}
+func (p *Processor) sawTime(at time.Time) { p.stream.Raise(at) }
 
 // aloneEvery is how often the stream time of events without Source is saved.
 const aloneEvery = 10 * time.Second
@@ -297,7 +253,8 @@ func (p *Processor) applied(ctx context.Context, ev *Event) {
 	if now-last < aloneEvery.Milliseconds() || !p.savedAlone.CompareAndSwap(last, now) {
 		return
 	}
-	row := p.rowsOf([]Mark{{FinishedTime: time.UnixMilli(p.stream.Load())}})
+	stream, _ := p.stream.Get()
+	row := p.rowsOf([]Mark{{FinishedTime: stream}})
 	if _, err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
 		p.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
 	}
@@ -325,7 +282,7 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}
-	progress := Progress{History: history}
+	progress, known := Progress{History: history}, make(map[memory.Life]int64, len(rows))
 	for _, row := range rows {
 		if row.Topic == "" {
 			continue // of events without Source
@@ -334,11 +291,11 @@ func (p *Processor) Progress(ctx context.Context) (Progress, error) {
 		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == openCrashed
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
-			p.reads.raise(m.Topic, m.Partition, m.FinishedTime)
+			p.reads.Raise(m.Topic, m.Partition, m.FinishedTime)
 		}
-		progress.Marks = append(progress.Marks, m)
+		progress.Marks, known[m.life()] = append(progress.Marks, m), m.High
 	}
-	p.knownMarks.set(progress.Marks)
+	p.knownMarks.Set(known)
 	return progress, nil
 }
 

@@ -71,9 +71,9 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 func (r *Router) failed(ctx context.Context, it *item, cause error) {
 	handlers := isHandlers(cause)
 	if handlers {
-		r.processor.breaks.forget(it.id)
+		r.processor.breaks.Forget(it.id)
 	} else if it.ev.Source.Topic != "" && broke(ctx, cause) {
-		cause = r.processor.breaks.count(it.id, cause) // which the next delivery writes down
+		cause = r.processor.brokeAlone(it, cause) // which the next delivery writes down
 	}
 	if !handlers && errors.Is(cause, ErrInProgress) {
 		it.delivery = Delivery{Outcome: InProgress}

@@ -257,7 +257,7 @@ func (p *Processor) behind(ev *Event) bool {
 	if ev.Source.Topic == "" {
 		return false
 	}
-	read := p.reads.latest(ev.Source.Topic, ev.Source.Partition)
+	read := p.reads.Latest(ev.Source.Topic, ev.Source.Partition)
 	if read.IsZero() {
 		read = p.windows.now()
 	}
