@@ -71,7 +71,7 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.Exec(ctx, p.bounds.all); err != nil {
+	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return p.claimIn(ctx, statement.On(tx), ev)

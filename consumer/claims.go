@@ -94,7 +94,7 @@ func (p *Processor) plans(ctx context.Context, q statement.Queries, items []*ite
 // transaction all the same.
 func (p *Processor) insert(ctx context.Context, q statement.Queries, first map[uuid.UUID]*item) (all bool, err error) {
 	row := p.claimParams(first)
-	claimed, err := q.Behind(p.bounds.locks).ClaimEvents(ctx, row)
+	claimed, err := q.Behind(p.bounds.Locks).ClaimEvents(ctx, row)
 	if err != nil {
 		return false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -126,7 +127,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	if err != nil {
 		return r, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if e.run == nil {
 		err = p.claimOne(ctx, statement.On(tx), it)

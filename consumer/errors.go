@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/outbox"
 )
@@ -45,7 +46,7 @@ var (
 // What a handler may not do; a [*HandlerError] wraps one of them.
 var (
 	// ErrHandlerTx: the handler called Commit or Rollback of its transaction.
-	ErrHandlerTx = errors.New("the handler may not end its transaction; return nil to commit and an error to roll back")
+	ErrHandlerTx = transaction.ErrEnded
 	// ErrSwallowed: the handler returned nil although an SQL error had aborted
 	// its transaction, so that a COMMIT would be a ROLLBACK.
 	ErrSwallowed = errors.New("the handler swallowed an SQL error; return it, or use tx.Begin for a statement that may fail")

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -55,7 +56,7 @@ func ClaimBeforehand(r *Router) {
 		if err != nil {
 			return Claim{}, err
 		}
-		defer rollback(ctx, tx)
+		defer transaction.Rollback(ctx, tx)
 		c, err := inner(ctx, tx, ev)
 		if err != nil {
 			return c, err
@@ -88,7 +89,7 @@ func ClaimLate(r *Router) {
 		if err != nil {
 			return err
 		}
-		defer rollback(ctx, own)
+		defer transaction.Rollback(ctx, own)
 		if _, err := claim(ctx, own, ev); err != nil {
 			return err
 		}

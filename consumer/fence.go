@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // Errors of [Fence].
@@ -203,7 +205,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if err := l.complete(ctx, tx, stored); err != nil {
 		return err

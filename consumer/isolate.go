@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // maxSavepoints is how many events share a transaction in which each has a
@@ -101,7 +102,7 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 		return nil, nil
 	}
 	switch cause = judge(ctx, tx, cause); {
-	case errors.Is(cause, ErrTxEnded) || isAbandoned(tx):
+	case errors.Is(cause, ErrTxEnded) || transaction.Abandoned(tx):
 		return nil, errAlone // the transaction of its neighbours is over too
 	case !isHandlers(cause):
 		return nil, cause

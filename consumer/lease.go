@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -53,7 +54,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	if err != nil {
 		return false, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	q := statement.On(tx)
 	if l.run != nil {
@@ -219,7 +220,7 @@ func (l *lease) renew(ctx context.Context) bool {
 // release gives the lease back after a failure, so that the next attempt need
 // not wait. It is a courtesy: when it fails, the lease runs out by itself.
 func (l *lease) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transaction.RollbackTimeout)
 	defer cancel()
 	_, err := consumerdb.New(l.processor.db).ReleaseFence(ctx, consumerdb.ReleaseFenceParams{
 		EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -221,7 +222,7 @@ func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error 
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	if _, err := r.lockKey(ctx, tx, topic, key); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -210,7 +211,7 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	q := consumerdb.New(tx)
 	if err := sameHistory(ctx, q, history); err != nil {

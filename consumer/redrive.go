@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -279,7 +280,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	if err != nil {
 		return false, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	if errors.As(cause, &crash) {
 		tried = crash.times
 		if err := r.forgetStarts(ctx, tx, crash.id, tried); err != nil {

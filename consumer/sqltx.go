@@ -15,7 +15,7 @@ func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, 
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.ExecContext(ctx, p.bounds.all); err != nil {
+	if _, err := tx.ExecContext(ctx, p.bounds.All); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
 	return p.claimIn(ctx, statement.OnSQL(tx), ev)
