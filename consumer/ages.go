@@ -1,11 +1,8 @@
 package consumer
 
 import (
-	"context"
 	"time"
 
-	"github.com/onceward/onceward/consumer/internal/memory"
-	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -40,18 +37,4 @@ func (p *Processor) timeOf(ev *Event) time.Time {
 func (p *Processor) byArrival(eventType string) bool {
 	i := p.windows.index(eventType)
 	return i >= 0 && p.windows.classes[i].Keyed == ByArrival
-}
-
-// saveAges writes what was counted; it is counted again when the transaction
-// fails, see SaveProgress.
-func (p *Processor) saveAges(ctx context.Context, q *consumerdb.Queries, of map[memory.AgeClass]memory.AgeCount) error {
-	if len(of) == 0 {
-		return nil
-	}
-	row := consumerdb.RecordRedeliveriesParams{ConsumerGroup: p.group}
-	for class, n := range of {
-		row.EventTypes, row.AgesLog2 = append(row.EventTypes, class.EventType), append(row.AgesLog2, class.Log2)
-		row.Seen, row.Oldest = append(row.Seen, n.Seen), append(row.Oldest, consumerdb.Interval(n.Oldest))
-	}
-	return q.RecordRedeliveries(ctx, row)
 }

@@ -3,7 +3,6 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/progress"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -66,7 +66,7 @@ type Progress struct {
 
 // ErrHistory: the database is on another history than it was, see [Progress], or a
 // mark is gone from it or lower than it was.
-var ErrHistory = errors.New("the database is on another history (failover, restore or another cluster)")
+var ErrHistory = progress.ErrHistory
 
 // SaveProgress writes marks, durably, after the effects that they stand for. The
 // write-ahead log keeps the order: a database that has a mark has every effect
@@ -148,18 +148,6 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 	return nil
 }
 
-// beginWith makes the marks of a session those that count for their partitions.
-func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
-	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
-	if err := q.AdoptProgress(ctx, adopt); err != nil {
-		return err
-	}
-	return q.RetireOtherTopics(ctx, consumerdb.RetireOtherTopicsParams(adopt))
-}
-
-// errMarkGone is what a save finds that demands too much.
-var errMarkGone = fmt.Errorf("%w: a mark in onceward.progress is gone, or lower than it was", ErrHistory)
-
 func (m Mark) life() memory.Life {
 	return memory.Life{Topic: m.Topic, ID: m.TopicID, Partition: m.Partition}
 }
@@ -169,13 +157,8 @@ func (p *Processor) least(m Mark) int64 {
 	if high, known := p.knownMarks.Least(m.life()); known {
 		return high
 	}
-	return anyMark
+	return progress.AnyMark
 }
-
-const (
-	anyMark     = -2        // as what a mark must at least be: it need not be there
-	openCrashed = "crashed" // as who has a partition: nobody, and there are doubts; see EndProgress
-)
 
 func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
@@ -194,18 +177,9 @@ func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 	return row
 }
 
-// sameHistory is [ErrHistory] when the database is on another one.
-func sameHistory(ctx context.Context, q *consumerdb.Queries, history string) error {
-	now, err := q.History(ctx)
-	if err == nil && now != history {
-		err = fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
-	}
-	return err
-}
-
 func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
-		return sameHistory(ctx, consumerdb.New(p.db), history)
+		return progress.SameHistory(ctx, consumerdb.New(p.db), history)
 	}
 	tx, err := p.begin(ctx)
 	if err != nil {
@@ -213,24 +187,7 @@ func (p *Processor) saveProgress(ctx context.Context, history string, row consum
 	}
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := consumerdb.New(tx)
-	if err := sameHistory(ctx, q, history); err != nil {
-		return err
-	}
-	if err := p.saveAges(ctx, q, counted); err != nil {
-		return err
-	}
-	if row.OpenBy != "" {
-		if err := beginWith(ctx, q, row); err != nil {
-			return err
-		}
-	}
-	if n, err := q.SaveProgress(ctx, row); err != nil || n != int64(len(row.Topics)) {
-		return cmp.Or(err, errMarkGone)
-	}
-	if err := q.ForgetAhead(ctx, consumerdb.ForgetAheadParams{
-		ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
-	}); err != nil {
+	if err := progress.Save(ctx, consumerdb.New(tx), history, row, counted); err != nil {
 		return err
 	}
 	return commit(ctx, tx)
@@ -261,43 +218,27 @@ func (p *Processor) applied(ctx context.Context, ev *Event) {
 	}
 }
 
-// readProgress reads both over one connection: while the database fails over, two
-// may lead to two databases.
-func (p *Processor) readProgress(ctx context.Context) (history string, rows []consumerdb.ProgressOfGroupRow, err error) {
-	conn, err := p.db.Acquire(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	defer conn.Release()
-	q := consumerdb.New(conn)
-	if history, err = q.History(ctx); err != nil {
-		return "", nil, fmt.Errorf("read the database's history: %w", err)
-	}
-	rows, err = q.ProgressOfGroup(ctx, p.group)
-	return history, rows, err
-}
-
 // Progress reads all marks of the group, and the database's history.
 func (p *Processor) Progress(ctx context.Context) (Progress, error) {
-	history, rows, err := p.readProgress(ctx)
+	history, rows, err := progress.Read(ctx, p.db, p.group)
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}
-	progress, known := Progress{History: history}, make(map[memory.Life]int64, len(rows))
+	read, known := Progress{History: history}, make(map[memory.Life]int64, len(rows))
 	for _, row := range rows {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
 		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
-		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == openCrashed
+		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == progress.OpenCrashed
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
 			p.reads.Raise(m.Topic, m.Partition, m.FinishedTime)
 		}
-		progress.Marks, known[m.life()] = append(progress.Marks, m), m.High
+		read.Marks, known[m.life()] = append(read.Marks, m), m.High
 	}
 	p.knownMarks.Set(known)
-	return progress, nil
+	return read, nil
 }
 
 // SaveProgress is [Processor.SaveProgress].
