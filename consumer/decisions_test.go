@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/verdict"
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
@@ -153,7 +154,7 @@ func TestBeginBindsTheTransaction(t *testing.T) {
 func newTestLease(t *testing.T, p *Processor) *lease {
 	t.Helper()
 	l := newLease(p, eventAt(t, time.Now()), nil, "charge", time.Minute)
-	l.epoch, l.takenAt = 7, time.Now()
+	l.Epoch, l.TakenAt = 7, time.Now()
 	return l
 }
 
@@ -175,9 +176,9 @@ func TestHeartbeat(t *testing.T) {
 		"out, and not asked in time":    {renewed, 61 * time.Second, false},
 	} {
 		l := newTestLease(t, c.of)
-		l.takenAt = time.Now().Add(-c.age)
-		require.Equal(t, c.ours, l.renew(t.Context()), name)
-		require.Equal(t, name == "renewed", time.Since(l.takenAt) < 10*time.Second, name)
+		l.TakenAt = time.Now().Add(-c.age)
+		require.Equal(t, c.ours, l.Renew(t.Context()), name)
+		require.Equal(t, name == "renewed", time.Since(l.TakenAt) < 10*time.Second, name)
 	}
 }
 
@@ -185,8 +186,8 @@ func TestHeartbeat(t *testing.T) {
 func TestHeartbeatEndsTheAttempt(t *testing.T) {
 	away, _ := scriptedProcessor(t, map[string]answer{"RenewFence": {code: "57P03"}})
 	l := newTestLease(t, away)
-	l.length = 300 * time.Millisecond
-	attempt, stop := l.keep(t.Context())
+	l.Length = 300 * time.Millisecond
+	attempt, stop := l.Keep(t.Context())
 	defer stop()
 	select {
 	case <-attempt.Done():
@@ -267,7 +268,7 @@ func TestHiddenErrorOfAnEffect(t *testing.T) {
 			effect(ctx, "mail", nil)
 			return nil
 		}, io.EOF},
-		"unfinished": {func(ctx context.Context, _ Event) error { effect(ctx, "charge"); return nil }, errUnfinished},
+		"unfinished": {func(ctx context.Context, _ Event) error { effect(ctx, "charge"); return nil }, fence.ErrUnfinished},
 		"none":       {func(context.Context, Event) error { return nil }, ErrNoEffect},
 	} {
 		err := handle(c.fn)

@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -34,7 +33,7 @@ var (
 	// so that nothing protects what it did.
 	ErrNoEffect = errors.New("the handler called neither Fence nor Do; return consumer.ErrNothingToDo when that is what the event asks for")
 	// ErrEffectTwice: one delivery made two effects of one name, which are one.
-	ErrEffectTwice = errors.New("an effect of this name was made in this delivery; give each effect of an event its own Name, e.g. one per recipient")
+	ErrEffectTwice = fence.ErrTwice
 	// ErrInTx: Fence or Do was called within a transaction that has claimed its
 	// event: it would wait for itself.
 	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
@@ -206,7 +205,7 @@ func (r *Router) call(ctx context.Context, it *item) error {
 	began := time.Now()
 	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
 	r.processor.tell(it.ev.Type, began)
-	effects, failed := run.ended()
+	effects, failed := run.effects.End()
 	if errors.Is(err, ErrNothingToDo) {
 		effects, err = 1, nil
 	}
@@ -286,16 +285,10 @@ type running struct {
 	processor *Processor
 	event     Event
 	inTx      bool // its transaction has claimed the event
-
-	mu      sync.Mutex
-	effects map[string]error // by name: what became of the last attempt
-	over    bool
+	effects   fence.Names
 }
 
 type deliveryKey struct{}
-
-// errUnfinished is the state of an effect whose attempt is under way.
-var errUnfinished = errors.New("the handler returned before its effect had ended")
 
 // within returns the delivery of this very event by this very group that a
 // context belongs to; nil for an effect that is an event of its own.
@@ -311,47 +304,13 @@ func (p *Processor) within(ctx context.Context, ev Event, name string) (*running
 	case run.event.Key != ev.Key:
 		return nil, nil //nolint:nilnil // as above
 	}
-	return run, run.begin(name)
-}
-
-// begin takes the name of an effect. One that has failed may be tried again.
-func (run *running) begin(name string) error {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	last, begun := run.effects[name]
-	switch {
-	case run.over:
-		return errUnfinished
-	case begun && (last == nil || errors.Is(last, errUnfinished)):
-		run.effects[name] = fmt.Errorf("%w: %q", ErrEffectTwice, name)
-		return run.effects[name]
-	case run.effects == nil:
-		run.effects = make(map[string]error)
-	}
-	run.effects[name] = errUnfinished
-	return nil
+	return run, run.effects.Begin(name)
 }
 
 // finish leaves what became of an effect, and returns it.
 func (run *running) finish(name string, err error) error {
-	if run == nil {
-		return err
-	}
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	if !errors.Is(run.effects[name], ErrEffectTwice) {
-		run.effects[name] = err
+	if run != nil {
+		run.effects.Finish(name, err)
 	}
 	return err
-}
-
-// ended closes the delivery, and returns what its effects have left.
-func (run *running) ended() (effects int, err error) {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	run.over = true
-	for _, name := range slices.Sorted(maps.Keys(run.effects)) {
-		err = errors.Join(err, run.effects[name])
-	}
-	return len(run.effects), err
 }

@@ -6,33 +6,31 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// lease is one attempt's hold on a fence. The invariant: complete succeeds for
-// at most one epoch, because a takeover raises the epoch in the row that
-// complete has to find.
+// lease is one attempt at a fence, with the event that it is about.
 type lease struct {
+	fence.Lease
+
 	processor *Processor
 	item      *item
 	run       *running // nil: the effect is the event
-	name      string
-	length    time.Duration
-	epoch     int64
-	takenAt   time.Time // before the statement that began or renewed it
 }
 
 func newLease(p *Processor, ev Event, run *running, name string, length time.Duration) *lease {
-	return &lease{processor: p, item: p.effectOf(ev, run), run: run, name: name, length: length}
+	it := p.effectOf(ev, run)
+	hold := fence.Lease{DB: p.db, Event: it.ev.Key.UUID(), Group: p.group, Name: name, Length: length}
+	return &lease{Lease: hold, processor: p, item: it, run: run}
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,
@@ -68,14 +66,14 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	if err != nil {
 		return false, err
 	}
-	l.takenAt = time.Now()
+	l.TakenAt = time.Now()
 	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: consumerdb.Interval(l.length),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: newOwner(), Lease: consumerdb.Interval(l.Length),
 		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		if err := p.effectThere(ctx, q, it, l.name, false); err != nil || l.run != nil {
+		if err := p.effectThere(ctx, q, it, l.Name, false); err != nil || l.run != nil {
 			return false, err
 		}
 		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
@@ -84,7 +82,7 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	case err != nil:
 		return false, fmt.Errorf("begin: %w", err)
 	}
-	l.epoch = row.Epoch
+	l.Epoch = row.Epoch
 	return row.Stale, commit(ctx, tx)
 }
 
@@ -106,7 +104,7 @@ func (l *lease) firstResult(ctx context.Context, q statement.Queries) error {
 	if l.item.claim.Outcome != Duplicate || l.item.claim.Result != nil {
 		return nil
 	}
-	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
+	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.Name})
 	if err == nil {
 		l.item.claim.Result = row.Result
 	}
@@ -170,63 +168,10 @@ func (p *Processor) effectThere(ctx context.Context, q statement.Queries, it *it
 	return nil
 }
 
-// keep renews the lease at a third of its length until stop is called, which
-// waits for the heartbeat to end. The context it returns ends with ErrLeaseLost
-// as soon as another attempt may have taken over.
-func (l *lease) keep(ctx context.Context) (attempt context.Context, stop func()) {
-	attempt, lose := context.WithCancelCause(ctx)
-	beats, end := context.WithCancel(attempt)
-	var group sync.WaitGroup
-	group.Go(func() {
-		tick := time.NewTicker(l.length / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-beats.Done():
-				return
-			case <-tick.C:
-				if !l.renew(beats) {
-					lose(ErrLeaseLost)
-					return
-				}
-			}
-		}
-	})
-	return attempt, func() {
-		end()
-		group.Wait()
-		lose(nil)
-	}
-}
-
-// renew reports whether the lease is still surely ours. A heartbeat that fails
-// for another reason is tried again until the lease has run out by our clock,
-// counted from before the last statement that succeeded.
-func (l *lease) renew(ctx context.Context) bool {
-	began := time.Now()
-	until := l.takenAt.Add(l.length)
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	n, err := consumerdb.New(l.processor.db).RenewFence(ctx, consumerdb.RenewFenceParams{
-		Lease: consumerdb.Interval(l.length), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
-	})
-	if err == nil && n == 1 {
-		l.takenAt = began
-		return true
-	}
-	return err != nil && time.Now().Before(until)
-}
-
-// release gives the lease back after a failure, so that the next attempt need
-// not wait. It is a courtesy: when it fails, the lease runs out by itself.
+// release gives the lease back.
 func (l *lease) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transaction.RollbackTimeout)
-	defer cancel()
-	_, err := consumerdb.New(l.processor.db).ReleaseFence(ctx, consumerdb.ReleaseFenceParams{
-		EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
-	})
-	if err != nil {
-		return &infrastructureError{fmt.Errorf("give the lease back: %w", err)}
+	if err := l.Release(ctx); err != nil {
+		return &infrastructureError{err}
 	}
 	return nil
 }
@@ -236,18 +181,11 @@ func (l *lease) release(ctx context.Context) error {
 // neither a floor that has passed it since nor an operator who has given it up
 // changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
-	row, err := statement.On(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
-		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch, Alone: l.run == nil,
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("complete: %w", err)
-	case row.Done == 0:
-		return ErrLeaseLost
-	case l.run == nil:
-		return l.claimAlone(ctx, tx, result)
+	err := l.Complete(ctx, statement.On(tx).Queries, result, l.run == nil)
+	if err == nil && l.run == nil {
+		err = l.claimAlone(ctx, tx, result)
 	}
-	return nil
+	return err
 }
 
 // claimAlone ends the event that the effect is.
