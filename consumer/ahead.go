@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"sync"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -24,7 +24,7 @@ import (
 // also when one of them does not know the topic's id and the group has a mark of it:
 // the slower one fails, as it does when a mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
-func (p *Processor) remember(ctx context.Context, q queries, items []*item) error {
+func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*item) error {
 	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
 	var before int64
 	places := make(map[Source]*item, len(items))
@@ -71,7 +71,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 		})
 		taken -= before
 	}
-	switch locked := hasCode(err, "55P03"); {
+	switch locked := sqlstate.Is(err, "55P03"); {
 	case (locked || taken > 0) && len(items) > 1:
 		return errAlone
 	case locked:
@@ -87,7 +87,7 @@ func (p *Processor) remember(ctx context.Context, q queries, items []*item) erro
 var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
 
 // passed reports whether the group's mark is beyond an offset.
-func (p *Processor) passed(ctx context.Context, q queries, src Source) (bool, error) {
+func (p *Processor) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
 	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows), err == nil && src.Offset > mark.HighOffset:
@@ -112,38 +112,4 @@ func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, e
 		return is, fmt.Errorf("look for the offset ahead of the mark: %w", err)
 	}
 	return is, nil
-}
-
-// reads are the latest event times that are known to have been read, of each partition
-// of a topic. A floor passes no time of which another partition is a window behind, so
-// that each is judged by its own. Safe for concurrent use.
-type reads struct {
-	mu sync.RWMutex
-	of map[partitionOfTopic]time.Time
-}
-
-type partitionOfTopic struct {
-	topic     string
-	partition int32
-}
-
-// raise lifts the time of a partition; it never lowers it.
-func (r *reads) raise(topic string, partition int32, at time.Time) {
-	if !at.After(r.latest(topic, partition)) {
-		return
-	}
-	key := partitionOfTopic{topic, partition}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.of == nil {
-		r.of = make(map[partitionOfTopic]time.Time)
-	}
-	r.of[key] = latest(r.of[key], at)
-}
-
-// latest is zero when nothing is known.
-func (r *reads) latest(topic string, partition int32) time.Time {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return r.of[partitionOfTopic{topic, partition}]
 }

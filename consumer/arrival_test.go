@@ -1,78 +1,20 @@
 package consumer
 
 import (
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/record"
 )
 
 const oneDay = 24 * time.Hour
 
-// days are the names of the partitions of these days around an instant.
-func daysAround(at time.Time, back, ahead int) (names []string) {
-	for _, p := range partition.Days(processedTable, at.AddDate(0, 0, -back), at.AddDate(0, 0, ahead)) {
-		names = append(names, p.Name)
-	}
-	return names
-}
-
-func meet(a, b []uuid.UUID) bool {
-	return slices.ContainsFunc(a, func(id uuid.UUID) bool { return slices.Contains(b, id) })
-}
-
-// TestCopiesMeetOverAChange (W4): of two copies within the old length of one
-// another, the first claimed before the change and the second after it, each pair
-// shares an id, whether the first was claimed under the ends of its buckets or, by
-// a release before them, under the starts.
-func TestCopiesMeetOverAChange(t *testing.T) {
-	changes := [][2]time.Duration{{time.Hour, 61 * time.Minute}, {oneDay, 3 * oneDay}, {3 * oneDay, 4 * oneDay}, {7 * oneDay, 8 * oneDay}, {31 * oneDay, time.Minute}, {time.Hour, time.Hour}}
-	rapid.Check(t, func(t *rapid.T) {
-		c := rapid.SampledFrom(changes).Draw(t, "change")
-		first := midnight.Add(time.Duration(rapid.Int64Range(0, (400*oneDay).Milliseconds()).Draw(t, "first")) * time.Millisecond)
-		second := first.Add(time.Duration(rapid.Int64Range(0, c[0].Milliseconds()).Draw(t, "apart")) * time.Millisecond)
-		id := uuid.New()
-		b := Buckets{Length: c[1], Old: c[0], OldUntil: second.Add(time.Millisecond)}
-		ids := b.IDs(id, second, daysAround(second, 32, 70))
-		require.True(t, slices.IsSortedFunc(ids, compareIDs))
-		require.Len(t, slices.Compact(slices.Clone(ids)), len(ids))
-		require.True(t, meet(ids, Buckets{Length: c[0]}.IDs(id, first, nil)))
-		require.True(t, meet(ids, bucketIDs(id, c[0], first, 0, 1)), "of the release before")
-
-		after := second.Add(time.Duration(rapid.Int64Range(1, c[1].Milliseconds()).Draw(t, "after")) * time.Millisecond)
-		require.True(t, meet(ids, b.IDs(id, after, nil)), "and those who come when it is over")
-		require.Len(t, b.IDs(id, after, nil), 2)
-	})
-}
-
-// TestOldIDsWithoutPartition: under them nothing is claimed, and nothing can be.
-func TestOldIDsWithoutPartition(t *testing.T) {
-	id, at := uuid.New(), midnight.Add(7*oneDay/2)
-	b := BucketsOf(ByArrival, 7*oneDay, 0, 0, nil)
-	require.Equal(t, 7*oneDay, b.Length)
-	require.True(t, b.Changing(at), "as long as no program of this release has registered the class")
-	all := b.IDs(id, at, daysAround(at, 30, 30))
-	require.Len(t, all, 3)
-	require.Equal(t, all[1:], b.IDs(id, at, daysAround(at, 0, 30)))
-}
-
-func TestBucketOf(t *testing.T) {
-	for _, tc := range []struct {
-		keyed        Keying
-		window, want time.Duration
-	}{
-		{ByEventTime, 15 * time.Minute, 15 * time.Minute}, {ByEventTime, 3660 * oneDay, 7 * oneDay}, {ByArrival, 31 * oneDay, 31 * oneDay}, {ByArrival, 90 * oneDay, 31 * oneDay},
-	} {
-		require.Equal(t, tc.want, BucketOf(tc.keyed, tc.window))
-	}
-}
+var midnight = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 
 // TestClassesOfAnotherKeying (A8): what counts is by which class each event type
 // was claimed and would be.
@@ -114,7 +56,7 @@ func TestClassesOfAnotherKeying(t *testing.T) {
 // TestTheDatabaseWins (F7): the command that makes it say what the configuration does.
 func TestTheDatabaseWins(t *testing.T) {
 	class := Class{Pattern: "*", Window: oneDay, Late: LateProcess, Replay: ReplayDeadLetter, Keyed: ByEventTime}
-	stored := registered{window: oneDay, late: LateProcess, replay: ReplayDeadLetter, buckets: Buckets{Length: oneDay}}
+	stored := registered{window: oneDay, late: LateProcess, replay: ReplayDeadLetter, buckets: claims.Buckets{Length: oneDay}}
 	require.Empty(t, class.differs(stored))
 	stored.window = 7 * oneDay
 	require.Equal(t, " --window 24h0m0s", class.differs(stored))
@@ -128,7 +70,7 @@ func TestTheDatabaseWins(t *testing.T) {
 	p := &Processor{group: "billing"}
 	rows := []consumerdb.ClassesOfGroupRow{{Class: "*", WindowUs: (7 * oneDay).Microseconds()}}
 	window := func(c Class) time.Duration {
-		return micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
+		return consumerdb.Micros(p.registration(c, rows, midnight, time.Time{}).TimeWindow.Microseconds)
 	}
 	require.Equal(t, 7*oneDay, window(class), "never shorter")
 	class.Window = 8 * oneDay
@@ -142,7 +84,7 @@ func TestTheDatabaseWins(t *testing.T) {
 func TestOldTransactionClaimsNothingByArrival(t *testing.T) {
 	p := Disconnected()
 	it := p.newItem(Event{Event: record.Event{Type: "Paid"}})
-	l := &look{processor: p, began: midnight, classes: []registered{{buckets: Buckets{Length: time.Hour, Old: time.Minute, OldUntil: midnight.Add(1)}}}}
+	l := &look{processor: p, began: midnight, classes: []registered{{buckets: claims.Buckets{Length: time.Hour, Old: time.Minute, OldUntil: midnight.Add(1)}}}}
 	late := func(after time.Duration, ids ...uuid.UUID) error {
 		l.now, it.plan.ids = midnight.Add(after), ids
 		return l.inTime(it)
@@ -162,10 +104,10 @@ func TestOldBucketsHideNobody(t *testing.T) {
 	p := Disconnected()
 	p.windows.classes = []Class{{Pattern: "Paid", Keyed: ByArrival}}
 	whole := consumerdb.ClassesOfGroupRow{Class: "*", Keyed: string(ByArrival), BucketUs: (3 * oneDay).Microseconds()}
-	l := &look{processor: p, began: midnight, classes: []registered{{buckets: Buckets{Length: oneDay, Old: 3 * oneDay, OldUntil: midnight.Add(1)}}}, all: []consumerdb.ClassesOfGroupRow{whole}}
+	l := &look{processor: p, began: midnight, classes: []registered{{buckets: claims.Buckets{Length: oneDay, Old: 3 * oneDay, OldUntil: midnight.Add(1)}}}, all: []consumerdb.ClassesOfGroupRow{whole}}
 	require.Empty(t, l.others(0, "Paid"), "it is claimed in them as well")
 	l.classes[0].buckets.OldUntil = midnight
-	require.Equal(t, []Buckets{{Length: 3 * oneDay}}, l.others(0, "Paid"))
+	require.Equal(t, []claims.Buckets{{Length: 3 * oneDay}}, l.others(0, "Paid"))
 
 	was := whole // and what the other one claims in no more need not be met
 	was.BucketUs, was.OldBucketUs, was.OldUntil = oneDay.Microseconds(), (3 * oneDay).Microseconds(), &midnight

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/record"
@@ -80,7 +82,7 @@ func TestNewGroupFindsPartitions(t *testing.T) {
 	_, _, err := e.group("mail", consumer.Class{Pattern: "*", Window: 15 * time.Minute})
 	require.NoError(t, err)
 	e.maintain()
-	oldest := must(partition.List(t.Context(), e.db, claims))
+	oldest := must(partition.List(t.Context(), e.db, claims.Table))
 	require.Equal(t, partition.OfDay("processed_events", time.Now().Add(-15*time.Minute)).Name, oldest[0].Name)
 
 	p, _, err := e.group("hooks", consumer.GitHubWebhooks("*"))
@@ -107,8 +109,8 @@ func (e *env) maintain() {
 	require.NoError(e.t, err)
 	defer conn.Release()
 	for range 3 {
-		cfg := consumer.MaintainConfig{}.With(func(at time.Time) time.Time { return at }, func(string) {})
-		_, err := consumer.Maintain(e.t.Context(), conn.Conn(), cfg)
+		cfg := retention.Config{}.With(func(at time.Time) time.Time { return at }, func(string) {})
+		_, err := retention.Maintain(e.t.Context(), conn.Conn(), cfg)
 		require.NoError(e.t, err)
 	}
 }
@@ -167,7 +169,7 @@ func TestClaimsOfTheReleaseBefore(t *testing.T) {
 	e := newEnv(t, nil)
 	exec(t, e.db, `INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, keyed) VALUES ('hooks', '*', '2 days', now() - interval '2 days', 'arrival')`)
 	starts := func(ev consumer.Event, at time.Time) []uuid.UUID { // as that release had them
-		pair := consumer.ArrivalIDs(ev.Key.UUID(), 2*aDay, at.Add(-2*aDay))
+		pair := claims.IDs(ev.Key.UUID(), 2*aDay, at.Add(-2*aDay))
 		return pair[:]
 	}
 	claim := func(ev consumer.Event, at time.Time) error {
@@ -318,18 +320,6 @@ func TestLongTransactionJudgesByTheClock(t *testing.T) {
 		return p.Complete(t.Context(), tx, ev, []byte("1"))
 	}))
 	require.WithinDuration(t, time.Now(), consumer.DatabaseNow(p), time.Second)
-}
-
-// TestPartitionsWaitForTheClock (W7): the ids of arrivals lie ahead of every floor,
-// so that a partition stays until the clock has passed it too.
-func TestPartitionsWaitForTheClock(t *testing.T) {
-	k := newKept(t, "15")
-	k.exec("UPDATE onceward.dedup_windows SET floor = $1", k.today.AddDate(0, 0, 3)) // a clock was ahead, and is back
-	report := k.maintain()
-	require.False(t, k.exists(k.leaf))
-	today := find(report, partition.OfDay("processed_events", k.today).Name)
-	require.Equal(t, consumer.LeafOpen, today.State)
-	require.Equal(t, k.today, report.Horizon.UTC())
 }
 
 // TestArrivalMeetsOtherClasses: a class that a newer version of a program has for some

@@ -56,7 +56,7 @@ func (p *Processor) countStart(ctx context.Context, id uuid.UUID) (starts int32,
 		return starts, true, nil
 	}
 	starts, err = consumerdb.New(p.db).CountStart(ctx, consumerdb.CountStartParams{
-		EventID: id, ConsumerGroup: p.group, Keep: interval(attemptsKept), Most: int32(p.retry.MaxAttempts),
+		EventID: id, ConsumerGroup: p.group, Keep: consumerdb.Interval(attemptsKept), Most: int32(p.retry.MaxAttempts),
 		LastError: "the process ended while the event was being handled",
 	})
 	switch {
@@ -71,7 +71,7 @@ func (p *Processor) countStart(ctx context.Context, id uuid.UUID) (starts int32,
 // startsLeft reads the starts of an event that have not come back.
 func (p *Processor) startsLeft(ctx context.Context, id uuid.UUID) (consumerdb.StartsLeftRow, error) {
 	left, err := consumerdb.New(p.db).StartsLeft(ctx, consumerdb.StartsLeftParams{
-		EventID: id, ConsumerGroup: p.group, Keep: interval(attemptsKept), Longest: interval(p.handlerTimeout + startSlack),
+		EventID: id, ConsumerGroup: p.group, Keep: consumerdb.Interval(attemptsKept), Longest: consumerdb.Interval(p.handlerTimeout + startSlack),
 	})
 	if err != nil {
 		return left, unusable(fmt.Errorf("read the starts of a handler: %w", err))

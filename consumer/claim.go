@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -70,14 +71,14 @@ func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, erro
 	if err := ev.validate(); err != nil {
 		return Claim{}, err
 	}
-	if _, err := tx.Exec(ctx, p.bounds.all); err != nil {
+	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
 		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
 	}
-	return p.claimIn(ctx, on(tx), ev)
+	return p.claimIn(ctx, statement.On(tx), ev)
 }
 
 // claimIn claims one event in the caller's transaction, which is bounded already.
-func (p *Processor) claimIn(ctx context.Context, q queries, ev Event) (Claim, error) {
+func (p *Processor) claimIn(ctx context.Context, q statement.Queries, ev Event) (Claim, error) {
 	it := p.newItem(ev)
 	err := p.claimOne(ctx, q, it)
 	if err == nil && !it.fresh() {
@@ -94,7 +95,7 @@ func (p *Processor) claimIn(ctx context.Context, q queries, ev Event) (Claim, er
 
 // claimOne claims one event outside a router, whose endings would remember its offset
 // later. What is not new is remembered too; the transaction has to commit.
-func (p *Processor) claimOne(ctx context.Context, q queries, it *item) error {
+func (p *Processor) claimOne(ctx context.Context, q statement.Queries, it *item) error {
 	if err := p.claims(ctx, q, []*item{it}); err != nil {
 		return err
 	}
@@ -104,12 +105,12 @@ func (p *Processor) claimOne(ctx context.Context, q queries, it *item) error {
 // Complete stores a result, JSON, in the claim that [Processor.Claim] made in
 // this transaction, for duplicates to get it as Claim.Result. It is optional.
 func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
-	return p.completeOne(ctx, on(tx), ev, result)
+	return p.completeOne(ctx, statement.On(tx), ev, result)
 }
 
 // completeOne finds the claim again. One by arrival has the same ids as before:
 // the time of arrival is that of the transaction.
-func (p *Processor) completeOne(ctx context.Context, q queries, ev Event, result []byte) error {
+func (p *Processor) completeOne(ctx context.Context, q statement.Queries, ev Event, result []byte) error {
 	pl, err := (&look{processor: p, q: q.Queries}).plan(ctx, &ev)
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
@@ -121,11 +122,11 @@ var errNoClaim = errors.New("there is no claim; call Claim first, in the same tr
 
 // complete stores a result under every id of the claim: a duplicate by arrival
 // may meet any of them.
-func (p *Processor) complete(ctx context.Context, q queries, ev Event, result []byte, ids []uuid.UUID) error {
+func (p *Processor) complete(ctx context.Context, q statement.Queries, ev Event, result []byte, ids []uuid.UUID) error {
 	if !json.Valid(result) {
 		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	n, err := q.byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: texts(ids)})
+	n, err := q.ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)})
 	if err == nil && n == 0 {
 		err = errNoClaim
 	}

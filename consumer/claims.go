@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -12,9 +11,10 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -27,7 +27,7 @@ import (
 //
 // When one of several has no partition, or its claim is held elsewhere, the error
 // is errAlone; of a single one it is ErrNoPartition or ErrInProgress.
-func (p *Processor) claims(ctx context.Context, q queries, items []*item) error {
+func (p *Processor) claims(ctx context.Context, q statement.Queries, items []*item) error {
 	first, err := p.plans(ctx, q, items)
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (p *Processor) claims(ctx context.Context, q queries, items []*item) error 
 }
 
 // plans judges the items and returns the first of each id.
-func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uuid.UUID]*item, error) {
+func (p *Processor) plans(ctx context.Context, q statement.Queries, items []*item) (map[uuid.UUID]*item, error) {
 	l := &look{processor: p, q: q.Queries}
 	first := make(map[uuid.UUID]*item, len(items))
 	for _, it := range items {
@@ -93,9 +93,9 @@ func (p *Processor) plans(ctx context.Context, q queries, items []*item) (map[uu
 // fresh when it was claimed under all of its ids, or it leaves no claim. All: so
 // were those of all items. Where there is nothing to claim, the statement bounds the
 // transaction all the same.
-func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*item) (all bool, err error) {
+func (p *Processor) insert(ctx context.Context, q statement.Queries, first map[uuid.UUID]*item) (all bool, err error) {
 	row := p.claimParams(first)
-	claimed, err := q.behind(p.bounds.locks).ClaimEvents(ctx, row)
+	claimed, err := q.Behind(p.bounds.Locks).ClaimEvents(ctx, row)
 	if err != nil {
 		return false, err
 	}
@@ -117,11 +117,11 @@ func (p *Processor) insert(ctx context.Context, q queries, first map[uuid.UUID]*
 	return all, p.deleteClaims(ctx, q, extra)
 }
 
-func (p *Processor) deleteClaims(ctx context.Context, q queries, ids []uuid.UUID) error {
+func (p *Processor) deleteClaims(ctx context.Context, q statement.Queries, ids []uuid.UUID) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	if err := q.byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)}); err != nil {
+	if err := q.ByID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)}); err != nil {
 		return fmt.Errorf("take claims back: %w", err)
 	}
 	return nil
@@ -139,7 +139,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 			rows = append(rows, row{id, it})
 		}
 	}
-	slices.SortFunc(rows, func(a, b row) int { return compareIDs(a.id, b.id) })
+	slices.SortFunc(rows, func(a, b row) int { return claims.Compare(a.id, b.id) })
 	c := consumerdb.ClaimEventsParams{ConsumerGroup: p.group}
 	for _, r := range rows {
 		c.EventIds = append(c.EventIds, r.id.String())
@@ -152,7 +152,7 @@ func (p *Processor) claimParams(first map[uuid.UUID]*item) consumerdb.ClaimEvent
 
 // stored reads the claims that were there before, by their ids; of an item that
 // may not be claimed those under which it may have been.
-func (p *Processor) stored(ctx context.Context, q queries, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow, error) {
+func (p *Processor) stored(ctx context.Context, q statement.Queries, first map[uuid.UUID]*item) (map[uuid.UUID]consumerdb.FindClaimsRow, error) {
 	var ids []uuid.UUID
 	for _, it := range first {
 		if !it.fresh() {
@@ -163,7 +163,7 @@ func (p *Processor) stored(ctx context.Context, q queries, first map[uuid.UUID]*
 	if len(ids) == 0 {
 		return stored, nil
 	}
-	rows, err := q.byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: texts(ids)})
+	rows, err := q.ByID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)})
 	if err != nil {
 		return nil, fmt.Errorf("read the claims that are there: %w", err)
 	}
@@ -204,7 +204,7 @@ func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 	case row.Outcome == outcomeDead:
 		c.Outcome, c.Result = DeadLettered, nil
 	default:
-		p.ages.add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
+		p.ages.Add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
 	}
 	return c
 }
@@ -212,9 +212,9 @@ func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 // revive claims the event of a letter whose claim says dead: that is taken back
 // and made afresh, in one transaction, so that who else wants the event meets one
 // or the other.
-func (p *Processor) revive(ctx context.Context, q queries, it *item) error {
-	ids := texts(slices.Concat(it.plan.ids, it.plan.known))
-	if err := q.byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids}); err != nil {
+func (p *Processor) revive(ctx context.Context, q statement.Queries, it *item) error {
+	ids := consumerdb.Texts(slices.Concat(it.plan.ids, it.plan.known))
+	if err := q.ByID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids}); err != nil {
 		return fmt.Errorf("claim %s: revive the claim of an event that was given up: %w", it.ev.Key, err)
 	}
 	return p.claims(ctx, q, []*item{it})
@@ -223,16 +223,16 @@ func (p *Processor) revive(ctx context.Context, q queries, it *item) error {
 // claimError says what keeps a claim from being made. The claim's own constraints
 // cannot fail otherwise with these codes.
 func (p *Processor) claimError(items []*item, err error) error {
-	missing := hasCode(err, "23514")
+	missing := sqlstate.Is(err, "23514")
 	if missing {
 		p.windows.forget() // it may be gone because its floor was raised
 	}
 	switch {
-	case (missing || hasCode(err, "55P03")) && len(items) > 1:
+	case (missing || sqlstate.Is(err, "55P03")) && len(items) > 1:
 		return errAlone
 	case missing:
 		return noPartition(items[0])
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress
 	}
 	return fmt.Errorf("claim %d events, the first %s: %w", len(items), items[0].ev.Key, err)
@@ -256,106 +256,4 @@ func (p *Processor) claimID(ev Event) uuid.UUID {
 		return ev.ReplayID
 	}
 	return ev.Key.UUID()
-}
-
-func compareIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
-
-// sorted puts ids into the order in which every transaction claims.
-func sorted(ids []uuid.UUID) []uuid.UUID {
-	slices.SortFunc(ids, compareIDs)
-	return ids
-}
-
-func texts(ids []uuid.UUID) []string {
-	out := make([]string, len(ids))
-	for i, id := range ids {
-		out[i] = id.String()
-	}
-	return out
-}
-
-// queries are the statements of a delivery. Those that find rows of
-// processed_events by their ids are planned each time: a plan that is kept for
-// any ids locks every partition.
-type queries struct {
-	*consumerdb.Queries
-	byID *consumerdb.Queries
-	tx   pgx.Tx // nil where it is one of database/sql
-}
-
-func on(tx pgx.Tx) queries {
-	q := queries{Queries: consumerdb.New(tx), tx: tx}
-	q.byID = q.Queries
-	if tx.Conn().Config().DefaultQueryExecMode == pgx.QueryExecModeCacheStatement {
-		q.byID = consumerdb.New(planned{tx})
-	}
-	return q
-}
-
-// behind runs a statement behind another one that has no parameters, in one round trip:
-// what that sets bounds how long this one waits for its tables, which are locked before
-// it begins.
-func (q queries) behind(first string) *consumerdb.Queries {
-	if q.tx == nil {
-		return q.Queries
-	}
-	return consumerdb.New(behind{q.tx, first})
-}
-
-type behind struct {
-	pgx.Tx
-	first string
-}
-
-// QueryRow implements consumerdb.DBTX.
-func (b behind) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	batch := &pgx.Batch{}
-	batch.Queue(b.first)
-	batch.Queue(sql, args...)
-	return behindRow{b.Tx, b.SendBatch(ctx, batch)}
-}
-
-// behindRow is the row of the second statement.
-type behindRow struct {
-	tx      pgx.Tx
-	results pgx.BatchResults
-}
-
-// Scan implements pgx.Row.
-func (r behindRow) Scan(dest ...any) error {
-	_, err := r.results.Exec()
-	if err == nil {
-		err = r.results.QueryRow().Scan(dest...)
-	}
-	err = cmp.Or(err, r.results.Close())
-	conn, known := r.tx.Conn(), err == nil // pgx forgets what has failed
-	if data := conn.PgConn().CustomData(); data[claimKnown] != known {
-		data[claimKnown] = known && conn.Config().DefaultQueryExecMode != pgx.QueryExecModeDescribeExec
-	}
-	return err
-}
-
-// claimKnown marks a connection over which pgx has described the claim. It does that
-// before it sends the two, and waits for the table, so that a transaction over another
-// connection, or where pgx describes each time, is bounded from its beginning.
-const claimKnown = "onceward claim"
-
-// planned runs statements that the server does not keep prepared.
-type planned struct{ tx pgx.Tx }
-
-func unprepared(args []any) []any { return append([]any{pgx.QueryExecModeCacheDescribe}, args...) }
-
-// Exec implements consumerdb.DBTX.
-func (p planned) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	return p.tx.Exec(ctx, sql, unprepared(args)...)
-}
-
-// Query implements consumerdb.DBTX.
-func (p planned) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	return p.tx.Query(ctx, sql, unprepared(args)...)
-}
-
-// QueryRow implements consumerdb.DBTX.
-func (p planned) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	return p.tx.QueryRow(ctx, sql, unprepared(args)...)
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/onceward/onceward/internal/claims"
 )
 
 // DefaultWindow is that of the class "*", when [Config] names no classes: 7
@@ -22,7 +24,7 @@ const (
 
 // Class gives event types a deduplication window. Its floor, kept in
 // onceward.dedup_windows, is an event time below which claims may be gone; it
-// follows the group's stream time, see [Maintain], and is never lowered.
+// follows the group's stream time, see package retention, and is never lowered.
 type Class struct {
 	// Pattern is an event type, or the beginning of event types followed by
 	// "*". Of the classes that match a type the most special one counts, see
@@ -82,10 +84,10 @@ const (
 	// ByEventTime claims an event under its own id.
 	ByEventTime Keying = "event-time"
 	// ByArrival claims it under two ids that are derived from its own and from
-	// the time of arrival, see [ArrivalIDs]: for keys that carry no time of
+	// the time of arrival, at the ends of buckets, which lie ahead: for keys that carry no time of
 	// their event. A copy within one window of the first meets it, one after two
 	// windows does not and is taken for new. There is no Late and no Replay.
-	ByArrival Keying = "arrival"
+	ByArrival Keying = claims.ByArrival
 )
 
 func (c Class) withDefaults() Class {
@@ -109,8 +111,8 @@ func (c Class) validate(at int) error {
 		return fmt.Errorf("config: Classes[%d]: Pattern %q: want an event type, or the beginning of one followed by *", at, c.Pattern)
 	case c.Window < minWindow || c.Window > maxWindow || c.Window%time.Millisecond != 0:
 		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want %s to %s in whole milliseconds", at, c.Window, c.Pattern, minWindow, maxWindow)
-	case c.Keyed == ByArrival && c.Window > maxArrivalBucket:
-		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want at most %s of a class that is keyed by arrival, whose claims lie up to two windows ahead", at, c.Window, c.Pattern, maxArrivalBucket)
+	case c.Keyed == ByArrival && c.Window > claims.MaxBucket:
+		return fmt.Errorf("config: Classes[%d]: Window %s of %q: want at most %s of a class that is keyed by arrival, whose claims lie up to two windows ahead", at, c.Window, c.Pattern, claims.MaxBucket)
 	case c.Bucket < 0 || c.Bucket > c.Window:
 		return fmt.Errorf("config: Classes[%d]: Window %s of %q is shorter than its Bucket %s: a copy could fall below the floor within its window", at, c.Window, c.Pattern, c.Bucket)
 	case c.Late != LateProcess && c.Late != LateDeadLetter:
@@ -148,8 +150,9 @@ func ClassOf(classes []Class, eventType string) int {
 	return best
 }
 
-// classesOf checks the classes of a configuration and fills in defaults.
-func classesOf(classes []Class) ([]Class, error) {
+// CheckClasses returns classes with what they leave out, or says what is wrong with
+// them; none are the class "*" with [DefaultWindow]. [New] does it.
+func CheckClasses(classes []Class) ([]Class, error) {
 	if len(classes) == 0 {
 		classes = []Class{{Pattern: "*", Window: DefaultWindow}}
 	}

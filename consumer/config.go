@@ -18,7 +18,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/pooler"
 )
 
 // Defaults of [Config].
@@ -100,7 +104,7 @@ type Processor struct {
 	group          string
 	db             *pgxpool.Pool
 	lockTimeout    time.Duration
-	bounds         bounds
+	bounds         transaction.Bounds
 	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	stuckHandlers  atomic.Int64
@@ -110,17 +114,17 @@ type Processor struct {
 	log            *slog.Logger
 	parkedLetters  int // bounds of what is parked, less in tests
 	parkedKeys     int
-	brake          brake
-	breaks         breaks
+	brake          memory.Brake
+	breaks         memory.Breaks
 	clock          func() time.Time // of this process
 
 	windows    windows
-	ages       ages
-	knownMarks knownMarks
-	attended   atomic.Bool  // a member of the group runs on it
-	cameBack   sync.Map     // of events whose start is counted although their handling came back: how often
-	stream     atomic.Int64 // stream time as far as this process has seen it, Unix ms; 0: unknown
-	reads      reads
+	ages       memory.Ages
+	knownMarks memory.Marks
+	attended   atomic.Bool    // a member of the group runs on it
+	cameBack   sync.Map       // of events whose start is counted although their handling came back: how often
+	stream     memory.Instant // stream time as far as this process has seen it
+	reads      memory.Reads
 	savedAlone atomic.Int64 // when the stream time of events without Source was saved, Unix ms
 }
 
@@ -137,7 +141,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	classes, err := classesOf(cfg.Classes)
+	classes, err := CheckClasses(cfg.Classes)
 	if err != nil {
 		return nil, err
 	}
@@ -151,14 +155,14 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 	case !found.Current:
 		return nil, fmt.Errorf("%w: those that are there are of an older release; run `outboxctl migrate up --side consumer`", ErrNotInstalled)
 	}
-	if err := checkPooler(ctx, cfg.DB); err != nil {
+	if err := pooler.Check(ctx, cfg.DB); err != nil {
 		return nil, err
 	}
 	p := &Processor{
 		group:          cfg.Group,
 		db:             cfg.DB,
 		lockTimeout:    cfg.LockTimeout,
-		bounds:         boundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
 		incarnation:    uuid.NewString(),
 		handlerTimeout: cfg.HandlerTimeout,
 		retry:          cfg.Retry,
@@ -178,7 +182,7 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 
 // permitted names the role that the login of a program lacks.
 func permitted(db *pgxpool.Pool, err error) error {
-	if !hasCode(err, "42501") { // insufficient_privilege
+	if !sqlstate.Is(err, "42501") { // insufficient_privilege
 		return err
 	}
 	login := pgx.Identifier{db.Config().ConnConfig.User}.Sanitize()
@@ -240,33 +244,9 @@ func (c Config) validate() error {
 	return nil
 }
 
-// bounds are statements that bound a transaction. They have no parameters, so that
-// they travel with BEGIN in one round trip.
-//
-// A claim whose commit PostgreSQL forgets in a crash would be a lost effect
-// once the Kafka offset has moved: synchronous_commit is raised to "on" where
-// the session asks for less, and left where it asks for more.
-type bounds struct {
-	all     string
-	session string // the rest travels with the claim, with which the transaction begins
-	locks   string // the rest
-}
-
 // lockTimeoutMS is Config.LockTimeout as PostgreSQL reads it.
 func (p *Processor) lockTimeoutMS() string {
 	return strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)
-}
-
-func boundsOf(lock, session time.Duration) bounds {
-	b := bounds{session: fmt.Sprintf("SET LOCAL idle_in_transaction_session_timeout = %d", session.Milliseconds())}
-	b.locks = fmt.Sprintf(`SELECT pg_catalog.set_config('onceward.lock_timeout', CASE WHEN pg_catalog.current_setting('onceward.lock_timeout', true) OPERATOR(pg_catalog.<>) ''
-    THEN pg_catalog.current_setting('onceward.lock_timeout') ELSE pg_catalog.current_setting('lock_timeout') END, true),
-  pg_catalog.set_config('lock_timeout', '%d', true),
-  CASE WHEN pg_catalog.current_setting('synchronous_commit') OPERATOR(pg_catalog.=) ANY('{off,local,remote_write}'::pg_catalog.text[])
-    THEN pg_catalog.set_config('synchronous_commit', 'on', true) END`,
-		lock.Milliseconds())
-	b.all = b.session + ";\n" + b.locks
-	return b
 }
 
 // isText reports whether a PostgreSQL text column can hold s.

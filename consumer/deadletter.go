@@ -136,7 +136,7 @@ const asideMark = "~"
 // announce says so in the log, once the letter is committed.
 func (r *Router) announce(ctx context.Context, l letter) {
 	if l.reason == reasonFromFuture {
-		r.processor.brake.letter()
+		r.processor.brake.Letter()
 	}
 	at := l.record.Source
 	at.Topic = l.topic

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/record"
 )
@@ -63,7 +64,7 @@ func (r *Router) sendPage(ctx context.Context, after Source, send func(context.C
 	if err != nil {
 		return nil, 0, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	q := consumerdb.New(tx)
 	if page, err = r.unsent(ctx, q, after); err != nil || len(page) == 0 {
 		return nil, 0, judge(ctx, tx, err)

@@ -16,6 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
+	"github.com/onceward/onceward/consumer/internal/verdict"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
@@ -42,16 +45,16 @@ func TestEvidence(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   *Processor
 		src  Source
-		want evidence
+		want verdict.Evidence
 	}{
-		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, finished},
-		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, proven},
-		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, finished},
-		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, finished},
-		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, notSeen},
-		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, finished},
-		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, notSeen},
-		"no topic":         {p, Source{Offset: 6}, unknown},
+		"before the mark":  {p, Source{Topic: "orders", Offset: 6}, verdict.Finished},
+		"of its own topic": {p, Source{Topic: "orders", TopicID: id, Offset: 7}, verdict.Proven},
+		"nobody read it":   {unread, Source{Topic: "orders", TopicID: id, Offset: 7}, verdict.Finished},
+		"at the mark":      {p, Source{Topic: "orders", Offset: 7}, verdict.Finished},
+		"behind the mark":  {p, Source{Topic: "orders", Offset: 8}, verdict.NotSeen},
+		"before the first": {p, Source{Topic: "orders", TopicID: id, Offset: 2}, verdict.Finished},
+		"no mark":          {fresh, Source{Topic: "orders", Offset: 0}, verdict.NotSeen},
+		"no topic":         {p, Source{Offset: 6}, verdict.Unknown},
 	} {
 		got, err := (&look{processor: c.of, q: consumerdb.New(c.of.db)}).evidenceOf(t.Context(), c.src)
 		require.NoError(t, err, name)
@@ -68,17 +71,17 @@ func TestLateIsClaimedUnderItsOwnIDToo(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		p, _ := scriptedProcessor(t, nil)
 		l := &look{processor: p, q: consumerdb.New(p.db), now: now, began: now, attached: []string{}, classes: []registered{{
-			floor: now.AddDate(0, 0, -7), late: LateProcess, replay: ReplayDeadLetter, buckets: Buckets{Length: 7 * 24 * time.Hour},
+			floor: now.AddDate(0, 0, -7), late: LateProcess, replay: ReplayDeadLetter, buckets: claims.Buckets{Length: 7 * 24 * time.Hour},
 		}}}
 		if attached {
-			l.attached = append(l.attached, partition.OfDay(processedTable, ev.Key.Time()).Name)
+			l.attached = append(l.attached, partition.OfDay(claims.Name, ev.Key.Time()).Name)
 		}
-		pl, err := l.below(t.Context(), &ev, 0, verdictLate)
+		pl, err := l.below(t.Context(), &ev, 0, verdict.Late)
 		require.NoError(t, err)
 		require.True(t, pl.late)
 		require.Equal(t, attached, slices.Contains(pl.ids, own))
 		require.Len(t, pl.ids, map[bool]int{true: 3, false: 2}[attached])
-		require.True(t, slices.IsSortedFunc(pl.ids, compareIDs))
+		require.True(t, slices.IsSortedFunc(pl.ids, claims.Compare))
 	}
 }
 
@@ -152,7 +155,7 @@ func TestBeginBindsTheTransaction(t *testing.T) {
 func newTestLease(t *testing.T, p *Processor) *lease {
 	t.Helper()
 	l := newLease(p, eventAt(t, time.Now()), nil, "charge", time.Minute)
-	l.epoch, l.takenAt = 7, time.Now()
+	l.Epoch, l.TakenAt = 7, time.Now()
 	return l
 }
 
@@ -174,9 +177,9 @@ func TestHeartbeat(t *testing.T) {
 		"out, and not asked in time":    {renewed, 61 * time.Second, false},
 	} {
 		l := newTestLease(t, c.of)
-		l.takenAt = time.Now().Add(-c.age)
-		require.Equal(t, c.ours, l.renew(t.Context()), name)
-		require.Equal(t, name == "renewed", time.Since(l.takenAt) < 10*time.Second, name)
+		l.TakenAt = time.Now().Add(-c.age)
+		require.Equal(t, c.ours, l.Renew(t.Context()), name)
+		require.Equal(t, name == "renewed", time.Since(l.TakenAt) < 10*time.Second, name)
 	}
 }
 
@@ -184,8 +187,8 @@ func TestHeartbeat(t *testing.T) {
 func TestHeartbeatEndsTheAttempt(t *testing.T) {
 	away, _ := scriptedProcessor(t, map[string]answer{"RenewFence": {code: "57P03"}})
 	l := newTestLease(t, away)
-	l.length = 300 * time.Millisecond
-	attempt, stop := l.keep(t.Context())
+	l.Length = 300 * time.Millisecond
+	attempt, stop := l.Keep(t.Context())
 	defer stop()
 	select {
 	case <-attempt.Done():
@@ -266,7 +269,7 @@ func TestHiddenErrorOfAnEffect(t *testing.T) {
 			effect(ctx, "mail", nil)
 			return nil
 		}, io.EOF},
-		"unfinished": {func(ctx context.Context, _ Event) error { effect(ctx, "charge"); return nil }, errUnfinished},
+		"unfinished": {func(ctx context.Context, _ Event) error { effect(ctx, "charge"); return nil }, fence.ErrUnfinished},
 		"none":       {func(context.Context, Event) error { return nil }, ErrNoEffect},
 	} {
 		err := handle(c.fn)
@@ -313,7 +316,7 @@ func TestFloorsAreTrustedForAWhile(t *testing.T) {
 		f.readAt = time.Now()
 		p.windows.known.Store(&f)
 		require.True(t, obvious())
-		time.Sleep(floorsKept - time.Millisecond)
+		time.Sleep(claims.FloorsKept - time.Millisecond)
 		require.True(t, obvious())
 		time.Sleep(time.Millisecond)
 		require.False(t, obvious())

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // HandleRecord reads the event of a Kafka record, from any client, and handles
@@ -174,7 +176,7 @@ func isHandlers(err error) bool {
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
 func (r *Router) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
-	return r.inTxOf(ctx, r.processor.bounds.all, items, work)
+	return r.inTxOf(ctx, r.processor.bounds.All, items, work)
 }
 
 // claiming is inTx for work that begins with the claim of its items, which bounds the
@@ -183,7 +185,7 @@ func (r *Router) claiming(ctx context.Context, items []*item, work func(tx pgx.T
 	if items[0].redrive != nil || r.processor.retry.OnLetter == LetterPark {
 		return r.inTx(ctx, items, work)
 	}
-	return r.inTxOf(ctx, r.processor.bounds.session, items, work)
+	return r.inTxOf(ctx, r.processor.bounds.Session, items, work)
 }
 
 func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
@@ -194,7 +196,7 @@ func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work 
 	if err != nil {
 		return 0, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if items[0].redrive != nil {
 		if err := r.lock(ctx, tx, items[0].redrive); err != nil {
@@ -216,10 +218,10 @@ func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work 
 		case l != nil:
 			r.announce(ctx, *l)
 		case it.end.outcome == Processed:
-			r.processor.brake.applied()
+			r.processor.brake.Applied()
 		}
 		if it.delivery.Finished() {
-			r.processor.breaks.finish(it.id)
+			r.processor.breaks.Finish(it.id)
 		}
 	}
 	return finished, nil

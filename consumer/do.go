@@ -9,6 +9,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -125,12 +127,12 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	if err != nil {
 		return r, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if e.run == nil {
-		err = p.claimOne(ctx, on(tx), it)
+		err = p.claimOne(ctx, statement.On(tx), it)
 	} else {
-		err = p.makeEffect(ctx, on(tx), it, e.run, e.name)
+		err = p.makeEffect(ctx, statement.On(tx), it, e.run, e.name)
 	}
 	if err != nil {
 		return r, err
@@ -148,9 +150,9 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
 		case e.run == nil:
-			return p.complete(ctx, on(tx), it.ev, result, it.claim.ids)
+			return p.complete(ctx, statement.On(tx), it.ev, result, it.claim.ids)
 		}
-		return on(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
+		return statement.On(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
 	}
 	if err := p.apply(ctx, handler, tx, it.event()); err != nil {
 		return r, err

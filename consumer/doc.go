@@ -25,7 +25,7 @@
 // a floor in onceward.dedup_windows, persisted and only ever raised, in stream
 // time: the event times that the group has finished, never the clock alone. A
 // partition goes only when the floors of all groups and the clock have passed it
-// ([Maintain]). The row counts, not what a program's configuration says.
+// (package retention). The row counts, not what a program's configuration says.
 // So at or above the floor every claim that there ever was is there. Below it
 // the group's marks tell an event that it sees for the first time (late) from one
 // that it may have applied (a replay); see [Class] for what becomes of either,

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/internal/claimstest"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -123,31 +124,31 @@ func TestFuncThatFailsForGood(t *testing.T) {
 // TestLetterKeepsEffects (W3): an effect that is complete is not made again by a
 // redrive that comes after everything of the event could have gone.
 func TestLetterKeepsEffects(t *testing.T) {
-	onBoth(t, func(k *kept) {
+	claimstest.OnBoth(t, func(k *claimstest.Database) {
 		l := newTill(t, 1)
-		l.db = k.admin
+		l.db = k.Admin
 		exec(t, l.db, `CREATE TABLE IF NOT EXISTS effects (event text NOT NULL, consumer_group text NOT NULL)`)
 		var err error
-		l.processor, err = consumer.New(k.t.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1}})
-		require.NoError(k.t, err)
+		l.processor, err = consumer.New(k.T.Context(), consumer.Config{Group: "billing", DB: l.db, Retry: consumer.Retry{MaxAttempts: 1}})
+		require.NoError(k.T, err)
 		l.router = consumer.NewRouter(l.processor)
 		l.router.Func("Paid", l.handle)
 		l.fails["mail"] = errProvider
-		l.event.Key = keyAt(k.t, k.today.Add(time.Minute))
+		l.event.Key = keyAt(k.T, k.Today.Add(time.Minute))
 		l.fromTopic()
-		require.NoError(k.t, deliver(k.t.Context(), l.router, l.event, consumer.DeadLettered))
-		k.exec("UPDATE onceward.dedup_windows SET floor = now() + interval '9 days', raised_at = now() - interval '1 day'")
-		k.exec("UPDATE onceward.fences SET completed_at = now() - interval '30 days', lease_until = now() - interval '30 days', created_at = now() - interval '30 days'")
-		k.maintain()
-		require.Equal(k.t, 3, count(k.t, l.db, "SELECT count(*) FROM onceward.fences WHERE expires_at IS NULL"), "nothing goes while the letter is open")
-		require.Equal(k.t, 1, count(k.t, l.db, "SELECT count(*) FROM onceward.processed_events WHERE outcome = 'd'"))
+		require.NoError(k.T, deliver(k.T.Context(), l.router, l.event, consumer.DeadLettered))
+		k.Exec("UPDATE onceward.dedup_windows SET floor = now() + interval '9 days', raised_at = now() - interval '1 day'")
+		k.Exec("UPDATE onceward.fences SET completed_at = now() - interval '30 days', lease_until = now() - interval '30 days', created_at = now() - interval '30 days'")
+		k.Maintain()
+		require.Equal(k.T, 3, count(k.T, l.db, "SELECT count(*) FROM onceward.fences WHERE expires_at IS NULL"), "nothing goes while the letter is open")
+		require.Equal(k.T, 1, count(k.T, l.db, "SELECT count(*) FROM onceward.processed_events WHERE outcome = 'd'"))
 		delete(l.fails, "mail")
-		k.exec("UPDATE onceward.consumer_dead_letters SET state = 'requested'")
-		n, err := l.router.Redrive(k.t.Context(), 10)
-		require.NoError(k.t, err)
-		require.Equal(k.t, 1, n)
-		require.Len(k.t, l.provider.calls, 1)
-		require.Len(k.t, l.mail.calls, 1)
+		k.Exec("UPDATE onceward.consumer_dead_letters SET state = 'requested'")
+		n, err := l.router.Redrive(k.T.Context(), 10)
+		require.NoError(k.T, err)
+		require.Equal(k.T, 1, n)
+		require.Len(k.T, l.provider.calls, 1)
+		require.Len(k.T, l.mail.calls, 1)
 	})
 }
 

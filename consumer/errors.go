@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/transaction"
+	"github.com/onceward/onceward/internal/pooler"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -14,6 +18,9 @@ var (
 	// ErrNoPartition: no partition of onceward.processed_events covers the
 	// key's event time, so nobody can tell whether the event is new.
 	ErrNoPartition = errors.New("no partition of processed_events covers the event time")
+	// ErrDefaultPartition: processed_events has a DEFAULT partition, which takes every
+	// replay whose day is gone for new. Its rows cannot be judged.
+	ErrDefaultPartition = errors.New("processed_events has a DEFAULT partition: every replay whose day is gone is taken for new")
 	// ErrNoHandler: the event's type has neither a handler nor an Ignore.
 	ErrNoHandler = errors.New("no handler for the event type")
 	// ErrNoClass: no class of Config.Classes matches the event's type.
@@ -26,6 +33,13 @@ var (
 	// ErrInstallation: a table, a column or a right of the consumer's side is
 	// missing, so that nothing can be claimed or kept.
 	ErrInstallation = errors.New("the consumer's side of the database is not as this program needs it; run `outboxctl migrate up --side consumer` and `outboxctl migrate roles --side consumer --apply`")
+	// ErrClock: clocks differ so much that events seem to come from the future. They
+	// wait, and none becomes a dead letter, until the clock is right or their time has
+	// come; the error says whose clock it is.
+	ErrClock = memory.ErrClock
+	// ErrPooler: the way to the database leads through a pooler that this use does
+	// not go well with.
+	ErrPooler = pooler.Err
 	// ErrAttended: another member of the group runs with this Processor.
 	ErrAttended = errors.New("another member of the group runs with this Processor; make a Processor and a Router for each")
 )
@@ -33,7 +47,7 @@ var (
 // What a handler may not do; a [*HandlerError] wraps one of them.
 var (
 	// ErrHandlerTx: the handler called Commit or Rollback of its transaction.
-	ErrHandlerTx = errors.New("the handler may not end its transaction; return nil to commit and an error to roll back")
+	ErrHandlerTx = transaction.ErrEnded
 	// ErrSwallowed: the handler returned nil although an SQL error had aborted
 	// its transaction, so that a COMMIT would be a ROLLBACK.
 	ErrSwallowed = errors.New("the handler swallowed an SQL error; return it, or use tx.Begin for a statement that may fail")
@@ -109,8 +123,8 @@ func IsInfrastructure(err error) bool {
 	if marked, infrastructure := mark(err); marked {
 		return infrastructure
 	}
-	code, ok := sqlState(err)
-	return ok && infrastructureCode(code)
+	code, ok := sqlstate.Of(err)
+	return ok && sqlstate.Infrastructure(code)
 }
 
 // mark reports whether an error was judged, and how, by the first mark in its
@@ -140,48 +154,4 @@ func mark(err error) (marked, infrastructure bool) {
 // [ErrRegistration] and [ErrInstallation].
 func Permanent(err error) bool {
 	return errors.Is(err, ErrNoHandler) || errors.Is(err, ErrNoClass) || errors.Is(err, ErrRegistration) || errors.Is(err, ErrInstallation)
-}
-
-// infrastructureCode judges an SQLSTATE of a statement of ours.
-func infrastructureCode(code string) bool {
-	switch code {
-	case "25006", // read-only: a standby answers, after a failover
-		"25P03",                   // idle in transaction for too long
-		"40001", "40003", "40P01", // serialization, completion unknown, deadlock
-		"55000",                                     // recovery is in progress
-		"55P03",                                     // lock not available
-		"57P01", "57P02", "57P03", "57P04", "57P05": // shutting down, crashed, starting, dropped, idle
-		return true
-	}
-	// Connection exceptions, insufficient resources, errors of the system.
-	return len(code) == 5 && (code[:2] == "08" || code[:2] == "53" || code[:2] == "58")
-}
-
-// handlersCode judges an SQLSTATE that broke the transaction of a handler: one that
-// its own statements cause.
-func handlersCode(code string) bool {
-	return !infrastructureCode(code) || code == "53400" || code == "55P03" || code == "25P03" || code == "55000" || code == "25006"
-}
-
-// conflictCode judges an SQLSTATE by which a transaction gives way to another one.
-func conflictCode(code string) bool { return code == "40001" || code == "40P01" }
-
-// installationCode judges an SQLSTATE of a statement of ours: a missing right,
-// table, column or schema.
-func installationCode(code string) bool {
-	return code == "42501" || code == "42P01" || code == "42703" || code == "3F000"
-}
-
-func hasCode(err error, code string) bool {
-	found, ok := sqlState(err)
-	return ok && found == code
-}
-
-// sqlState returns the SQLSTATE of an error that the server sent.
-func sqlState(err error) (code string, ok bool) {
-	var coded interface{ SQLState() string } // pgx and lib/pq
-	if !errors.As(err, &coded) {
-		return "", false
-	}
-	return coded.SQLState(), true
 }

@@ -15,6 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/internal/claimstest"
+	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
@@ -30,7 +34,7 @@ func TestRelationLocks(t *testing.T) {
 		at := time.Now().AddDate(0, 0, 100+i)
 		exec(t, e.db, fmt.Sprintf(`CREATE TABLE onceward.far_%d PARTITION OF onceward.processed_events FOR VALUES FROM ('%s') TO ('%s')`, i, outbox.FirstID(partition.Day(at)), outbox.FirstID(partition.Day(at.AddDate(0, 0, 1)))))
 	}
-	require.GreaterOrEqual(t, len(must(partition.List(t.Context(), e.db, claims))), 100)
+	require.GreaterOrEqual(t, len(must(partition.List(t.Context(), e.db, claims.Table))), 100)
 	for _, mode := range execModes {
 		t.Run(mode.String(), func(t *testing.T) {
 			cfg := e.db.Config()
@@ -39,7 +43,7 @@ func TestRelationLocks(t *testing.T) {
 			require.NoError(t, err)
 			defer pool.Close()
 			p, err := consumer.New(t.Context(), consumer.Config{Group: "billing", DB: pool, Classes: []consumer.Class{
-				{Pattern: "Paid", Window: week}, {Pattern: "push", Window: week, Keyed: consumer.ByArrival},
+				{Pattern: "Paid", Window: claimstest.Week}, {Pattern: "push", Window: claimstest.Week, Keyed: consumer.ByArrival},
 			}})
 			require.NoError(t, err)
 			for _, ev := range []consumer.Event{newEvent(t), webhook(t)} {
@@ -196,7 +200,7 @@ func TestPoolers(t *testing.T) {
 			conn, err := l.db.Acquire(t.Context())
 			require.NoError(t, err)
 			defer conn.Release()
-			_, err = consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+			_, err = retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 			require.ErrorIs(t, err, consumer.ErrPooler)
 			if os.Getenv("E2E_FULL") != "1" && mode != pgx.QueryExecModeCacheDescribe && mode != pgx.QueryExecModeSimpleProtocol {
 				return
@@ -244,7 +248,7 @@ func (l *till) promises() {
 	l.longAgo()
 	require.NoError(t, l.recover(l.router, 1))
 	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET state = 'open', reason = 'handler' WHERE claim_id IS NOT NULL") // without a claim
-	report, err := l.processor.Audit(t.Context())
+	report, err := audit.Check(t.Context(), l.db, audit.Config{Group: l.processor.Group()})
 	require.NoError(t, err)
 	require.Contains(t, fmt.Sprint(report.Findings), "letter")
 }

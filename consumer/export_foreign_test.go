@@ -6,7 +6,7 @@ func Reading(classes []Class, readers ...RecordReader) (*Processor, error) {
 	p := Disconnected()
 	p.readers = readers
 	var err error
-	p.windows.classes, err = classesOf(classes)
+	p.windows.classes, err = CheckClasses(classes)
 	return p, err
 }
 

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/memory"
 )
 
 // What fences keep, for tests outside the package.
@@ -54,24 +56,5 @@ func (r *Router) SetClock(ahead time.Duration) {
 	r.processor.clock = func() time.Time { return time.Now().Add(ahead) }
 }
 
-// FutureLetters is futureLetters.
-const FutureLetters = futureLetters
-
-// Clocks is clocks, for the tests of the brake.
-type Clocks struct {
-	Event, Database, Process, Skew time.Duration
-}
-
-// Refusal is clocks.refusal, of times relative to one instant.
-func (c Clocks) Refusal(full bool) error {
-	at := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
-	return clocks{at.Add(c.Event), at.Add(c.Database), at.Add(c.Process), c.Skew}.refusal(full)
-}
-
-// Brake is brake.
-type Brake struct{ b brake }
-
-// Full, Letter and Applied are those of brake.
-func (b *Brake) Full() bool { return b.b.full() }
-func (b *Brake) Letter()    { b.b.letter() }
-func (b *Brake) Applied()   { b.b.applied() }
+// FutureLetters is memory.FutureLetters.
+const FutureLetters = memory.FutureLetters

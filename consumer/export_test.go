@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -54,7 +56,7 @@ func ClaimBeforehand(r *Router) {
 		if err != nil {
 			return Claim{}, err
 		}
-		defer rollback(ctx, tx)
+		defer transaction.Rollback(ctx, tx)
 		c, err := inner(ctx, tx, ev)
 		if err != nil {
 			return c, err
@@ -87,7 +89,7 @@ func ClaimLate(r *Router) {
 		if err != nil {
 			return err
 		}
-		defer rollback(ctx, own)
+		defer transaction.Rollback(ctx, own)
 		if _, err := claim(ctx, own, ev); err != nil {
 			return err
 		}
@@ -176,7 +178,9 @@ func IgnoreGroups(r *Router) {
 	shared := &Processor{group: "all", db: p.db, bounds: p.bounds, lockTimeout: p.lockTimeout, log: p.log}
 	shared.windows.classes = p.windows.classes
 	shared.windows.known.Store(p.windows.known.Load())
-	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error { return shared.claims(ctx, on(tx), items) }
+	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error {
+		return shared.claims(ctx, statement.On(tx), items)
+	}
 }
 
 // FirstKeyForAll claims every event under the key of the first one.
@@ -207,7 +211,7 @@ func (r *Router) With(d Defect) *Router {
 // Disconnected returns a processor of the default class without a database.
 func Disconnected() *Processor {
 	p := new(Processor)
-	p.windows.classes, _ = classesOf(nil)
+	p.windows.classes, _ = CheckClasses(nil)
 	p.windows.known.Store(&floors{of: make([]registered, 1)})
 	return p
 }
@@ -262,21 +266,6 @@ func AgeFloors(p *Processor, by time.Duration) {
 	p.windows.known.Store(&f)
 }
 
-// Question is question, for the tests of verdicts.
-type Question struct {
-	Time, Floor, Now time.Time
-	Skew             time.Duration
-	Copied           bool
-	Seen             string // "", "not seen", "finished", "proven"
-}
-
-// Judge is question.judge.
-func (q Question) Judge() string {
-	e := map[string]evidence{"not seen": notSeen, "finished": finished, "proven": proven}[q.Seen]
-	v := question{time: q.Time, floor: q.Floor, now: q.Now, skew: q.Skew, copied: q.Copied, evidence: e}.judge()
-	return [...]string{"claim", "late", "replay", "seen", "future"}[v]
-}
-
 // DatabaseNow is the database's clock, as far as the process knows.
 func DatabaseNow(p *Processor) time.Time { return p.windows.now() }
 
@@ -285,21 +274,21 @@ func StatementsByID(p *Processor) map[string]func(ctx context.Context, tx pgx.Tx
 	type run = func(ctx context.Context, tx pgx.Tx, ids []string) error
 	return map[string]run{
 		"find": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.FindClaims(ctx, consumerdb.FindClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 		"delete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			return on(tx).byID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			return statement.On(tx).ByID.DeleteClaims(ctx, consumerdb.DeleteClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 		},
 		"revive": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			return on(tx).byID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids})
+			return statement.On(tx).ByID.ReviveClaims(ctx, consumerdb.ReviveClaimsParams{ConsumerGroup: p.group, EventIds: ids})
 		},
 		"mark dead": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 		"complete": func(ctx context.Context, tx pgx.Tx, ids []string) error {
-			_, err := on(tx).byID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: "1", ConsumerGroup: p.group, EventIds: ids})
+			_, err := statement.On(tx).ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: "1", ConsumerGroup: p.group, EventIds: ids})
 			return err
 		},
 	}

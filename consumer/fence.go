@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/fence"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // Errors of [Fence].
@@ -18,7 +21,7 @@ var (
 	ErrInProgress = errors.New("another delivery of the event is in progress")
 	// ErrLeaseLost: another attempt has taken the fence over, and will make or
 	// has made the effect. Nothing of this attempt was committed.
-	ErrLeaseLost = errors.New("the fence's lease was lost to another attempt")
+	ErrLeaseLost = fence.ErrLeaseLost
 	// ErrFenceStale: an earlier attempt may have made the effect, and the
 	// provider may have forgotten its key since, so that to call it again could
 	// make the effect twice. Nothing is called until somebody says what happened,
@@ -137,9 +140,9 @@ func runFence[R any](ctx context.Context, p *Processor, ev Event, run *running, 
 	if !l.item.fresh() {
 		return r, errors.Join(notApplied(c), decodeResult(c.Result, &r.Result))
 	}
-	attempt, stop := l.keep(ctx)
+	attempt, stop := l.Keep(ctx)
 	defer stop() // also when Do ends its goroutine
-	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.epoch}, stale)
+	r.Result, err = e.drive(attempt, Call{Key: ProviderKey(ev.Key, p.group, e.Name), Epoch: l.Epoch}, stale)
 	stop()
 	if err == nil {
 		err = complete(ctx, l, e.Commit, r.Result)
@@ -203,7 +206,7 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if err := l.complete(ctx, tx, stored); err != nil {
 		return err

@@ -6,14 +6,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -33,7 +33,7 @@ var (
 	// so that nothing protects what it did.
 	ErrNoEffect = errors.New("the handler called neither Fence nor Do; return consumer.ErrNothingToDo when that is what the event asks for")
 	// ErrEffectTwice: one delivery made two effects of one name, which are one.
-	ErrEffectTwice = errors.New("an effect of this name was made in this delivery; give each effect of an event its own Name, e.g. one per recipient")
+	ErrEffectTwice = fence.ErrTwice
 	// ErrInTx: Fence or Do was called within a transaction that has claimed its
 	// event: it would wait for itself.
 	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
@@ -98,7 +98,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
-		if err := r.processor.look(ctx, on(tx), it); err != nil {
+		if err := r.processor.look(ctx, statement.On(tx), it); err != nil {
 			return 0, err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
@@ -117,7 +117,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 
 // look finds out, without a claim, what the claim of an event would find. An
 // event that is open was accepted, and goes on.
-func (p *Processor) look(ctx context.Context, q queries, it *item) error {
+func (p *Processor) look(ctx context.Context, q statement.Queries, it *item) error {
 	effects, err := p.effects(ctx, q, it)
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
 	return c
 }
 
-func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
+func (p *Processor) effects(ctx context.Context, q statement.Queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
 	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
 	if err != nil {
 		return nil, fmt.Errorf("look for effects of the event: %w", err)
@@ -189,7 +189,7 @@ func (p *Processor) effects(ctx context.Context, q queries, it *item) ([]consume
 
 // isOpen reports whether an effect of the event was begun, and nothing has ended
 // it.
-func (p *Processor) isOpen(ctx context.Context, q queries, it *item) (bool, error) {
+func (p *Processor) isOpen(ctx context.Context, q statement.Queries, it *item) (bool, error) {
 	effects, err := p.effects(ctx, q, it)
 	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
 }
@@ -205,7 +205,7 @@ func (r *Router) call(ctx context.Context, it *item) error {
 	began := time.Now()
 	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
 	r.processor.tell(it.ev.Type, began)
-	effects, failed := run.ended()
+	effects, failed := run.effects.End()
 	if errors.Is(err, ErrNothingToDo) {
 		effects, err = 1, nil
 	}
@@ -244,7 +244,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = r.processor.endEffects(ctx, on(tx), it)
+			left, err = r.processor.endEffects(ctx, statement.On(tx), it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
@@ -259,7 +259,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
 
 // endEffects ends the effects of an event, and returns how many are PENDING still.
-func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left int64, err error) {
+func (p *Processor) endEffects(ctx context.Context, q statement.Queries, it *item) (left int64, err error) {
 	at := it.ev.Source
 	if it.redrive != nil {
 		at = it.redrive.source() // which may be aside
@@ -276,7 +276,7 @@ func (p *Processor) endEffects(ctx context.Context, q queries, it *item) (left i
 
 // effectsKept is how long the effects of an event are kept after its end.
 func (p *Processor) effectsKept(ev Event) pgtype.Interval {
-	return interval(2*p.windowOf(ev.Type) + 24*time.Hour)
+	return consumerdb.Interval(2*p.windowOf(ev.Type) + 24*time.Hour)
 }
 
 // running is what a handler carries in its context: which event it handles, and
@@ -285,16 +285,10 @@ type running struct {
 	processor *Processor
 	event     Event
 	inTx      bool // its transaction has claimed the event
-
-	mu      sync.Mutex
-	effects map[string]error // by name: what became of the last attempt
-	over    bool
+	effects   fence.Names
 }
 
 type deliveryKey struct{}
-
-// errUnfinished is the state of an effect whose attempt is under way.
-var errUnfinished = errors.New("the handler returned before its effect had ended")
 
 // within returns the delivery of this very event by this very group that a
 // context belongs to; nil for an effect that is an event of its own.
@@ -310,47 +304,13 @@ func (p *Processor) within(ctx context.Context, ev Event, name string) (*running
 	case run.event.Key != ev.Key:
 		return nil, nil //nolint:nilnil // as above
 	}
-	return run, run.begin(name)
-}
-
-// begin takes the name of an effect. One that has failed may be tried again.
-func (run *running) begin(name string) error {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	last, begun := run.effects[name]
-	switch {
-	case run.over:
-		return errUnfinished
-	case begun && (last == nil || errors.Is(last, errUnfinished)):
-		run.effects[name] = fmt.Errorf("%w: %q", ErrEffectTwice, name)
-		return run.effects[name]
-	case run.effects == nil:
-		run.effects = make(map[string]error)
-	}
-	run.effects[name] = errUnfinished
-	return nil
+	return run, run.effects.Begin(name)
 }
 
 // finish leaves what became of an effect, and returns it.
 func (run *running) finish(name string, err error) error {
-	if run == nil {
-		return err
-	}
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	if !errors.Is(run.effects[name], ErrEffectTwice) {
-		run.effects[name] = err
+	if run != nil {
+		run.effects.Finish(name, err)
 	}
 	return err
-}
-
-// ended closes the delivery, and returns what its effects have left.
-func (run *running) ended() (effects int, err error) {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	run.over = true
-	for _, name := range slices.Sorted(maps.Keys(run.effects)) {
-		err = errors.Join(err, run.effects[name])
-	}
-	return len(run.effects), err
 }

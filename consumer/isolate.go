@@ -8,6 +8,9 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // maxSavepoints is how many events share a transaction in which each has a
@@ -99,7 +102,7 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 		return nil, nil
 	}
 	switch cause = judge(ctx, tx, cause); {
-	case errors.Is(cause, ErrTxEnded) || isAbandoned(tx):
+	case errors.Is(cause, ErrTxEnded) || transaction.Abandoned(tx):
 		return nil, errAlone // the transaction of its neighbours is over too
 	case !isHandlers(cause):
 		return nil, cause
@@ -129,7 +132,7 @@ func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
 			ids = append(ids, it.claim.ids...)
 		}
 	}
-	return r.processor.deleteClaims(ctx, on(tx), ids)
+	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
 }
 
 // alone delivers the items one by one, each in a transaction of its own.

@@ -10,6 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -160,7 +162,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 	}
-	return r.processor.remember(ctx, on(tx), items)
+	return r.processor.remember(ctx, statement.On(tx), items)
 }
 
 // fits refuses a letter that was written and has to wait: for the clock, or because
@@ -177,8 +179,8 @@ func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
 // markDead turns the claims of an event into those of a dead one. Its effects, if
 // it has some, wait with it.
 func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
-	q := on(tx)
-	n, err := q.byID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: texts(it.claim.ids)})
+	q := statement.On(tx)
+	n, err := q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
 	if err == nil && n != int64(len(it.claim.ids)) {
 		err = errors.New("the claim is gone")
 	}
@@ -189,6 +191,16 @@ func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
 	}
 	if err != nil {
 		return fmt.Errorf("mark the claim as dead: %w", err)
+	}
+	return nil
+}
+
+// fromFuture refuses to make a dead letter of an event whose time would have come,
+// were all clocks right.
+func (p *Processor) fromFuture(it *item) error {
+	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: p.windows.now(), Process: p.clock(), Skew: p.windows.skew}
+	if err := c.Refusal(p.brake.Full()); err != nil {
+		return &infrastructureError{err}
 	}
 	return nil
 }

@@ -6,30 +6,31 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/onceward/onceward/consumer/internal/fence"
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
-// lease is one attempt's hold on a fence. The invariant: complete succeeds for
-// at most one epoch, because a takeover raises the epoch in the row that
-// complete has to find.
+// lease is one attempt at a fence, with the event that it is about.
 type lease struct {
+	fence.Lease
+
 	processor *Processor
 	item      *item
 	run       *running // nil: the effect is the event
-	name      string
-	length    time.Duration
-	epoch     int64
-	takenAt   time.Time // before the statement that began or renewed it
 }
 
 func newLease(p *Processor, ev Event, run *running, name string, length time.Duration) *lease {
-	return &lease{processor: p, item: p.effectOf(ev, run), run: run, name: name, length: length}
+	it := p.effectOf(ev, run)
+	hold := fence.Lease{DB: p.db, Event: it.ev.Key.UUID(), Group: p.group, Name: name, Length: length}
+	return &lease{Lease: hold, processor: p, item: it, run: run}
 }
 
 // effectOf is the item of an effect. Within a delivery that is about its event,
@@ -51,9 +52,9 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	if err != nil {
 		return false, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := on(tx)
+	q := statement.On(tx)
 	if l.run != nil {
 		it.accept(l.run.event)
 	} else if err := p.look(ctx, q, it); err != nil {
@@ -65,29 +66,29 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	if err != nil {
 		return false, err
 	}
-	l.takenAt = time.Now()
+	l.TakenAt = time.Now()
 	row, err := q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.name, Owner: newOwner(), Lease: interval(l.length),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: newOwner(), Lease: consumerdb.Interval(l.Length),
 		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		if err := p.effectThere(ctx, q, it, l.name, false); err != nil || l.run != nil {
+		if err := p.effectThere(ctx, q, it, l.Name, false); err != nil || l.run != nil {
 			return false, err
 		}
 		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
 		return false, fmt.Errorf("begin: %w", err)
 	}
-	l.epoch = row.Epoch
+	l.Epoch = row.Epoch
 	return row.Stale, commit(ctx, tx)
 }
 
 // refuse ends the transaction of an event that is not to be applied.
 func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
-	q := on(tx)
+	q := statement.On(tx)
 	if err := l.firstResult(ctx, q); err != nil {
 		return err
 	}
@@ -99,11 +100,11 @@ func (l *lease) refuse(ctx context.Context, tx pgx.Tx) error {
 
 // firstResult finds the result of an effect whose event was ended by a delivery,
 // which stores none in the claim.
-func (l *lease) firstResult(ctx context.Context, q queries) error {
+func (l *lease) firstResult(ctx context.Context, q statement.Queries) error {
 	if l.item.claim.Outcome != Duplicate || l.item.claim.Result != nil {
 		return nil
 	}
-	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name})
+	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.Name})
 	if err == nil {
 		l.item.claim.Result = row.Result
 	}
@@ -121,7 +122,7 @@ func (it *item) accept(judged Event) {
 
 // makeEffect begins an effect that is a transaction of this database. What the
 // item's claim says is what became of the effect.
-func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *running, name string) error {
+func (p *Processor) makeEffect(ctx context.Context, q statement.Queries, it *item, run *running, name string) error {
 	if name == "" || !isText(name) {
 		return fmt.Errorf("%w: name %q of an effect: want text", ErrEvent, name)
 	}
@@ -134,7 +135,7 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress
 	case err != nil:
 		return fmt.Errorf("begin: %w", err)
@@ -147,7 +148,7 @@ func (p *Processor) makeEffect(ctx context.Context, q queries, it *item, run *ru
 // effectThere says why an effect could not be begun: it is complete, or another
 // attempt has it, or the request is another one. A transaction takes nothing over:
 // a lease that has run out says that Fence had begun the effect, by this name.
-func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name string, inTx bool) error {
+func (p *Processor) effectThere(ctx context.Context, q statement.Queries, it *item, name string, inTx bool) error {
 	row, err := q.FindFence(ctx, consumerdb.FindFenceParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: name})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
@@ -167,63 +168,10 @@ func (p *Processor) effectThere(ctx context.Context, q queries, it *item, name s
 	return nil
 }
 
-// keep renews the lease at a third of its length until stop is called, which
-// waits for the heartbeat to end. The context it returns ends with ErrLeaseLost
-// as soon as another attempt may have taken over.
-func (l *lease) keep(ctx context.Context) (attempt context.Context, stop func()) {
-	attempt, lose := context.WithCancelCause(ctx)
-	beats, end := context.WithCancel(attempt)
-	var group sync.WaitGroup
-	group.Go(func() {
-		tick := time.NewTicker(l.length / 3)
-		defer tick.Stop()
-		for {
-			select {
-			case <-beats.Done():
-				return
-			case <-tick.C:
-				if !l.renew(beats) {
-					lose(ErrLeaseLost)
-					return
-				}
-			}
-		}
-	})
-	return attempt, func() {
-		end()
-		group.Wait()
-		lose(nil)
-	}
-}
-
-// renew reports whether the lease is still surely ours. A heartbeat that fails
-// for another reason is tried again until the lease has run out by our clock,
-// counted from before the last statement that succeeded.
-func (l *lease) renew(ctx context.Context) bool {
-	began := time.Now()
-	until := l.takenAt.Add(l.length)
-	ctx, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	n, err := consumerdb.New(l.processor.db).RenewFence(ctx, consumerdb.RenewFenceParams{
-		Lease: interval(l.length), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
-	})
-	if err == nil && n == 1 {
-		l.takenAt = began
-		return true
-	}
-	return err != nil && time.Now().Before(until)
-}
-
-// release gives the lease back after a failure, so that the next attempt need
-// not wait. It is a courtesy: when it fails, the lease runs out by itself.
+// release gives the lease back.
 func (l *lease) release(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-	defer cancel()
-	_, err := consumerdb.New(l.processor.db).ReleaseFence(ctx, consumerdb.ReleaseFenceParams{
-		EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch,
-	})
-	if err != nil {
-		return &infrastructureError{fmt.Errorf("give the lease back: %w", err)}
+	if err := l.Release(ctx); err != nil {
+		return &infrastructureError{err}
 	}
 	return nil
 }
@@ -233,23 +181,16 @@ func (l *lease) release(ctx context.Context) error {
 // neither a floor that has passed it since nor an operator who has given it up
 // changes that.
 func (l *lease) complete(ctx context.Context, tx pgx.Tx, result []byte) error {
-	row, err := on(tx).CompleteFence(ctx, consumerdb.CompleteFenceParams{
-		Result: string(result), EventID: l.item.ev.Key.UUID(), ConsumerGroup: l.processor.group, Name: l.name, Epoch: l.epoch, Alone: l.run == nil,
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("complete: %w", err)
-	case row.Done == 0:
-		return ErrLeaseLost
-	case l.run == nil:
-		return l.claimAlone(ctx, tx, result)
+	err := l.Complete(ctx, statement.On(tx).Queries, result, l.run == nil)
+	if err == nil && l.run == nil {
+		err = l.claimAlone(ctx, tx, result)
 	}
-	return nil
+	return err
 }
 
 // claimAlone ends the event that the effect is.
 func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error {
-	p, q, ev := l.processor, on(tx), l.item.ev
+	p, q, ev := l.processor, statement.On(tx), l.item.ev
 	ev.redriven = true
 	it := p.newItem(ev)
 	if err := p.claimOne(ctx, q, it); err != nil {
@@ -278,14 +219,10 @@ func (l *lease) endAlone(ctx context.Context, tx pgx.Tx) error {
 // newOwner names an attempt for operators; the epoch is what counts.
 func newOwner() string { return rand.Text() }
 
-func interval(d time.Duration) pgtype.Interval {
-	return pgtype.Interval{Microseconds: d.Microseconds(), Valid: true}
-}
-
 // ttl is NULL for a provider that never forgets.
 func ttl(d time.Duration) pgtype.Interval {
 	if d == Forever {
 		return pgtype.Interval{}
 	}
-	return interval(d)
+	return consumerdb.Interval(d)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 )
 
 // A place, topic/partition@offset, has another record in each life of its topic, and may
@@ -108,7 +109,7 @@ func TestReadAfterAll(t *testing.T) {
 
 	exec(t, l.db, "UPDATE onceward.consumer_dead_letters SET expires_at = clock_timestamp()")
 	conn := must(l.db.Acquire(t.Context()))
-	_, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+	_, err := retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 	conn.Release()
 	require.NoError(t, err)
 	require.Zero(t, l.letters())
@@ -197,7 +198,7 @@ func TestProofWaitsForTheOtherLetter(t *testing.T) {
 		exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET expires_at = clock_timestamp() WHERE state = 'redriven'")
 		conn := must(d.db.Acquire(t.Context()))
 		defer conn.Release()
-		_, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+		_, err := retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 		require.NoError(t, err)
 	}
 	exec(t, d.db, "UPDATE onceward.consumer_dead_letters SET state = 'requested', generation = generation + 1 WHERE kafka_offset < 11")

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/record"
 )
@@ -108,7 +109,7 @@ func TestAppliedBesideItsLetter(t *testing.T) {
 			SELECT consumer_group, topic, kafka_partition, kafka_offset + 1, event_id, claim_id, '\x00', namespace, event_type, record_headers, 'parked', 'another event with its key' FROM onceward.consumer_dead_letters`)
 		exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
 		conn := must(d.db.Acquire(t.Context()))
-		_, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+		_, err := retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 		conn.Release()
 		require.NoError(t, err)
 		require.Equal(t, 1, d.claims(), "its day is gone")

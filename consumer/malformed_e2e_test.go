@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/record"
 )
@@ -98,7 +99,7 @@ func TestMalformedLetterHoldsItsEvent(t *testing.T) {
 			s := newStranger(t)
 			first(s)
 			require.Equal(t, 1, s.charges)
-			require.Empty(t, must(consumer.Audit(t.Context(), s.db, consumer.AuditConfig{})).Findings)
+			require.Empty(t, must(audit.Check(t.Context(), s.db, audit.Config{})).Findings)
 			s.fails = nil
 			require.Zero(t, s.recover())
 			s.months()

@@ -12,6 +12,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -80,9 +83,9 @@ func (r *Router) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) er
 	}
 	rows, err := consumerdb.New(tx).ParkedAmong(ctx, given)
 	switch {
-	case hasCode(err, "55P03") && len(items) > 1:
+	case sqlstate.Is(err, "55P03") && len(items) > 1:
 		return errAlone
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return ErrInProgress // a release is at the key
 	case err != nil:
 		return fmt.Errorf("look for parked keys: %w", err)
@@ -99,7 +102,7 @@ func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
 	if err := r.lookForParked(ctx, tx, items); err != nil {
 		return err
 	}
-	if err := r.processor.claims(ctx, on(tx), items); err != nil {
+	if err := r.processor.claims(ctx, statement.On(tx), items); err != nil {
 		return err
 	}
 	return r.holdBack(ctx, tx, items)
@@ -116,7 +119,7 @@ func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
 			it.heldBack()
 		}
 	}
-	return r.processor.deleteClaims(ctx, on(tx), ids)
+	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
 }
 
 func (it *item) heldBack() {
@@ -219,7 +222,7 @@ func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error 
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	if _, err := r.lockKey(ctx, tx, topic, key); err != nil {
 		return err
 	}
@@ -235,7 +238,7 @@ func (r *Router) lockKey(ctx context.Context, tx pgx.Tx, topic string, key []byt
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return false, nil
-	case hasCode(err, "55P03"):
+	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
 		return false, fmt.Errorf("lock the parked key: %w", err)

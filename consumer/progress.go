@@ -3,15 +3,15 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/consumer/internal/memory"
+	"github.com/onceward/onceward/consumer/internal/progress"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -66,7 +66,7 @@ type Progress struct {
 
 // ErrHistory: the database is on another history than it was, see [Progress], or a
 // mark is gone from it or lower than it was.
-var ErrHistory = errors.New("the database is on another history (failover, restore or another cluster)")
+var ErrHistory = progress.ErrHistory
 
 // SaveProgress writes marks, durably, after the effects that they stand for. The
 // write-ahead log keeps the order: a database that has a mark has every effect
@@ -106,14 +106,14 @@ func (p *Processor) BeginProgress(ctx context.Context, history string, marks []M
 // a mark is given with Crashed: what an earlier crash has left in doubt still is.
 func (p *Processor) EndProgress(ctx context.Context, marks []Mark) error {
 	row := p.rowsOf(marks)
-	crashed := make(map[life]bool, len(marks))
+	crashed := make(map[memory.Life]bool, len(marks))
 	for _, m := range marks {
 		crashed[m.life()] = m.Crashed
 	}
 	doubts := make([]bool, len(row.Topics))
 	for i, topic := range row.Topics {
 		id, err := uuid.Parse(row.TopicIds[i])
-		doubts[i] = err == nil && crashed[life{topic, id, row.KafkaPartitions[i]}]
+		doubts[i] = err == nil && crashed[memory.Life{Topic: topic, ID: id, Partition: row.KafkaPartitions[i]}]
 	}
 	err := consumerdb.New(p.db).EndProgress(ctx, consumerdb.EndProgressParams{
 		Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, Crashed: doubts, ConsumerGroup: p.group, OpenBy: p.incarnation,
@@ -134,81 +134,31 @@ func (p *Processor) save(ctx context.Context, history string, marks []Mark, begi
 		if m.AtEnd { // the time of other partitions' events, at most, which the mark counts from now on
 			at = latest(at, p.windows.now())
 		}
-		p.reads.raise(m.Topic, m.Partition, at)
+		p.reads.Raise(m.Topic, m.Partition, at)
 	}
-	counted := p.ages.take()
+	counted := p.ages.Take()
 	if err := p.saveProgress(ctx, history, row, counted); err != nil {
-		p.ages.merge(counted)
+		p.ages.Merge(counted)
 		return fmt.Errorf("save progress: %w", err)
 	}
 	for _, m := range marks {
 		p.sawTime(m.FinishedTime)
-		p.knownMarks.raise(m)
+		p.knownMarks.Raise(m.life(), m.High)
 	}
 	return nil
 }
 
-// beginWith makes the marks of a session those that count for their partitions.
-func beginWith(ctx context.Context, q *consumerdb.Queries, row consumerdb.SaveProgressParams) error {
-	adopt := consumerdb.AdoptProgressParams{ConsumerGroup: row.ConsumerGroup, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions}
-	if err := q.AdoptProgress(ctx, adopt); err != nil {
-		return err
-	}
-	return q.RetireOtherTopics(ctx, consumerdb.RetireOtherTopicsParams(adopt))
-}
-
-// errMarkGone is what a save finds that demands too much.
-var errMarkGone = fmt.Errorf("%w: a mark in onceward.progress is gone, or lower than it was", ErrHistory)
-
-// knownMarks are the marks that were last read or saved, which a save demands at
-// least. Safe for concurrent use.
-type knownMarks struct {
-	mu sync.Mutex
-	of map[life]int64
-}
-
-// life is a partition of a topic, in one of that topic's lives.
-type life struct {
-	topic     string
-	id        uuid.UUID
-	partition int32
-}
-
-func (m Mark) life() life { return life{m.Topic, m.TopicID, m.Partition} }
-
-// set is for what was read: what is not among it is not there.
-func (k *knownMarks) set(marks []Mark) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.of = make(map[life]int64, len(marks))
-	for _, m := range marks {
-		k.of[m.life()] = m.High
-	}
-}
-
-// raise is for what was saved.
-func (k *knownMarks) raise(m Mark) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if high, ok := k.of[m.life()]; k.of != nil && (!ok || high < m.High) {
-		k.of[m.life()] = m.High
-	}
+func (m Mark) life() memory.Life {
+	return memory.Life{Topic: m.Topic, ID: m.TopicID, Partition: m.Partition}
 }
 
 // least returns what a mark must at least be.
-func (k *knownMarks) least(m Mark) int64 {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if high, ok := k.of[m.life()]; ok {
+func (p *Processor) least(m Mark) int64 {
+	if high, known := p.knownMarks.Least(m.life()); known {
 		return high
 	}
-	return anyMark
+	return progress.AnyMark
 }
-
-const (
-	anyMark     = -2        // as what a mark must at least be: it need not be there
-	openCrashed = "crashed" // as who has a partition: nobody, and there are doubts; see EndProgress
-)
 
 func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 	marks = slices.SortedFunc(slices.Values(marks), func(a, b Mark) int {
@@ -220,67 +170,31 @@ func (p *Processor) rowsOf(marks []Mark) consumerdb.SaveProgressParams {
 			m.FinishedTime = time.Unix(0, 0)
 		}
 		row.Topics, row.KafkaPartitions, row.TopicIds = append(row.Topics, m.Topic), append(row.KafkaPartitions, m.Partition), append(row.TopicIds, m.TopicID.String())
-		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.knownMarks.least(m))
+		row.LowOffsets, row.HighOffsets, row.AtLeast = append(row.LowOffsets, m.Low), append(row.HighOffsets, m.High), append(row.AtLeast, p.least(m))
 		row.ReadOffsets = append(row.ReadOffsets, m.Read)
 		row.FinishedTimes, row.AtEnds = append(row.FinishedTimes, m.FinishedTime), append(row.AtEnds, m.AtEnd)
 	}
 	return row
 }
 
-// sameHistory is [ErrHistory] when the database is on another one.
-func sameHistory(ctx context.Context, q *consumerdb.Queries, history string) error {
-	now, err := q.History(ctx)
-	if err == nil && now != history {
-		err = fmt.Errorf("%w: was %s, is %s", ErrHistory, history, now)
-	}
-	return err
-}
-
-func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[ageClass]ageCount) (err error) {
+func (p *Processor) saveProgress(ctx context.Context, history string, row consumerdb.SaveProgressParams, counted map[memory.AgeClass]memory.AgeCount) (err error) {
 	if len(row.Topics) == 0 && len(counted) == 0 { // an idle group, at every commit interval
-		return sameHistory(ctx, consumerdb.New(p.db), history)
+		return progress.SameHistory(ctx, consumerdb.New(p.db), history)
 	}
 	tx, err := p.begin(ctx)
 	if err != nil {
 		return err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	q := consumerdb.New(tx)
-	if err := sameHistory(ctx, q, history); err != nil {
-		return err
-	}
-	if err := p.saveAges(ctx, q, counted); err != nil {
-		return err
-	}
-	if row.OpenBy != "" {
-		if err := beginWith(ctx, q, row); err != nil {
-			return err
-		}
-	}
-	if n, err := q.SaveProgress(ctx, row); err != nil || n != int64(len(row.Topics)) {
-		return cmp.Or(err, errMarkGone)
-	}
-	if err := q.ForgetAhead(ctx, consumerdb.ForgetAheadParams{
-		ConsumerGroup: p.group, Topics: row.Topics, TopicIds: row.TopicIds, KafkaPartitions: row.KafkaPartitions, HighOffsets: row.HighOffsets,
-	}); err != nil {
+	if err := progress.Save(ctx, consumerdb.New(tx), history, row, counted); err != nil {
 		return err
 	}
 	return commit(ctx, tx)
 }
 
 // sawTime raises the stream time that this process knows.
-func (p *Processor) sawTime(at time.Time) { raise(&p.stream, at) }
-
-// raise lifts a time in Unix ms; it never lowers it.
-func raise(to *atomic.Int64, at time.Time) {
-	for {
-		known := to.Load()
-		if at.IsZero() || at.UnixMilli() <= known || to.CompareAndSwap(known, at.UnixMilli()) {
-			return
-		}
-	}
-}
+func (p *Processor) sawTime(at time.Time) { p.stream.Raise(at) }
 
 // aloneEvery is how often the stream time of events without Source is saved.
 const aloneEvery = 10 * time.Second
@@ -297,49 +211,34 @@ func (p *Processor) applied(ctx context.Context, ev *Event) {
 	if now-last < aloneEvery.Milliseconds() || !p.savedAlone.CompareAndSwap(last, now) {
 		return
 	}
-	row := p.rowsOf([]Mark{{FinishedTime: time.UnixMilli(p.stream.Load())}})
+	stream, _ := p.stream.Get()
+	row := p.rowsOf([]Mark{{FinishedTime: stream}})
 	if _, err := consumerdb.New(p.db).SaveProgress(ctx, row); err != nil {
 		p.log.WarnContext(ctx, "stream time not saved; the next event does it", "error", err)
 	}
 }
 
-// readProgress reads both over one connection: while the database fails over, two
-// may lead to two databases.
-func (p *Processor) readProgress(ctx context.Context) (history string, rows []consumerdb.ProgressOfGroupRow, err error) {
-	conn, err := p.db.Acquire(ctx)
-	if err != nil {
-		return "", nil, err
-	}
-	defer conn.Release()
-	q := consumerdb.New(conn)
-	if history, err = q.History(ctx); err != nil {
-		return "", nil, fmt.Errorf("read the database's history: %w", err)
-	}
-	rows, err = q.ProgressOfGroup(ctx, p.group)
-	return history, rows, err
-}
-
 // Progress reads all marks of the group, and the database's history.
 func (p *Processor) Progress(ctx context.Context) (Progress, error) {
-	history, rows, err := p.readProgress(ctx)
+	history, rows, err := progress.Read(ctx, p.db, p.group)
 	if err != nil {
 		return Progress{}, fmt.Errorf("read progress: %w", err)
 	}
-	progress := Progress{History: history}
+	read, known := Progress{History: history}, make(map[memory.Life]int64, len(rows))
 	for _, row := range rows {
 		if row.Topic == "" {
 			continue // of events without Source
 		}
 		m := Mark{Topic: row.Topic, TopicID: row.TopicID, Partition: row.KafkaPartition, Low: row.LowOffset, High: row.HighOffset, Read: row.ReadOffset, Retired: row.Retired}
-		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == openCrashed
+		m.Crashed, m.Inherited = row.OpenBy != "" && row.OpenBy != p.incarnation, row.OpenBy == progress.OpenCrashed
 		if row.FinishedTime != nil {
 			m.FinishedTime = *row.FinishedTime
-			p.reads.raise(m.Topic, m.Partition, m.FinishedTime)
+			p.reads.Raise(m.Topic, m.Partition, m.FinishedTime)
 		}
-		progress.Marks = append(progress.Marks, m)
+		read.Marks, known[m.life()] = append(read.Marks, m), m.High
 	}
-	p.knownMarks.set(progress.Marks)
-	return progress, nil
+	p.knownMarks.Set(known)
+	return read, nil
 }
 
 // SaveProgress is [Processor.SaveProgress].

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -15,7 +16,7 @@ import (
 // applies one of which a letter waits is the redrive or the release of that, once, one
 // letter of the event at a time, and nobody after it was discarded. Where the key was
 // another event's, it is a mismatch, unless its own offset was finished.
-func (p *Processor) recall(ctx context.Context, q queries, it *item) error {
+func (p *Processor) recall(ctx context.Context, q statement.Queries, it *item) error {
 	if it.plan.outcome != Replay && it.plan.outcome != Duplicate && !it.ev.redriven && !it.byArrival() {
 		return nil
 	}

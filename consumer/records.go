@@ -23,7 +23,7 @@ func (r *Router) Peek(rec Record) Peek {
 		return Peek{}
 	}
 	p := Peek{EventTime: r.processor.timeOf(&ev)}
-	r.processor.reads.raise(rec.Source.Topic, rec.Source.Partition, p.EventTime)
+	r.processor.reads.Raise(rec.Source.Topic, rec.Source.Partition, p.EventTime)
 	if h := r.find(ev.Type); h != nil {
 		p.Batch = h.batch
 	}

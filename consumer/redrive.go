@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/record"
 )
-
-// lettersKept is how long a letter is kept after it was redriven.
-const lettersKept = 30 * 24 * time.Hour
 
 // Redrive handles the group's dead letters again for which `outboxctl dead
 // redrive` has asked, at most limit of them, and returns how many it has decided
@@ -241,7 +238,7 @@ func refusedAgain(c Claim) error {
 // settle ends the redrive of a letter.
 func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: interval(lettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {
@@ -284,7 +281,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	if err != nil {
 		return false, err
 	}
-	defer rollback(ctx, tx)
+	defer transaction.Rollback(ctx, tx)
 	if errors.As(cause, &crash) {
 		tried = crash.times
 		if err := r.forgetStarts(ctx, tx, crash.id, tried); err != nil {

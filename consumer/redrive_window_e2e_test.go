@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/record"
 )
 
@@ -162,12 +164,12 @@ func TestOpenLetterDoesNotPinADay(t *testing.T) {
 			exec(t, d.db, `UPDATE onceward.dedup_windows SET floor = date_trunc('day', now() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', raised_at = now() - interval '1 hour'`)
 			conn, err := d.db.Acquire(t.Context())
 			require.NoError(t, err)
-			report, err := consumer.Maintain(t.Context(), conn.Conn(), consumer.MaintainConfig{})
+			report, err := retention.Maintain(t.Context(), conn.Conn(), retention.Config{})
 			conn.Release()
 			require.NoError(t, err)
 			require.Equal(t, 2, d.claims(), report.Leaves)
 			exec(t, d.db, "DELETE FROM onceward.processed_events") // and the buckets' days, later
-			found, err := consumer.Audit(t.Context(), d.db, consumer.AuditConfig{})
+			found, err := audit.Check(t.Context(), d.db, audit.Config{})
 			require.NoError(t, err)
 			require.Empty(t, found.Findings)
 

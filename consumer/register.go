@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/pinned"
@@ -64,13 +65,13 @@ func (p *Processor) registration(c Class, rows []consumerdb.ClassesOfGroupRow, n
 		floor = now
 	}
 	if i := slices.IndexFunc(rows, func(r consumerdb.ClassesOfGroupRow) bool { return r.Class == c.Pattern }); i >= 0 {
-		if stored := micros(rows[i].WindowUs); c.Keyed == ByArrival || stored > window {
+		if stored := consumerdb.Micros(rows[i].WindowUs); c.Keyed == ByArrival || stored > window {
 			window = stored
 		}
 	}
 	return consumerdb.RegisterWindowParams{
-		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: interval(window), Floor: latest(partition.Day(floor), oldest),
-		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: interval(BucketOf(c.Keyed, window)), Oldest: oldest,
+		ConsumerGroup: p.group, Class: c.Pattern, TimeWindow: consumerdb.Interval(window), Floor: latest(partition.Day(floor), oldest),
+		Late: string(c.Late), Replay: string(c.Replay), Keyed: string(c.Keyed), Bucket: consumerdb.Interval(claims.BucketOf(string(c.Keyed), window)), Oldest: oldest,
 	}
 }
 
@@ -110,7 +111,7 @@ func (p *Processor) takeOver(ctx context.Context, q *consumerdb.Queries) error {
 // differs returns the flags of `outboxctl windows set` that make what is
 // registered what the class says; empty: it is. It is pure.
 func (c Class) differs(r registered) (flags string) {
-	if c.Window != r.window || !r.buckets.Changing(time.Now()) && r.buckets.Length != BucketOf(c.Keyed, c.Window) {
+	if c.Window != r.window || !r.buckets.Changing(time.Now()) && r.buckets.Length != claims.BucketOf(string(c.Keyed), c.Window) {
 		flags += " --window " + c.Window.String()
 	}
 	if c.Late != r.late {
@@ -155,7 +156,7 @@ func sameKeying(group string, rows []consumerdb.ClassesOfGroupRow, classes []Cla
 // oldestClaims returns the event time from which on no claim was ever dropped;
 // zero when there is no partition.
 func oldestClaims(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (time.Time, error) {
-	days, err := partition.List(ctx, tx, "onceward."+processedTable)
+	days, err := partition.List(ctx, tx, claims.Table)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -165,6 +166,6 @@ func oldestClaims(ctx context.Context, tx pgx.Tx, q *consumerdb.Queries) (time.T
 			oldest = from
 		}
 	}
-	horizon, err := readHorizon(ctx, q)
+	horizon, err := claims.Horizon(ctx, q)
 	return latest(oldest, horizon), err
 }

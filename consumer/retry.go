@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -70,9 +71,9 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 func (r *Router) failed(ctx context.Context, it *item, cause error) {
 	handlers := isHandlers(cause)
 	if handlers {
-		r.processor.breaks.forget(it.id)
+		r.processor.breaks.Forget(it.id)
 	} else if it.ev.Source.Topic != "" && broke(ctx, cause) {
-		cause = r.processor.breaks.count(it.id, cause) // which the next delivery writes down
+		cause = r.processor.brokeAlone(it, cause) // which the next delivery writes down
 	}
 	if !handlers && errors.Is(cause, ErrInProgress) {
 		it.delivery = Delivery{Outcome: InProgress}
@@ -110,7 +111,7 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (e
 	}
 	open := it.fresh()
 	if it.open && it.claim.Outcome == Duplicate { // unless it was ended since it was looked at
-		if open, err = r.processor.isOpen(ctx, on(tx), it); err != nil {
+		if open, err = r.processor.isOpen(ctx, statement.On(tx), it); err != nil {
 			return err
 		}
 	}
@@ -132,7 +133,7 @@ func givenUp(it *item, why reason, cause error, attempts int32) ending {
 // countAttempt counts one failure and reports whether it was the last.
 func (r *Router) countAttempt(ctx context.Context, tx pgx.Tx, it *item, cause error) (attempts int32, last bool, err error) {
 	attempts, err = consumerdb.New(tx).CountAttempt(ctx, consumerdb.CountAttemptParams{
-		EventID: it.id, ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: interval(attemptsKept),
+		EventID: it.id, ConsumerGroup: r.Group(), LastError: errorText(cause), Keep: consumerdb.Interval(attemptsKept),
 	})
 	if err != nil {
 		return 0, false, fmt.Errorf("count attempt: %w", err)

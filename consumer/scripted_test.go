@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
 // answer is what a scripted server says to one statement.
@@ -48,7 +50,7 @@ func scriptedProcessor(t *testing.T, script map[string]answer) (*Processor, *scr
 	}
 	p := Disconnected()
 	p.group, p.log, p.handlerTimeout = "billing", slog.New(slog.DiscardHandler), time.Minute
-	p.lockTimeout, p.bounds = time.Second, boundsOf(time.Second, time.Minute)
+	p.lockTimeout, p.bounds = time.Second, transaction.BoundsOf(time.Second, time.Minute)
 	p.db, err = pgxpool.NewWithConfig(t.Context(), cfg)
 	require.NoError(t, err)
 	t.Cleanup(p.db.Close)
@@ -150,6 +152,6 @@ func (p *Processor) open(t *testing.T) pgx.Tx {
 	t.Helper()
 	tx, err := p.begin(t.Context())
 	require.NoError(t, err)
-	t.Cleanup(func() { rollback(context.Background(), tx) })
+	t.Cleanup(func() { transaction.Rollback(context.Background(), tx) })
 	return tx
 }

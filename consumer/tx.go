@@ -5,20 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
-// rollbackTimeout bounds a rollback after a failure, which must not depend on
-// the delivery's own context. When it passes, the connection is closed.
-const rollbackTimeout = 5 * time.Second
-
 // begin opens a transaction that is bounded as Config says, in one round trip.
-func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.all) }
+func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.All) }
 
 // beginIn is begin for other bounds.
 func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
@@ -28,110 +25,21 @@ func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) 
 			return nil, unusable(err)
 		}
 	}
-	conn, err := p.db.Acquire(ctx)
+	tx, err := transaction.Begin(ctx, p.db, p.bounds, bounds)
 	if err != nil {
-		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
+		return nil, &infrastructureError{err}
 	}
-	if conn.Conn().PgConn().CustomData()[claimKnown] != true {
-		bounds = p.bounds.all
-	}
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + bounds})
-	if err != nil {
-		conn.Release()
-		return nil, &infrastructureError{fmt.Errorf("begin transaction: %w", err)}
-	}
-	return &ownTx{Tx: tx, held: &held{conn: conn}}, nil
-}
-
-// held is the connection of a delivery's transaction.
-type held struct {
-	conn      *pgxpool.Conn // nil once it was given back
-	abandoned bool
-}
-
-// ownTx is a transaction of a delivery, or a savepoint of one. One whose handler
-// does not return belongs to that handler, and is not touched any more.
-type ownTx struct {
-	pgx.Tx
-	held  *held
-	inner bool // a savepoint
-}
-
-// Begin makes a savepoint.
-func (t *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	savepoint, err := t.Tx.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &ownTx{Tx: savepoint, held: t.held, inner: true}, nil
-}
-
-// Commit ends the transaction, or the savepoint.
-func (t *ownTx) Commit(ctx context.Context) error {
-	defer t.end()
-	return t.Tx.Commit(ctx)
-}
-
-// Rollback undoes the transaction, or the savepoint; nothing after its end.
-func (t *ownTx) Rollback(ctx context.Context) error {
-	if t.held.abandoned {
-		return nil
-	}
-	defer t.end()
-	return t.Tx.Rollback(ctx)
-}
-
-func (t *ownTx) end() {
-	if !t.inner && t.held.conn != nil {
-		t.held.conn.Release()
-		t.held.conn = nil
-	}
-}
-
-// abandon leaves the transaction to a handler that does not return, and cuts its
-// connection, of which the pool is told to make another one.
-func (t *ownTx) abandon() {
-	t.held.abandoned = true
-	_ = t.Conn().PgConn().Conn().Close()
-	t.held.conn.Hijack()
-	t.held.conn = nil
-}
-
-func isAbandoned(tx pgx.Tx) bool {
-	own, ok := tx.(*ownTx)
-	return ok && own.held.abandoned
-}
-
-// handlerTx is the transaction as a handler sees it. Begin gives a savepoint,
-// as always in pgx, which the handler may end as it likes; the transaction
-// itself ends after the handler has returned.
-type handlerTx struct {
-	pgx.Tx
-	misused atomic.Bool
-}
-
-// Commit refuses. The refusal is remembered, because a handler that ignores it
-// may have meant what follows to be outside the transaction.
-func (t *handlerTx) Commit(context.Context) error {
-	t.misused.Store(true)
-	return ErrHandlerTx
-}
-
-// Rollback refuses. The refusal is remembered: a handler that calls it and
-// returns nil does not want its effect, and must not have it committed.
-func (t *handlerTx) Rollback(context.Context) error {
-	t.misused.Store(true)
-	return ErrHandlerTx
+	return tx, nil
 }
 
 // apply runs the handler and judges what it left behind. Only when apply
 // returns nil may the transaction be committed.
 func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
-	guarded := &handlerTx{Tx: tx}
+	guarded := &transaction.Guarded{Tx: tx}
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{processor: p, inTx: true}), p.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	err := p.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
-	if isAbandoned(tx) {
+	if transaction.Abandoned(tx) {
 		return &HandlerError{Err: err}
 	}
 	if err != nil {
@@ -144,7 +52,7 @@ func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev 
 	if inside.Err() != nil {
 		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
 	}
-	if guarded.misused.Load() {
+	if guarded.Misused() {
 		return &HandlerError{Err: ErrHandlerTx}
 	}
 	conn := tx.Conn().PgConn()
@@ -191,9 +99,7 @@ func (p *Processor) bounded(ctx context.Context, tx pgx.Tx, call func() error) e
 		return err
 	case <-grace.C:
 	}
-	if own, ok := tx.(*ownTx); ok {
-		own.abandon()
-	}
+	transaction.Abandon(tx)
 	p.stuckHandlers.Add(1)
 	go func() {
 		defer p.stuckHandlers.Add(-1)
@@ -219,15 +125,15 @@ func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }
 func blame(ctx context.Context, tx pgx.Tx, err error) error {
 	failed := &HandlerError{Err: err}
 	conn, over := tx.Conn(), errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) || errors.Is(err, ErrHandlerTimeout)
-	code, coded := sqlState(err)
+	code, coded := sqlstate.Of(err)
 	switch {
 	case ctx.Err() != nil:
 		return &infrastructureError{failed}
-	case conn.IsClosed() && (coded && handlersCode(code) || over):
+	case conn.IsClosed() && (coded && sqlstate.Handlers(code) || over):
 		return failed // it waited too long, or its own deadline made pgx close the connection
-	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !handlersCode(code):
+	case conn.IsClosed(), conn.PgConn().TxStatus() == 'E' && coded && !sqlstate.Handlers(code):
 		switch {
-		case conflictCode(code):
+		case sqlstate.Conflict(code):
 			failed.Err = fmt.Errorf("%w: %w", errConflict, err)
 		case code != "57P02": // the crash of another session
 			failed.Err = fmt.Errorf("%w: %w", errBroken, err)
@@ -276,22 +182,14 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 	}
 	var pg *pgconn.PgError
 	switch {
-	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pg) && (!infrastructureCode(pg.Code) || pg.Code == "25P03"):
+	case errors.Is(err, pgx.ErrTxCommitRollback), errors.As(err, &pg) && (!sqlstate.Infrastructure(pg.Code) || pg.Code == "25P03"):
 		// A deferred constraint, what a handler hid from apply, or a pause of it that
 		// was longer than the session may be idle.
 		return &HandlerError{Err: fmt.Errorf("commit: %w", err)}
-	case hasCode(err, "40001"), hasCode(err, "40P01"), !asked:
+	case sqlstate.Is(err, "40001"), sqlstate.Is(err, "40P01"), !asked:
 		return &infrastructureError{fmt.Errorf("commit: %w", err)}
 	}
 	return &infrastructureError{fmt.Errorf("%w: %w", ErrCommitUnknown, err)}
-}
-
-// rollback undoes what was not committed; after a commit it does nothing. Its
-// failure closes the connection, which undoes it too.
-func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTimeout)
-	defer cancel()
-	_ = tx.Rollback(ctx) // ErrTxClosed after a commit
 }
 
 // judge marks an error of a statement of ours as one of infrastructure when the
@@ -299,14 +197,14 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 // itself says, and names an installation that is not complete. What was judged
 // before stays.
 func judge(ctx context.Context, tx pgx.Tx, err error) error {
-	if marked, _ := mark(err); err == nil || marked || isAbandoned(tx) {
+	if marked, _ := mark(err); err == nil || marked || transaction.Abandoned(tx) {
 		return err
 	}
-	code, _ := sqlState(err)
+	code, _ := sqlstate.Of(err)
 	switch {
 	case ctx.Err() != nil || tx.Conn().IsClosed():
 		return &infrastructureError{err}
-	case installationCode(code):
+	case sqlstate.Installation(code):
 		return unusable(err)
 	}
 	return err
@@ -315,7 +213,7 @@ func judge(ctx context.Context, tx pgx.Tx, err error) error {
 // unusable judges the failure of a statement of ours outside the transaction of a
 // delivery: an installation that is not complete is named, all else is infrastructure's.
 func unusable(err error) error {
-	if code, _ := sqlState(err); installationCode(code) {
+	if code, _ := sqlstate.Of(err); sqlstate.Installation(code) {
 		return fmt.Errorf("%w: %w", ErrInstallation, err)
 	}
 	return &infrastructureError{err}

@@ -11,14 +11,12 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/consumer/internal/statement"
+	"github.com/onceward/onceward/consumer/internal/verdict"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 )
-
-// floorsKept is for how long floors are trusted that were read before. A floor
-// that is too low is safe as long as the partition is there; retention waits
-// longer than this between raising a floor and detaching a partition.
-const floorsKept = 10 * time.Second
 
 // windows are the classes of a group and what is known of their floors.
 type windows struct {
@@ -43,18 +41,16 @@ type registered struct {
 	window  time.Duration
 	late    LatePolicy
 	replay  ReplayPolicy
-	buckets Buckets
+	buckets claims.Buckets
 }
 
 func registeredOf(row *consumerdb.ClassesOfGroupRow) registered {
-	window := micros(row.WindowUs)
+	window := consumerdb.Micros(row.WindowUs)
 	return registered{
 		floor: row.Floor, window: window, late: LatePolicy(row.Late), replay: ReplayPolicy(row.Replay),
-		buckets: BucketsOf(Keying(row.Keyed), window, micros(row.BucketUs), micros(row.OldBucketUs), row.OldUntil),
+		buckets: claims.BucketsOf(row.Keyed, window, consumerdb.Micros(row.BucketUs), consumerdb.Micros(row.OldBucketUs), row.OldUntil),
 	}
 }
-
-func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 
 // index returns the place of the class of an event type, -1 for none.
 func (w *windows) index(eventType string) int { return ClassOf(w.classes, eventType) }
@@ -75,7 +71,7 @@ func (w *windows) now() time.Time { return time.Now().Add(w.known.Load().clock) 
 // come, so that nothing needs to be asked.
 func (w *windows) obvious(class int, at time.Time) bool {
 	f := w.known.Load()
-	return time.Since(f.readAt) < floorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
+	return time.Since(f.readAt) < claims.FloorsKept && !at.Before(f.of[class].floor) && !at.After(time.Now().Add(f.clock+w.skew))
 }
 
 // forget makes the next claim read the floors: one that was read may be of
@@ -145,34 +141,32 @@ func (l *look) readAttached(ctx context.Context) error {
 	return nil
 }
 
-const processedTable = "processed_events"
-
 // evidenceOf asks whether the group has finished the offset of a record.
-func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
+func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, error) {
 	if src.Topic == "" {
-		return unknown, nil
+		return verdict.Unknown, nil
 	}
 	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{
 		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
 	})
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
-		return notSeen, nil
+		return verdict.NotSeen, nil
 	case err != nil:
-		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
+		return verdict.Unknown, fmt.Errorf("read the mark of %s: %w", src, err)
 	case src.Offset > mark.HighOffset:
-		return notSeen, nil
+		return verdict.NotSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
-		return finished, nil // before the first that was read of this topic it may have been applied from another one
+		return verdict.Finished, nil // before the first that was read of this topic it may have been applied from another one
 	}
 	unread, err := l.processor.unread(ctx, l.q, src)
 	switch {
 	case err != nil:
-		return unknown, err
+		return verdict.Unknown, err
 	case unread:
-		return finished, nil
+		return verdict.Finished, nil
 	}
-	return proven, nil
+	return verdict.Proven, nil
 }
 
 // unread asks whether a record lies in a range that nobody could read at first.
@@ -236,24 +230,24 @@ func (l *look) judge(ctx context.Context, ev *Event, class int) (plan, error) {
 		return l.byArrival(ctx, ev)
 	}
 	at := outbox.IDTime(id)
-	q := question{time: at, floor: l.classes[class].floor, now: l.now, skew: p.windows.skew, copied: p.copied(ev) && !ev.unseen}
+	q := verdict.Question{Time: at, Floor: l.classes[class].floor, Now: l.now, Skew: p.windows.skew, Copied: p.copied(ev) && !ev.unseen}
 	var err error
 	switch {
 	case ev.unseen:
-		q.evidence = notSeen // whatever the mark has passed since
-	case at.Before(q.floor) && !q.copied:
-		if q.evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
+		q.Evidence = verdict.NotSeen // whatever the mark has passed since
+	case at.Before(q.Floor) && !q.Copied:
+		if q.Evidence, err = l.evidenceOf(ctx, ev.Source); err != nil {
 			return plan{}, err
 		}
 	}
-	switch v := q.judge(); {
-	case v != verdictClaim:
+	switch v := q.Judge(); {
+	case v != verdict.Claim:
 		return l.below(ctx, ev, class, v)
 	case !p.behind(ev):
 		return plan{ids: []uuid.UUID{id}}, nil
 	}
 	ids, err := l.arrival(ctx, id, ev.Type)
-	return plan{ids: sorted(append(ids, id))}, err
+	return plan{ids: claims.Sorted(append(ids, id))}, err
 }
 
 // behind reports whether an event of a topic lies further behind what was read of its
@@ -263,7 +257,7 @@ func (p *Processor) behind(ev *Event) bool {
 	if ev.Source.Topic == "" {
 		return false
 	}
-	read := p.reads.latest(ev.Source.Topic, ev.Source.Partition)
+	read := p.reads.Latest(ev.Source.Topic, ev.Source.Partition)
 	if read.IsZero() {
 		read = p.windows.now()
 	}
@@ -278,29 +272,29 @@ func (l *look) byArrival(ctx context.Context, ev *Event) (plan, error) {
 		return plan{ids: ids}, err
 	}
 	seen, err := l.evidenceOf(ctx, ev.Source)
-	if seen == proven {
+	if seen == verdict.Proven {
 		return plan{outcome: Duplicate, known: ids}, err
 	}
 	return plan{ids: ids}, err
 }
 
 // below plans what is not to be claimed simply under its id.
-func (l *look) below(ctx context.Context, ev *Event, class int, v verdict) (plan, error) {
-	if v == verdictFuture {
+func (l *look) below(ctx context.Context, ev *Event, class int, v verdict.Verdict) (plan, error) {
+	if v == verdict.Future {
 		return plan{outcome: FromFuture}, nil
 	}
-	late, c := v == verdictLate, &l.classes[class]
+	late, c := v == verdict.Late, &l.classes[class]
 	if err := l.readAttached(ctx); err != nil {
 		return plan{}, err
 	}
 	id := l.processor.claimID(*ev)
 	ids, err := l.arrival(ctx, id, ev.Type)
-	if slices.Contains(l.attached, partitionOf(id)) {
-		ids = sorted(append(ids, id))
+	if slices.Contains(l.attached, claims.PartitionOf(id)) {
+		ids = claims.Sorted(append(ids, id))
 	}
 	refused := late && c.late == LateDeadLetter || !late && c.replay == ReplayDeadLetter
 	if refused && !ev.redriven && !ev.accepted {
-		if v == verdictSeen {
+		if v == verdict.Seen {
 			return plan{outcome: Duplicate, known: ids}, err
 		}
 		return plan{outcome: Replay, late: late, known: ids}, err
@@ -322,12 +316,12 @@ type days struct {
 
 // covered finds out, before an effect is made outside the database, whether the
 // claim can be written after it.
-func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
+func (p *Processor) covered(ctx context.Context, q statement.Queries, it *item) error {
 	known := p.windows.days.Load()
 	missing := func(id uuid.UUID) bool {
-		return !slices.Contains(known.attached, partitionOf(id))
+		return !slices.Contains(known.attached, claims.PartitionOf(id))
 	}
-	if known == nil || time.Since(known.readAt) > floorsKept || slices.ContainsFunc(it.plan.ids, missing) {
+	if known == nil || time.Since(known.readAt) > claims.FloorsKept || slices.ContainsFunc(it.plan.ids, missing) {
 		attached, err := q.AttachedDays(ctx)
 		if err != nil {
 			return fmt.Errorf("list the partitions of processed_events: %w", err)
@@ -340,4 +334,11 @@ func (p *Processor) covered(ctx context.Context, q queries, it *item) error {
 		return noPartition(it)
 	}
 	return nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/record"
 )
 
@@ -422,8 +423,8 @@ func arrivalEdge(b *below) error {
 		}
 		var now time.Time
 		require.NoError(b.t, b.db.QueryRow(b.t.Context(), "SELECT now()").Scan(&now))
-		ids := consumer.ArrivalIDs(ev.Key.UUID(), time.Hour, now)
-		before := consumer.ArrivalIDs(ev.Key.UUID(), time.Hour, now.Add(-time.Duration(n)*time.Hour))
+		ids := claims.IDs(ev.Key.UUID(), time.Hour, now)
+		before := claims.IDs(ev.Key.UUID(), time.Hour, now.Add(-time.Duration(n)*time.Hour))
 		exec(b.t, b.db, `UPDATE onceward.processed_events SET event_id = $2 WHERE event_id = $1`, ids[0], before[0])
 		exec(b.t, b.db, `UPDATE onceward.processed_events SET event_id = $2 WHERE event_id = $1`, ids[1], before[1])
 		claims := b.claims()

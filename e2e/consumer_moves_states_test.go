@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 )
 
 // stray is the DEFAULT partition that somebody makes of the claims.
@@ -41,7 +42,7 @@ func (m *mover) strayTaken() {
 	conn, err := m.w.pool.Acquire(m.t.Context())
 	require.NoError(m.t, err)
 	defer conn.Release()
-	report, err := consumer.Audit(m.t.Context(), conn.Conn(), consumer.AuditConfig{})
+	report, err := audit.Check(m.t.Context(), conn.Conn(), audit.Config{})
 	require.ErrorIs(m.t, err, consumer.ErrDefaultPartition)
 	printed := regexp.MustCompile(`(?s)DO \$onceward\$ .* END \$onceward\$;`).FindString(report.Findings[0].Do)
 	require.NotEmpty(m.t, printed, report.Findings[0].Do)

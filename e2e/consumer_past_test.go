@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -84,14 +84,14 @@ func (g *crowd) enqueue(n int) {
 // maintain does what the maintainer does in the course of days, every few
 // minutes: until nothing changes any more. The minute for which a floor has to
 // stand before a partition goes is taken out of the table.
-func (g *crowd) maintain() consumer.MaintainReport {
+func (g *crowd) maintain() retention.Report {
 	g.t.Helper()
 	conn, err := pgx.Connect(g.t.Context(), g.w.dsn(consumerMaintainerLogin))
 	require.NoError(g.t, err)
 	defer conn.Close(context.Background())
 	for {
 		g.w.execute(`UPDATE onceward.dedup_windows SET raised_at = raised_at - interval '2 minutes'`)
-		report, err := consumer.Maintain(g.t.Context(), conn, consumer.MaintainConfig{})
+		report, err := retention.Maintain(g.t.Context(), conn, retention.Config{})
 		require.NoError(g.t, err)
 		if !changed(report) {
 			return report
@@ -99,14 +99,14 @@ func (g *crowd) maintain() consumer.MaintainReport {
 	}
 }
 
-func changed(r consumer.MaintainReport) bool {
+func changed(r retention.Report) bool {
 	for _, f := range r.Floors {
 		if f.After.After(f.Before) {
 			return true
 		}
 	}
 	for _, l := range r.Leaves {
-		if l.State == consumer.LeafDropped {
+		if l.State == retention.LeafDropped {
 			return true
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/process"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -298,13 +300,13 @@ func (h *hostile) settle(p *consumer.Processor, router *consumer.Router) {
 	require.NoError(t, p.SaveProgress(ctx, progress.History, []consumer.Mark{{Topic: h.topic(), High: 3, FinishedTime: time.Now(), AtEnd: true}}))
 	_, err = router.SendLetters(ctx, func(_ context.Context, letters []consumer.Letter) ([]consumer.Letter, error) { return letters, nil })
 	require.NoError(t, err)
-	_, err = p.Audit(ctx)
+	_, err = audit.Check(ctx, h.as(billingLogin), audit.Config{Group: p.Group()})
 	require.NoError(t, err)
 	h.ctl(h.dsn(consumerMaintainerLogin), "partitions", "maintain", "--side", "consumer")
 	conn, err := h.as(consumerMaintainerLogin).Acquire(ctx) // without outboxctl, as a service may
 	require.NoError(t, err)
 	defer conn.Release()
-	_, err = consumer.Maintain(ctx, conn.Conn(), consumer.MaintainConfig{})
+	_, err = retention.Maintain(ctx, conn.Conn(), retention.Config{})
 	require.NoError(t, err)
 }
 

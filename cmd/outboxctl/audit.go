@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -53,7 +54,7 @@ func (f findingReport) String() string {
 	return fmt.Sprintf("%s: %s: %s; %s", f.Check, subject, f.What, f.Do)
 }
 
-func newFindings(report consumer.AuditReport) []findingReport {
+func newFindings(report audit.Report) []findingReport {
 	out := []findingReport{}
 	for _, f := range report.Findings {
 		out = append(out, findingReport(f))
@@ -73,7 +74,7 @@ func auditAll(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	found, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Group: c.String("group")})
+	found, err := audit.Check(c.Context, db, audit.Config{Group: c.String("group")})
 	if err != nil && !errors.Is(err, consumer.ErrDefaultPartition) { // that one is among the findings
 		return explain(err, migrations.Consumer)
 	}

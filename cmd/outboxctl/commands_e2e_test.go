@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -199,7 +199,7 @@ VALUES ($1, 'billing', 'OrderPaid', 'orders', '\x00', 'p'), ($1, 'mail', 'OrderP
 		VALUES ($1, $2, 'orders', 'order', 'A', 'OrderPaid', now(), 'reprocess', 'again', 'r')`, replay, key.UUID())
 	exec(t, pool, `INSERT INTO onceward.processed_events (event_id, consumer_group, event_type, namespace, fingerprint, outcome)
 		VALUES ($1, 'again', 'OrderPaid', 'orders', '\x00', 'p'), ($2, 'slow', 'OrderPaid', 'orders', '\x00', 'p')`,
-		replay, consumer.ArrivalIDs(key.UUID(), 7*24*time.Hour, time.Now())[0])
+		replay, claims.IDs(key.UUID(), 7*24*time.Hour, time.Now())[0])
 	exec(t, pool, `INSERT INTO onceward.fences (event_id, consumer_group, name, owner, lease_until, request_fingerprint) VALUES ($1, 'billing', 'charge', 'me', now(), '\x00')`, key.UUID())
 	out = fine(t, "show", "--consumer-dsn", dsn, key.String())
 	require.Regexp(t, `slow +processed .* event, by arrival`, out)

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -124,7 +124,7 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 		require.Equal(t, "charge COMPLETE 2 t f - t", d.fenceNow(key))
 		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json"))
 		require.Len(t, got.Claims, 2, "by arrival")
-		pair := consumer.ArrivalIDs(key.UUID(), 24*time.Hour, time.Now())
+		pair := claims.IDs(key.UUID(), 24*time.Hour, time.Now())
 		require.Equal(t, pair[0], got.Claims[0].ID)
 		require.Equal(t, pair[1], got.Claims[1].ID)
 

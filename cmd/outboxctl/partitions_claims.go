@@ -11,6 +11,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -65,8 +67,8 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	done, failed := maintainClaims(c.Context, db, consumer.MaintainConfig{Ahead: c.Int("ahead"), DryRun: dryRun})
-	if errors.Is(failed, consumer.ErrMaintained) {
+	done, failed := maintainClaims(c.Context, db, retention.Config{Ahead: c.Int("ahead"), DryRun: dryRun})
+	if errors.Is(failed, retention.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
 	failed = explainAdopt(othersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
@@ -74,11 +76,11 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if failed != nil && nothing {
 		return failed
 	}
-	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
+	audited, err := audit.Check(c.Context, db, audit.Config{Catalog: true})
 	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return errors.Join(failed, explain(err, migrations.Consumer))
 	}
-	report := newClaimsReport(done, audit, dryRun)
+	report := newClaimsReport(done, audited, dryRun)
 	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
 		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
 	}
@@ -113,18 +115,18 @@ func denied(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
 }
 
-func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
+func maintainClaims(ctx context.Context, db *database, cfg retention.Config) (report retention.Report, err error) {
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = consumer.Maintain(ctx, conn, cfg)
+		report, err = retention.Maintain(ctx, conn, cfg)
 		return err
 	})
 	return report, err
 }
 
-func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
+func newClaimsReport(done retention.Report, audited audit.Report, dryRun bool) *claimsReport {
 	r := &claimsReport{
 		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
-		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
+		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audited), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {
 		r.Horizon = &done.Horizon
@@ -141,7 +143,7 @@ func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, d
 	for _, v := range done.Rows {
 		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
 	}
-	for _, cut := range audit.Unfinished {
+	for _, cut := range audited.Unfinished {
 		r.Problems = append(r.Problems, notFinished(cut))
 	}
 	r.findProblems(done)
@@ -149,7 +151,7 @@ func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, d
 }
 
 // findProblems says what an operator should look at.
-func (r *claimsReport) findProblems(done consumer.MaintainReport) {
+func (r *claimsReport) findProblems(done retention.Report) {
 	add := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
 	for _, f := range r.Findings {
 		add("%s", f)

@@ -13,7 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -94,8 +95,8 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	code, stdout, _ := call(t, "audit")
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
-	audit := consumer.AuditReport{Unfinished: []string{"fence: a statement took longer"}}
-	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
+	audited := audit.Report{Unfinished: []string{"fence: a statement took longer"}}
+	require.Contains(t, newClaimsReport(retention.Report{}, audited, true).Problems, "not finished: fence: a statement took longer")
 }
 
 // What audit prints for claims and letters that do not belong together is done as it is

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -195,15 +196,15 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 const processedTable = "onceward.processed_events"
 
 // bucketsOf reads those of a class.
-func bucketsOf(v consumerdb.ListWindowsRow) consumer.Buckets {
+func bucketsOf(v consumerdb.ListWindowsRow) claims.Buckets {
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	return consumer.BucketsOf(consumer.Keying(v.Keyed), ms(v.WindowMs), ms(v.BucketMs), ms(v.OldBucketMs), v.OldUntil)
+	return claims.BucketsOf(v.Keyed, ms(v.WindowMs), ms(v.BucketMs), ms(v.OldBucketMs), v.OldUntil)
 }
 
 // arrivals returns the ids at all edges of buckets from first to last. It is pure.
 func arrivals(id uuid.UUID, length time.Duration, first, last time.Time) (ids []uuid.UUID) {
 	for at := first.Add(-2 * length); length >= time.Millisecond && at.Before(last); at = at.Add(length) {
-		ids = append(ids, consumer.ArrivalIDs(id, length, at)[0])
+		ids = append(ids, claims.IDs(id, length, at)[0])
 	}
 	return ids
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -79,9 +79,9 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		require.NotContains(t, wrong(t, "processed", "show", key.String()), "group mail", "a retired class judges nothing")
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = NULL")
 		for _, at := range []time.Time{now.AddDate(0, 0, -7), now, now.AddDate(0, 0, 14)} {
-			d.claim(consumer.ArrivalIDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
+			d.claim(claims.IDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
 		}
-		pair := consumer.ArrivalIDs(key.UUID(), 24*time.Hour, now)
+		pair := claims.IDs(key.UUID(), 24*time.Hour, now)
 		d.claim(pair[0], "mail", "p")
 		d.claim(pair[1], "mail", "p")
 		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json"))

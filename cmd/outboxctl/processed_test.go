@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -22,7 +22,7 @@ func TestNoArrivalIsMissed(t *testing.T) {
 		at := time.UnixMilli(rapid.Int64Range(first.Add(-window).UnixMilli(), last.Add(window).UnixMilli()).Draw(t, "at"))
 		id := uuid.UUID{1}
 		found := arrivals(id, window, first, last)
-		for _, claimed := range consumer.ArrivalIDs(id, window, at) {
+		for _, claimed := range claims.IDs(id, window, at) {
 			if start := outbox.IDTime(claimed); !start.Before(first) && start.Before(last) {
 				require.Contains(t, found, claimed)
 			}

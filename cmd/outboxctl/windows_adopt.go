@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -61,16 +62,16 @@ func windowsAdopt(c *cli.Context) error {
 	})
 }
 
-func adopt(ctx context.Context, db *database, cfg consumer.AdoptConfig) (report consumer.AdoptReport, err error) {
+func adopt(ctx context.Context, db *database, cfg retention.AdoptConfig) (report retention.AdoptReport, err error) {
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = consumer.Adopt(ctx, conn, cfg)
+		report, err = retention.Adopt(ctx, conn, cfg)
 		return err
 	})
 	return report, err
 }
 
 // readAdopt checks what needs no server.
-func readAdopt(c *cli.Context) (cfg consumer.AdoptConfig, err error) {
+func readAdopt(c *cli.Context) (cfg retention.AdoptConfig, err error) {
 	if err := checkOutput(c); err != nil {
 		return cfg, err
 	}
@@ -102,7 +103,7 @@ func readAdopt(c *cli.Context) (cfg consumer.AdoptConfig, err error) {
 // explainAdopt names the role: partitions are made by the owner of the table.
 func explainAdopt(err error) error {
 	switch {
-	case errors.Is(err, consumer.ErrMaintained):
+	case errors.Is(err, retention.ErrMaintained):
 		return fmt.Errorf("%w; try again when it has ended", err)
 	case denied(err):
 		return fmt.Errorf("%w; connect as a member of the role onceward_consumer_maintainer: `outboxctl migrate roles --side consumer --print` shows how to make one", err)

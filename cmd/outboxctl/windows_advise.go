@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -93,13 +94,13 @@ func advise(windows []consumerdb.ListWindowsRow, seen []consumerdb.RedeliveriesO
 		classes[v.ConsumerGroup] = append(classes[v.ConsumerGroup], consumer.Class{Pattern: v.Class, Window: time.Duration(v.WindowMs) * time.Millisecond})
 	}
 	for _, group := range groups {
-		var of []consumer.Redeliveries
+		var of []retention.Redeliveries
 		for _, v := range seen {
 			if v.ConsumerGroup == group {
-				of = append(of, consumer.Redeliveries{EventType: v.EventType, Seen: v.Seen, Oldest: time.Duration(v.OldestMs) * time.Millisecond})
+				of = append(of, retention.Redeliveries{EventType: v.EventType, Seen: v.Seen, Oldest: time.Duration(v.OldestMs) * time.Millisecond})
 			}
 		}
-		for i, a := range consumer.Advise(classes[group], of) {
+		for i, a := range retention.Advise(classes[group], of) {
 			n, oldest := replaysOf(group, classes[group], i, replays)
 			report.Windows = append(report.Windows, adviceOfClass{
 				Group: group, Class: a.Pattern, Window: lengthText(a.Window), Seen: a.Seen, Oldest: lengthText(a.Oldest.Round(time.Second)), EventType: a.EventType,

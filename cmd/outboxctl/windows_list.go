@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/audit"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -82,9 +84,9 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	if err != nil {
 		return nil, err
 	}
-	var plan consumer.MaintainReport
+	var plan retention.Report
 	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		plan, err = consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true})
+		plan, err = retention.Maintain(ctx, conn, retention.Config{DryRun: true})
 		return err
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
@@ -93,7 +95,7 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	switch {
 	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
 		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
-			"pg_stat_activity shows whether a session holds a lock: end that and look again", consumer.DefaultMaintainLockTimeout)))
+			"pg_stat_activity shows whether a session holds a lock: end that and look again", retention.DefaultLockTimeout)))
 	case othersThan(err, partition.ErrTaken) != nil:
 		return nil, err
 	case err != nil:
@@ -133,19 +135,19 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 // checkPartitions says what is wrong with the partitions that the windows need, and
 // which is the oldest of those that are in use.
 func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
-	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
+	audited, err := audit.Check(ctx, db, audit.Config{Group: group, Catalog: true})
 	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return err
 	}
-	for _, f := range newFindings(audit) {
+	for _, f := range newFindings(audited) {
 		if f.Check != "fence" { // which no window waits for
 			r.Problems = append(r.Problems, f.String())
 		}
 	}
-	for _, cut := range audit.Unfinished {
+	for _, cut := range audited.Unfinished {
 		r.Problems = append(r.Problems, notFinished(cut))
 	}
-	if len(audit.Unfinished) > 0 {
+	if len(audited.Unfinished) > 0 {
 		return nil // a lock that audit gave up would be waited for without an end
 	}
 	leaves, err := partition.Leaves(ctx, db, processedTable)

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -71,7 +72,7 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 		return nil
 	}
 	keyed, window := consumer.Keying(rows[at].Keyed), time.Duration(p.NewWindow.Microseconds)*time.Microsecond
-	length, buckets := consumer.BucketOf(keyed, window), bucketsOf(rows[at])
+	length, buckets := claims.BucketOf(string(keyed), window), bucketsOf(rows[at])
 	switch {
 	case keyed == consumer.ByArrival && length != window:
 		return usage("--window %s: want at most %s of a class that is keyed by arrival", lengthText(window), lengthText(length))

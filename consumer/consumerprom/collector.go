@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
@@ -16,7 +16,7 @@ type Collector struct {
 	mu         sync.Mutex
 	groups     map[string]saramagroup.Snapshot
 	maintained time.Time // when the report was given; zero: never
-	report     consumer.MaintainReport
+	report     retention.Report
 	database   *database                  // nil: not asked
 	types      map[string]map[string]bool // event types that have a histogram, by group
 
@@ -38,9 +38,9 @@ func (c *Collector) Observe(s saramagroup.Snapshot) {
 	c.groups[s.Group] = s
 }
 
-// Maintained keeps what a run of consumer.Maintain that was no DryRun has
+// Maintained keeps what a run of retention.Maintain that was no DryRun has
 // reported, and when.
-func (c *Collector) Maintained(report consumer.MaintainReport) {
+func (c *Collector) Maintained(report retention.Report) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.report, c.maintained = report, time.Now()

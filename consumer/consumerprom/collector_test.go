@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/consumerprom"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/consumer/saramagroup"
 )
 
@@ -103,16 +104,16 @@ func TestMetricsOfAGroup(t *testing.T) {
 	})
 }
 
-func report() consumer.MaintainReport {
+func report() retention.Report {
 	day := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
-	return consumer.MaintainReport{
-		Floors: []consumer.FloorReport{
+	return retention.Report{
+		Floors: []retention.FloorReport{
 			{Group: "billing", Class: "*", After: day, Behind: time.Hour},
 			{Group: "billing", Class: "Order*", After: day, Wrong: true},
 			{Group: "gone", Class: "*", After: day, Retired: true},
 		},
-		Leaves:  []consumer.LeafReport{{State: consumer.LeafOpen}, {State: consumer.LeafOpen}, {State: consumer.LeafWaiting, Wrong: true}},
-		Rows:    []consumer.RowsReport{{Table: "attempts"}, {Table: "fences", Lag: time.Minute}},
+		Leaves:  []retention.LeafReport{{State: retention.LeafOpen}, {State: retention.LeafOpen}, {State: retention.LeafWaiting, Wrong: true}},
+		Rows:    []retention.RowsReport{{Table: "attempts"}, {Table: "fences", Lag: time.Minute}},
 		Ahead:   14,
 		Horizon: day,
 		Bytes:   4096,

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -50,7 +50,7 @@ type database struct {
 	backlogOK bool
 	backlogAt time.Time // when to read it again
 
-	report   consumer.MaintainReport
+	report   retention.Report
 	reportOK bool
 	reportAt time.Time // as above
 }
@@ -63,7 +63,7 @@ type backlog struct {
 
 // FromDatabase has the collector look into the consumer's database: at what waits
 // for an operator or for recovery, at most every ten seconds, and at retention, as
-// consumer.Maintain with DryRun does, at most once a minute, both less often where
+// retention.Maintain with DryRun does, at most once a minute, both less often where
 // that takes long. A role with the rights
 // of a consumer will do, so that all this is shown wherever maintenance runs. A
 // scrape waits three seconds at most, and takes one connection of the pool; what
@@ -112,14 +112,14 @@ func (d *database) readBacklog(ctx context.Context) (b backlog, err error) {
 
 // readRetention takes a connection out of the pool, because it changes a setting of
 // its session.
-func (d *database) readRetention(ctx context.Context) (consumer.MaintainReport, error) {
+func (d *database) readRetention(ctx context.Context) (retention.Report, error) {
 	pooled, err := d.pool.Acquire(ctx)
 	if err != nil {
-		return consumer.MaintainReport{}, err
+		return retention.Report{}, err
 	}
 	conn := pooled.Hijack()
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
-	return consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true, LockTimeout: time.Second})
+	return retention.Maintain(ctx, conn, retention.Config{DryRun: true, LockTimeout: time.Second})
 }
 
 // collect shows what was read. Reported: the retention of this process is shown

@@ -5,9 +5,9 @@
 //	go serveMetrics()
 //	err := saramagroup.Run(ctx, brokers, router, saramagroup.Config{Topics: …, Observe: c.Observe})
 //
-// A program that runs consumer.Maintain hands its report on as well:
+// A program that runs retention.Maintain hands its report on as well:
 //
-//	report, err := consumer.Maintain(ctx, conn, consumer.MaintainConfig{})
+//	report, err := retention.Maintain(ctx, conn, retention.Config{})
 //	c.Maintained(report)
 //
 // Backlog and retention are shown from the database, whoever maintains it, and the

@@ -3,10 +3,10 @@ package consumerprom
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/consumer/retention"
 )
 
-// What the last run of consumer.Maintain left, or would find.
+// What the last run of retention.Maintain left, or would find.
 var (
 	maintained = desc("maintained_timestamp_seconds", "When the last maintenance ended, in Unix seconds.")
 	leaves     = desc("partitions", "Partitions of processed_events by state.", "state")
@@ -27,10 +27,10 @@ var retentionDescs = []*prometheus.Desc{
 }
 
 // states are shown always, so that a state that nothing is in any more is 0.
-var states = []consumer.LeafState{consumer.LeafOpen, consumer.LeafWaiting, consumer.LeafClosed, consumer.LeafDetaching, consumer.LeafDropped}
+var states = []retention.LeafState{retention.LeafOpen, retention.LeafWaiting, retention.LeafClosed, retention.LeafDetaching, retention.LeafDropped}
 
-func collectRetention(ch chan<- prometheus.Metric, r consumer.MaintainReport) {
-	count, bad := make(map[consumer.LeafState]int), 0
+func collectRetention(ch chan<- prometheus.Metric, r retention.Report) {
+	count, bad := make(map[retention.LeafState]int), 0
 	for _, l := range r.Leaves {
 		count[l.State]++
 		if l.Wrong {

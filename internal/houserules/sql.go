@@ -81,10 +81,10 @@ var verb = regexp.MustCompile(`%+(\[\d+\])?[a-zA-Z]`)
 // statements returns the SQL in the file's string literals; a concatenation is
 // one text.
 func (f *file) statements() []Statement {
-	if f.isTest() || f.isGenerated() || f.in("e2e", "examples", "internal/houserules", "internal/pgserver", "internal/stack", "internal/testdb") {
+	if f.isTest() || f.isGenerated() || f.in("consumer/internal/claimstest", "e2e", "examples", "internal/houserules", "internal/pgserver", "internal/stack", "internal/testdb") {
 		return nil
 	}
-	open := f.in("outbox", "internal/partition", "consumer", "relay/retention") || f.name == "migrations/version.go"
+	open := f.in("outbox", "internal/partition", "internal/pooler", "consumer", "relay/retention") || f.name == "migrations/version.go"
 	if f.in("outbox/outboxtest") || strings.HasPrefix(f.name, "consumer/audit") {
 		open = false // of a test's own database; pinned
 	}

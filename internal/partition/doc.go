@@ -29,9 +29,10 @@
 //
 // What goes, and when, is decided by the packages relay and consumer. What they
 // share is here: [Enter] makes a session the one maintainer, [Leaves] shows how
-// far each partition is, [Detach] and [Drop] take one away. A detach holds no
-// writer back and can be cut short anywhere; the next run goes on with it.
+// far each partition is, [Exit] takes one away by [Detach] and [Drop], and asks the
+// [Gate] of its side before each. A detach holds no writer back and can be cut short
+// anywhere; the next run goes on with it.
 //
 // The file day.go is pure (names, bounds, what is missing); read.go, ensure.go,
-// leaf.go and session.go are the edge.
+// leaf.go, life.go and session.go are the edge.
 package partition

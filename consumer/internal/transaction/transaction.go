@@ -1,0 +1,106 @@
+package transaction
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceward/onceward/consumer/internal/statement"
+)
+
+// RollbackTimeout bounds a rollback after a failure, which must not depend on
+// the delivery's own context. When it passes, the connection is closed.
+const RollbackTimeout = 5 * time.Second
+
+// Begin opens a transaction that is bounded from its beginning, in one round trip: by
+// with, which is a part of the bounds where the rest travels with the claim.
+func Begin(ctx context.Context, db *pgxpool.Pool, bounds Bounds, with string) (pgx.Tx, error) {
+	conn, err := db.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	if !statement.Described(conn.Conn()) {
+		with = bounds.All
+	}
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: "BEGIN ISOLATION LEVEL READ COMMITTED;\n" + with})
+	if err != nil {
+		conn.Release()
+		return nil, fmt.Errorf("begin transaction: %w", err)
+	}
+	return &ownTx{Tx: tx, held: &held{conn: conn}}, nil
+}
+
+// Rollback undoes what was not committed; after a commit it does nothing. Its
+// failure closes the connection, which undoes it too.
+func Rollback(ctx context.Context, tx pgx.Tx) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), RollbackTimeout)
+	defer cancel()
+	_ = tx.Rollback(ctx) // ErrTxClosed after a commit
+}
+
+// held is the connection of a delivery's transaction.
+type held struct {
+	conn      *pgxpool.Conn // nil once it was given back
+	abandoned bool
+}
+
+// ownTx is a transaction of a delivery, or a savepoint of one. One whose handler
+// does not return belongs to that handler, and is not touched any more.
+type ownTx struct {
+	pgx.Tx
+	held  *held
+	inner bool // a savepoint
+}
+
+// Begin makes a savepoint.
+func (t *ownTx) Begin(ctx context.Context) (pgx.Tx, error) {
+	savepoint, err := t.Tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &ownTx{Tx: savepoint, held: t.held, inner: true}, nil
+}
+
+// Commit ends the transaction, or the savepoint.
+func (t *ownTx) Commit(ctx context.Context) error {
+	defer t.end()
+	return t.Tx.Commit(ctx)
+}
+
+// Rollback undoes the transaction, or the savepoint; nothing after its end.
+func (t *ownTx) Rollback(ctx context.Context) error {
+	if t.held.abandoned {
+		return nil
+	}
+	defer t.end()
+	return t.Tx.Rollback(ctx)
+}
+
+func (t *ownTx) end() {
+	if !t.inner && t.held.conn != nil {
+		t.held.conn.Release()
+		t.held.conn = nil
+	}
+}
+
+// Abandon leaves the transaction to a handler that does not return, and cuts its
+// connection, of which the pool is told to make another one.
+func Abandon(tx pgx.Tx) {
+	t, ok := tx.(*ownTx)
+	if !ok {
+		return
+	}
+	t.held.abandoned = true
+	_ = t.Conn().PgConn().Conn().Close()
+	t.held.conn.Hijack()
+	t.held.conn = nil
+}
+
+// Abandoned reports whether a handler has it for ever.
+func Abandoned(tx pgx.Tx) bool {
+	own, ok := tx.(*ownTx)
+	return ok && own.held.abandoned
+}
