@@ -15,7 +15,7 @@ var (
 	// ErrRoute is matched by every [RouteError].
 	ErrRoute = errors.New("route unusable")
 	// ErrRecord is matched by every [RecordError].
-	ErrRecord = errors.New("row cannot become a record")
+	ErrRecord = record.ErrRow
 	// ErrFailed: the producer gave up on an event. Make a new Publisher and
 	// publish again from the first event that was not acknowledged.
 	ErrFailed = errors.New("producer failed")
@@ -62,36 +62,8 @@ func (e *RouteError) Advice() string { return strings.ReplaceAll(e.Cure, "{topic
 // Is reports whether target is [ErrRoute].
 func (e *RouteError) Is(target error) bool { return target == ErrRoute }
 
-// RecordError says why a row can never become a record, whatever the cluster
-// does. Nothing was handed over.
-type RecordError struct {
-	Field  string // the column, or "size" or "topic"
-	Path   string // JSON path inside the column, for headers
-	Detail string
-	Size   int // estimated bytes of the record, when Field is "size"
-	Limit  int // bytes that a record may have, when Field is "size"
-}
-
-// Error implements error.
-func (e *RecordError) Error() string {
-	field := e.Field
-	if e.Path != "" {
-		field += " at " + e.Path
-	}
-	return fmt.Sprintf("row cannot become a record: %s: %s", field, e.Detail)
-}
-
-// recordError says the same as a [record.RowError].
-func recordError(err error) error {
-	var row *record.RowError
-	if errors.As(err, &row) {
-		return &RecordError{Field: row.Field, Path: row.Path, Detail: row.Detail}
-	}
-	return err
-}
-
-// Is reports whether target is [ErrRecord].
-func (e *RecordError) Is(target error) bool { return target == ErrRecord }
+// RecordError says why a row can never become a record. Nothing was handed over.
+type RecordError = record.RowError
 
 // PartitionError says that a topic has another partition count than the events
 // before were placed by, and that the configuration wants a halt then. Only an

@@ -91,7 +91,7 @@ func newPending(ev Event, style string) (*pending, error) {
 	}
 	var err error
 	if r.message.Headers, err = record.AppendHeaders(r.headers[:0], published, style); err != nil {
-		return nil, recordError(err)
+		return nil, err
 	}
 	r.message.Metadata = r
 	r.message.Key = (*keyOf)(r)

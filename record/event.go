@@ -70,11 +70,16 @@ type Source struct {
 // String returns topic/partition@offset.
 func (s Source) String() string { return fmt.Sprintf("%s/%d@%d", s.Topic, s.Partition, s.Offset) }
 
-// RowError says why a row can never become a record.
+// ErrRow is matched, through [errors.Is], by every [RowError].
+var ErrRow = errors.New("row cannot become a record")
+
+// RowError says why a row can never become a record, whatever the cluster does.
 type RowError struct {
-	Field  string // the column
+	Field  string // the column; of package publisher also "size" or "topic"
 	Path   string // JSON path inside the column, for headers
 	Detail string
+	Size   int // estimated bytes of the record, when Field is "size"
+	Limit  int // bytes that a record may have, when Field is "size"
 }
 
 // Error implements error.
@@ -83,8 +88,11 @@ func (e *RowError) Error() string {
 	if e.Path != "" {
 		field += " at " + e.Path
 	}
-	return fmt.Sprintf("row cannot become a record: %s: %s", field, e.Detail)
+	return fmt.Sprintf("%v: %s: %s", ErrRow, field, e.Detail)
 }
+
+// Is reports whether target is [ErrRow].
+func (e *RowError) Is(target error) bool { return target == ErrRow }
 
 // ErrMalformed is matched, through [errors.Is], by every [MalformedError].
 var ErrMalformed = errors.New("malformed record")
