@@ -148,15 +148,21 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
-	s.saved.Store(&kept)
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
+	s.resume(&kept, start.Order)
+	return nil
+}
+
+// resume lets the stream begin. It confirms no more than the checkpoint, which is what
+// is durable.
+func (s *session) resume(kept *ledger.Checkpoint, start pglogrepl.LSN) {
+	s.saved.Store(kept)
 	s.savedAt = time.Now()
 	s.idle.Owed = true // whatever the last session left
-	if start.Order > kept.Order {
+	if start > kept.Order {
 		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
-	s.reader.Resume(start.Order, kept.Order)
-	return nil
+	s.reader.Resume(start, kept.Order)
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the

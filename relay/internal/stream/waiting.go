@@ -140,8 +140,10 @@ func (s *Table) load(ctx context.Context) (held []*heldLane, controls map[uuid.U
 		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.Slot, err)
 	}
 	for _, r := range rows {
-		w := &heldLane{of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
-		held = append(held, w)
+		held = append(held, &heldLane{
+			of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events),
+			first: r.EventType, known: r.EventType != "" || r.Topic != "",
+		})
 	}
 	ids, err := s.state.Queries.WaitingControls(ctx, s.state.Slot)
 	if err != nil {
