@@ -198,7 +198,7 @@ func (p *Pump) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool
 		p.release.paused = time.Now().Add(invisibleWait)
 		return false, nil
 	}
-	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, mending: h.mending, repair: h.repair}
+	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, repairing: h.repairing, repair: h.repair}
 	// After an error it stays in hand: the cursor stands before it.
 	p.inHand = append(p.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
