@@ -38,7 +38,7 @@ type session struct {
 	waiting *stream.Table
 	sink    stream.Sink
 	pump    *stream.Pump
-	conf    stream.Config // of the pipeline
+	conf    stream.Config // of the pump
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time

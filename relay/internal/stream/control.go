@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
@@ -16,51 +13,6 @@ import (
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
-
-// pages are the letters that a control has released, in order. [letters.Release] are
-// the ones.
-type pages interface {
-	Next(ctx context.Context) ([]*letters.Letter, error)
-	// Again: the control had acted in an earlier session.
-	Again() bool
-	Fail(ctx context.Context, failed *letters.Letter, class, cause string) error
-	// Skip gives one of them up, because an operator said so; not done: it was
-	// taken back.
-	Skip(ctx context.Context, l *letters.Letter) (done bool, err error)
-}
-
-// ownLetters is [letters.Store] as a letterStore, which says since when it writes.
-type ownLetters struct {
-	*letters.Store
-	since *atomic.Int64 // in Unix nanoseconds; 0: it does not
-}
-
-func (m ownLetters) timed() (end func()) {
-	m.since.Store(time.Now().UnixNano())
-	return func() { m.since.Store(0) }
-}
-
-// Write implements letterStore.
-func (m ownLetters) Write(ctx context.Context, dead ...letters.Dead) error {
-	defer m.timed()()
-	return m.Store.Write(ctx, dead...)
-}
-
-// Skip implements letterStore.
-func (m ownLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
-	defer m.timed()()
-	return m.Store.Skip(ctx, dead)
-}
-
-// Apply implements letterStore.
-func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
-	defer m.timed()()
-	released, err := m.Store.Apply(ctx, c, bad, at, waited)
-	if released == nil {
-		return nil, err
-	}
-	return released, err
-}
 
 // carryOut lets a control act, and publishes what it releases. After a
 // [publisher.RouteError] it goes on where it stopped. A session that finds part

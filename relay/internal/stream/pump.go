@@ -35,7 +35,7 @@ type Source interface {
 // everything else.
 const pulse = time.Second
 
-// Pump moves events from the source to the sink. pump runs in one goroutine,
+// Pump moves events from the source to the sink. Run is called by one goroutine,
 // which owns everything here but the progress.
 type Pump struct {
 	*progress
