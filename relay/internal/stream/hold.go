@@ -151,7 +151,7 @@ func (p *Pump) retryHeld(ctx context.Context) error {
 	if p.release == nil {
 		return nil
 	}
-	return p.drain(ctx)
+	return p.release.advance(ctx)
 }
 
 // maxTries bounds how many routes are tried between two looks at the stream.
