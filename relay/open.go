@@ -17,20 +17,21 @@ import (
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
+	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
 // slot is the arbiter, so the epoch, the state and the producer come after
 // START_REPLICATION, and the checkpoint after the producer, which has ended by
 // then whatever an older one had begun.
-func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *session, err error) {
+func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_ *session, err error) {
 	cfg := &r.cfg
 	last.took = false
 	dsn, err := cfg.DSN()
 	if err != nil {
 		return nil, err
 	}
-	ctx, o := newOpening(ctx, t.limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
+	ctx, o := newOpening(ctx, t.Limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
 	defer func() { err = o.done(ctx, err) }()
 	o.step("connect to PostgreSQL")
 	conn, err := Connect(ctx, dsn, cfg.SlotName())
@@ -59,7 +60,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.state.SlotFree(ctx); err != nil {
 		return nil, err
 	}
-	if err = s.pace(ctx, &source, t.silence); err != nil {
+	if err = s.pace(ctx, &source, t.Silence); err != nil {
 		return nil, err
 	}
 	if s.reader, err = cdc.Open(ctx, source); err != nil {
