@@ -39,7 +39,8 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 		return nil, err
 	}
 	s := &session{
-		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
+		beginner: &beginner{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), opening: o},
+		id:       ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
 		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
 	}
 	defer func() {
