@@ -189,7 +189,7 @@ func haltCures(t *testing.T, c *cures, r *replays, config string) {
 	const mark = "halted: an operator has to decide"
 	eventually(t, "the relay halts at the event", 30*time.Second, func() bool { return r.relay.logs(mark) })
 	_, said, _ := strings.Cut(r.relay.log(), mark)
-	c.find(t, `relay/internal/stream/poison.go: outboxctl skip {} --relay {} --reason "…"`, said)
+	c.find(t, `relay/internal/stream/halt.go: outboxctl skip {} --relay {} --reason "…"`, said)
 	var out string
 	eventually(t, "check names it, with its cure", 15*time.Second, func() bool {
 		out, _ = relayCheck(t, r.relay.config)

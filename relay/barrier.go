@@ -28,7 +28,7 @@ const (
 //
 // What the publication is like is read in the same statement as E: rows that are
 // not visible in E were sent only if it stays so.
-func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
+func (s *beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
 	xid, err := s.state.Queries.AssignTransaction(ctx)
 	if err != nil {
 		return end, fmt.Errorf("take a transaction id: %w", err)
@@ -56,7 +56,7 @@ func (s *session) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, er
 // naming says in the log and on the health pages which transactions something
 // waits for, until it is stopped. It has a connection of its own, because the
 // session's may be the one that waits.
-func (s *session) naming(ctx context.Context, what string) (stop func()) {
+func (s *beginner) naming(ctx context.Context, what string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -81,7 +81,7 @@ func (s *session) naming(ctx context.Context, what string) (stop func()) {
 	}
 }
 
-func (s *session) openTransactions(ctx context.Context) (string, error) {
+func (s *beginner) openTransactions(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tickLimit)
 	defer cancel()
 	dsn, err := s.cfg.DSN()

@@ -38,7 +38,7 @@ type binding struct {
 
 // bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *session) bind(ctx context.Context, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
+func (s *beginner) bind(ctx context.Context, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
 	b := binding{slot: row.Slot, row: row, system: s.reader.System(), kept: kept, slotPosition: slotPosition, last: *last}
 	if kept.Timeline != b.system.Timeline {
 		at, ok, err := s.reader.SwitchPoint(kept.Timeline)
@@ -142,7 +142,7 @@ func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapErr
 
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
-func (s *session) rememberCatalog(ctx context.Context) error {
+func (s *beginner) rememberCatalog(ctx context.Context) error {
 	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil {
 		return err
@@ -174,7 +174,7 @@ func changedWords(publication, known, now string) string {
 // samePublication compares what is known of the publication with what is there
 // now. Before PostgreSQL 18 the server refuses to decode rows of a time without
 // the publication.
-func (s *session) samePublication(taken outboxdb.TakeSnapshotRow) error {
+func (s *beginner) samePublication(taken outboxdb.TakeSnapshotRow) error {
 	known, now := taken.KnownCatalog, taken.PublicationCatalog
 	if now == known {
 		return nil

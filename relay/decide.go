@@ -31,7 +31,7 @@ type Decision struct {
 // by the same code, and without a change. The preconditions of package cdc come
 // before it.
 func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
-	s := &session{cfg: cfg, state: state.New(conn, cfg.SlotName())}
+	s := &beginner{cfg: cfg, state: state.New(conn, cfg.SlotName())}
 	row, existed, err := s.state.Load(ctx)
 	if err != nil {
 		return []Decision{{Name: "first start", Err: err}}
@@ -53,7 +53,7 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 }
 
 // firstStart says what becomes of the rows that the table holds already.
-func (s *session) firstStart(ctx context.Context) Decision {
+func (s *beginner) firstStart(ctx context.Context) Decision {
 	others, err := s.mayBegin(ctx)
 	d := Decision{Name: "first start", Err: err}
 	if err != nil {
@@ -83,7 +83,7 @@ func firstWords(start string, rows int64) string {
 
 // decided tells a gap, which by the policy is repaired or asked about, from what
 // keeps the relay from starting.
-func (s *session) decided(ctx context.Context, name, detail string, err error) Decision {
+func (s *beginner) decided(ctx context.Context, name, detail string, err error) Decision {
 	found := gapOf(err)
 	if found == nil {
 		return Decision{Name: name, Detail: detail, Err: err}
@@ -102,7 +102,7 @@ func (s *session) decided(ctx context.Context, name, detail string, err error) D
 }
 
 // wouldEnsure is ensureSlot without making or dropping one.
-func (s *session) wouldEnsure(ctx context.Context) Decision {
+func (s *beginner) wouldEnsure(ctx context.Context) Decision {
 	const name = "replication slot"
 	began, err := s.state.Began(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *session) wouldEnsure(ctx context.Context) Decision {
 // wouldBind is the part of bind that needs no hold on the slot. The history of
 // timelines is read over a replication connection: another timeline is left to the
 // start. In exactly-once mode so is the checkpoint, which is in Kafka.
-func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
+func (s *beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
 	var system pglogrepl.IdentifySystemResult
 	var end string
 	err = s.state.Conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
@@ -171,7 +171,7 @@ func (s *session) wouldBind(ctx context.Context, row outboxdb.RelayState) (detai
 }
 
 // wouldTrust compares the publication with what is known of it.
-func (s *session) wouldTrust(ctx context.Context) error {
+func (s *beginner) wouldTrust(ctx context.Context) error {
 	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
 	if err != nil || now.KnownCatalog == "" { // nothing is known yet
 		return err

@@ -21,7 +21,7 @@ const CodePartitionFilled = "PARTITION_FILLED"
 // snapshot is published that sees an attaching which was not looked at. What is
 // known of the publication is made another, so that the next session, once it is
 // mended, finds a gap.
-func (s *session) filled(ctx context.Context) error {
+func (s *beginner) filled(ctx context.Context) error {
 	rows, err := s.state.Queries.FilledLeaves(ctx, s.cfg.SlotName())
 	if err != nil {
 		return fmt.Errorf("look for partitions that were filled before they were attached: %w", err)
@@ -50,7 +50,7 @@ func whatFilled(leaves []string) string {
 }
 
 // refuseFilled is filled before the slot is held.
-func (s *session) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
+func (s *beginner) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
 	err := s.filled(ctx)
 	var start *cdc.StartError
 	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == knownFilled {

@@ -86,7 +86,7 @@ func gapOf(err error) *gapError {
 
 // foundIn makes the error of a session one that the next session understands, if
 // it tells of a gap.
-func (s *session) foundIn(err error) error {
+func (s *beginner) foundIn(err error) error {
 	gap := gapOf(err)
 	if gap == nil {
 		return err
@@ -112,7 +112,7 @@ type beginning struct {
 // beginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
-func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN) (outboxdb.RelayState, error) {
+func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN) (outboxdb.RelayState, error) {
 	b := s.beginning
 	if b == nil {
 		return row, nil
@@ -169,7 +169,7 @@ func (s *session) beginAnew(ctx context.Context, row outboxdb.RelayState, at pgl
 }
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
-func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+func (s *beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
 	kept, err := inState(row)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (s *session) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outb
 }
 
 // measure says what the beginning leaves behind.
-func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error) {
+func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error) {
 	b := s.beginning
 	id, err := uuid.NewV7()
 	if err != nil {
@@ -219,11 +219,11 @@ func (s *session) measure(ctx context.Context) (outboxdb.InsertGapParams, error)
 
 // asks reports whether an operator decides about a gap that begins at a snapshot. None
 // visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
-func (s *session) asks(cause *gapError, from string) bool {
+func (s *beginner) asks(cause *gapError, from string) bool {
 	return s.cfg.Gap == GapAsk || cause.asked() || from == snapshot.None
 }
 
-func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
+func (s *beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
 	switch {
 	case s.beginning.cause != nil && g.Events+replays == 0:
 		s.log.WarnContext(ctx, "nothing has passed the relay by, though it might have", "code", g.Cause, "what", g.Detail, "gap", g.GapID)
@@ -237,7 +237,7 @@ func (s *session) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams,
 
 // loadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
-func (s *session) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
+func (s *beginner) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
 	slot := s.cfg.SlotName()
 	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {

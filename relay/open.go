@@ -17,20 +17,21 @@ import (
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
+	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // openSession connects and takes the slot, in the one order that is safe: the
 // slot is the arbiter, so the epoch, the state and the producer come after
 // START_REPLICATION, and the checkpoint after the producer, which has ended by
 // then whatever an older one had begun.
-func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *session, err error) {
+func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_ *session, err error) {
 	cfg := &r.cfg
 	last.took = false
 	dsn, err := cfg.DSN()
 	if err != nil {
 		return nil, err
 	}
-	ctx, o := newOpening(ctx, t.limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
+	ctx, o := newOpening(ctx, t.Limit, func(kind, step string) { r.vitals.try(kind, step, time.Now()) })
 	defer func() { err = o.done(ctx, err) }()
 	o.step("connect to PostgreSQL")
 	conn, err := Connect(ctx, dsn, cfg.SlotName())
@@ -38,7 +39,8 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 		return nil, err
 	}
 	s := &session{
-		id: ledger.NewSession(), cfg: cfg, log: r.log, counts: r.counts, state: state.New(conn, cfg.SlotName()), snapshots: snapshot.NewSchedule(), opening: o,
+		beginner: &beginner{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), opening: o},
+		id:       ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
 		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
 	}
 	defer func() {
@@ -59,7 +61,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries, last *owned) (_ *sess
 	if err = s.state.SlotFree(ctx); err != nil {
 		return nil, err
 	}
-	if err = s.pace(ctx, &source, t.silence); err != nil {
+	if err = s.pace(ctx, &source, t.Silence); err != nil {
 		return nil, err
 	}
 	if s.reader, err = cdc.Open(ctx, source); err != nil {
@@ -148,15 +150,21 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 	if err := s.bindKafka(ctx, row); err != nil {
 		return err
 	}
-	s.saved.Store(&kept)
+	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
+	s.resume(&kept, start.Order)
+	return nil
+}
+
+// resume lets the stream begin. It confirms no more than the checkpoint, which is what
+// is durable.
+func (s *session) resume(kept *ledger.Checkpoint, start pglogrepl.LSN) {
+	s.saved.Store(kept)
 	s.savedAt = time.Now()
 	s.idle.Owed = true // whatever the last session left
-	if start.Order > kept.Order {
+	if start > kept.Order {
 		s.savedTransactions = math.MaxUint64 // what ended beyond the checkpoint is due
 	}
-	s.log.InfoContext(ctx, "slot taken", "slot", s.cfg.SlotName(), "mode", s.cfg.Kafka.Mode, "epoch", row.Epoch, "checkpoint", kept.Order.String(), "start", start.Order.String())
-	s.reader.Resume(start.Order, kept.Order)
-	return nil
+	s.reader.Resume(start, kept.Order)
 }
 
 // signIn writes the checkpoint with the number of this session into relay_state, before the

@@ -21,6 +21,7 @@ import (
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/stream"
+	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // installed is a scripted PostgreSQL on which a relay has run and nothing is wrong,
@@ -128,7 +129,7 @@ func (db *installed) open(t *testing.T, last *owned, tweak func(*Config)) (*sess
 	if last.memory == nil {
 		last.memory = new(publisher.Memory)
 	}
-	s, err := r.openSession(t.Context(), newTries(), last)
+	s, err := r.openSession(t.Context(), tries.New(), last)
 	if err == nil {
 		t.Cleanup(func() { _ = s.discard(t.Context()) })
 	}

@@ -2,29 +2,11 @@ package relay
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
+
+	"github.com/onceward/onceward/relay/internal/tries"
 )
-
-// Limits of one step of a session's start. It is doubled when a start ends by
-// it, because a step may have much to do; after a start that succeeds it is what
-// it was.
-const (
-	stepLimit    = 30 * time.Second
-	maxStepLimit = 10 * time.Minute
-)
-
-// NoAnswerError: a step of a session's start got no answer in time.
-type NoAnswerError struct {
-	Step  string
-	Limit time.Duration
-}
-
-// Error implements error.
-func (e *NoAnswerError) Error() string {
-	return fmt.Sprintf("no answer within %s: %s", e.Limit, e.Step)
-}
 
 // opening bounds the steps of a session's start, and tells which one is under
 // way. A server that accepts and never answers would hold the relay for ever.
@@ -48,7 +30,7 @@ func (o *opening) step(what string) {
 	o.begin(WaitPostgres, what)
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.timer = time.AfterFunc(o.limit, func() { o.cancel(&NoAnswerError{Step: what, Limit: o.limit}) })
+	o.timer = time.AfterFunc(o.limit, func() { o.cancel(&tries.NoAnswerError{Step: what, Limit: o.limit}) })
 }
 
 // unbounded begins a step that may take as long as it takes: it waits for
@@ -72,7 +54,7 @@ func (o *opening) stop() {
 // done ends the start, and returns the error that counts.
 func (o *opening) done(ctx context.Context, err error) error {
 	o.stop()
-	if late, ok := context.Cause(ctx).(*NoAnswerError); ok && err != nil { //nolint:errorlint // the cause is ours, and not wrapped
+	if late, ok := context.Cause(ctx).(*tries.NoAnswerError); ok && err != nil { //nolint:errorlint // the cause is ours, and not wrapped
 		err = late
 	}
 	o.cancel(nil)

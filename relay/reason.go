@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // Codes of what the health pages say, beside those of a [cdc.StartError].
@@ -38,7 +39,7 @@ func reason(state State, err error) (code, text string) {
 	var field *FieldError
 	var dsn *secret.DSNError
 	var pg *pgconn.PgError
-	var rival *RivalError
+	var rival *tries.RivalError
 	var decode *cdc.DecodeError
 	var topic *publisher.CheckpointError
 	switch {
@@ -76,7 +77,7 @@ func permanent(err error) bool {
 	var field *FieldError
 	var decode *cdc.DecodeError
 	var layout *cdc.LayoutError
-	var rival *RivalError
+	var rival *tries.RivalError
 	if errors.As(err, &start) {
 		return !start.Passing
 	}

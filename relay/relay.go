@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/state"
+	"github.com/onceward/onceward/relay/internal/tries"
 )
 
 // State of a relay, as the health pages and metrics show it.
@@ -94,19 +95,11 @@ func (r *Relay) setState(s State, err error) {
 	r.vitals.enter(s, err, time.Now())
 }
 
-// Bounds of the waits between sessions.
+// Bounds of what a relay does between sessions, beside those of its tries.
 const (
-	backoffMin    = 100 * time.Millisecond
-	backoffMax    = 10 * time.Second
-	standbyWait   = time.Second // between two looks whether the slot is free
-	haltedWait    = 5 * time.Second
-	haltedMax     = 30 * time.Second // where a try takes the slot
-	rivalWait     = 5 * time.Minute  // a try fences the rival
+	standbyWait   = time.Second      // between two looks whether the slot is free
 	steadySession = 30 * time.Second // after it, a failure counts as the first
-	silenceFactor = 2                // × wal_sender_timeout; doubled by each silent session
 	silenceMax    = time.Hour
-
-	maxSilenceFactor = 1 << 16 // far beyond silenceMax
 )
 
 // Run publishes until ctx ends; then it flushes, writes a last checkpoint, gives
@@ -128,7 +121,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	if r.cfg.Postgres.MaintenanceDSNFile != "" {
 		done.Go(func() { r.maintain(maintenance) })
 	}
-	err := r.publish(ctx, newTries())
+	err := r.publish(ctx, tries.New())
 	stopMaintenance()
 	r.over.Store(err != nil)
 	stop()
@@ -138,7 +131,7 @@ func (r *Relay) Run(ctx context.Context) error {
 }
 
 // publish runs one session after the other.
-func (r *Relay) publish(ctx context.Context, t *tries) error {
+func (r *Relay) publish(ctx context.Context, t *tries.Tries) error {
 	last := owned{memory: new(publisher.Memory)}
 	for {
 		r.setState(StateConnecting, nil)
@@ -150,10 +143,10 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 			return r.stopped(err)
 		}
 		steady := last.first(before, last.learn(err), time.Since(began))
-		if rival := t.rivals.count(err, began, time.Now()); rival != nil {
+		if rival := t.Rivals.Count(err, began, time.Now()); rival != nil {
 			err = rival
 		}
-		t.ended(err, steady)
+		t.Ended(err, steady)
 		pause, err := r.between(ctx, t, &last, err)
 		if err != nil {
 			return err
@@ -169,7 +162,7 @@ func (r *Relay) publish(ctx context.Context, t *tries) error {
 
 // between says what the relay is until the next session, and how long that is to
 // wait. The error ends the relay.
-func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (pause time.Duration, fatal error) {
+func (r *Relay) between(ctx context.Context, t *tries.Tries, last *owned, err error) (pause time.Duration, fatal error) {
 	if errors.Is(err, cdc.ErrSlotActive) || errors.Is(err, state.ErrFenced) {
 		known, ended := r.State() == StateStandby, err
 		held := func() {
@@ -179,9 +172,9 @@ func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (
 			known = true
 		}
 		r.setState(StateStandby, nil)
-		pause = jitter(backoffMin)
+		pause = tries.Jitter(tries.Min)
 		if errors.Is(err, state.ErrFenced) {
-			pause = jitter(standbyWait)
+			pause = tries.Jitter(standbyWait)
 			r.log.InfoContext(ctx, "session ended, the next one begins once the slot is free", "detail", err)
 		} else {
 			held()
@@ -194,13 +187,13 @@ func (r *Relay) between(ctx context.Context, t *tries, last *owned, err error) (
 		return r.halt(ctx, t, last, err)
 	}
 	r.setState(StateBackoff, err)
-	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.wait.String())
-	return jitter(t.again(err)), nil
+	r.log.WarnContext(ctx, "session ended, trying again", "error", err, "in", t.Wait.String())
+	return tries.Jitter(t.Again(err)), nil
 }
 
 // halt says that an operator is needed, and how long to wait before the next look
 // whether what was wrong is mended.
-func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (time.Duration, error) {
+func (r *Relay) halt(ctx context.Context, t *tries.Tries, last *owned, err error) (time.Duration, error) {
 	known := r.State() == StateHalted && r.LastError() == err.Error()
 	r.setState(StateHalted, err)
 	if r.cfg.ExitOnHalt {
@@ -211,7 +204,7 @@ func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (tim
 		r.log.ErrorContext(ctx, "halted: an operator is needed; the slot is given back, and the relay goes on by itself once it is mended; a change of relay.yaml needs a restart",
 			"code", codeOf(err), "error", err)
 	}
-	return jitter(t.halted(err, last.took)), nil
+	return tries.Jitter(t.Halted(err, last.took)), nil
 }
 
 // standBy waits until nobody holds the slot, and says so when somebody does. It
@@ -220,7 +213,7 @@ func (r *Relay) halt(ctx context.Context, t *tries, last *owned, err error) (tim
 func (r *Relay) standBy(ctx context.Context, held func()) error {
 	defer r.vitals.report(WaitSettings)
 	compared := time.Time{}
-	for pause := backoffMin; ; pause = min(2*pause, standbyWait) {
+	for pause := tries.Min; ; pause = min(2*pause, standbyWait) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -238,7 +231,7 @@ func (r *Relay) standBy(ctx context.Context, held func()) error {
 	}
 }
 
-func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
+func (r *Relay) session(ctx context.Context, t *tries.Tries, last *owned) error {
 	last.took = false
 	if err := r.stillOther(ctx, last); err != nil {
 		return err
@@ -247,7 +240,7 @@ func (r *Relay) session(ctx context.Context, t *tries, last *owned) error {
 	if err != nil {
 		return err
 	}
-	t.opened()
+	t.Opened()
 	r.counts.session()
 	r.setState(StateStreaming, nil)
 	defer r.unwatch()

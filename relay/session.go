@@ -3,12 +3,10 @@ package relay
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pglogrepl"
 	"golang.org/x/sync/errgroup"
 
@@ -27,18 +25,15 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
+	*beginner
 	id      int64 // drawn, in every checkpoint that it makes
-	cfg     *Config
-	log     *slog.Logger
 	counts  *counts
-	state   *state.State // of the checkpoint's goroutine
-	pumps   *state.State // of the pump's
-	reader  *cdc.Reader
+	pumps   *state.State // of the pump's goroutine
 	letters *letters.Store
 	waiting *stream.Table
 	sink    stream.Sink
 	pump    *stream.Pump
-	conf    stream.Config // of the pipeline
+	conf    stream.Config // of the pump
 
 	saved             atomic.Pointer[ledger.Checkpoint] // the last one in relay_state
 	savedAt           time.Time
@@ -48,14 +43,11 @@ type session struct {
 	snapshots         *snapshot.Schedule
 	looked            []int64 // the attachings of partitions that the last tick saw: none was filled
 	health            health
-	opening           *opening
 	memory            *publisher.Memory                                  // of the process's publishers
 	topic             func(namespace, aggregateType, kind string) string // of whoever watches the session
 	report            func(kind string, waits ...Wait)
-	shown             stream.Hooks       // on the health pages
-	parted            chan struct{}      // closed when the last snapshot of a graceful stop is published, or cannot be
-	beginning         *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
-	repairs           map[uuid.UUID]bool // the gaps that this session repairs
+	shown             stream.Hooks  // on the health pages
+	parted            chan struct{} // closed when the last snapshot of a graceful stop is published, or cannot be
 }
 
 // owned is what a process remembers of its sessions, so that the next one does

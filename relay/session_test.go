@@ -127,8 +127,8 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
 	sink := newKafka()
 	s := &session{
-		idle: ledger.Idle{Segment: segmentSize},
-		cfg:  &cfg, log: slog.New(slog.DiscardHandler), counts: newCounts("orders"), state: owner(db), pumps: owner(db), letters: &letters.Store{}, sink: sink,
+		beginner: &beginner{cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db)},
+		idle:     ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
 	s.health.lookedAt = time.Now()
@@ -331,7 +331,7 @@ func TestATickReadsTheOperatorsWords(t *testing.T) {
 // A gap that an operator wants repaired ends a session that does not repair it.
 func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 	ours, asked := uuid.New(), uuid.New()
-	s := &session{repairs: map[uuid.UUID]bool{ours: true}}
+	s := &session{beginner: &beginner{repairs: map[uuid.UUID]bool{ours: true}}}
 	require.NoError(t, s.newRepair([]uuid.UUID{ours}))
 	require.ErrorIs(t, s.newRepair([]uuid.UUID{ours, asked}), errRepairAsked)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/google/uuid"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay/internal/snapshot"
+	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
 )
 
@@ -22,11 +24,24 @@ const (
 	StartAll = "all"
 )
 
+// beginner is what a session is made of that begins: it finds where, by what
+// PostgreSQL says, and whether it may. Before the slot is held nothing is changed but
+// the slot itself.
+type beginner struct {
+	cfg       *Config
+	log       *slog.Logger
+	state     *state.State // of the checkpoint's goroutine
+	reader    *cdc.Reader  // once the slot is held
+	opening   *opening
+	beginning *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
+	repairs   map[uuid.UUID]bool // the gaps that this session repairs
+}
+
 // prepare checks the server, makes the slot when it may, and finds the beginning
 // of a relay that has none that fits: at the first start, and after a gap. The
 // first start over a table with rows is never decided in silence, nor is a slot
 // made before it is decided: one that waits for a person pins the log.
-func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) error {
+func (s *beginner) prepare(ctx context.Context, source cdc.Config, last *owned) error {
 	if err := s.state.Begin(ctx); err != nil {
 		return err
 	}
@@ -86,7 +101,7 @@ func (s *session) prepare(ctx context.Context, source cdc.Config, last *owned) e
 
 // findBeginning finds where the relay begins. It is measured before the slot is
 // held, because nobody reads meanwhile what the server sends to who holds it.
-func (s *session) findBeginning(ctx context.Context, found *gapError, row outboxdb.RelayState) (err error) {
+func (s *beginner) findBeginning(ctx context.Context, found *gapError, row outboxdb.RelayState) (err error) {
 	b := &beginning{cause: found, epoch: row.Epoch}
 	if b.at, err = s.state.SlotPosition(ctx); err != nil {
 		return err
@@ -108,7 +123,7 @@ func (s *session) findBeginning(ctx context.Context, found *gapError, row outbox
 
 // notInstalled lets the checks name what an error comes from: tables that are
 // missing, rights that the role lacks.
-func (s *session) notInstalled(ctx context.Context, source cdc.Config, err error) error {
+func (s *beginner) notInstalled(ctx context.Context, source cdc.Config, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -120,7 +135,7 @@ func (s *session) notInstalled(ctx context.Context, source cdc.Config, err error
 
 // sameSystem says that the database is another before anything is said of its
 // slot, which a copy does not have.
-func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, existed bool) error {
+func (s *beginner) sameSystem(ctx context.Context, row outboxdb.RelayState, existed bool) error {
 	if !existed {
 		return nil
 	}
@@ -136,7 +151,7 @@ func (s *session) sameSystem(ctx context.Context, row outboxdb.RelayState, exist
 
 // mayBegin asks about the rows that a table holds before the relay's first start, and
 // refuses to begin anew what has run under another slot. It names the other relays.
-func (s *session) mayBegin(ctx context.Context) (others string, err error) {
+func (s *beginner) mayBegin(ctx context.Context) (others string, err error) {
 	others, err = s.others(ctx)
 	if err != nil || s.cfg.Outbox.Start != StartAsk {
 		return others, err
@@ -159,7 +174,7 @@ func (s *session) mayBegin(ctx context.Context) (others string, err error) {
 
 // others refuses a name that has run with another slot, and names the relays that may be
 // this one under the name before: what they published would be published again.
-func (s *session) others(ctx context.Context) (words string, err error) {
+func (s *beginner) others(ctx context.Context) (words string, err error) {
 	rows, err := s.state.Queries.OtherRelays(ctx, s.cfg.SlotName())
 	if err != nil {
 		return "", fmt.Errorf("look for other relays of the outbox: %w", err)
@@ -179,7 +194,7 @@ func (s *session) others(ctx context.Context) (words string, err error) {
 
 // slotMeanwhile says what the slot costs while a person is asked: one is there that
 // an operator made, or a relay that died before it had written its beginning down.
-func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
+func (s *beginner) slotMeanwhile(ctx context.Context) (string, error) {
 	var there bool
 	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.cfg.SlotName()).Scan(&there); err != nil {
 		return "", fmt.Errorf("look for slot %s: %w", s.cfg.SlotName(), err)
@@ -192,7 +207,7 @@ func (s *session) slotMeanwhile(ctx context.Context) (string, error) {
 
 // ensureSlot checks the slot, and makes it when it may. The slot of a relay that
 // has begun is made anew only with a gap: then it returns what was wrong with it.
-func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool) (gone *cdc.StartError, err error) {
+func (s *beginner) ensureSlot(ctx context.Context, source cdc.Config, began bool) (gone *cdc.StartError, err error) {
 	stop := s.naming(ctx, "the replication slot waits for transactions that were open when it was begun")
 	defer stop()
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
@@ -217,7 +232,7 @@ func (s *session) ensureSlot(ctx context.Context, source cdc.Config, began bool)
 
 // unlogged remembers that a partition was found unlogged: when that is mended,
 // everything looks as before, and what was written meanwhile was never sent.
-func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed bool, err error) error {
+func (s *beginner) unlogged(ctx context.Context, row outboxdb.RelayState, existed bool, err error) error {
 	var start *cdc.StartError
 	if !existed || !errors.As(err, &start) || start.Code != cdc.CodeTableUnlogged {
 		return err
@@ -227,7 +242,7 @@ func (s *session) unlogged(ctx context.Context, row outboxdb.RelayState, existed
 
 // doubt writes down what a session met that does not begin, and returns it: once
 // it is mended, the publication is not taken for the same.
-func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what string, met error) error {
+func (s *beginner) doubt(ctx context.Context, row outboxdb.RelayState, what string, met error) error {
 	seen := *s.state
 	seen.Epoch = row.Epoch
 	return errors.Join(met, seen.SaveCatalog(ctx, what))
@@ -235,7 +250,7 @@ func (s *session) doubt(ctx context.Context, row outboxdb.RelayState, what strin
 
 // repairFrom says of the gaps that this session repairs from where: Kafka or the
 // database knows how far the repair of each has come.
-func (s *session) repairFrom(gaps []stream.Gap, kept ledger.Repair) []stream.Gap {
+func (s *beginner) repairFrom(gaps []stream.Gap, kept ledger.Repair) []stream.Gap {
 	s.repairs = make(map[uuid.UUID]bool, len(gaps))
 	for i := range gaps {
 		if gaps[i].ID == kept.Gap {

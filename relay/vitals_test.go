@@ -163,35 +163,3 @@ func TestRemindersKeepTheirTimes(t *testing.T) {
 	require.Len(t, r.tick(after(9001), []Wait{{For: WaitTransaction, Since: noon}}), 1, "one that is old already is said once")
 	require.Empty(t, r.tick(after(9002), []Wait{{For: WaitTransaction, Since: noon}}))
 }
-
-func TestTriesWaitLongerAndForget(t *testing.T) {
-	tr := newTries()
-	late := &NoAnswerError{Step: "x", Limit: stepLimit}
-	require.Equal(t, backoffMin, tr.again(late))
-	require.Equal(t, 2*backoffMin, tr.again(late))
-	require.Equal(t, 4*stepLimit, tr.limit)
-	tr.opened()
-	require.Equal(t, stepLimit, tr.limit)
-	for range 20 {
-		tr.again(cdc.ErrSilent)
-	}
-	require.Equal(t, backoffMax, tr.again(cdc.ErrSilent))
-	require.Equal(t, maxSilenceFactor, tr.silence)
-	tr.ended(cdc.ErrSilent, true)
-	require.Equal(t, maxSilenceFactor, tr.silence)
-	tr.ended(nil, true)
-	require.Equal(t, silenceFactor, tr.silence)
-	require.Equal(t, backoffMin, tr.again(nil))
-
-	gap := &cdc.StartError{Code: CodeSlotAdvanced}
-	require.Equal(t, haltedWait, tr.halted(gap, false))
-	require.Equal(t, haltedWait, tr.halted(gap, false))
-	require.Equal(t, haltedWait, tr.halted(gap, true))
-	require.Equal(t, 2*haltedWait, tr.halted(gap, true))
-	require.Equal(t, rivalWait, tr.halted(&RivalError{}, true))
-	for range 5 {
-		tr.halted(gap, true)
-	}
-	require.Equal(t, haltedMax, tr.halted(gap, true))
-	require.Equal(t, haltedWait, tr.halted(gap, false))
-}

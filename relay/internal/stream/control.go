@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pglogrepl"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
@@ -16,51 +13,6 @@ import (
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay/internal/letters"
 )
-
-// pages are the letters that a control has released, in order. [letters.Release] are
-// the ones.
-type pages interface {
-	Next(ctx context.Context) ([]*letters.Letter, error)
-	// Again: the control had acted in an earlier session.
-	Again() bool
-	Fail(ctx context.Context, failed *letters.Letter, class, cause string) error
-	// Skip gives one of them up, because an operator said so; not done: it was
-	// taken back.
-	Skip(ctx context.Context, l *letters.Letter) (done bool, err error)
-}
-
-// ownLetters is [letters.Store] as a letterStore, which says since when it writes.
-type ownLetters struct {
-	*letters.Store
-	since *atomic.Int64 // in Unix nanoseconds; 0: it does not
-}
-
-func (m ownLetters) timed() (end func()) {
-	m.since.Store(time.Now().UnixNano())
-	return func() { m.since.Store(0) }
-}
-
-// Write implements letterStore.
-func (m ownLetters) Write(ctx context.Context, dead ...letters.Dead) error {
-	defer m.timed()()
-	return m.Store.Write(ctx, dead...)
-}
-
-// Skip implements letterStore.
-func (m ownLetters) Skip(ctx context.Context, dead letters.Dead) (bool, error) {
-	defer m.timed()()
-	return m.Store.Skip(ctx, dead)
-}
-
-// Apply implements letterStore.
-func (m ownLetters) Apply(ctx context.Context, c *cdc.Control, bad error, at pglogrepl.LSN, waited bool) (pages, error) {
-	defer m.timed()()
-	released, err := m.Store.Apply(ctx, c, bad, at, waited)
-	if released == nil {
-		return nil, err
-	}
-	return released, err
-}
 
 // carryOut lets a control act, and publishes what it releases. After a
 // [publisher.RouteError] it goes on where it stopped. A session that finds part
@@ -79,10 +31,10 @@ func (p *Pump) carryOut(ctx context.Context, s *step) error {
 		if released == nil {
 			return p.end(s.tag, ledger.Acknowledged)
 		}
-		s.release = &retry{pages: released, from: s.at.Letter}
+		s.release = &retry{p: p, pages: released, from: s.at.Letter}
 	}
 	for {
-		if err := p.page(ctx, s); err != nil {
+		if err := s.release.publishPage(ctx, s); err != nil {
 			return err
 		}
 		if s.release.over {
@@ -111,15 +63,15 @@ func (p *Pump) findLane(ctx context.Context, s *step) (err error) {
 
 // retry is what a control has released, while it is published.
 type retry struct {
+	p     *Pump
 	pages pages
 	page  []*letters.Letter // what is left of the present one
 	over  bool
 	from  uint32 // those before are out
 }
 
-// page publishes one page of letters.
-func (p *Pump) page(ctx context.Context, s *step) (err error) {
-	r := s.release
+// publishPage publishes one page of letters.
+func (r *retry) publishPage(ctx context.Context, s *step) (err error) {
 	if len(r.page) == 0 {
 		if r.page, err = r.pages.Next(ctx); err != nil {
 			return err
@@ -130,13 +82,13 @@ func (p *Pump) page(ctx context.Context, s *step) (err error) {
 		l := r.page[0]
 		at := s.at
 		at.Letter = l.Index
-		if !p.out(s, at) {
-			if err := p.letter(ctx, s, l); err != nil {
+		if !r.isOut(s, at) {
+			if err := r.letter(ctx, s, l); err != nil {
 				return err
 			}
 		}
 		s.at.Letter = l.Index + 1
-		p.passed(s.at, s.released)
+		r.passed(s.at, s.released)
 		if len(r.page) > 0 && r.page[0] == l {
 			r.page = r.page[1:]
 		}
@@ -144,15 +96,16 @@ func (p *Pump) page(ctx context.Context, s *step) (err error) {
 	return nil
 }
 
-// out reports whether a letter was out when the session began, or when its
+// isOut reports whether a letter was out when the session began, or when its
 // control was held.
-func (p *Pump) out(s *step, at ledger.Place) bool {
-	return at.Letter < s.release.from || !s.released && p.began.Ended(at)
+func (r *retry) isOut(s *step, at ledger.Place) bool {
+	return at.Letter < r.from || !s.released && r.p.began.Ended(at)
 }
 
 // passed notes that everything before a place in the middle of a retry was dealt
 // with.
-func (p *Pump) passed(at ledger.Place, released bool) {
+func (r *retry) passed(at ledger.Place, released bool) {
+	p := r.p
 	switch {
 	case released:
 		p.release.at.From = at
@@ -161,8 +114,9 @@ func (p *Pump) passed(at ledger.Place, released bool) {
 	}
 }
 
-// publishLetter hands one letter over.
-func (p *Pump) publishLetter(ctx context.Context, s *step, l *letters.Letter) error {
+// publish hands one letter over.
+func (r *retry) publish(ctx context.Context, s *step, l *letters.Letter) error {
+	p := r.p
 	it := cdc.Item{Kind: cdc.KindEvent, Row: l.Row, Replay: l.Replay, CommitTime: s.it.CommitTime}
 	released := step{it: &it, at: ledger.Place{Commit: l.Commit}, tag: noTag}
 	ev := p.event(&released)
@@ -186,40 +140,41 @@ func (s *step) aside(l *letters.Letter, refused error) bool {
 }
 
 // letter publishes one letter, or opens it again, or gives it up.
-func (p *Pump) letter(ctx context.Context, s *step, l *letters.Letter) error {
+func (r *retry) letter(ctx context.Context, s *step, l *letters.Letter) error {
+	p := r.p
 	if p.Commands().Skips(l.ID) {
-		if done, err := p.skipLetter(ctx, s, l); done || err != nil {
+		if done, err := r.skip(ctx, s, l); done || err != nil {
 			return err
 		}
 	}
 	err, class := l.Bad, letters.ClassRecord
-	if why, ok := p.refused[l.ID]; ok && s.release.pages.Again() { // the broker did, in the session before
+	if why, ok := p.refused[l.ID]; ok && r.pages.Again() { // the broker did, in the session before
 		err = errors.New(why)
 	} else if ok {
 		delete(p.refused, l.ID) // of another retry: its letter says so already
 	}
 	if err == nil {
-		err = p.publishLetter(ctx, s, l)
+		err = r.publish(ctx, s, l)
 		if s.aside(l, err) {
 			class = letters.ClassRoute
 		} else if !errors.Is(err, publisher.ErrRecord) {
 			return err
 		}
 	}
-	if err := s.release.pages.Fail(ctx, l, class, err.Error()); err != nil {
+	if err := r.pages.Fail(ctx, l, class, err.Error()); err != nil {
 		return err
 	}
 	delete(p.refused, l.ID) // the letter says it now; the next retry asks the broker again
 	p.log.ErrorContext(ctx, "a retried dead letter was refused again; it is open again, with the new reason", "key", l.Key(), "control", s.it.Control.ID, "error", err)
 	p.counts.ParkedNow(p.letters.ParkedCount())
 	if l.Holds { // the others that hold are behind it again
-		rest := make([]*letters.Letter, 0, len(s.release.page))
-		for _, other := range s.release.page[1:] {
+		rest := make([]*letters.Letter, 0, len(r.page))
+		for _, other := range r.page[1:] {
 			if !other.Holds {
 				rest = append(rest, other)
 			}
 		}
-		s.release.page = rest
+		r.page = rest
 	}
 	return nil
 }

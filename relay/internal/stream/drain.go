@@ -18,6 +18,7 @@ import (
 // others are ready and it has lasted; the next one takes up the rest. How far it
 // has come is in every checkpoint, and what that covers is deleted.
 type draining struct {
+	p         *Pump
 	lanes     []*heldLane
 	at        ledger.Cursor
 	began     time.Time
@@ -67,7 +68,7 @@ func (p *Pump) begin(ctx context.Context) error {
 	}
 	fault.Crash(fault.AfterRelease)
 	p.releases++
-	p.release = &draining{lanes: ready, began: time.Now()}
+	p.release = &draining{p: p, lanes: ready, began: time.Now()}
 	p.mark()
 	return nil
 }
@@ -88,12 +89,13 @@ func (p *Pump) openEmpty(ctx context.Context, empty []*heldLane) error {
 	return nil
 }
 
-// drain goes on with the release for as long as it has had no turn, one page at
+// advance goes on with the release for as long as it has had no turn, one page at
 // least, and ends it when it can.
-func (p *Pump) drain(ctx context.Context) error {
+func (d *draining) advance(ctx context.Context) error {
+	p := d.p
 	began := time.Now()
-	for !p.release.over && !began.Before(p.release.paused) {
-		if err := p.drainPage(ctx); err != nil {
+	for !d.over && !began.Before(d.paused) {
+		if err := d.page(ctx); err != nil {
 			return err
 		}
 		if err := p.settle(ctx, false); err != nil {
@@ -103,12 +105,12 @@ func (p *Pump) drain(ctx context.Context) error {
 			break
 		}
 	}
-	d, durable := p.release, p.mode.durable()
+	durable := p.mode.durable()
 	if durable.Release != p.releases {
 		return nil // no checkpoint knows of it
 	}
 	if d.over && !durable.Cursor.Before(d.at) {
-		return p.drained(ctx)
+		return d.end(ctx)
 	}
 	if !d.forgotten.Before(durable.Cursor) {
 		return nil
@@ -118,9 +120,9 @@ func (p *Pump) drain(ctx context.Context) error {
 	return p.keeper.forget(ctx, d.lanes, durable.Cursor)
 }
 
-// drained ends a release of which a durable checkpoint says how far it came.
-func (p *Pump) drained(ctx context.Context) error {
-	d := p.release
+// end ends a release of which a durable checkpoint says how far it came.
+func (d *draining) end(ctx context.Context) error {
+	p := d.p
 	fault.Crash(fault.BeforeReleased)
 	if err := p.keeper.end(ctx, d.lanes, d.at); err != nil {
 		return err
@@ -130,9 +132,9 @@ func (p *Pump) drained(ctx context.Context) error {
 	return nil
 }
 
-// drainPage publishes one page of the present lane.
-func (p *Pump) drainPage(ctx context.Context) error {
-	d := p.release
+// page publishes one page of the present lane.
+func (d *draining) page(ctx context.Context) error {
+	p := d.p
 	if d.at.Lane == len(d.lanes) || len(p.lanes.ready) > 0 && time.Since(d.began) >= drainTime {
 		p.lanes.ready = append(p.lanes.ready, d.lanes[d.at.Lane:]...)
 		d.over = true
@@ -144,11 +146,11 @@ func (p *Pump) drainPage(ctx context.Context) error {
 		return err
 	}
 	if len(page) == 0 {
-		return p.caughtUp(ctx, w)
+		return d.caughtUp(ctx, w)
 	}
 	d.inPage = true
 	for i := range page {
-		on, err := p.drainItem(ctx, w, &page[i])
+		on, err := d.item(ctx, w, &page[i])
 		if err != nil {
 			return err
 		}
@@ -167,19 +169,21 @@ func (p *Pump) drainPage(ctx context.Context) error {
 
 // caughtUp opens a lane of which nothing waits any more. What came meanwhile and
 // is not written down comes first.
-func (p *Pump) caughtUp(ctx context.Context, w *heldLane) error {
+func (d *draining) caughtUp(ctx context.Context, w *heldLane) error {
+	p := d.p
 	if w.fresh > 0 {
 		return p.writeDown(ctx)
 	}
 	p.lanes.opened(w)
-	p.release.at = ledger.Cursor{Lane: p.release.at.Lane + 1}
+	d.at = ledger.Cursor{Lane: d.at.Lane + 1}
 	p.mark()
 	p.log.InfoContext(ctx, "route released: all that waited for it was handed over", "lane", w.name(), "route", w.route.name)
 	return nil
 }
 
-// drainItem publishes one item that waited, and reports whether the lane goes on.
-func (p *Pump) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
+// item publishes one item that waited, and reports whether the lane goes on.
+func (d *draining) item(ctx context.Context, w *heldLane, h *heldItem) (on bool, err error) {
+	p := d.p
 	if fault.Is(fault.ForgetWaiting) {
 		return true, p.end(p.open(), ledger.Acknowledged)
 	}
@@ -195,10 +199,10 @@ func (p *Pump) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool
 		p.sayErased(ctx, h)
 		return true, nil
 	case heldInvisible:
-		p.release.paused = time.Now().Add(invisibleWait)
+		d.paused = time.Now().Add(invisibleWait)
 		return false, nil
 	}
-	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, mending: h.mending, repair: h.repair}
+	s := step{it: h.item(), at: h.at, tag: p.open(), released: true, repairing: h.repairing, repair: h.repair}
 	// After an error it stays in hand: the cursor stands before it.
 	p.inHand = append(p.inHand[:0], s.tag)
 	if h.whole == nil { // it may have been moved, or come from a repair
@@ -213,7 +217,7 @@ func (p *Pump) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool
 		return false, err
 	}
 	if err != nil && s.release != nil {
-		if err := p.takeBack(ctx, &s); err != nil {
+		if err := d.takeBack(ctx, &s); err != nil {
 			return false, err
 		}
 	}
@@ -223,23 +227,24 @@ func (p *Pump) drainItem(ctx context.Context, w *heldLane, h *heldItem) (on bool
 	}
 	w.retry = s.release != nil
 	w.first, w.known = s.first()
-	p.refuseAgain(ctx, w, route)
+	d.refuseAgain(ctx, w, route)
 	return false, p.end(s.tag, ledger.Waiting)
 }
 
 // takeBack lets a control wait again of which some letters may be out.
-func (p *Pump) takeBack(ctx context.Context, s *step) error {
+func (d *draining) takeBack(ctx context.Context, s *step) error {
+	p := d.p
 	if err := p.mode.handedAll(ctx); err != nil {
 		return err
 	}
-	p.release.at.From = s.at
+	d.at.From = s.at
 	return p.letters.Reopen(ctx, s.it.Control, s.at.Letter)
 }
 
 // refuseAgain lets a lane wait again, and ends the release with it: the lanes
 // behind it go on in the next.
-func (p *Pump) refuseAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
-	d := p.release
+func (d *draining) refuseAgain(ctx context.Context, w *heldLane, why *publisher.RouteError) {
+	p := d.p
 	before := w.route
 	w.refused = true
 	if p.lanes.hold(w, why.Route, why, time.Now()) && !before.refusedFor(why) && !why.Passing {

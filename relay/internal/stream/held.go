@@ -93,9 +93,9 @@ type heldItem struct {
 	id   uuid.UUID
 	// whole is the item where it cannot be read back equal.
 	whole *cdc.Item
-	// mending: the repair of a gap met it, and its record names repair.
-	mending bool
-	repair  uuid.UUID
+	// repairing: the repair of a gap met it, and its record names repair.
+	repairing bool
+	repair    uuid.UUID
 	// reopen is the control whose letters from at.letter on are taken back.
 	reopen uuid.UUID
 

@@ -90,9 +90,9 @@ func (p *Pump) queue(ctx context.Context, w *heldLane, s *step) error {
 	} else {
 		h.id, h.txID = s.id(), s.it.Row.TxID
 	}
-	if s.mending {
-		h.mending, h.repair, h.at = true, s.repair, p.mendPlace
-		p.mendPlace = p.mendPlace.After()
+	if s.repairing {
+		h.repairing, h.repair, h.at = true, s.repair, p.repairPlace
+		p.repairPlace = p.repairPlace.After()
 	}
 	if s.it.Kind != cdc.KindEvent || s.it.Bad != nil {
 		it := *s.it // the batch that it came with is used again
@@ -151,7 +151,7 @@ func (p *Pump) retryHeld(ctx context.Context) error {
 	if p.release == nil {
 		return nil
 	}
-	return p.drain(ctx)
+	return p.release.advance(ctx)
 }
 
 // maxTries bounds how many routes are tried between two looks at the stream.

@@ -36,7 +36,7 @@ type Source interface {
 // everything else.
 const pulse = time.Second
 
-// Pump moves events from the source to the sink. pump runs in one goroutine,
+// Pump moves events from the source to the sink. Run is called by one goroutine,
 // which owns everything here but the progress.
 type Pump struct {
 	*progress
@@ -49,12 +49,12 @@ type Pump struct {
 	Hooks
 	log *slog.Logger
 
-	gaps      ledgerOfGaps
-	repairs   []Gap            // to be published before the stream
-	mended    ledger.Repair    // how far that has come
-	streams   atomic.Bool      // that is over
-	mendPlace ledger.Place     // of the next of its events that waits
-	covered   snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
+	gaps        gapStore
+	repairs     []Gap            // to be published before the stream
+	repairedTo  ledger.Repair    // how far that has come
+	streams     atomic.Bool      // that is over
+	repairPlace ledger.Place     // of the next of its events that waits
+	covered     snapshot.Visible // what the stream leaves out: it was published from the table, or is of a gap
 
 	counted func() int64 // writes of letters and of what waits, ever made
 
@@ -351,7 +351,7 @@ func (p *Pump) Flush(ctx context.Context) error {
 // cut is what has ended once everything that was handed over has: order, reach,
 // repair and letters.
 func (p *Pump) cut() ledger.Checkpoint {
-	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.mended, Letters: p.counted()}
+	return ledger.Checkpoint{Order: p.ledger.Position(), Reach: p.reach(), Repair: p.repairedTo, Letters: p.counted()}
 }
 
 // SetCommands takes the operator's, as they are now. Safe for concurrent use.

@@ -35,9 +35,9 @@ type Gap struct {
 	First  bool // of the first start: its records do not name it
 }
 
-// ledgerOfGaps reads the events of gaps, and writes down how far their repair has
+// gapStore reads the events of gaps, and writes down how far their repair has
 // come. [gapRows] is the one, over the pump's own connection.
-type ledgerOfGaps interface {
+type gapStore interface {
 	// open begins to read the events of a gap behind the cursor, in the order of
 	// seq; next returns the next of them, none at the end, and whether none of the
 	// same seq as the last one follows.
@@ -67,7 +67,7 @@ func (p *Pump) Repair(ctx context.Context) error {
 		if err := p.gaps.open(ctx, g); err != nil {
 			return err
 		}
-		p.mended = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
+		p.repairedTo = ledger.Repair{Gap: g.ID, Cursor: g.Cursor}
 		published := int64(0)
 		for {
 			page, whole, err := p.gaps.next(ctx)
@@ -86,10 +86,10 @@ func (p *Pump) Repair(ctx context.Context) error {
 			return err
 		}
 		fault.Crash(fault.BeforeRepaired)
-		if err := p.gaps.move(ctx, p.mended, true); err != nil {
+		if err := p.gaps.move(ctx, p.repairedTo, true); err != nil {
 			return err
 		}
-		p.mended = ledger.Repair{}
+		p.repairedTo = ledger.Repair{}
 		p.sayRepaired(ctx, g, published, earlier)
 	}
 	return nil
@@ -116,7 +116,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 			return err
 		}
 		if i+1 < len(page) && page[i+1].Seq > row.Seq || i+1 == len(page) && whole {
-			p.mended.Cursor = row.Seq
+			p.repairedTo.Cursor = row.Seq
 		}
 		if i%64 == 63 {
 			if err := p.settle(ctx, false); err != nil {
@@ -129,7 +129,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 		return err
 	}
 	fault.Crash(fault.BeforeCursor)
-	if err := p.gaps.move(ctx, p.mended, false); err != nil {
+	if err := p.gaps.move(ctx, p.repairedTo, false); err != nil {
 		return err
 	}
 	p.show(time.Now())
@@ -137,7 +137,7 @@ func (p *Pump) repairPage(ctx context.Context, g Gap, page []*outbox.Row, whole 
 }
 
 func (p *Pump) repairRow(ctx context.Context, g Gap, row *outbox.Row) error {
-	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, mending: true, tag: p.open()}
+	s := &step{it: &cdc.Item{Kind: cdc.KindEvent, Row: row, Commit: p.began.Order}, repairing: true, tag: p.open()}
 	if !g.First {
 		s.repair = g.ID
 	}
@@ -166,28 +166,28 @@ func (p *Pump) sortRepaired(ctx context.Context) error {
 	if err := p.writeDown(ctx); err != nil {
 		return err
 	}
-	return p.keeper.sort(ctx, p.mendPlace.Commit+1)
+	return p.keeper.sort(ctx, p.repairPlace.Commit+1)
 }
 
 // placeRepair finds the place at which events of a repair wait: before everything
 // that the stream brings, where no checkpoint counts them as read again, and behind
 // those that an earlier session left there.
 func (p *Pump) placeRepair(ctx context.Context) error {
-	p.mendPlace.Commit = p.mode.durable().Order - 1
-	last, err := p.keeper.last(ctx, p.mendPlace.Commit)
-	p.mendPlace.Ordinal = last + 1
+	p.repairPlace.Commit = p.mode.durable().Order - 1
+	last, err := p.keeper.last(ctx, p.repairPlace.Commit)
+	p.repairPlace.Ordinal = last + 1
 	return err
 }
 
 // FlushRepair is the graceful stop in the middle of a repair.
 func (p *Pump) FlushRepair(ctx context.Context) error {
-	if p.mended.Gap == uuid.Nil {
+	if p.repairedTo.Gap == uuid.Nil {
 		return nil
 	}
-	return p.gaps.move(ctx, p.mended, false)
+	return p.gaps.move(ctx, p.repairedTo, false)
 }
 
-// gapRows is [ledgerOfGaps]. The ids are sorted once, by a cursor that outlives
+// gapRows is [gapStore]. The ids are sorted once, by a cursor that outlives
 // its transaction: a page costs its own rows, however large the gap is, and no
 // snapshot is held meanwhile.
 type gapRows struct {

@@ -111,7 +111,7 @@ func TestARepairPublishesPageByPage(t *testing.T) {
 	require.Equal(t, []ledger.Repair{{Gap: id, Cursor: 20}, {Gap: id, Cursor: 40}, {Gap: id, Cursor: 50}, {Gap: id, Cursor: 50}}, rows.moved, "the cursor follows what was flushed")
 	require.True(t, rows.closed)
 	require.Equal(t, 3, p.mode.(*flushing).flushes)
-	require.Zero(t, p.mended, "nothing of it stands in later checkpoints")
+	require.Zero(t, p.repairedTo, "nothing of it stands in later checkpoints")
 }
 
 // Rows of partitions that somebody filled may share their seq: no checkpoint is past
@@ -182,7 +182,7 @@ func TestARepairPassesAHeldRoute(t *testing.T) {
 		k.restart(&p.began)
 		require.Len(t, k.rows, 2, "no checkpoint takes them for read again")
 		require.NoError(t, p.placeRepair(t.Context()))
-		require.Equal(t, at.After().After(), p.mendPlace)
+		require.Equal(t, at.After().After(), p.repairPlace)
 		pass(time.Until(mended) + holdMax)
 		require.NoError(t, p.turn(t.Context(), true))
 		require.Len(t, sink.got, 3)

@@ -28,13 +28,13 @@ func (p *Pump) skip(ctx context.Context, s *step, cause string) (done bool, err 
 	return true, p.end(s.tag, ledger.Skipped)
 }
 
-// skipLetter gives up a letter whose retry is under way, or held.
-func (p *Pump) skipLetter(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
-	if done, err = s.release.pages.Skip(ctx, l); err != nil || !done {
+// skip gives up a letter whose retry is under way, or held.
+func (r *retry) skip(ctx context.Context, s *step, l *letters.Letter) (done bool, err error) {
+	if done, err = r.pages.Skip(ctx, l); err != nil || !done {
 		return false, err
 	}
-	delete(p.refused, l.ID)
-	p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
+	delete(r.p.refused, l.ID)
+	r.p.log.WarnContext(ctx, "retried dead letter given up: an operator said so", "key", l.Key(), "control", s.it.Control.ID)
 	return true, nil
 }
 

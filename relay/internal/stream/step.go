@@ -17,10 +17,10 @@ type step struct {
 	again    bool // a control that had acted when the session began
 	released bool // it waited, and is read back from the table
 
-	release *retry      // of a control that has acted
-	letter  ledger.Lane // of a retry of one letter: what that letter waits behind
-	mending bool        // by the repair of a gap, from the table
-	repair  uuid.UUID   // the gap as its record names it; else zero
+	release   *retry      // of a control that has acted
+	letter    ledger.Lane // of a retry of one letter: what that letter waits behind
+	repairing bool        // by the repair of a gap, from the table
+	repair    uuid.UUID   // the gap as its record names it; else zero
 }
 
 // lane returns the step's. An edit or a discard of one letter has none: it acts

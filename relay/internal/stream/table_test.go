@@ -67,7 +67,7 @@ func (k *table) write(_ context.Context, items []heldItem) error {
 		if h.reopen != uuid.Nil {
 			k.reopen(h.reopen, h.at.Letter)
 		}
-		k.rows = append(k.rows, tableRow{lane: h.lane.id, at: h.at.Item(), id: h.id, whole: h.whole, letter: h.at.Letter, mending: h.mending, repair: h.repair})
+		k.rows = append(k.rows, tableRow{lane: h.lane.id, at: h.at.Item(), id: h.id, whole: h.whole, letter: h.at.Letter, mending: h.repairing, repair: h.repair})
 	}
 	k.largest = max(k.largest, len(k.rows))
 	return k.crash("after what is held is written")
@@ -92,7 +92,7 @@ func (k *table) page(_ context.Context, w *heldLane, from ledger.Place) ([]heldI
 		if r.lane != w.id || r.at.Before(from.Item()) || len(items) == 3 {
 			continue
 		}
-		h := heldItem{lane: w, at: r.at, id: r.id, whole: r.whole, mending: r.mending, repair: r.repair}
+		h := heldItem{lane: w, at: r.at, id: r.id, whole: r.whole, repairing: r.mending, repair: r.repair}
 		h.at.Letter = r.letter
 		if row, ok := madeRows.Load(r.id); ok && r.whole == nil {
 			h.row = row.(*outbox.Row)

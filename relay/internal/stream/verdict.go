@@ -87,7 +87,7 @@ func (p *Pump) atTurn(ctx context.Context, s *step) (t decision, err error) {
 		return t, nil
 	}
 	id := s.id()
-	if !s.released && !s.mending {
+	if !s.released && !s.repairing {
 		t.covered = p.leavesOut(s.it)
 		if t.ended, err = p.letters.Ended(ctx, id, s.at.Commit); err != nil {
 			return t, err

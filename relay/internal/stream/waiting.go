@@ -140,8 +140,10 @@ func (s *Table) load(ctx context.Context) (held []*heldLane, controls map[uuid.U
 		return nil, nil, fmt.Errorf("load what is held of slot %s: %w", s.state.Slot, err)
 	}
 	for _, r := range rows {
-		w := &heldLane{of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events), first: r.EventType, known: r.EventType != "" || r.Topic != ""}
-		held = append(held, w)
+		held = append(held, &heldLane{
+			of: ledger.Lane{Namespace: r.Namespace, AggregateType: r.AggregateType, Topic: r.Topic}, id: r.ID, events: int(r.Events),
+			first: r.EventType, known: r.EventType != "" || r.Topic != "",
+		})
 	}
 	ids, err := s.state.Queries.WaitingControls(ctx, s.state.Slot)
 	if err != nil {
@@ -216,7 +218,7 @@ func (s *Table) whole(ctx context.Context, q *outboxdb.Queries, h *heldItem, id 
 		if kind, item, err = encodeItem(h.whole); err != nil {
 			return err
 		}
-	case !h.mending:
+	case !h.repairing:
 		return nil
 	}
 	if h.reopen != uuid.Nil {
@@ -303,13 +305,13 @@ func readBack(w *heldLane, r *outboxdb.ReadWaitingRow) (heldItem, error) {
 	}
 	h := heldItem{lane: w, at: ledger.Place{Commit: commit, Ordinal: uint32(r.Ordinal)}, id: r.ID, txID: r.TxID}
 	if r.Kind != nil && *r.Kind == wholeRepair {
-		h.mending = true
+		h.repairing = true
 		if h.repair, err = uuid.FromBytes(r.Item); err != nil {
 			return h, fmt.Errorf("read back the gap of event %s: %w", r.ID, err)
 		}
 	}
 	switch {
-	case r.Kind != nil && !h.mending:
+	case r.Kind != nil && !h.repairing:
 		h.at.Letter = uint32(*r.Letter)
 		if h.whole, err = decodeItem(*r.Kind, r.Item); err != nil {
 			return h, fmt.Errorf("read back item %s at %s: %w", r.ID, h.at, err)

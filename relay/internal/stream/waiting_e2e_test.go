@@ -150,7 +150,7 @@ func beginsAnew(b *tables) {
 	t := b.T
 	s, w := b.waits(ledger.Checkpoint{}), orders()
 	rows := []*outbox.Row{b.enqueued(), b.enqueued(), b.enqueued(), b.enqueued()}
-	repaired := heldItem{lane: w, at: ledger.Place{Commit: box.LSN(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, mending: true, repair: box.ID(7)}
+	repaired := heldItem{lane: w, at: ledger.Place{Commit: box.LSN(5) - 1, Ordinal: 1}, id: rows[0].ID, txID: rows[0].TxID, repairing: true, repair: box.ID(7)}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionRetry, Namespace: "shop", AggregateType: "order", AggregateID: []byte("A")}}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: rows[0], Replay: &cdc.Replay{ID: box.ID(4), Mode: cdc.ModeRedeliver}}
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(5), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}

@@ -157,7 +157,7 @@ func TestWhatWaitedIsReadBackOrErased(t *testing.T) {
 	r.Kind, r.Item = text(wholeRepair), gap[:]
 	h, err := readBack(w, &r)
 	require.NoError(t, err)
-	require.True(t, h.mending)
+	require.True(t, h.repairing)
 	require.Equal(t, gap, h.repair)
 	require.NotNil(t, h.row, "the row itself is read")
 	for _, it := range []cdc.Item{retryAll(300, "a"), {Kind: cdc.KindReplay, Row: of("a").Row, Replay: &cdc.Replay{ID: uuid.New(), Topic: "t"}}, {Kind: cdc.KindEvent, Row: of("b").Row, Bad: fmt.Errorf("no type")}} {

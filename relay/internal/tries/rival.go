@@ -1,4 +1,4 @@
-package relay
+package tries
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ const (
 
 // calmSession is after how long a session counts as one that nobody fenced: the
 // coordinator says the same to a relay that was stopped for longer than its
-// transaction's timeout. A rival that pauses as this relay does ([backoffMax])
+// transaction's timeout. A rival that pauses as this relay does ([Max])
 // comes sooner.
-const calmSession = 2*backoffMax + 10*time.Second
+const calmSession = 2*Max + 10*time.Second
 
 // RivalError: somebody uses this relay's transactional id without having its
 // slot. To go on would be to fence one another for ever.
@@ -42,15 +42,15 @@ func (e *RivalError) Error() string {
 // Unwrap returns the cause.
 func (e *RivalError) Unwrap() error { return e.Err }
 
-// rivalry counts sessions that were fenced. It is pure.
-type rivalry struct {
+// Rivals counts sessions that were fenced. It is pure.
+type Rivals struct {
 	fenced int
 	first  time.Time // when the first of them ended
 }
 
-// count takes the end of a session of the owner, and returns an error when it
+// Count takes the end of a session of the owner, and returns an error when it
 // was one too many.
-func (r *rivalry) count(err error, began, ended time.Time) error {
+func (r *Rivals) Count(err error, began, ended time.Time) error {
 	switch {
 	case !errors.Is(err, publisher.ErrFenced):
 		r.fenced = 0

@@ -1,4 +1,4 @@
-package relay
+package tries
 
 import (
 	"errors"
@@ -15,11 +15,11 @@ import (
 func TestFencesInARowNameTheRival(t *testing.T) {
 	fenced := fmt.Errorf("commit: %w", publisher.ErrFenced)
 	at := time.Now()
-	var r rivalry
+	var r Rivals
 	session := func(err error, pause, lasted time.Duration) error {
 		began := at.Add(pause)
 		at = began.Add(lasted)
-		return r.count(err, began, at)
+		return r.Count(err, began, at)
 	}
 	for range 5 {
 		require.NoError(t, session(fenced, time.Second, time.Second), "zombies of this database come all at once")
@@ -31,7 +31,6 @@ func TestFencesInARowNameTheRival(t *testing.T) {
 	require.NoError(t, session(fenced, 15*time.Second, time.Second))
 	err := session(fenced, 15*time.Second, time.Second)
 	require.ErrorContains(t, err, "fenced 3 times in a row, within 32s, while this relay held its slot: another relay publishes with the same transactional id")
-	require.True(t, permanent(err))
 }
 
 // Two relays that fence one another, with a relay's pauses between their
@@ -39,16 +38,16 @@ func TestFencesInARowNameTheRival(t *testing.T) {
 func TestRivalsFindOut(t *testing.T) {
 	for seed := range uint64(100) {
 		dice := rand.New(rand.NewPCG(seed, 0))
-		var rivals [2]rivalry
-		waits, at := [2]time.Duration{backoffMin, backoffMin}, time.Now()
+		var rivals [2]Rivals
+		waits, at := [2]time.Duration{Min, Min}, time.Now()
 		var found error
 		for turn := 0; found == nil; turn++ {
 			require.Less(t, turn, 50, "seed %d", seed)
 			one, other := turn%2, 1-turn%2
 			began := at
 			at = began.Add(waits[other]/2 + time.Duration(dice.Int64N(int64(waits[other]+5*time.Second))))
-			found = rivals[one].count(publisher.ErrFenced, began, at)
-			waits[one] = min(2*waits[one], backoffMax)
+			found = rivals[one].Count(publisher.ErrFenced, began, at)
+			waits[one] = min(2*waits[one], Max)
 		}
 	}
 }
