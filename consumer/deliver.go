@@ -156,7 +156,7 @@ func (r *Router) deliver(ctx context.Context, items []*item) {
 	err := r.together(ctx, items)
 	switch {
 	case err == nil:
-	case len(items) > 1 && (spoilt(err) || r.brokeAgain(ctx, items, err)):
+	case len(items) > 1 && (cannotShare(err) || r.brokeAgain(ctx, items, err)):
 		r.alone(ctx, items)
 	case len(items) == 1:
 		r.failed(ctx, items[0], err)
