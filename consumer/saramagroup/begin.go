@@ -89,7 +89,7 @@ func (m *member) afterCrash(at place, mark consumer.Mark, setBack bool) (read in
 	return read
 }
 
-// setBack reports whether a partition begins, by somebody's word, before the mark of
+// setBack reports whether a partition begins, by somebody's command, before the mark of
 // this very topic.
 func (m *member) setBack(at place, mark consumer.Mark) bool {
 	_, _, ours := parseMetadata(m.kafka[at].metadata)
