@@ -80,7 +80,7 @@ type Effect[R any] struct {
 	// is followed by Do. Without it such a fence is [ErrFenceStale].
 	Reconcile func(ctx context.Context, c Call) (result R, found bool, err error)
 	// Commit writes what follows from the effect, in the transaction that
-	// completes the fence. It obeys the rules of a [TxHandler]. May be nil.
+	// completes the fence. It keeps the rules of a [TxHandler]. May be nil.
 	Commit func(ctx context.Context, tx pgx.Tx, result R) error
 }
 

@@ -122,12 +122,12 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 	if !ok || committed.next < 0 {
 		return m.edge(at, sarama.OffsetOldest)
 	}
-	return m.obey(s, at, committed)
+	return m.follow(s, at, committed)
 }
 
-// obey begins where Kafka says, unless that is an offset of before the topic was made
+// follow begins where Kafka says, unless that is an offset of before the topic was made
 // anew: then it lies behind the end.
-func (m *member) obey(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
+func (m *member) follow(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
 	of, _, ours := parseMetadata(committed.metadata)
 	if !ours || !another(of, m.topicID(at.topic)) {
 		return committed.next, nil
