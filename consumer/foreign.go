@@ -8,7 +8,7 @@ import (
 
 // RecordReader makes the event of a record that no relay of ours has written.
 // [CloudEvents] and [DebeziumOutbox] have one; any other function will do that
-// keeps these rules:
+// obeys these rules:
 //
 //   - mine is false for a record of another kind, which the next reader gets;
 //   - Key is a function of what the record says of the event, so that every copy
