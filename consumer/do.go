@@ -80,7 +80,7 @@ func notApplied(c Claim) error {
 // Within a handler of [Router.Func] or [Handle] it is an effect of the event,
 // named "do": see [DoNamed].
 //
-// fn obeys the rules of a [TxHandler]. The error matches [ErrInProgress] while
+// fn keeps the rules of a [TxHandler]. The error matches [ErrInProgress] while
 // another delivery holds the claim, [ErrNotApplied] when the event lies outside
 // its window or was given up, and is a [*MismatchError] when the key is taken by
 // an event with other content; otherwise as [Router.Handle].

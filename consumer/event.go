@@ -29,7 +29,7 @@ type Event struct {
 	Unprotected bool
 
 	raw      *Record // of a RecordReader: the record, which the event may not show
-	redriven bool    // applied by an operator's word, whatever the policy
+	redriven bool    // applied by an operator's command, whatever the policy
 	unseen   bool    // the group had not applied it when its letter was written
 	accepted bool    // judged before: no floor that has passed it since changes that
 }

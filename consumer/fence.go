@@ -2,16 +2,20 @@ package consumer
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/transaction"
+	"github.com/onceward/onceward/outbox"
 )
 
 // Errors of [Fence].
@@ -76,7 +80,7 @@ type Effect[R any] struct {
 	// is followed by Do. Without it such a fence is [ErrFenceStale].
 	Reconcile func(ctx context.Context, c Call) (result R, found bool, err error)
 	// Commit writes what follows from the effect, in the transaction that
-	// completes the fence. It obeys the rules of a [TxHandler]. May be nil.
+	// completes the fence. It keeps the rules of a [TxHandler]. May be nil.
 	Commit func(ctx context.Context, tx pgx.Tx, result R) error
 }
 
@@ -218,4 +222,21 @@ func complete[R any](ctx context.Context, l *lease, userCommit func(context.Cont
 		}
 	}
 	return commit(ctx, tx)
+}
+
+// maxProviderKey is the longest [Call.Key]: what Stripe takes, and most others.
+const maxProviderKey = 255
+
+// ProviderKey returns the [Call.Key] of an effect, by which one can ask the
+// provider what became of it. It is a function of event, group and effect alone.
+func ProviderKey(event outbox.Key, group, effect string) string {
+	key := event.String() + "/" + group + "/" + effect
+	if strings.Contains(group, "/") { // else the first slash ends the group, and there is no other reading
+		key = fmt.Sprintf("%s//%d/%s/%s", event, len(group), group, effect)
+	}
+	if len(key) <= maxProviderKey {
+		return key
+	}
+	sum := sha256.Sum256([]byte(key))
+	return event.UUID().String() + "/" + hex.EncodeToString(sum[:])
 }

@@ -34,7 +34,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if spoilt(err) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
+		if cannotShare(err) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
@@ -49,8 +49,8 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 	}
 }
 
-// spoilt reports whether an event spoils a transaction for its neighbours, and only that.
-func spoilt(err error) bool {
+// cannotShare reports whether an event keeps its neighbours from their transaction, and only that.
+func cannotShare(err error) bool {
 	return errors.Is(err, errAlone) || errors.Is(err, ErrClock) || errors.Is(err, ErrParkedFull)
 }
 
@@ -80,7 +80,7 @@ func (r *Router) isolating(ctx context.Context, items []*item) (finished int, er
 	})
 }
 
-// errAlone: the events cannot share a transaction, because one of them spoils it
+// errAlone: the events cannot share a transaction, because one of them ends it
 // for the others.
 var errAlone = errors.New("the events cannot share a transaction")
 

@@ -92,22 +92,22 @@ func (r *Router) refuse(it *item) (ending, error) {
 		return ending{}, refusedAgain(it.claim)
 	}
 	if it.behind {
-		return buried(it, reasonParked, errBehind), nil
+		return asLetter(it, reasonParked, errBehind), nil
 	}
 	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
 	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
-		return buried(it, reasonMismatch, it.claim.Mismatch), nil
+		return asLetter(it, reasonMismatch, it.claim.Mismatch), nil
 	case outside && forUs && it.ev.Source.Topic != "":
-		return buried(it, r.outsideReason(it), r.outsideCause(it)), nil
+		return asLetter(it, r.outsideReason(it), r.outsideCause(it)), nil
 	}
 	return ending{outcome: it.claim.Outcome}, nil
 }
 
-// buried is the ending of an event that becomes a dead letter.
-func buried(it *item, why reason, cause error) ending {
+// asLetter is the ending of an event that becomes a dead letter.
+func asLetter(it *item, why reason, cause error) ending {
 	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
 }
 

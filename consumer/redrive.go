@@ -224,7 +224,7 @@ func (l *requested) firstSight(p *Processor, ev *Event) bool {
 }
 
 // refusedAgain is the error of a letter whose event cannot be claimed even by an
-// operator's word.
+// operator's command.
 func refusedAgain(c Claim) error {
 	switch {
 	case c.Mismatch != nil:
@@ -257,7 +257,7 @@ func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 var errDecided = &infrastructureError{errors.New("the letter was decided about meanwhile")}
 
 // reopen gives the letter back to the operators, in a transaction of its own,
-// because that of the attempt is spoilt.
+// because that of the attempt has failed.
 func (r *Router) reopen(ctx context.Context, l *requested, cause error) decision {
 	reopened, err := r.reopenIn(ctx, l, cause)
 	if err != nil {

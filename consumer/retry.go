@@ -125,7 +125,7 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (e
 
 // givenUp is the ending of an event that becomes a dead letter in place of its effect.
 func givenUp(it *item, why reason, cause error, attempts int32) ending {
-	e := buried(it, why, cause)
+	e := asLetter(it, why, cause)
 	e.dead, e.letter.attempts = true, attempts
 	return e
 }

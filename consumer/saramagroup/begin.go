@@ -90,7 +90,7 @@ func (m *member) afterCrash(at place, mark consumer.Mark, setBack bool) (read in
 	return read
 }
 
-// setBack reports whether a partition begins, by somebody's word, before the mark of
+// setBack reports whether a partition begins, by somebody's command, before the mark of
 // this very topic.
 func (m *member) setBack(at place, mark consumer.Mark) bool {
 	_, _, ours := parseMetadata(m.kafka[at].metadata)
@@ -123,12 +123,12 @@ func (m *member) beginAt(s sarama.ConsumerGroupSession, at place, mark consumer.
 	if !ok || committed.next < 0 {
 		return m.edge(at, sarama.OffsetOldest)
 	}
-	return m.obey(s, at, committed)
+	return m.follow(s, at, committed)
 }
 
-// obey begins where Kafka says, unless that is an offset of before the topic was made
+// follow begins where Kafka says, unless that is an offset of before the topic was made
 // anew: then it lies behind the end.
-func (m *member) obey(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
+func (m *member) follow(s sarama.ConsumerGroupSession, at place, committed offset) (int64, error) {
 	of, _, ours := parseMetadata(committed.metadata)
 	if !ours || !another(of, m.topicID(at.topic)) {
 		return committed.next, nil

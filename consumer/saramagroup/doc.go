@@ -33,7 +33,7 @@
 // A mark holds for the topic with its id only. One that was made anew ends the
 // session, and is read from its beginning. Metadata of another id, which comes along
 // when a group is moved to another cluster, says nothing of the mark, and its offset
-// is obeyed. Where Kafka tells no ids, topics of one name are one.
+// is followed. Where Kafka tells no ids, topics of one name are one.
 //
 // # Crashes
 //

@@ -58,7 +58,7 @@ func (w *worker) seen(s sight) {
 		return
 	}
 	w.read = s.end
-	w.desk.end.Store(s.end)
+	w.gauges.end.Store(s.end)
 	w.widen(s.end-1, true)
 }
 

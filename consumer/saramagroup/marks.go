@@ -138,7 +138,7 @@ func another(a, b uuid.UUID) bool { return a != uuid.Nil && b != uuid.Nil && a !
 // A database that is behind what it had when the offset was committed has lost
 // commits, and with them effects: everything after its own mark is delivered
 // again, and what it still has is a duplicate. An offset that was set by hand
-// has no metadata, and is obeyed. So is one that was committed for another topic of
+// has no metadata, and is followed. So is one that was committed for another topic of
 // the name: whoever moves a group to another cluster translates the offset, and
 // takes the metadata with it.
 func rewindTo(committed string, topic uuid.UUID, high int64, known bool) (offset int64, ok bool) {

@@ -22,13 +22,13 @@ type tally struct {
 	rewinds    atomic.Int64
 	saved      instant
 
-	mu    sync.Mutex
-	desks map[place]*desk
-	read  map[place]int64 // where workers that are gone have stopped reading
+	mu     sync.Mutex
+	gauges map[place]*gauges
+	read   map[place]int64 // where workers that are gone have stopped reading
 }
 
-// desk is what one worker shows of its partition. Only the worker writes.
-type desk struct {
+// gauges are what one worker shows of its partition. Only the worker writes.
+type gauges struct {
 	next, held, bytes, inFlight atomic.Int64
 	end                         atomic.Int64 // as a look has found it
 	since                       instant
@@ -71,19 +71,19 @@ func (t *tally) reached(at place) int64 {
 	return t.read[at]
 }
 
-// open makes a partition's desk. The function it returns takes it away.
-func (t *tally) open(at place, highWater func() int64) (d *desk, leave func()) {
-	d = &desk{highWater: highWater}
+// open makes a partition's gauges. The function it returns takes them away.
+func (t *tally) open(at place, highWater func() int64) (d *gauges, leave func()) {
+	d = &gauges{highWater: highWater}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.desks == nil {
-		t.desks = make(map[place]*desk)
+	if t.gauges == nil {
+		t.gauges = make(map[place]*gauges)
 	}
-	t.desks[at] = d
+	t.gauges[at] = d
 	return d, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		delete(t.desks, at)
+		delete(t.gauges, at)
 	}
 }
 
@@ -122,7 +122,7 @@ func (t *tally) snapshot(group string) Snapshot {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for at, d := range t.desks {
+	for at, d := range t.gauges {
 		s.Partitions = append(s.Partitions, d.stats(at))
 	}
 	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int {
@@ -131,7 +131,7 @@ func (t *tally) snapshot(group string) Snapshot {
 	return s
 }
 
-func (d *desk) stats(at place) PartitionStats {
+func (d *gauges) stats(at place) PartitionStats {
 	return PartitionStats{
 		Topic: at.topic, Partition: at.partition, Next: d.next.Load(), HighWater: max(d.end.Load(), d.highWater()),
 		Held: d.held.Load(), HeldBytes: d.bytes.Load(), InFlight: d.inFlight.Load(), WaitingSince: d.since.get(),

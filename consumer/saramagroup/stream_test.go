@@ -49,7 +49,7 @@ func TestEveryPartitionHasAMark(t *testing.T) {
 	})
 }
 
-// TestMarksBeginAtAnOffsetSetByHand: it is obeyed, and is where the mark begins.
+// TestMarksBeginAtAnOffsetSetByHand: it is followed, and is where the mark begins.
 func TestMarksBeginAtAnOffsetSetByHand(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(5)

@@ -90,7 +90,7 @@ func TestTopicMadeAnewBelowARunningGroup(t *testing.T) {
 }
 
 // TestClusterMoved (W2): who moves a group to another cluster translates its offsets
-// and takes their metadata along. They are obeyed: nothing that lies before is read.
+// and takes their metadata along. They are followed: nothing that lies before is read.
 func TestClusterMoved(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(10)
@@ -115,7 +115,7 @@ func TestClusterMoved(t *testing.T) {
 }
 
 // An offset behind the end is of before the topic was made anew on this cluster: to
-// obey it would end Run.
+// follow it would end Run.
 func TestOffsetOfATopicOfBefore(t *testing.T) {
 	inFakeTime(t, func(k *kafka) {
 		k.produce(3)

@@ -32,8 +32,8 @@ type worker struct {
 	latest  time.Time                      // event time up to the mark
 	stretch <-chan *sarama.ConsumerMessage // what comes before the claim's messages; nil: nothing
 	idle    idle
-	desk    *desk
-	leave   func() // takes the desk away
+	gauges  *gauges
+	leave   func() // takes the gauges away
 }
 
 // result is what became of messages that were taken together.
@@ -51,7 +51,7 @@ func newWorker(m *member, claim sarama.ConsumerGroupClaim) *worker {
 	}
 	w.lanes.doubt = m.doubts[at]
 	w.mark = consumer.Mark{Topic: at.topic, Partition: at.partition, TopicID: w.life, Low: max(w.first, m.lows[at]), High: w.first - 1}
-	w.desk, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
+	w.gauges, w.leave = m.tally.open(at, claim.HighWaterMarkOffset)
 	return w
 }
 
@@ -251,16 +251,16 @@ func (w *worker) widen(high int64, atEnd bool) {
 	w.marks.widen(w.mark)
 }
 
-// show puts on the desk what Snapshots tell.
+// show sets the gauges to what Snapshots tell.
 func (w *worker) show() {
 	messages, bytes := w.lanes.held()
 	next, since := w.read, time.Time{}
 	if messages > 0 {
 		next, since = w.lanes.window[0].record.Source.Offset, w.lanes.window[0].arrived
 	}
-	w.desk.next.Store(next)
-	w.desk.held.Store(int64(messages))
-	w.desk.bytes.Store(int64(bytes))
-	w.desk.inFlight.Store(int64(w.inHand))
-	w.desk.since.set(since)
+	w.gauges.next.Store(next)
+	w.gauges.held.Store(int64(messages))
+	w.gauges.bytes.Store(int64(bytes))
+	w.gauges.inFlight.Store(int64(w.inHand))
+	w.gauges.since.set(since)
 }

@@ -112,8 +112,8 @@ func (k *Database) Day(n int) string {
 // Window registers a class whose floor is n days from today.
 func (k *Database) Window(group, class string, window time.Duration, n int) {
 	k.T.Helper()
-	k.Exec("INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, registered_at, raised_at) VALUES ($1, $2, $3, $4, now() - interval '3 days', now() - interval '3 days')",
-		group, class, window, k.Today.AddDate(0, 0, n))
+	k.Exec(`INSERT INTO onceward.dedup_windows (consumer_group, class, time_window, floor, registered_at, raised_at)
+		VALUES ($1, $2, $3, $4, now() - interval '3 days', now() - interval '3 days')`, group, class, window, k.Today.AddDate(0, 0, n))
 }
 
 // Progress says up to which event time a group has finished a topic partition.

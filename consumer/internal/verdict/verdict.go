@@ -23,6 +23,7 @@ const (
 // Evidence is what the group's mark of the topic partition says of an event.
 type Evidence uint8
 
+// What a mark may say.
 const (
 	Unknown  Evidence = iota // the event came from no topic
 	NotSeen                  // its offset lies above the mark, or there is no mark
