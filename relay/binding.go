@@ -25,6 +25,11 @@ const (
 	CodePublicationChanged  = "PUBLICATION_CHANGED"
 )
 
+// CodeOtherKafka: the brokers are of another cluster than the one that holds what
+// the account calls published. It halts the relay, and is the cause of the gaps
+// that `outboxctl adopt --kafka gap` leaves.
+const CodeOtherKafka = "OTHER_KAFKA"
+
 // binding is what is compared at every connect.
 type binding struct {
 	slot         string
@@ -33,15 +38,15 @@ type binding struct {
 	kept         ledger.Checkpoint // from the mode's own place
 	slotPosition pglogrepl.LSN
 	switched     pglogrepl.LSN // where the server left the checkpoint's timeline; 0: it never was on it
-	last         owned         // what this process knows from its last session
+	last         known         // what this process knows from its last session
 }
 
 // bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *beginner) bind(ctx context.Context, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
-	b := binding{slot: row.Slot, row: row, system: s.reader.System(), kept: kept, slotPosition: slotPosition, last: *last}
+func (s *beginner) bind(ctx context.Context, reader *cdc.Reader, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last known) error {
+	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: slotPosition, last: last}
 	if kept.Timeline != b.system.Timeline {
-		at, ok, err := s.reader.SwitchPoint(kept.Timeline)
+		at, ok, err := reader.SwitchPoint(kept.Timeline)
 		if err != nil {
 			return err
 		}
@@ -125,7 +130,7 @@ const (
 
 // slotGone is the gap of a slot that is missing or lost. A database that went back in
 // time mostly lacks the slot too: where this process knows it, that is the cause.
-func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapError {
+func (o known) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapError {
 	gap := &gapError{code: start.Code, what: start.What}
 	if o.systemID != row.SystemIdentifier {
 		return gap
@@ -143,7 +148,7 @@ func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapErr
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
 func (s *beginner) rememberCatalog(ctx context.Context) error {
-	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
+	now, err := s.state.Snapshot(ctx, s.conf.publication)
 	if err != nil {
 		return err
 	}
@@ -181,7 +186,7 @@ func (s *beginner) samePublication(taken outboxdb.TakeSnapshotRow) error {
 	}
 	return &gapError{
 		code:    CodePublicationChanged,
-		what:    changedWords(s.cfg.PublicationName(), known, now),
+		what:    changedWords(s.conf.publication, known, now),
 		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.Conn) < 18,
 	}
 }

@@ -70,6 +70,21 @@ func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.
 	return conn, nil
 }
 
+// beginner is what a session that begins is told.
+func (c *Config) beginner() beginnerConfig {
+	return beginnerConfig{
+		relay: c.Name, slot: c.SlotName(), publication: c.PublicationName(), start: c.Outbox.Start, gap: c.Gap, create: c.Postgres.Slot.Create == "auto",
+		refuse: func(setting, why string) error { return &FieldError{setting, why} },
+		connect: func(ctx context.Context) (*pgx.Conn, error) {
+			dsn, err := c.DSN()
+			if err != nil {
+				return nil, err
+			}
+			return Connect(ctx, dsn, c.SlotName())
+		},
+	}
+}
+
 // Publisher makes the sink's configuration, and validates it; secrets are read anew
 // every time. What is wrong is a [*FieldError].
 func (c *Config) Publisher(log *slog.Logger) (publisher.Config, error) {

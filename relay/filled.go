@@ -22,7 +22,7 @@ const CodePartitionFilled = "PARTITION_FILLED"
 // known of the publication is made another, so that the next session, once it is
 // mended, finds a gap.
 func (s *beginner) filled(ctx context.Context) error {
-	rows, err := s.state.Queries.FilledLeaves(ctx, s.cfg.SlotName())
+	rows, err := s.state.Queries.FilledLeaves(ctx, s.conf.slot)
 	if err != nil {
 		return fmt.Errorf("look for partitions that were filled before they were attached: %w", err)
 	}

@@ -112,21 +112,21 @@ type beginning struct {
 // beginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
-func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN) (outboxdb.RelayState, error) {
+func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN, timeline int32) (outboxdb.RelayState, error) {
 	b := s.beginning
 	if b == nil {
 		return row, nil
 	}
 	if row.Epoch != b.epoch+1 || at != b.at {
-		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.cfg.SlotName())
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.conf.slot)
 	}
 	found, now := b.gap, b.catalog
 	var replays int64
 	err := pgx.BeginFunc(ctx, s.state.Conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
-			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
-			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, KnownCatalog: b.known,
+			ConfirmedLsn: at.String(), Timeline: timeline, PublicationCatalog: &now,
+			Slot: s.conf.slot, Epoch: s.state.Epoch, KnownCatalog: b.known,
 		}
 		if b.cause != nil {
 			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
@@ -155,7 +155,7 @@ func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
+			Slot: s.conf.slot, Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
 		})
 		return s.state.Fenced("save published snapshot", rows, err)
 	})
@@ -170,7 +170,7 @@ func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
 func (s *beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
-	kept, err := inState(row)
+	kept, err := state.Kept(row)
 	if err != nil {
 		return err
 	}
@@ -188,14 +188,14 @@ func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 		return outboxdb.InsertGapParams{}, fmt.Errorf("make a gap's id: %w", err)
 	}
 	g := outboxdb.InsertGapParams{
-		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
+		GapID: id, Slot: s.conf.slot, Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
 		ToSnapshot: b.end.Text, State: gapRepairing,
 	}
 	if b.cause != nil {
 		g.Cause, g.Detail = b.cause.code, b.cause.what
-		last, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
+		last, err := s.state.Queries.LastPublished(ctx, s.conf.slot)
 		if err != nil {
-			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
+			return g, fmt.Errorf("read what slot %s has published: %w", s.conf.slot, err)
 		}
 		g.FromSnapshot = last
 		if fault.Is(fault.GapFromNow) {
@@ -208,7 +208,7 @@ func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 	switch {
 	case g.Events == 0:
 		g.State = gapRepaired
-	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
+	case b.cause == nil && s.conf.start == StartNow:
 		g.State = gapBefore
 	case b.cause == nil, b.cause.code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
 	case s.asks(b.cause, g.FromSnapshot):
@@ -220,7 +220,7 @@ func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 // asks reports whether an operator decides about a gap that begins at a snapshot. None
 // visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
 func (s *beginner) asks(cause *gapError, from string) bool {
-	return s.cfg.Gap == GapAsk || cause.asked() || from == snapshot.None
+	return s.conf.gap == GapAsk || cause.asked() || from == snapshot.None
 }
 
 func (s *beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
@@ -231,14 +231,14 @@ func (s *beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams
 		s.log.ErrorContext(ctx, "a gap: events may have passed the relay by", "code", g.Cause, "what", g.Detail, "gap", g.GapID, "events", g.Events, "state", g.State,
 			"replays_not_repaired", replays)
 	case g.Events > 0:
-		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.cfg.Outbox.Start, "gap", g.GapID, "state", g.State)
+		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.conf.start, "gap", g.GapID, "state", g.State)
 	}
 }
 
 // loadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
 func (s *beginner) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
-	slot := s.cfg.SlotName()
+	slot := s.conf.slot
 	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
@@ -274,4 +274,16 @@ func publicationOID(catalog string) string {
 		return words[1]
 	}
 	return ""
+}
+
+// adopted is the gap that `outboxctl adopt --kafka gap` leaves to the next session:
+// what no snapshot called published yet.
+func adopted(row outboxdb.RelayState, found *gapError) *gapError {
+	if !row.KafkaGap || found != nil {
+		return found
+	}
+	return &gapError{
+		code: CodeOtherKafka, epoch: row.Epoch,
+		what: fmt.Sprintf("the relay was bound to Kafka cluster %s; what it had not proved to be published by then is published there", state.BoundTo(row)),
+	}
 }

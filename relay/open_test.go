@@ -220,7 +220,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	db := newInstalled(t)
 	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
-	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
+	last := owned{epoch: 6, known: known{systemID: "7000", timeline: 1, tick: 30}, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.Equal(t, last.ended, s.conf.Start)
@@ -321,10 +321,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 // but what it knows of Kafka.
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
-	last := owned{
-		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
-		memory: memory, narrow: []string{"t"}, refused: refused,
-	}
+	last := owned{known: known{systemID: "7000", timeline: 1, tick: 30, letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &gapError{code: CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused}
 	last.begunAnew()
 	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused}, last)
 }

@@ -60,3 +60,12 @@ func (o *opening) done(ctx context.Context, err error) error {
 	o.cancel(nil)
 	return err
 }
+
+// told is the part of it that a beginner has.
+func (o *opening) told() told {
+	return told{
+		Asks:  func(what string) { o.unbounded(WaitPostgres, what) },
+		Waits: func(what string) { o.unbounded(WaitSlot, what) },
+		Names: func(what string) { o.tell(WaitSlot, what) },
+	}
+}

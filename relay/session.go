@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -25,8 +26,13 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	*beginner
-	id      int64 // drawn, in every checkpoint that it makes
+	cfg     *Config
+	log     *slog.Logger
+	opening *opening
+	begin   *beginner
+	state   *state.State // of the checkpoint's goroutine
+	reader  *cdc.Reader  // once the slot is held
+	id      int64        // drawn, in every checkpoint that it makes
 	counts  *counts
 	pumps   *state.State // of the pump's goroutine
 	letters *letters.Store
@@ -54,13 +60,10 @@ type session struct {
 // not publish again what has ended beyond the last checkpoint, and treats
 // otherwise what made the last one fail.
 type owned struct {
-	systemID string
-	timeline int32
-	epoch    int64
-	tick     int64
-	letters  int64
-	ended    ledger.Checkpoint // order and reach
-	reached  pglogrepl.LSN     // how far the last session had ended everything
+	known
+	epoch   int64
+	ended   ledger.Checkpoint // order and reach
+	reached pglogrepl.LSN     // how far the last session had ended everything
 
 	gap *gapError // found by the last session; the next one writes it down
 
@@ -182,7 +185,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		err = s.finish(context.WithoutCancel(ctx))
 		s.lastTopics(ctx)
 	}
-	err = errors.Join(s.foundIn(err), s.discard(ctx))
+	err = errors.Join(s.begin.foundIn(err), s.discard(ctx))
 	s.remember(last)
 	return err
 }

@@ -127,10 +127,11 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
 	sink := newKafka()
 	s := &session{
-		beginner: &beginner{cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db)},
-		idle:     ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
+		cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db),
+		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
+	s.begin = &beginner{conf: cfg.beginner(), log: s.log, state: s.state}
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
 	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
@@ -331,7 +332,8 @@ func TestATickReadsTheOperatorsWords(t *testing.T) {
 // A gap that an operator wants repaired ends a session that does not repair it.
 func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 	ours, asked := uuid.New(), uuid.New()
-	s := &session{beginner: &beginner{repairs: map[uuid.UUID]bool{ours: true}}}
+	s := &session{begin: &beginner{}}
+	s.begin.repairFrom([]stream.Gap{{ID: ours}}, ledger.Repair{})
 	require.NoError(t, s.newRepair([]uuid.UUID{ours}))
 	require.ErrorIs(t, s.newRepair([]uuid.UUID{ours, asked}), errRepairAsked)
 }
@@ -355,7 +357,7 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
 	require.Equal(t, "confirm 0/D0", asked[1])
 	require.EqualValues(t, 208, last.ended.Order)
-	require.Equal(t, owned{systemID: "7000", timeline: 1, epoch: 7, tick: 31, reached: 208, ended: last.ended}, last)
+	require.Equal(t, owned{known: known{systemID: "7000", timeline: 1, tick: 31}, epoch: 7, reached: 208, ended: last.ended}, last)
 }
 
 // What was published when the relay stopped is proved by a last snapshot, which the
@@ -414,7 +416,7 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	s := newScriptedSession(t)
 	kept := ledger.Checkpoint{Order: 200}
 	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
-	own := owned{systemID: "7000", timeline: 1, epoch: 7, tick: 30, ended: ended}
+	own := owned{known: known{systemID: "7000", timeline: 1, tick: 30}, epoch: 7, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
 	require.Equal(t, ended, s.start(kept, row, &own))
 	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/fault"
@@ -24,15 +26,42 @@ const (
 	StartAll = "all"
 )
 
+// beginnerConfig is what a session tells its beginner.
+type beginnerConfig struct {
+	relay, slot, publication string // names
+	start, gap               string // what the settings outbox.start and gap say
+	create                   bool   // the slot may be made
+
+	connect func(ctx context.Context) (*pgx.Conn, error) // beside the session's connection
+	refuse  func(setting, why string) error              // makes the error of a setting that forbids to begin
+}
+
+// told is how a beginner tells what it does, which may take as long as it takes.
+type told struct {
+	Asks  func(what string) // of PostgreSQL
+	Waits func(what string) // for transactions that are open, or the slot
+	Names func(what string) // who is waited for meanwhile
+}
+
+// lookLimit bounds a look beside the session's connection.
+const lookLimit = 30 * time.Second
+
+// known is what a process knows of its last session.
+type known struct {
+	systemID string
+	timeline int32
+	tick     int64
+	letters  int64
+}
+
 // beginner is what a session is made of that begins: it finds where, by what
 // PostgreSQL says, and whether it may. Before the slot is held nothing is changed but
 // the slot itself.
 type beginner struct {
-	cfg       *Config
+	conf      beginnerConfig
 	log       *slog.Logger
 	state     *state.State // of the checkpoint's goroutine
-	reader    *cdc.Reader  // once the slot is held
-	opening   *opening
+	told      told
 	beginning *beginning         // where a relay without a checkpoint that fits starts; nil: it has one
 	repairs   map[uuid.UUID]bool // the gaps that this session repairs
 }
@@ -41,7 +70,7 @@ type beginner struct {
 // of a relay that has none that fits: at the first start, and after a gap. The
 // first start over a table with rows is never decided in silence, nor is a slot
 // made before it is decided: one that waits for a person pins the log.
-func (s *beginner) prepare(ctx context.Context, source cdc.Config, last *owned) error {
+func (s *beginner) prepare(ctx context.Context, source cdc.Config, found *gapError, last known) error {
 	if err := s.state.Begin(ctx); err != nil {
 		return err
 	}
@@ -62,13 +91,12 @@ func (s *beginner) prepare(ctx context.Context, source cdc.Config, last *owned) 
 	if err := s.refuseFilled(ctx, row); err != nil {
 		return err
 	}
-	found := last.gap
 	if found != nil && found.epoch != row.Epoch {
 		found = nil // another session was there meanwhile, and has found it or will
 	}
 	found = adopted(row, found)
 	if !existed {
-		s.opening.unbounded(WaitPostgres, "count the events of onceward.outbox")
+		s.told.Asks("count the events of onceward.outbox")
 		others, err := s.mayBegin(ctx)
 		if err != nil {
 			return err
@@ -91,7 +119,7 @@ func (s *beginner) prepare(ctx context.Context, source cdc.Config, last *owned) 
 		return nil
 	}
 	if found != nil && found.advance {
-		s.opening.unbounded(WaitSlot, "slot "+s.cfg.SlotName()+" is led past log that the server would refuse to decode")
+		s.told.Waits("slot " + s.conf.slot + " is led past log that the server would refuse to decode")
 		if err := s.state.PassLog(ctx); err != nil {
 			return err
 		}
@@ -116,7 +144,7 @@ func (s *beginner) findBeginning(ctx context.Context, found *gapError, row outbo
 	}
 	b.end, b.catalog, b.known = snapshot.Of(end), end.PublicationCatalog, end.KnownCatalog
 	s.beginning = b
-	s.opening.unbounded(WaitPostgres, "count the events that the stream will not bring")
+	s.told.Asks("count the events that the stream will not bring")
 	b.gap, err = s.measure(ctx)
 	return err
 }
@@ -153,7 +181,7 @@ func (s *beginner) sameSystem(ctx context.Context, row outboxdb.RelayState, exis
 // refuses to begin anew what has run under another slot. It names the other relays.
 func (s *beginner) mayBegin(ctx context.Context) (others string, err error) {
 	others, err = s.others(ctx)
-	if err != nil || s.cfg.Outbox.Start != StartAsk {
+	if err != nil || s.conf.start != StartAsk {
 		return others, err
 	}
 	rows, err := s.state.Queries.CountOutbox(ctx)
@@ -167,24 +195,24 @@ func (s *beginner) mayBegin(ctx context.Context) (others string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return "", &FieldError{"outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
+	return "", s.conf.refuse("outbox.start", fmt.Sprintf("onceward.outbox holds %d events and relay %s has never run; %s. "+
 		"Set outbox.start: all (or give --set outbox.start=all) and restart the relay to publish them first, or outbox.start: now to publish only what commits from now on: "+
-		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", rows, s.cfg.Name, slot, others)}
+		"these events are never called published then, and retention keeps them until `outboxctl partitions maintain --drop-before --reason \"…\"`%s", rows, s.conf.relay, slot, others))
 }
 
 // others refuses a name that has run with another slot, and names the relays that may be
 // this one under the name before: what they published would be published again.
 func (s *beginner) others(ctx context.Context) (words string, err error) {
-	rows, err := s.state.Queries.OtherRelays(ctx, s.cfg.SlotName())
+	rows, err := s.state.Queries.OtherRelays(ctx, s.conf.slot)
 	if err != nil {
 		return "", fmt.Errorf("look for other relays of the outbox: %w", err)
 	}
 	for _, row := range rows {
-		if row.Relay == s.cfg.Name {
-			return "", &FieldError{"postgres.slot.name", fmt.Sprintf("%s: relay %s runs with slot %s, or did; with another it would begin anew, over all that it has published, and owe what it has not. "+
+		if row.Relay == s.conf.relay {
+			return "", s.conf.refuse("postgres.slot.name", fmt.Sprintf("%s: relay %s runs with slot %s, or did; with another it would begin anew, over all that it has published, and owe what it has not. "+
 				"Put postgres.slot.name: %s (or name: back). If that relay is gone for good and this is another, forget it by outboxctl retire --slot %s --reason \"…\", "+
 				"or give this one another name",
-				s.cfg.SlotName(), s.cfg.Name, row.Slot, row.Slot, row.Slot)}
+				s.conf.slot, s.conf.relay, row.Slot, row.Slot, row.Slot))
 		}
 		words += fmt.Sprintf("; relay %s publishes this outbox too, or did: if this is that one with a new name, put postgres.slot.name: %s and postgres.publication: %s",
 			row.Relay, row.Slot, row.Publication)
@@ -196,11 +224,11 @@ func (s *beginner) others(ctx context.Context) (words string, err error) {
 // an operator made, or a relay that died before it had written its beginning down.
 func (s *beginner) slotMeanwhile(ctx context.Context) (string, error) {
 	var there bool
-	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.cfg.SlotName()).Scan(&there); err != nil {
-		return "", fmt.Errorf("look for slot %s: %w", s.cfg.SlotName(), err)
+	if err := s.state.Conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = $1)`, s.conf.slot).Scan(&there); err != nil {
+		return "", fmt.Errorf("look for slot %s: %w", s.conf.slot, err)
 	}
 	if there {
-		return "slot " + s.cfg.SlotName() + " is there already, and keeps log until this is decided", nil
+		return "slot " + s.conf.slot + " is there already, and keeps log until this is decided", nil
 	}
 	return "no slot was made", nil
 }
@@ -222,7 +250,7 @@ func (s *beginner) ensureSlot(ctx context.Context, source cdc.Config, began bool
 			return nil, err
 		}
 	}
-	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.cfg.SlotName(), "why", gone.What)
+	s.log.WarnContext(ctx, "the slot is made anew", "slot", s.conf.slot, "why", gone.What)
 	if err := cdc.EnsureSlot(ctx, s.state.Conn, source, false); err != nil {
 		return nil, err
 	}
@@ -247,6 +275,9 @@ func (s *beginner) doubt(ctx context.Context, row outboxdb.RelayState, what stri
 	seen.Epoch = row.Epoch
 	return errors.Join(met, seen.SaveCatalog(ctx, what))
 }
+
+// anew reports whether the session begins anew: at the first start, and after a gap.
+func (s *beginner) anew() bool { return s.beginning != nil }
 
 // repairFrom says of the gaps that this session repairs from where: Kafka or the
 // database knows how far the repair of each has come.
