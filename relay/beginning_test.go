@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -57,8 +58,8 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 	}{
 		"dropped":                          {nil, owned{}, cdc.CodeSlotMissing, cdc.CodeSlotMissing, false},
 		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop", false}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
-		"lost with a tick that was seen":   {nil, owned{known: known{systemID: "7000", timeline: 1, tick: 31}}, cdc.CodeSlotMissing, CodeWentBack, false},
-		"lost with a letter that was made": {nil, owned{known: known{systemID: "7000", timeline: 1, tick: 30, letters: 1}}, cdc.CodeSlotMissing, CodeLettersLost, false},
+		"lost with a tick that was seen":   {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 31}}, cdc.CodeSlotMissing, CodeWentBack, false},
+		"lost with a letter that was made": {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 1}}, cdc.CodeSlotMissing, CodeLettersLost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -79,7 +80,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			require.True(t, made)
 			require.Equal(t, tc.before, dropped)
 			order(t, db.Log(), "AssignTransaction", "PassedBy", "TakeSnapshot", "FilledLeaves", "CountGap", "START_REPLICATION", "BumpEpoch", "InsertGap")
-			require.True(t, s.begin.anew())
+			require.True(t, s.begin.Anew())
 
 			db = newInstalled(t)
 			db.slot = tc.slot
@@ -148,12 +149,12 @@ func TestAGapIsWrittenDownOnce(t *testing.T) {
 		db := newInstalled(t)
 		db.Returns("LastPublished", "40:40:")
 		db.Returns("CountGap", int64(3))
-		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
+		last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
 		s, err := db.open(t, &last, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, db.insertedGap(t) != "")
 		require.Equal(t, written, last.gap == nil, "what is written down is forgotten")
-		require.Equal(t, written, s.begin.anew())
+		require.Equal(t, written, s.begin.Anew())
 	}
 }
 
@@ -164,7 +165,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	db := newInstalled(t)
 	db.Returns("LastPublished", "40:40:")
 	db.Returns("CountGap", int64(3))
-	last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: 6}}
+	last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: 6}}
 	_, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	log := db.Log()
@@ -190,7 +191,7 @@ func TestABeginningThatAnotherOvertookIsVoid(t *testing.T) {
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
 			db.On("PassedBy", func([]string) scripted.Reply { overtake(db); return scripted.One(true) })
-			_, err := db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, nil)
+			_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, nil)
 			if strings.HasPrefix(name, "nobody") {
 				require.NoError(t, err)
 				return
@@ -214,7 +215,7 @@ func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
 			db.row.Mode = mode
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
-			_, _ = db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
+			_, _ = db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
 			order(t, db.Log(), want...)
 		})
 	}
@@ -305,7 +306,7 @@ func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 			db.row.ConfirmedLsn = "0/D0"
 			return scripted.One("")
 		})
-		_, err := db.open(t, &owned{gap: &gapError{code: CodePublicationChanged, epoch: 6, advance: advance}}, nil)
+		_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodePublicationChanged, Epoch: 6, Advance: advance}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, advance, passed != nil)
 		require.NotContains(t, passed, "AssignTransaction")

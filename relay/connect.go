@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 )
 
 // DSN returns the DSN, read from its file when it has one, and refuses a
@@ -71,11 +72,11 @@ func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.
 }
 
 // beginner is what a session that begins is told.
-func (c *Config) beginner() beginnerConfig {
-	return beginnerConfig{
-		relay: c.Name, slot: c.SlotName(), publication: c.PublicationName(), start: c.Outbox.Start, gap: c.Gap, create: c.Postgres.Slot.Create == "auto",
-		refuse: func(setting, why string) error { return &FieldError{setting, why} },
-		connect: func(ctx context.Context) (*pgx.Conn, error) {
+func (c *Config) beginner() beginning.Config {
+	return beginning.Config{
+		Relay: c.Name, Slot: c.SlotName(), Publication: c.PublicationName(), Start: c.Outbox.Start, Gap: c.Gap, Create: c.Postgres.Slot.Create == "auto",
+		Refuse: func(setting, why string) error { return &FieldError{setting, why} },
+		Connect: func(ctx context.Context) (*pgx.Conn, error) {
 			dsn, err := c.DSN()
 			if err != nil {
 				return nil, err

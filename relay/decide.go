@@ -5,6 +5,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -29,9 +30,9 @@ func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
 	if err != nil {
 		return []Decision{{Name: "first start", Err: err}}
 	}
-	b := &beginner{conf: cfg.beginner(), state: owner}
+	b := beginning.New(cfg.beginner(), nil, owner, beginning.Told{})
 	var all []Decision
-	for _, d := range b.decide(ctx, row, existed, decision(decideSettings(cfg, row))) {
+	for _, d := range b.Decide(ctx, row, existed, beginning.Decision(decideSettings(cfg, row))) {
 		all = append(all, Decision(d))
 	}
 	return all

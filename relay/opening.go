@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/tries"
 )
 
@@ -62,8 +63,8 @@ func (o *opening) done(ctx context.Context, err error) error {
 }
 
 // told is the part of it that a beginner has.
-func (o *opening) told() told {
-	return told{
+func (o *opening) told() beginning.Told {
+	return beginning.Told{
 		Asks:  func(what string) { o.unbounded(WaitPostgres, what) },
 		Waits: func(what string) { o.unbounded(WaitSlot, what) },
 		Names: func(what string) { o.tell(WaitSlot, what) },

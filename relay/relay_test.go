@@ -23,6 +23,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/internal/tries"
@@ -42,7 +43,7 @@ func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 	}
 	for _, err := range []error{
 		wrapped("57P01"), wrapped("57P03"), wrapped("53300"), wrapped("53100"), wrapped("08006"), wrapped("40001"), wrapped(""),
-		publisher.ErrFailed, cdc.ErrSilent, &publisher.RouteError{}, net.ErrClosed, context.DeadlineExceeded,
+		&beginning.GapError{}, publisher.ErrFailed, cdc.ErrSilent, &publisher.RouteError{}, net.ErrClosed, context.DeadlineExceeded,
 	} {
 		require.False(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)
 	}
@@ -79,7 +80,7 @@ func TestWhatTheLastSessionEndedCounts(t *testing.T) {
 			o.ended.UpTo.Commit = 501
 		}, false},
 	} {
-		o := owned{known: known{systemID: "7000", timeline: 2, tick: 9}, epoch: 4, ended: ledger.Checkpoint{Order: 450}}
+		o := owned{Known: beginning.Known{SystemID: "7000", Timeline: 2, Tick: 9}, epoch: 4, ended: ledger.Checkpoint{Order: 450}}
 		kept, row := ledger.Checkpoint{Order: 400}, outboxdb.RelayState{Epoch: 5, Tick: 9}
 		system := pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}
 		c.spoil(&o, &kept, &row, &system)
@@ -212,9 +213,9 @@ func TestWhatCountsAsTheFirstFailure(t *testing.T) {
 // is no news.
 func TestAGapIsNews(t *testing.T) {
 	var o owned
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
+	require.False(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
+	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 5}), "a twin had the slot, and this process has found it anew")
 	require.False(t, o.learn(errors.New("connection lost")))
 }
 

@@ -140,7 +140,7 @@ func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoi
 		return tx, nil
 	}
 	level := slog.LevelWarn
-	if s.begin.anew() {
+	if s.begin.Anew() {
 		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
 	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",

@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"cmp"
@@ -20,14 +20,14 @@ import (
 	"github.com/onceward/onceward/relay/internal/stream"
 )
 
-// newBeginner is that of a session that owns the slot.
-func newBeginner(t *testing.T) (*scripted.Server, *beginner) {
+// ownBeginner is that of a session that owns the slot.
+func ownBeginner(t *testing.T) (*scripted.Server, *Beginner) {
 	t.Helper()
 	db := scripted.New(t)
 	owner := state.New(db.Connect(), "onceward_orders")
 	owner.Epoch = 7
 	db.Forget()
-	return db, &beginner{conf: beginnerConfig{relay: "orders", slot: "onceward_orders"}, log: slog.New(slog.DiscardHandler), state: owner}
+	return db, New(Config{Relay: "orders", Slot: "onceward_orders"}, slog.New(slog.DiscardHandler), owner, Told{})
 }
 
 func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
@@ -35,20 +35,20 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		return binding{
 			slot: "onceward_orders", row: outboxdb.RelayState{Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 2, Tick: 9},
 			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: ledger.Checkpoint{Order: 400, Timeline: 2, Tick: 9}, slotPosition: 300,
-			last: known{systemID: "7000", timeline: 2, tick: 9},
+			last: Known{SystemID: "7000", Timeline: 2, Tick: 9},
 		}
 	}
 	for name, fits := range map[string]func(*binding){
 		"as it was":                      func(*binding) {},
 		"the slot stands at it":          func(b *binding) { b.slotPosition = 400 },
-		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.Tick = known{}, 0, 0 },
+		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.Tick = Known{}, 0, 0 },
 		"another relay has gone on":      func(b *binding) { b.row.Tick = 12 },
 		"a failover behind it":           func(b *binding) { b.kept.Timeline, b.switched = 1, 400 },
 		"a failover; ticks may be lower": func(b *binding) { b.kept.Timeline, b.switched, b.row.Tick = 1, 450, 3 },
 		"a failover, and the promoted one lacks the last session": func(b *binding) {
 			b.kept.Timeline, b.switched, b.kept.Strange = 1, 400, true
 		},
-		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.Tick = 1, 3, 3 },
+		"this process was on another one": func(b *binding) { b.last.Timeline, b.row.Tick, b.kept.Tick = 1, 3, 3 },
 	} {
 		b := good()
 		fits(&b)
@@ -62,10 +62,10 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
 		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.Letters = 4, 5 },
 
-		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.Strange = known{}, true },
-		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = known{}, 8 },
+		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.Strange = Known{}, true },
+		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = Known{}, 8 },
 		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.Timeline, b.switched, b.kept.Letters = 1, 450, 1 },
-		CodeLettersLost + " knows this process": func(b *binding) { b.last.letters = 1 },
+		CodeLettersLost + " knows this process": func(b *binding) { b.last.Letters = 1 },
 		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
 			b.kept.Timeline, b.switched, b.kept.UpTo = 1, 400, ledger.Place{Commit: 401, Ordinal: 2}
 		},
@@ -81,21 +81,22 @@ func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
 		require.ErrorContains(t, err, code+": ")
 		require.ErrorContains(t, err, "onceward_orders")
 		if code == CodeOtherSystem {
-			require.True(t, permanent(err), "transaction ids of another system mean nothing here")
+			var start *cdc.StartError
+			require.ErrorAs(t, err, &start)
+			require.False(t, start.Passing, "transaction ids of another system mean nothing here")
 			continue
 		}
 		gap := gapOf(err)
 		require.NotNil(t, gap, code)
-		require.False(t, permanent(err), "the next session writes it down")
-		require.GreaterOrEqual(t, gap.tick, b.kept.Tick, "the new beginning lies above what was known")
+		require.GreaterOrEqual(t, gap.Tick, b.kept.Tick, "the new beginning lies above what was known")
 	}
 	b := good()
 	b.row.ConfirmedLsn, b.row.Tick = adoptedAt, 8
 	gap := gapOf(b.check())
 	require.NotNil(t, gap, "a relay that was adopted")
-	require.Equal(t, CodeOtherSystem, gap.code)
-	require.True(t, gap.advance, "what its slot keeps may be of tables that were dropped")
-	require.EqualValues(t, 9, gap.tick)
+	require.Equal(t, CodeOtherSystem, gap.Code)
+	require.True(t, gap.Advance, "what its slot keeps may be of tables that were dropped")
+	require.EqualValues(t, 9, gap.Tick)
 }
 
 // A slot that is gone is the gap, unless this process knows that the database went back
@@ -105,15 +106,15 @@ func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
 	row := func() outboxdb.RelayState {
 		return outboxdb.RelayState{Slot: "s", SystemIdentifier: "7000", Tick: 9, DeadLetters: 5}
 	}
-	last := known{systemID: "7000", timeline: 1, tick: 9, letters: 5}
+	last := Known{SystemID: "7000", Timeline: 1, Tick: 9, Letters: 5}
 	for name, c := range map[string]struct {
 		row  func(*outboxdb.RelayState)
-		last known
+		last Known
 		code string
 	}{
 		"as it was":                 {func(*outboxdb.RelayState) {}, last, cdc.CodeSlotMissing},
 		"another relay has gone on": {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 12, 7 }, last, cdc.CodeSlotMissing},
-		"a fresh process":           {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 0, 0 }, known{}, cdc.CodeSlotMissing},
+		"a fresh process":           {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 0, 0 }, Known{}, cdc.CodeSlotMissing},
 		"it was on another system":  {func(r *outboxdb.RelayState) { r.SystemIdentifier, r.Tick = "7001", 1 }, last, cdc.CodeSlotMissing},
 		"a tick is missing":         {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 8, 4 }, last, CodeWentBack},
 		"a letter is missing":       {func(r *outboxdb.RelayState) { r.DeadLetters = 4 }, last, CodeLettersLost},
@@ -121,11 +122,11 @@ func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
 		r := row()
 		c.row(&r)
 		gap := c.last.slotGone(missing, r)
-		require.Equal(t, c.code, gap.code, name)
+		require.Equal(t, c.code, gap.Code, name)
 		require.Equal(t, c.code == CodeWentBack, gap.asked(), name)
-		require.Contains(t, gap.what, "slot s does not exist", name)
-		if c.last.systemID == r.SystemIdentifier {
-			require.Equal(t, []int64{9, 5}, []int64{gap.tick, gap.letters}, "the new beginning lies above what was known")
+		require.Contains(t, gap.What, "slot s does not exist", name)
+		if c.last.SystemID == r.SystemIdentifier {
+			require.Equal(t, []int64{9, 5}, []int64{gap.Tick, gap.Letters}, "the new beginning lies above what was known")
 		}
 	}
 }
@@ -135,8 +136,8 @@ func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
 func TestAForeignRowIsAGap(t *testing.T) {
 	gap := gapOf(fmt.Errorf("read: %w", &cdc.DecodeError{Err: &cdc.ForeignRowError{Table: "onceward.outbox_20261122"}}))
 	require.NotNil(t, gap)
-	require.Equal(t, CodePublicationChanged, gap.code)
-	require.True(t, gap.advance)
+	require.Equal(t, CodePublicationChanged, gap.Code)
+	require.True(t, gap.Advance)
 	require.ErrorContains(t, gap, "onceward.outbox_20261122")
 }
 
@@ -145,18 +146,18 @@ func TestAForeignRowIsAGap(t *testing.T) {
 func TestAdoptedLeavesAGap(t *testing.T) {
 	require.Nil(t, adopted(outboxdb.RelayState{}, nil))
 	found := adopted(outboxdb.RelayState{KafkaGap: true, Epoch: 7}, nil)
-	require.Equal(t, CodeOtherKafka, found.code)
-	require.EqualValues(t, 7, found.epoch)
+	require.Equal(t, CodeOtherKafka, found.Code)
+	require.EqualValues(t, 7, found.Epoch)
 	require.False(t, found.asked(), "who adopted the cluster has decided")
-	lost := &gapError{code: cdc.CodeSlotLost}
+	lost := &GapError{Code: cdc.CodeSlotLost}
 	require.Same(t, lost, adopted(outboxdb.RelayState{KafkaGap: true}, lost))
 }
 
 // What becomes of a gap is decided by what made it and by the policy.
 func TestWhatBecomesOfAGap(t *testing.T) {
-	caused := func(code string) *gapError { return &gapError{code: code, what: "x"} }
+	caused := func(code string) *GapError { return &GapError{Code: code, What: "x"} }
 	for name, tc := range map[string]struct {
-		cause  *gapError
+		cause  *GapError
 		policy string
 		start  string
 		last   string
@@ -176,8 +177,8 @@ func TestWhatBecomesOfAGap(t *testing.T) {
 		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: snapshot.None},
 	} {
 		t.Run(name, func(t *testing.T) {
-			db, s := newBeginner(t)
-			s.conf.gap, s.conf.start = cmp.Or(tc.policy, GapRepair), cmp.Or(tc.start, StartAsk)
+			db, s := ownBeginner(t)
+			s.conf.Gap, s.conf.Start = cmp.Or(tc.policy, GapRepair), cmp.Or(tc.start, StartAsk)
 			db.Returns("LastPublished", tc.last)
 			db.Returns("CountGap", tc.events)
 			s.beginning = &beginning{cause: tc.cause, end: snapshot.Snapshot{Text: "50:50:"}}
@@ -194,10 +195,10 @@ func TestWhatBecomesOfAGap(t *testing.T) {
 // The session that meets a gap says of which epoch it is: only the one after it
 // writes it down.
 func TestAGapIsOfTheSessionThatFoundIt(t *testing.T) {
-	_, s := newBeginner(t)
-	var gap *gapError
-	require.ErrorAs(t, s.foundIn(fmt.Errorf("read: %w", &cdc.ForeignRowError{Table: "onceward.outbox_20261122"})), &gap)
-	require.EqualValues(t, 7, gap.epoch)
+	_, s := ownBeginner(t)
+	var gap *GapError
+	require.ErrorAs(t, s.FoundIn(fmt.Errorf("read: %w", &cdc.ForeignRowError{Table: "onceward.outbox_20261122"})), &gap)
+	require.EqualValues(t, 7, gap.Epoch)
 	for name, tc := range map[string]struct {
 		err   error
 		found bool
@@ -206,16 +207,16 @@ func TestAGapIsOfTheSessionThatFoundIt(t *testing.T) {
 		"the publication is missing now":                {&cdc.StartError{Code: cdc.CodePublicationMissing}, false},
 		"a connection broke":                            {fmt.Errorf("connection reset"), false},
 	} {
-		require.Equal(t, tc.found, gapOf(s.foundIn(tc.err)) != nil, name)
+		require.Equal(t, tc.found, gapOf(s.FoundIn(tc.err)) != nil, name)
 	}
 }
 
 // How far a repair has come, Kafka or the database knows.
 func TestARepairGoesOnWhereItIsKnownToBe(t *testing.T) {
-	s, one, two := &beginner{}, uuid.New(), uuid.New()
-	from := s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}, {ID: two, Cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
+	s, one, two := &Beginner{}, uuid.New(), uuid.New()
+	from := s.RepairFrom([]stream.Gap{{ID: one, Cursor: 20}, {ID: two, Cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
 	require.Equal(t, []int64{20, 30}, []int64{from[0].Cursor, from[1].Cursor})
-	from = s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
+	from = s.RepairFrom([]stream.Gap{{ID: one, Cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
 	require.EqualValues(t, 20, from[0].Cursor, "the database knows of more")
 	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }

@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
-// decision is one answer that a relay would give at its start.
-type decision struct {
+// Decision is one answer that a relay would give at its start.
+type Decision struct {
 	Name string // what is decided, in words
 	Err  error  // why it does not start; nil: it goes on
 	// Code of a gap that it writes down and repairs; empty: none.
@@ -27,29 +27,32 @@ type decision struct {
 	Advice string
 }
 
-// decide says what a session would: by the same code, and without a change. Where the
+// inKafka is the mode, in relay_state, of a relay whose checkpoint is in Kafka.
+const inKafka = "exactly-once"
+
+// Decide says what a session would: by the same code, and without a change. Where the
 // database is the relay's, what its caller has decided comes last.
-func (s *beginner) decide(ctx context.Context, row outboxdb.RelayState, existed bool, settings decision) []decision {
+func (s *Beginner) Decide(ctx context.Context, row outboxdb.RelayState, existed bool, settings Decision) []Decision {
 	if !existed {
-		return []decision{s.firstStart(ctx), s.wouldEnsure(ctx)}
+		return []Decision{s.firstStart(ctx), s.wouldEnsure(ctx)}
 	}
-	all := []decision{{Name: "first start", Detail: "it has run before"}}
+	all := []Decision{{Name: "first start", Detail: "it has run before"}}
 	if err := s.sameSystem(ctx, row, true); err != nil {
-		return append(all, decision{Name: "system, timeline, checkpoint", Err: err})
+		return append(all, Decision{Name: "system, timeline, checkpoint", Err: err})
 	}
-	if err := s.filled(ctx); err != nil {
-		return append(all, decision{Name: "partitions since the last session", Err: err})
+	if err := s.Filled(ctx); err != nil {
+		return append(all, Decision{Name: "partitions since the last session", Err: err})
 	}
 	left, err := s.wouldBind(ctx, row)
-	_, _, gaps := s.loadGaps(ctx)
+	_, _, gaps := s.LoadGaps(ctx)
 	return append(all, s.decided(ctx, "system, timeline, checkpoint", left, err),
-		s.decided(ctx, "publication since the last session", "", s.wouldTrust(ctx)), decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), settings)
+		s.decided(ctx, "publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), settings)
 }
 
 // firstStart says what becomes of the rows that the table holds already.
-func (s *beginner) firstStart(ctx context.Context) decision {
+func (s *Beginner) firstStart(ctx context.Context) Decision {
 	others, err := s.mayBegin(ctx)
-	d := decision{Name: "first start", Err: err}
+	d := Decision{Name: "first start", Err: err}
 	if err != nil {
 		return d
 	}
@@ -58,7 +61,7 @@ func (s *beginner) firstStart(ctx context.Context) decision {
 		d.Err = fmt.Errorf("count the events of onceward.outbox: %w", err)
 		return d
 	}
-	d.Detail = firstWords(s.conf.start, rows) + others
+	d.Detail = firstWords(s.conf.Start, rows) + others
 	return d
 }
 
@@ -77,58 +80,58 @@ func firstWords(start string, rows int64) string {
 
 // decided tells a gap, which by the policy is repaired or asked about, from what
 // keeps the relay from starting.
-func (s *beginner) decided(ctx context.Context, name, detail string, err error) decision {
+func (s *Beginner) decided(ctx context.Context, name, detail string, err error) Decision {
 	found := gapOf(err)
 	if found == nil {
-		return decision{Name: name, Detail: detail, Err: err}
+		return Decision{Name: name, Detail: detail, Err: err}
 	}
-	from, err := s.state.Queries.LastPublished(ctx, s.conf.slot)
+	from, err := s.state.Queries.LastPublished(ctx, s.conf.Slot)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // it has not begun
-		return decision{Name: name, Err: fmt.Errorf("read what slot %s has published: %w", s.conf.slot, err)}
+		return Decision{Name: name, Err: fmt.Errorf("read what slot %s has published: %w", s.conf.Slot, err)}
 	}
 	if !s.asks(found, from) {
-		return decision{Name: name, Code: found.code, Detail: "a gap, which the relay writes down at its start and repairs: " + found.what}
+		return Decision{Name: name, Code: found.Code, Detail: "a gap, which the relay writes down at its start and repairs: " + found.What}
 	}
-	return decision{Name: name, Err: &cdc.StartError{
-		Code: found.code, What: "a gap, which the relay writes down at its start; it stops there when events may have passed it by: " + found.what,
+	return Decision{Name: name, Err: &cdc.StartError{
+		Code: found.Code, What: "a gap, which the relay writes down at its start; it stops there when events may have passed it by: " + found.What,
 		Cure: "start the relay, then outboxctl gap list",
 	}}
 }
 
 // wouldEnsure is ensureSlot without making or dropping one.
-func (s *beginner) wouldEnsure(ctx context.Context) decision {
+func (s *Beginner) wouldEnsure(ctx context.Context) Decision {
 	const name = "replication slot"
 	began, err := s.state.Began(ctx)
 	if err != nil {
-		return decision{Name: name, Err: err}
+		return Decision{Name: name, Err: err}
 	}
 	if err := s.state.NoStranger(ctx); err != nil {
-		return decision{Name: name, Err: err}
+		return Decision{Name: name, Err: err}
 	}
-	source := cdc.Config{DSN: "checked", Slot: s.conf.slot, Publication: s.conf.publication}
+	source := cdc.Config{DSN: "checked", Slot: s.conf.Slot, Publication: s.conf.Publication}
 	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
 	var start *cdc.StartError
-	if !s.conf.create || !errors.As(err, &start) {
-		return decision{Name: name, Err: err}
+	if !s.conf.Create || !errors.As(err, &start) {
+		return Decision{Name: name, Err: err}
 	}
 	if start.Code == cdc.CodeSlotMissing { // one that is lost makes room for itself
 		if err := cdc.CheckSlotsLeft(ctx, s.state.Conn, source); err != nil {
-			return decision{Name: name, Err: err}
+			return Decision{Name: name, Err: err}
 		}
 	}
 	switch {
 	case start.Code == cdc.CodeSlotMissing && !began:
-		return decision{Name: name, Detail: "does not exist yet; the relay makes it at its first start"}
+		return Decision{Name: name, Detail: "does not exist yet; the relay makes it at its first start"}
 	case start.Code == cdc.CodeSlotMissing || start.Code == cdc.CodeSlotLost && began:
-		return s.decided(ctx, name, "", &gapError{code: start.Code, what: start.What})
+		return s.decided(ctx, name, "", &GapError{Code: start.Code, What: start.What})
 	}
-	return decision{Name: name, Err: err}
+	return Decision{Name: name, Err: err}
 }
 
 // wouldBind is the part of bind that needs no hold on the slot. The history of
 // timelines is read over a replication connection: another timeline is left to the
 // start. In exactly-once mode so is the checkpoint, which is in Kafka.
-func (s *beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
+func (s *Beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
 	var system pglogrepl.IdentifySystemResult
 	var end string
 	err = s.state.Conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
@@ -157,7 +160,7 @@ func (s *beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (deta
 		b.switched = b.kept.Order
 		left = append(left, fmt.Sprintf("the server is on timeline %d, the checkpoint on %d: whether one leads to the other is compared at the start", system.Timeline, row.Timeline))
 	}
-	if row.Mode == ModeExactlyOnce {
+	if row.Mode == inKafka {
 		b.kept.Order = max(b.kept.Order, b.slotPosition) // the row's is older
 		left = append(left, "the checkpoint in Kafka is compared at the start")
 	}
@@ -165,10 +168,10 @@ func (s *beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (deta
 }
 
 // wouldTrust compares the publication with what is known of it.
-func (s *beginner) wouldTrust(ctx context.Context) error {
-	now, err := s.state.Snapshot(ctx, s.conf.publication)
+func (s *Beginner) wouldTrust(ctx context.Context) error {
+	now, err := s.state.Snapshot(ctx, s.conf.Publication)
 	if err != nil || now.KnownCatalog == "" { // nothing is known yet
 		return err
 	}
-	return s.samePublication(now)
+	return s.SamePublication(now)
 }
