@@ -147,7 +147,7 @@ func gapCures(t *testing.T, c *cures) {
 		loseSlot(t, w)
 		out, code := relayCheck(t, r.config)
 		require.Equal(t, 3, code)
-		c.do(t, w, operatorLogin, "relay/decide.go: outboxctl gap list", out)
+		c.do(t, w, operatorLogin, "relay/internal/beginning/decision.go: outboxctl gap list", out)
 		r = again(r)
 		return key, halted(t, r, "SLOT_MISSING")
 	}
@@ -163,15 +163,15 @@ func gapCures(t *testing.T, c *cures) {
 	}
 
 	key, h := lose()
-	require.Contains(t, c.do(t, w, operatorLogin, "relay/gap.go: outboxctl gap show {}", h.Error), key)
+	require.Contains(t, c.do(t, w, operatorLogin, "relay/internal/beginning/gap.go: outboxctl gap show {}", h.Error), key)
 	_, status := statusOf(t, w)
 	require.Contains(t, c.do(t, w, operatorLogin, "cmd/outboxctl/status.go: outboxctl gap show {}", status), key)
-	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
+	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
 	over("repaired")
 	require.Positive(t, w.published()[key])
 
 	key, h = lose()
-	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
+	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
 	over("accepted")
 	replayed(verdict+`replay {} --config FILE --reason "…"`, key, outboxctl(t, operator, "show", key))
 	replayed(verdict+`gap repair {} --reason "…"`, key, outboxctl(t, operator, "show", key))

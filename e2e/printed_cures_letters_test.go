@@ -230,7 +230,7 @@ func retentionCures(t *testing.T, c *cures) {
 	dropped, repaired := oldEvent(t, w, 20), oldEvent(t, w, 5)
 	r := w.newRelay(w.config(`admin: {listen: "off"}`), "")
 	r.start()
-	c.find(t, `relay/start.go: outboxctl partitions maintain --drop-before --reason "…"`, r.wait(30*time.Second))
+	c.find(t, `relay/internal/beginning/beginner.go: outboxctl partitions maintain --drop-before --reason "…"`, r.wait(30*time.Second))
 	r = staying(w, "checkpoint_interval: 50ms", "outbox: {start: now}", "gap: ask")
 	begins(t, w, r)
 	maintain := func(more ...string) string {

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -57,8 +58,8 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 	}{
 		"dropped":                          {nil, owned{}, cdc.CodeSlotMissing, cdc.CodeSlotMissing, false},
 		"invalidated":                      {[]any{slotRow{"pgoutput", true, "lost", true, "shop", false}}, owned{}, cdc.CodeSlotLost, cdc.CodeSlotLost, true},
-		"lost with a tick that was seen":   {nil, owned{systemID: "7000", timeline: 1, tick: 31}, cdc.CodeSlotMissing, CodeWentBack, false},
-		"lost with a letter that was made": {nil, owned{systemID: "7000", timeline: 1, tick: 30, letters: 1}, cdc.CodeSlotMissing, CodeLettersLost, false},
+		"lost with a tick that was seen":   {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 31}}, cdc.CodeSlotMissing, CodeWentBack, false},
+		"lost with a letter that was made": {nil, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 1}}, cdc.CodeSlotMissing, CodeLettersLost, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -66,9 +67,9 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			db.makes()
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
-			state := gapRepairing
+			state := "repairing"
 			if tc.code == CodeWentBack {
-				state = gapOpen
+				state = "open"
 			}
 			s, err := db.open(t, &tc.last, nil)
 			require.NoError(t, err)
@@ -79,7 +80,7 @@ func TestASlotThatIsGoneIsAGap(t *testing.T) {
 			require.True(t, made)
 			require.Equal(t, tc.before, dropped)
 			order(t, db.Log(), "AssignTransaction", "PassedBy", "TakeSnapshot", "FilledLeaves", "CountGap", "START_REPLICATION", "BumpEpoch", "InsertGap")
-			require.NotNil(t, s.beginning)
+			require.True(t, s.begin.Anew())
 
 			db = newInstalled(t)
 			db.slot = tc.slot
@@ -104,9 +105,9 @@ func TestAFirstStartOverRowsIsAsked(t *testing.T) {
 		state string
 	}{
 		"ask, rows": {StartAsk, 5, true, ""},
-		"ask, none": {StartAsk, 0, false, gapRepaired},
-		"now, rows": {StartNow, 5, false, gapBefore},
-		"all, rows": {StartAll, 5, false, gapRepairing},
+		"ask, none": {StartAsk, 0, false, "repaired"},
+		"now, rows": {StartNow, 5, false, "before"},
+		"all, rows": {StartAll, 5, false, "repairing"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			db := newInstalled(t)
@@ -148,12 +149,12 @@ func TestAGapIsWrittenDownOnce(t *testing.T) {
 		db := newInstalled(t)
 		db.Returns("LastPublished", "40:40:")
 		db.Returns("CountGap", int64(3))
-		last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
+		last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: epoch}, ended: ledger.Checkpoint{Order: 300}}
 		s, err := db.open(t, &last, nil)
 		require.NoError(t, err)
 		require.Equal(t, written, db.insertedGap(t) != "")
 		require.Equal(t, written, last.gap == nil, "what is written down is forgotten")
-		require.Equal(t, written, s.beginning != nil)
+		require.Equal(t, written, s.begin.Anew())
 	}
 }
 
@@ -164,7 +165,7 @@ func TestABeginningIsOneTransaction(t *testing.T) {
 	db := newInstalled(t)
 	db.Returns("LastPublished", "40:40:")
 	db.Returns("CountGap", int64(3))
-	last := owned{gap: &gapError{code: CodeSlotAdvanced, what: "the slot was advanced", tick: 31, letters: 4, epoch: 6}}
+	last := owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, What: "the slot was advanced", Tick: 31, Letters: 4, Epoch: 6}}
 	_, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	log := db.Log()
@@ -190,52 +191,13 @@ func TestABeginningThatAnotherOvertookIsVoid(t *testing.T) {
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
 			db.On("PassedBy", func([]string) scripted.Reply { overtake(db); return scripted.One(true) })
-			_, err := db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, nil)
+			_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, nil)
 			if strings.HasPrefix(name, "nobody") {
 				require.NoError(t, err)
 				return
 			}
 			require.ErrorIs(t, err, state.ErrFenced)
 			require.Empty(t, db.insertedGap(t))
-		})
-	}
-}
-
-// What becomes of a gap is decided by what made it and by the policy.
-func TestWhatBecomesOfAGap(t *testing.T) {
-	caused := func(code string) *gapError { return &gapError{code: code, what: "x"} }
-	for name, tc := range map[string]struct {
-		cause  *gapError
-		policy string
-		start  string
-		last   string
-		events int64
-		want   string
-		from   string
-	}{
-		"repaired by itself":            {cause: caused(CodeSlotAdvanced), last: "40:40:", events: 3, want: gapRepairing},
-		"an operator wants to be asked": {cause: caused(CodeSlotAdvanced), policy: GapAsk, last: "40:40:", events: 3, want: gapOpen},
-		"nothing is in it":              {cause: caused(CodeWentBack), policy: GapAsk, last: "40:40:", want: gapRepaired},
-		"the database went back":        {cause: caused(CodeWentBack), last: "40:40:", events: 3, want: gapOpen},
-		"another timeline":              {cause: caused(CodeOtherTimeline), last: "40:40:", events: 3, want: gapOpen},
-		"beyond the log":                {cause: caused(CodeCheckpointBeyondLog), last: "40:40:", events: 3, want: gapOpen},
-		"nothing is proved here":        {cause: caused(CodeOtherSystem), last: snapshot.None, events: 3, want: gapOpen},
-		"another Kafka":                 {cause: caused(CodeOtherKafka), policy: GapAsk, last: "40:40:", events: 3, want: gapRepairing},
-		"the first start, now":          {start: StartNow, events: 3, want: gapBefore, from: snapshot.None},
-		"the first start, all":          {start: StartAll, policy: GapAsk, events: 3, want: gapRepairing, from: snapshot.None},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newScriptedSession(t)
-			s.cfg.Gap, s.cfg.Outbox.Start = orDefault(tc.policy, GapRepair), orDefault(tc.start, StartAsk)
-			s.db.Returns("LastPublished", tc.last)
-			s.db.Returns("CountGap", tc.events)
-			s.beginning = &beginning{cause: tc.cause, end: snapshot.Snapshot{Text: "50:50:"}}
-			g, err := s.measure(t.Context())
-			require.NoError(t, err)
-			require.Equal(t, tc.want, g.State)
-			require.Equal(t, orDefault(tc.from, tc.last), g.FromSnapshot)
-			require.Equal(t, "50:50:", g.ToSnapshot)
-			require.Equal(t, []string{"CountGap " + g.FromSnapshot + " 50:50: onceward_orders"}, s.db.Log("CountGap"))
 		})
 	}
 }
@@ -253,7 +215,7 @@ func TestTheProducerComesWhereItIsNeeded(t *testing.T) {
 			db.row.Mode = mode
 			db.Returns("LastPublished", "40:40:")
 			db.Returns("CountGap", int64(3))
-			_, _ = db.open(t, &owned{gap: &gapError{code: CodeSlotAdvanced, epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
+			_, _ = db.open(t, &owned{gap: &beginning.GapError{Code: CodeSlotAdvanced, Epoch: 6}}, exactlyOnceMode) // the script's row stays as it was
 			order(t, db.Log(), want...)
 		})
 	}
@@ -269,7 +231,7 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	}
 	db := newInstalled(t)
 	db.producers()
-	db.Returns("GapsOfSlot", row(one, gapRepairing), row(two, gapOpen))
+	db.Returns("GapsOfSlot", row(one, "repairing"), row(two, "open"))
 	_, err := db.open(t, &owned{}, exactlyOnceMode)
 	var start *cdc.StartError
 	require.ErrorAs(t, err, &start)
@@ -278,19 +240,13 @@ func TestAGapThatIsOpenStopsTheRelay(t *testing.T) {
 	require.NotContains(t, scripted.Names(db.Log()), "InitProducerID", "it would fence whoever publishes rightly")
 
 	db = newInstalled(t)
-	db.Returns("GapsOfSlot", row(one, gapRepairing), row(two, gapRepairing))
+	db.Returns("GapsOfSlot", row(one, "repairing"), row(two, "repairing"))
 	db.Returns("LastGap", "50:60:55")
 	s, err := db.open(t, &owned{}, nil)
 	require.NoError(t, err)
 	require.Equal(t, []stream.Gap{{ID: one, Cause: CodeWentBack, Cursor: 20, Events: 3}, {ID: two, Cause: CodeWentBack, Cursor: 20, Events: 3}}, s.conf.Repairs)
 	require.True(t, s.conf.Covered.Sees(54))
 	require.False(t, s.conf.Covered.Sees(55))
-
-	from := s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}, {ID: two, Cursor: 20}}, ledger.Repair{Gap: two, Cursor: 30})
-	require.Equal(t, []int64{20, 30}, []int64{from[0].Cursor, from[1].Cursor})
-	from = s.repairFrom([]stream.Gap{{ID: one, Cursor: 20}}, ledger.Repair{Gap: one, Cursor: 10})
-	require.EqualValues(t, 20, from[0].Cursor, "the database knows of more")
-	require.Equal(t, map[uuid.UUID]bool{one: true}, s.repairs)
 }
 
 // What a session meets before it begins, and what looks as before once it is mended,
@@ -350,30 +306,11 @@ func TestLogThatCannotBeDecodedIsPassed(t *testing.T) {
 			db.row.ConfirmedLsn = "0/D0"
 			return scripted.One("")
 		})
-		_, err := db.open(t, &owned{gap: &gapError{code: CodePublicationChanged, epoch: 6, advance: advance}}, nil)
+		_, err := db.open(t, &owned{gap: &beginning.GapError{Code: CodePublicationChanged, Epoch: 6, Advance: advance}}, nil)
 		require.NoError(t, err)
 		require.Equal(t, advance, passed != nil)
 		require.NotContains(t, passed, "AssignTransaction")
 		at := map[bool]string{true: "0/D0", false: "0/C8"}[advance]
 		require.Contains(t, db.Log("BeginAnew")[0], "BeginAnew "+at+" ")
-	}
-}
-
-// The session that meets a gap says of which epoch it is: only the one after it
-// writes it down.
-func TestAGapIsOfTheSessionThatFoundIt(t *testing.T) {
-	s := newScriptedSession(t)
-	var gap *gapError
-	require.ErrorAs(t, s.foundIn(fmt.Errorf("read: %w", &cdc.ForeignRowError{Table: "onceward.outbox_20261122"})), &gap)
-	require.EqualValues(t, 7, gap.epoch)
-	for name, tc := range map[string]struct {
-		err   error
-		found bool
-	}{
-		"the stream met a time without the publication": {&cdc.StartError{Code: cdc.CodePublicationMissing, Err: fmt.Errorf("x")}, true},
-		"the publication is missing now":                {&cdc.StartError{Code: cdc.CodePublicationMissing}, false},
-		"a connection broke":                            {fmt.Errorf("connection reset"), false},
-	} {
-		require.Equal(t, tc.found, gapOf(s.foundIn(tc.err)) != nil, name)
 	}
 }

@@ -87,7 +87,7 @@ var errRepairAsked = errors.New("a gap is to be repaired")
 // newRepair ends the session for a gap that it does not repair.
 func (s *session) newRepair(asked []uuid.UUID) error {
 	for _, id := range asked {
-		if !s.repairs[id] {
+		if !s.begin.Repairing(id) {
 			return fmt.Errorf("%w: %s", errRepairAsked, id)
 		}
 	}
@@ -107,12 +107,12 @@ func (s *session) takeSnapshot(ctx context.Context, events uint64) error {
 	}
 	// `migrate roles`, which gives the publication to its owner, has written what to
 	// know of it from then on, and `partitions adopt` that rows are sent no more.
-	if err := s.samePublication(taken); err != nil {
+	if err := s.begin.SamePublication(taken); err != nil {
 		// What is put back may look as before: the next session must not miss it.
 		return errors.Join(err, s.state.SaveCatalog(ctx, "changed"))
 	}
 	if !slices.Equal(taken.Attachings, s.looked) {
-		if err := s.filled(ctx); err != nil {
+		if err := s.begin.Filled(ctx); err != nil {
 			return err
 		}
 		s.looked = taken.Attachings

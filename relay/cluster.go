@@ -14,21 +14,8 @@ import (
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
-// CodeOtherKafka: the brokers are of another cluster than the one that holds what
-// the account calls published. It halts the relay, and is the cause of the gaps
-// that `outboxctl adopt --kafka gap` leaves.
-const CodeOtherKafka = "OTHER_KAFKA"
-
 // clusterLimit bounds a question for the cluster's id.
 const clusterLimit = 10 * time.Second
-
-// boundTo returns the cluster that a relay is bound to; empty: none is known.
-func boundTo(row outboxdb.RelayState) string {
-	if row.KafkaCluster == nil {
-		return ""
-	}
-	return *row.KafkaCluster
-}
 
 // otherKafka says that a relay met another cluster than the one that it is bound to.
 func otherKafka(cfg *Config, met *publisher.OtherClusterError) *cdc.StartError {
@@ -48,7 +35,7 @@ func (s *session) sinkConfig(ctx context.Context, row outboxdb.RelayState, last 
 	if err != nil {
 		return sink, err
 	}
-	sink.Narrow, sink.Memory, sink.Cluster = last.narrow, last.memory, boundTo(row)
+	sink.Narrow, sink.Memory, sink.Cluster = last.narrow, last.memory, state.BoundTo(row)
 	s.memory = last.memory
 	return sink, s.recallTopics(ctx)
 }
@@ -61,14 +48,14 @@ func (s *session) bindKafka(ctx context.Context, row outboxdb.RelayState) error 
 		s.log.WarnContext(ctx, "the routes are not those of the session before", "slot", row.Slot, "before", *row.Routes, "now", routes)
 	}
 	cluster := s.clusterOf()
-	if boundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
+	if state.BoundTo(row) == cluster && row.KafkaMet == nil && row.Routes != nil && *row.Routes == routes {
 		return nil
 	}
 	n, err := s.state.Queries.SaveKafka(ctx, outboxdb.SaveKafkaParams{Cluster: nonEmpty(cluster), Routes: routes, Slot: row.Slot, Epoch: s.state.Epoch})
 	if err := s.state.Fenced("save the Kafka cluster", n, err); err != nil {
 		return err
 	}
-	if boundTo(row) == "" && cluster != "" {
+	if state.BoundTo(row) == "" && cluster != "" {
 		s.log.InfoContext(ctx, "bound to a Kafka cluster", "slot", row.Slot, "cluster", cluster)
 	}
 	return nil
@@ -88,18 +75,6 @@ func nonEmpty(text string) *string {
 		return nil
 	}
 	return &text
-}
-
-// adopted is the gap that `outboxctl adopt --kafka gap` leaves to the next session:
-// what no snapshot called published yet.
-func adopted(row outboxdb.RelayState, found *gapError) *gapError {
-	if !row.KafkaGap || found != nil {
-		return found
-	}
-	return &gapError{
-		code: CodeOtherKafka, epoch: row.Epoch,
-		what: fmt.Sprintf("the relay was bound to Kafka cluster %s; what it had not proved to be published by then is published there", boundTo(row)),
-	}
 }
 
 // explainKafka makes the error of a session that met another cluster one that halts
@@ -128,8 +103,8 @@ func (r *Relay) stillOther(ctx context.Context, last *owned) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterLimit)
 	defer cancel()
 	row, err := r.lookout.relayState(ctx)
-	if err == nil && boundTo(row) == last.otherKafka {
-		if err := r.cfg.sameKafka(ctx, boundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
+	if err == nil && state.BoundTo(row) == last.otherKafka {
+		if err := r.cfg.sameKafka(ctx, state.BoundTo(row)); errors.Is(err, publisher.ErrOtherCluster) {
 			return err
 		}
 	}
@@ -155,7 +130,7 @@ func DecideKafka(ctx context.Context, cfg *Config, conn *pgx.Conn) Decision {
 	d := Decision{Name: "Kafka cluster", Detail: "the relay is bound to none yet"}
 	row, _, err := state.New(conn, cfg.SlotName()).Load(ctx)
 	if err == nil {
-		err = cfg.sameKafka(ctx, boundTo(row))
+		err = cfg.sameKafka(ctx, state.BoundTo(row))
 	}
 	var other *publisher.OtherClusterError
 	switch {
@@ -163,8 +138,8 @@ func DecideKafka(ctx context.Context, cfg *Config, conn *pgx.Conn) Decision {
 		d.Err = otherKafka(cfg, other)
 	case err != nil:
 		d.Err = err
-	case boundTo(row) != "":
-		d.Detail = boundTo(row)
+	case state.BoundTo(row) != "":
+		d.Detail = state.BoundTo(row)
 	}
 	return d
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -23,18 +22,6 @@ func TestAnotherKafkaHalts(t *testing.T) {
 		require.Contains(t, text, part)
 	}
 	require.Equal(t, CodeOtherKafka, codeOf(err))
-}
-
-// What `adopt --kafka gap` left is one gap of the next session, unless a gap was
-// found already: the barrier of that covers it.
-func TestAdoptedLeavesAGap(t *testing.T) {
-	require.Nil(t, adopted(outboxdb.RelayState{}, nil))
-	found := adopted(outboxdb.RelayState{KafkaGap: true, Epoch: 7}, nil)
-	require.Equal(t, CodeOtherKafka, found.code)
-	require.EqualValues(t, 7, found.epoch)
-	require.False(t, found.asked(), "who adopted the cluster has decided")
-	lost := &gapError{code: cdc.CodeSlotLost}
-	require.Same(t, lost, adopted(outboxdb.RelayState{KafkaGap: true}, lost))
 }
 
 // The routes' hash is of what they do: a default that is written out changes

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/retention"
 )
@@ -271,6 +272,19 @@ const (
 	PoisonParkAggregate = stream.PolicyParkAggregate
 	PoisonPark          = stream.PolicyPark
 	PoisonHalt          = stream.PolicyHalt
+)
+
+// Values of outbox.start: [OutboxConfig].Start.
+const (
+	StartAsk = beginning.StartAsk
+	StartNow = beginning.StartNow
+	StartAll = beginning.StartAll
+)
+
+// What becomes of a gap: [Config].Gap.
+const (
+	GapRepair = beginning.GapRepair
+	GapAsk    = beginning.GapAsk
 )
 
 // Default returns the configuration with every default in it.

@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/pinned"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 )
 
 // DSN returns the DSN, read from its file when it has one, and refuses a
@@ -68,6 +69,21 @@ func connect(ctx context.Context, text, slot string, grace time.Duration) (*pgx.
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", cdc.ExplainConnect(err, &conf.Config))
 	}
 	return conn, nil
+}
+
+// beginner is what a session that begins is told.
+func (c *Config) beginner() beginning.Config {
+	return beginning.Config{
+		Relay: c.Name, Slot: c.SlotName(), Publication: c.PublicationName(), Start: c.Outbox.Start, Gap: c.Gap, Create: c.Postgres.Slot.Create == "auto",
+		Refuse: func(setting, why string) error { return &FieldError{setting, why} },
+		Connect: func(ctx context.Context) (*pgx.Conn, error) {
+			dsn, err := c.DSN()
+			if err != nil {
+				return nil, err
+			}
+			return Connect(ctx, dsn, c.SlotName())
+		},
+	}
 }
 
 // Publisher makes the sink's configuration, and validates it; secrets are read anew

@@ -2,16 +2,10 @@ package relay
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"strings"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/ledger"
-	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/state"
 )
 
@@ -31,150 +25,15 @@ type Decision struct {
 // by the same code, and without a change. The preconditions of package cdc come
 // before it.
 func Decide(ctx context.Context, cfg *Config, conn *pgx.Conn) []Decision {
-	s := &beginner{cfg: cfg, state: state.New(conn, cfg.SlotName())}
-	row, existed, err := s.state.Load(ctx)
+	owner := state.New(conn, cfg.SlotName())
+	row, existed, err := owner.Load(ctx)
 	if err != nil {
 		return []Decision{{Name: "first start", Err: err}}
 	}
-	if !existed {
-		return []Decision{s.firstStart(ctx), s.wouldEnsure(ctx)}
+	b := beginning.New(cfg.beginner(), nil, owner, beginning.Told{})
+	var all []Decision
+	for _, d := range b.Decide(ctx, row, existed, beginning.Decision(decideSettings(cfg, row))) {
+		all = append(all, Decision(d))
 	}
-	all := []Decision{{Name: "first start", Detail: "it has run before"}}
-	if err := s.sameSystem(ctx, row, true); err != nil {
-		return append(all, Decision{Name: "system, timeline, checkpoint", Err: err})
-	}
-	if err := s.filled(ctx); err != nil {
-		return append(all, Decision{Name: "partitions since the last session", Err: err})
-	}
-	left, err := s.wouldBind(ctx, row)
-	_, _, gaps := s.loadGaps(ctx)
-	return append(all, s.decided(ctx, "system, timeline, checkpoint", left, err),
-		s.decided(ctx, "publication since the last session", "", s.wouldTrust(ctx)), Decision{Name: "gaps", Err: gaps}, s.wouldEnsure(ctx), decideSettings(cfg, row))
-}
-
-// firstStart says what becomes of the rows that the table holds already.
-func (s *beginner) firstStart(ctx context.Context) Decision {
-	others, err := s.mayBegin(ctx)
-	d := Decision{Name: "first start", Err: err}
-	if err != nil {
-		return d
-	}
-	rows, err := s.state.Queries.CountOutbox(ctx)
-	if err != nil {
-		d.Err = fmt.Errorf("count the events of onceward.outbox: %w", err)
-		return d
-	}
-	d.Detail = firstWords(s.cfg.Outbox.Start, rows) + others
-	return d
-}
-
-// firstWords says what outbox.start does with so many events.
-func firstWords(start string, rows int64) string {
-	switch {
-	case rows == 0:
-		return "onceward.outbox is empty"
-	case start == StartAll:
-		return fmt.Sprintf("outbox.start: all: the %d events in onceward.outbox are published first", rows)
-	default:
-		return fmt.Sprintf("outbox.start: now: the %d events in onceward.outbox are left out for good: they are never called published, "+
-			"and nobody publishes them unless an operator asks for it", rows)
-	}
-}
-
-// decided tells a gap, which by the policy is repaired or asked about, from what
-// keeps the relay from starting.
-func (s *beginner) decided(ctx context.Context, name, detail string, err error) Decision {
-	found := gapOf(err)
-	if found == nil {
-		return Decision{Name: name, Detail: detail, Err: err}
-	}
-	from, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) { // it has not begun
-		return Decision{Name: name, Err: fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)}
-	}
-	if !s.asks(found, from) {
-		return Decision{Name: name, Code: found.code, Detail: "a gap, which the relay writes down at its start and repairs: " + found.what}
-	}
-	return Decision{Name: name, Err: &cdc.StartError{
-		Code: found.code, What: "a gap, which the relay writes down at its start; it stops there when events may have passed it by: " + found.what,
-		Cure: "start the relay, then outboxctl gap list",
-	}}
-}
-
-// wouldEnsure is ensureSlot without making or dropping one.
-func (s *beginner) wouldEnsure(ctx context.Context) Decision {
-	const name = "replication slot"
-	began, err := s.state.Began(ctx)
-	if err != nil {
-		return Decision{Name: name, Err: err}
-	}
-	if err := s.state.NoStranger(ctx); err != nil {
-		return Decision{Name: name, Err: err}
-	}
-	source := cdc.Config{DSN: "checked", Slot: s.cfg.SlotName(), Publication: s.cfg.PublicationName()}
-	err = cdc.EnsureSlot(ctx, s.state.Conn, source, began)
-	var start *cdc.StartError
-	if s.cfg.Postgres.Slot.Create != "auto" || !errors.As(err, &start) {
-		return Decision{Name: name, Err: err}
-	}
-	if start.Code == cdc.CodeSlotMissing { // one that is lost makes room for itself
-		if err := cdc.CheckSlotsLeft(ctx, s.state.Conn, source); err != nil {
-			return Decision{Name: name, Err: err}
-		}
-	}
-	switch {
-	case start.Code == cdc.CodeSlotMissing && !began:
-		return Decision{Name: name, Detail: "does not exist yet; the relay makes it at its first start"}
-	case start.Code == cdc.CodeSlotMissing || start.Code == cdc.CodeSlotLost && began:
-		return s.decided(ctx, name, "", &gapError{code: start.Code, what: start.What})
-	}
-	return Decision{Name: name, Err: err}
-}
-
-// wouldBind is the part of bind that needs no hold on the slot. The history of
-// timelines is read over a replication connection: another timeline is left to the
-// start. In exactly-once mode so is the checkpoint, which is in Kafka.
-func (s *beginner) wouldBind(ctx context.Context, row outboxdb.RelayState) (detail string, err error) {
-	var system pglogrepl.IdentifySystemResult
-	var end string
-	err = s.state.Conn.QueryRow(ctx, `SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
-		('x' || pg_catalog.left(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 8))::bit(32)::int,
-		pg_catalog.pg_current_wal_flush_lsn()::text`).Scan(&system.SystemID, &system.Timeline, &end)
-	if err != nil {
-		return "", fmt.Errorf("identify the system: %w", err)
-	}
-	if system.XLogPos, err = ledger.ParseLSN(end); err != nil {
-		return "", err
-	}
-	position, err := s.state.SlotPosition(ctx)
-	if errors.Is(err, pgx.ErrNoRows) {
-		position, err = 0, nil // the check of the slot says so
-	}
-	if err != nil {
-		return "", err
-	}
-	kept, err := inState(row)
-	if err != nil {
-		return "", err
-	}
-	b := binding{slot: row.Slot, row: row, system: system, slotPosition: position, kept: kept}
-	var left []string
-	if row.Timeline != system.Timeline {
-		b.switched = b.kept.Order
-		left = append(left, fmt.Sprintf("the server is on timeline %d, the checkpoint on %d: whether one leads to the other is compared at the start", system.Timeline, row.Timeline))
-	}
-	if row.Mode == ModeExactlyOnce {
-		b.kept.Order = max(b.kept.Order, b.slotPosition) // the row's is older
-		left = append(left, "the checkpoint in Kafka is compared at the start")
-	}
-	return strings.Join(left, "; "), b.check()
-}
-
-// wouldTrust compares the publication with what is known of it.
-func (s *beginner) wouldTrust(ctx context.Context) error {
-	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
-	if err != nil || now.KnownCatalog == "" { // nothing is known yet
-		return err
-	}
-	return s.samePublication(now)
+	return all
 }

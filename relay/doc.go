@@ -68,18 +68,15 @@
 // # Rooms
 //
 // Here are the shopfront (relay.go, config.go, admin.go, stats.go, and the numbers behind
-// it) and the life of sessions: how one begins (open.go, start.go, barrier.go, gap.go,
-// binding.go, filled.go, switch.go, cluster.go), what it does at every tick
-// (checkpoint.go, health.go, kafkatopics.go), what is between two (relay.go,
-// reason.go), and what the process says of itself (vitals.go, watch.go, reminders.go,
-// lookout.go). That is more files than a package has as a rule: a session's beginning
-// asks its state, its configuration and its reader at every step, and would see all
-// three through any wall.
+// it) and the life of sessions: the order in which one is opened (open.go, opening.go,
+// switch.go, cluster.go), what it does at every tick (checkpoint.go, health.go,
+// kafkatopics.go), what is between two (relay.go, reason.go), and what the process says
+// of itself (vitals.go, watch.go, reminders.go, lookout.go).
 //
-// What a session does stands apart: package stream moves events and says what becomes
-// of each, letters keeps what cannot be published, state is the relay's row and its
-// slot, snapshot knows who sees what, tries how long to wait between two sessions, and
-// internal/ledger how far everything has ended.
+// What a session does stands apart: package beginning finds where it may begin, stream
+// moves events and says what becomes of each, letters keeps what cannot be published,
+// state is the relay's row and its slot, snapshot knows who sees what, tries how long to
+// wait between two sessions, and internal/ledger how far everything has ended.
 // Packages retention, check, config and relayprom are for whoever wants them.
 //
 // # What is not obvious

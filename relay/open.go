@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -39,14 +40,15 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 		return nil, err
 	}
 	s := &session{
-		beginner: &beginner{cfg: cfg, log: r.log, state: state.New(conn, cfg.SlotName()), opening: o},
-		id:       ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
+		cfg: cfg, log: r.log, opening: o, state: state.New(conn, cfg.SlotName()),
+		id: ledger.NewSession(), counts: r.counts, snapshots: snapshot.NewSchedule(),
 		report: r.vitals.report, shown: stream.Hooks{Tell: r.setPhase, Holding: r.setHeld}, parted: make(chan struct{}),
 	}
+	s.begin = beginning.New(cfg.beginner(), r.log, s.state, o.told())
 	defer func() {
 		last.took = s.state.Epoch > 0
 		if err != nil {
-			err = errors.Join(s.foundIn(err), s.discard(ctx))
+			err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))
 			if s.state.Epoch == last.epoch+1 {
 				last.carryOn(s.state.Epoch)
 			}
@@ -54,7 +56,7 @@ func (r *Relay) openSession(ctx context.Context, t *tries.Tries, last *owned) (_
 	}()
 	source := s.source(dsn)
 	o.step("check the server, the tables and the publication")
-	if err = s.prepare(ctx, source, last); err != nil {
+	if err = s.begin.Prepare(ctx, source, last.gap, last.Known); err != nil {
 		return nil, err
 	}
 	o.step("take slot " + cfg.SlotName())
@@ -123,7 +125,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.step("compare the checkpoint with the server")
-	if err := s.bind(ctx, row, kept, slotPosition, last); err != nil {
+	if err := s.begin.Bind(ctx, s.reader, row, kept, slotPosition, last.Known); err != nil {
 		return err
 	}
 	s.tick.Store(max(kept.Tick, row.Tick))
@@ -141,7 +143,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())
-	f.gaps = s.repairFrom(f.gaps, kept.Repair)
+	f.gaps = s.begin.RepairFrom(f.gaps, kept.Repair)
 	s.topic = stream.NewRouting(s.cfg.Name, s.cfg.policies(), sink).TopicOf
 	s.conf = s.pumpConfig(sink, start, f, last)
 	if err := s.assemble(ctx, sink, tx, s.conf); err != nil {
@@ -200,20 +202,20 @@ type footing struct {
 // relay that has to be decided about would fence a rightful one at every try.
 func (s *session) settle(ctx context.Context, sink publisher.Config, row outboxdb.RelayState, at pglogrepl.LSN, last *owned) (f footing, err error) {
 	f.row = row
-	if s.beginning != nil && row.Mode == ModeExactlyOnce {
+	if s.begin.Anew() && row.Mode == ModeExactlyOnce {
 		s.opening.unbounded(WaitKafka, s.kafkaStep())
 		if f.tx, err = s.producer(ctx, sink, row); err != nil {
 			return f, err
 		}
 	}
 	s.opening.unbounded(WaitPostgres, "write down where the relay begins, and read its gaps")
-	if f.row, err = s.beginAnew(ctx, row, at); err != nil {
+	if f.row, err = s.begin.BeginAnew(ctx, row, at, s.reader.System().Timeline); err != nil {
 		return f, err
 	}
-	if s.beginning != nil {
+	if s.begin.Anew() {
 		last.begunAnew()
 	}
-	if f.covered, f.gaps, err = s.loadGaps(ctx); err != nil || f.tx != nil {
+	if f.covered, f.gaps, err = s.begin.LoadGaps(ctx); err != nil || f.tx != nil {
 		return f, err
 	}
 	s.opening.unbounded(WaitKafka, s.kafkaStep())

@@ -19,6 +19,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/internal/tries"
@@ -220,7 +221,7 @@ func TestAStandbyChangesNothing(t *testing.T) {
 func TestAStartBeyondTheCheckpointConfirmsTheCheckpoint(t *testing.T) {
 	db := newInstalled(t)
 	refused := map[uuid.UUID]string{uuid.New(): "MESSAGE_TOO_LARGE"}
-	last := owned{systemID: "7000", timeline: 1, epoch: 6, tick: 30, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
+	last := owned{epoch: 6, Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30}, refused: refused, ended: ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}}
 	s, err := db.open(t, &last, nil)
 	require.NoError(t, err)
 	require.Equal(t, last.ended, s.conf.Start)
@@ -321,10 +322,7 @@ func TestASessionKeepsTheServersPace(t *testing.T) {
 // but what it knows of Kafka.
 func TestABeginningForgetsTheSessionBefore(t *testing.T) {
 	memory, refused := new(publisher.Memory), map[uuid.UUID]string{uuid.New(): "x"}
-	last := owned{
-		systemID: "7000", timeline: 1, epoch: 6, tick: 30, letters: 4, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &gapError{code: CodeWentBack},
-		memory: memory, narrow: []string{"t"}, refused: refused,
-	}
+	last := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30, Letters: 4}, epoch: 6, ended: ledger.Checkpoint{Order: 300}, reached: 300, gap: &beginning.GapError{Code: CodeWentBack}, memory: memory, narrow: []string{"t"}, refused: refused}
 	last.begunAnew()
 	require.Equal(t, owned{memory: memory, narrow: []string{"t"}, refused: refused}, last)
 }

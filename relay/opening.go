@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/tries"
 )
 
@@ -59,4 +60,13 @@ func (o *opening) done(ctx context.Context, err error) error {
 	}
 	o.cancel(nil)
 	return err
+}
+
+// told is the part of it that a beginner has.
+func (o *opening) told() beginning.Told {
+	return beginning.Told{
+		Asks:  func(what string) { o.unbounded(WaitPostgres, what) },
+		Waits: func(what string) { o.unbounded(WaitSlot, what) },
+		Names: func(what string) { o.tell(WaitSlot, what) },
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/onceward/onceward/internal/printed"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/tries"
 )
 
@@ -27,6 +28,23 @@ const (
 	CodeHalted = "HALTED"
 	// CodeCheckpointTopic: the topic of exactly-once mode is not as it must be.
 	CodeCheckpointTopic = "CHECKPOINT_TOPIC"
+)
+
+// Codes of a session that does not begin, and causes of gaps.
+const (
+	CodeOtherSystem         = beginning.CodeOtherSystem
+	CodeOtherTimeline       = beginning.CodeOtherTimeline
+	CodeCheckpointBeyondLog = beginning.CodeCheckpointBeyondLog
+	CodeWentBack            = beginning.CodeWentBack
+	CodeSlotAdvanced        = beginning.CodeSlotAdvanced
+	CodeLettersLost         = beginning.CodeLettersLost
+	CodePublicationChanged  = beginning.CodePublicationChanged
+	// CodeOtherKafka: the brokers are of another cluster than the one that holds what
+	// the account calls published.
+	CodeOtherKafka = beginning.CodeOtherKafka
+	// CodePartitionFilled: a partition held rows when it was attached. Nothing of them
+	// is in the log of the outbox.
+	CodePartitionFilled = beginning.CodePartitionFilled
 )
 
 // maxReason bounds the text of a reason, in bytes.

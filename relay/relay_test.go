@@ -23,6 +23,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/state"
 	"github.com/onceward/onceward/relay/internal/stream"
 	"github.com/onceward/onceward/relay/internal/tries"
@@ -42,109 +43,9 @@ func TestPermanentErrorsAreThoseThatTryingAgainCannotMend(t *testing.T) {
 	}
 	for _, err := range []error{
 		wrapped("57P01"), wrapped("57P03"), wrapped("53300"), wrapped("53100"), wrapped("08006"), wrapped("40001"), wrapped(""),
-		publisher.ErrFailed, cdc.ErrSilent, &publisher.RouteError{}, net.ErrClosed, context.DeadlineExceeded,
+		&beginning.GapError{}, publisher.ErrFailed, cdc.ErrSilent, &publisher.RouteError{}, net.ErrClosed, context.DeadlineExceeded,
 	} {
 		require.False(t, permanent(fmt.Errorf("session: %w", err)), "%v", err)
-	}
-}
-
-func TestTheCheckpointIsBoundToItsServer(t *testing.T) {
-	good := func() binding {
-		return binding{
-			slot: "onceward_orders", row: outboxdb.RelayState{Slot: "onceward_orders", SystemIdentifier: "7000", Timeline: 2, Tick: 9},
-			system: pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}, kept: ledger.Checkpoint{Order: 400, Timeline: 2, Tick: 9}, slotPosition: 300,
-			last: owned{systemID: "7000", timeline: 2, tick: 9},
-		}
-	}
-	for name, fits := range map[string]func(*binding){
-		"as it was":                      func(*binding) {},
-		"the slot stands at it":          func(b *binding) { b.slotPosition = 400 },
-		"a fresh process knows no tick":  func(b *binding) { b.last, b.row.Tick, b.kept.Tick = owned{}, 0, 0 },
-		"another relay has gone on":      func(b *binding) { b.row.Tick = 12 },
-		"a failover behind it":           func(b *binding) { b.kept.Timeline, b.switched = 1, 400 },
-		"a failover; ticks may be lower": func(b *binding) { b.kept.Timeline, b.switched, b.row.Tick = 1, 450, 3 },
-		"a failover, and the promoted one lacks the last session": func(b *binding) {
-			b.kept.Timeline, b.switched, b.kept.Strange = 1, 400, true
-		},
-		"this process was on another one": func(b *binding) { b.last.timeline, b.row.Tick, b.kept.Tick = 1, 3, 3 },
-	} {
-		b := good()
-		fits(&b)
-		require.NoError(t, b.check(), name)
-	}
-	for code, broken := range map[string]func(*binding){
-		CodeOtherSystem:         func(b *binding) { b.system.SystemID = "7001" },
-		CodeOtherTimeline:       func(b *binding) { b.kept.Timeline, b.switched = 1, 399 },
-		CodeCheckpointBeyondLog: func(b *binding) { b.system.XLogPos = 399 },
-		CodeWentBack:            func(b *binding) { b.row.Tick = 8 },
-		CodeSlotAdvanced:        func(b *binding) { b.slotPosition = 401 },
-		CodeLettersLost:         func(b *binding) { b.row.DeadLetters, b.kept.Letters = 4, 5 },
-
-		CodeWentBack + " or has a copy":         func(b *binding) { b.last, b.kept.Strange = owned{}, true },
-		CodeWentBack + " says Kafka":            func(b *binding) { b.last, b.row.Tick = owned{}, 8 },
-		CodeLettersLost + " on a new timeline":  func(b *binding) { b.kept.Timeline, b.switched, b.kept.Letters = 1, 450, 1 },
-		CodeLettersLost + " knows this process": func(b *binding) { b.last.letters = 1 },
-		CodeOtherTimeline + " cuts through a transaction": func(b *binding) {
-			b.kept.Timeline, b.switched, b.kept.UpTo = 1, 400, ledger.Place{Commit: 401, Ordinal: 2}
-		},
-		CodeWentBack + " to a standby whose slot was made anew": func(b *binding) {
-			b.kept.Timeline, b.switched, b.row.Tick, b.kept.Tick, b.slotPosition = 1, 450, 8, 8, 480
-		},
-		CodeCheckpointBeyondLog + " with a part": func(b *binding) { b.kept.UpTo = ledger.Place{Commit: 501, Ordinal: 2} },
-	} {
-		code, _, _ = strings.Cut(code, " ")
-		b := good()
-		broken(&b)
-		err := b.check()
-		require.ErrorContains(t, err, code+": ")
-		require.ErrorContains(t, err, "onceward_orders")
-		if code == CodeOtherSystem {
-			require.True(t, permanent(err), "transaction ids of another system mean nothing here")
-			continue
-		}
-		gap := gapOf(err)
-		require.NotNil(t, gap, code)
-		require.False(t, permanent(err), "the next session writes it down")
-		require.GreaterOrEqual(t, gap.tick, b.kept.Tick, "the new beginning lies above what was known")
-	}
-	b := good()
-	b.row.ConfirmedLsn, b.row.Tick = adoptedAt, 8
-	gap := gapOf(b.check())
-	require.NotNil(t, gap, "a relay that was adopted")
-	require.Equal(t, CodeOtherSystem, gap.code)
-	require.True(t, gap.advance, "what its slot keeps may be of tables that were dropped")
-	require.EqualValues(t, 9, gap.tick)
-}
-
-// A slot that is gone is the gap, unless this process knows that the database went back
-// in time with it.
-func TestAMissingSlotIsToldByWhatIsRemembered(t *testing.T) {
-	missing := &cdc.StartError{Code: cdc.CodeSlotMissing, What: "slot s does not exist"}
-	row := func() outboxdb.RelayState {
-		return outboxdb.RelayState{Slot: "s", SystemIdentifier: "7000", Tick: 9, DeadLetters: 5}
-	}
-	last := owned{systemID: "7000", timeline: 1, tick: 9, letters: 5}
-	for name, c := range map[string]struct {
-		row  func(*outboxdb.RelayState)
-		last owned
-		code string
-	}{
-		"as it was":                 {func(*outboxdb.RelayState) {}, last, cdc.CodeSlotMissing},
-		"another relay has gone on": {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 12, 7 }, last, cdc.CodeSlotMissing},
-		"a fresh process":           {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 0, 0 }, owned{}, cdc.CodeSlotMissing},
-		"it was on another system":  {func(r *outboxdb.RelayState) { r.SystemIdentifier, r.Tick = "7001", 1 }, last, cdc.CodeSlotMissing},
-		"a tick is missing":         {func(r *outboxdb.RelayState) { r.Tick, r.DeadLetters = 8, 4 }, last, CodeWentBack},
-		"a letter is missing":       {func(r *outboxdb.RelayState) { r.DeadLetters = 4 }, last, CodeLettersLost},
-	} {
-		r := row()
-		c.row(&r)
-		gap := c.last.slotGone(missing, r)
-		require.Equal(t, c.code, gap.code, name)
-		require.Equal(t, c.code == CodeWentBack, gap.asked(), name)
-		require.Contains(t, gap.what, "slot s does not exist", name)
-		if c.last.systemID == r.SystemIdentifier {
-			require.Equal(t, []int64{9, 5}, []int64{gap.tick, gap.letters}, "the new beginning lies above what was known")
-		}
 	}
 }
 
@@ -179,22 +80,12 @@ func TestWhatTheLastSessionEndedCounts(t *testing.T) {
 			o.ended.UpTo.Commit = 501
 		}, false},
 	} {
-		o := owned{systemID: "7000", timeline: 2, epoch: 4, tick: 9, ended: ledger.Checkpoint{Order: 450}}
+		o := owned{Known: beginning.Known{SystemID: "7000", Timeline: 2, Tick: 9}, epoch: 4, ended: ledger.Checkpoint{Order: 450}}
 		kept, row := ledger.Checkpoint{Order: 400}, outboxdb.RelayState{Epoch: 5, Tick: 9}
 		system := pglogrepl.IdentifySystemResult{SystemID: "7000", Timeline: 2, XLogPos: 500}
 		c.spoil(&o, &kept, &row, &system)
 		require.Equal(t, c.want, o.knowsMore(&kept, row, system), name)
 	}
-}
-
-// What the stream brings under another name than the outbox's is read from the
-// table, and the log is passed: it would bring the same row again.
-func TestAForeignRowIsAGap(t *testing.T) {
-	gap := gapOf(fmt.Errorf("read: %w", &cdc.DecodeError{Err: &cdc.ForeignRowError{Table: "onceward.outbox_20261122"}}))
-	require.NotNil(t, gap)
-	require.Equal(t, CodePublicationChanged, gap.code)
-	require.True(t, gap.advance)
-	require.ErrorContains(t, gap, "onceward.outbox_20261122")
 }
 
 func TestNewRefusesWhatItCanSee(t *testing.T) {
@@ -322,9 +213,9 @@ func TestWhatCountsAsTheFirstFailure(t *testing.T) {
 // is no news.
 func TestAGapIsNews(t *testing.T) {
 	var o owned
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.False(t, o.learn(&gapError{code: CodeWentBack, epoch: 3}))
-	require.True(t, o.learn(&gapError{code: CodeWentBack, epoch: 5}), "a twin had the slot, and this process has found it anew")
+	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
+	require.False(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 3}))
+	require.True(t, o.learn(&beginning.GapError{Code: CodeWentBack, Epoch: 5}), "a twin had the slot, and this process has found it anew")
 	require.False(t, o.learn(errors.New("connection lost")))
 }
 

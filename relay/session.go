@@ -3,6 +3,7 @@ package relay
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/snapshot"
 	"github.com/onceward/onceward/relay/internal/state"
@@ -25,8 +27,13 @@ import (
 // one for the checkpoint, one for the pump, and a producer, which live and are
 // thrown away together.
 type session struct {
-	*beginner
-	id      int64 // drawn, in every checkpoint that it makes
+	cfg     *Config
+	log     *slog.Logger
+	opening *opening
+	begin   *beginning.Beginner
+	state   *state.State // of the checkpoint's goroutine
+	reader  *cdc.Reader  // once the slot is held
+	id      int64        // drawn, in every checkpoint that it makes
 	counts  *counts
 	pumps   *state.State // of the pump's goroutine
 	letters *letters.Store
@@ -54,15 +61,12 @@ type session struct {
 // not publish again what has ended beyond the last checkpoint, and treats
 // otherwise what made the last one fail.
 type owned struct {
-	systemID string
-	timeline int32
-	epoch    int64
-	tick     int64
-	letters  int64
-	ended    ledger.Checkpoint // order and reach
-	reached  pglogrepl.LSN     // how far the last session had ended everything
+	beginning.Known
+	epoch   int64
+	ended   ledger.Checkpoint // order and reach
+	reached pglogrepl.LSN     // how far the last session had ended everything
 
-	gap *gapError // found by the last session; the next one writes it down
+	gap *beginning.GapError // found by the last session; the next one writes it down
 
 	memory     *publisher.Memory // of the publishers
 	took       bool              // the last session had the slot
@@ -75,8 +79,8 @@ type owned struct {
 // carryOn follows a session that failed before it published anything, and before
 // anybody else came: what was known counts still, a gap that is to be written down too.
 func (o *owned) carryOn(epoch int64) {
-	if o.gap != nil && o.gap.epoch == o.epoch {
-		o.gap.epoch = epoch
+	if o.gap != nil && o.gap.Epoch == o.epoch {
+		o.gap.Epoch = epoch
 	}
 	o.epoch = epoch
 }
@@ -89,16 +93,16 @@ func (o *owned) begunAnew() { *o = owned{memory: o.memory, narrow: o.narrow, ref
 // that was put back counts the same epochs again; its tick tells them apart. It is the
 // last one, or one more: of a checkpoint whose answer was lost.
 func (o *owned) knowsMore(kept *ledger.Checkpoint, row outboxdb.RelayState, system pglogrepl.IdentifySystemResult) bool {
-	same := o.systemID == system.SystemID && o.timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.tick || row.Tick == o.tick+1)
+	same := o.SystemID == system.SystemID && o.Timeline == system.Timeline && o.epoch == row.Epoch-1 && (row.Tick == o.Tick || row.Tick == o.Tick+1)
 	return same && o.ended.Order >= kept.Order && max(o.ended.Order, o.ended.UpTo.Commit) <= system.XLogPos
 }
 
 // learn takes from an error what the next session is to know, and reports
 // whether it is news.
 func (o *owned) learn(err error) (news bool) {
-	var gap *gapError
+	var gap *beginning.GapError
 	if errors.As(err, &gap) {
-		news = o.gap == nil || o.gap.epoch != gap.epoch // written down at once: a twin that takes the slot meanwhile would have to find it again
+		news = o.gap == nil || o.gap.Epoch != gap.Epoch // written down at once: a twin that takes the slot meanwhile would have to find it again
 		o.gap = gap
 	}
 	var narrow *publisher.NarrowError
@@ -182,7 +186,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 		err = s.finish(context.WithoutCancel(ctx))
 		s.lastTopics(ctx)
 	}
-	err = errors.Join(s.foundIn(err), s.discard(ctx))
+	err = errors.Join(s.begin.FoundIn(err), s.discard(ctx))
 	s.remember(last)
 	return err
 }
@@ -190,7 +194,7 @@ func (s *session) run(ctx context.Context, last *owned) error {
 // remember leaves what the next session of this process is to know.
 func (s *session) remember(last *owned) {
 	system := s.reader.System()
-	last.systemID, last.timeline, last.epoch, last.tick, last.letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
+	last.SystemID, last.Timeline, last.epoch, last.Tick, last.Letters = system.SystemID, system.Timeline, s.state.Epoch, s.tick.Load(), s.pumps.Written
 	if now, err := s.pump.HasEnded(); err == nil {
 		last.keep(now, s.counts)
 	}

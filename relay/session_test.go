@@ -22,6 +22,7 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/beginning"
 	"github.com/onceward/onceward/relay/internal/letters"
 	"github.com/onceward/onceward/relay/internal/scripted"
 	"github.com/onceward/onceward/relay/internal/snapshot"
@@ -127,10 +128,11 @@ func newScriptedSession(t *testing.T) *scriptedSession {
 	cfg.CheckpointInterval = time.Hour // what is due is done by the test
 	sink := newKafka()
 	s := &session{
-		beginner: &beginner{cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db)},
-		idle:     ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
+		cfg: &cfg, log: slog.New(slog.DiscardHandler), state: owner(db),
+		idle: ledger.Idle{Segment: segmentSize}, counts: newCounts("orders"), pumps: owner(db), letters: &letters.Store{}, sink: sink,
 		snapshots: snapshot.NewSchedule(), parted: make(chan struct{}), report: func(string, ...Wait) {}, savedAt: time.Now(),
 	}
+	s.begin = beginning.New(cfg.beginner(), s.log, s.state, beginning.Told{})
 	s.health.lookedAt = time.Now()
 	s.saved.Store(&ledger.Checkpoint{Order: 100})
 	s.shown = stream.Hooks{Tell: func(stream.Phase, error) {}, Holding: func(map[string]stream.HeldRoute) {}}
@@ -272,9 +274,9 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 		changed.PublicationCatalog = "publication 16501 1000101"
 		s.db.Returns("TakeSnapshot", changed)
 		err := s.round(t.Context(), t.Context())
-		var gap *gapError
+		var gap *beginning.GapError
 		require.ErrorAs(t, err, &gap)
-		require.Equal(t, CodePublicationChanged, gap.code)
+		require.Equal(t, CodePublicationChanged, gap.Code)
 		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.Log("SavePublicationCatalog"))
 		require.Empty(t, s.db.Log("SaveCheckpoint"))
 		require.NotContains(t, s.db.Log(), "pg_logical_emit_message")
@@ -331,7 +333,8 @@ func TestATickReadsTheOperatorsWords(t *testing.T) {
 // A gap that an operator wants repaired ends a session that does not repair it.
 func TestARepairThatIsAskedForEndsTheSession(t *testing.T) {
 	ours, asked := uuid.New(), uuid.New()
-	s := &session{beginner: &beginner{repairs: map[uuid.UUID]bool{ours: true}}}
+	s := &session{begin: beginning.New(beginning.Config{}, nil, nil, beginning.Told{})}
+	s.begin.RepairFrom([]stream.Gap{{ID: ours}}, ledger.Repair{})
 	require.NoError(t, s.newRepair([]uuid.UUID{ours}))
 	require.ErrorIs(t, s.newRepair([]uuid.UUID{ours, asked}), errRepairAsked)
 }
@@ -355,7 +358,7 @@ func TestAGracefulStopLeavesNothingToPublishAgain(t *testing.T) {
 	require.Contains(t, asked[0], "SaveCheckpoint 0/D0 ")
 	require.Equal(t, "confirm 0/D0", asked[1])
 	require.EqualValues(t, 208, last.ended.Order)
-	require.Equal(t, owned{systemID: "7000", timeline: 1, epoch: 7, tick: 31, reached: 208, ended: last.ended}, last)
+	require.Equal(t, owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 31}, epoch: 7, reached: 208, ended: last.ended}, last)
 }
 
 // What was published when the relay stopped is proved by a last snapshot, which the
@@ -414,15 +417,15 @@ func TestASessionBeginsWhereItsOwnLastOneEnded(t *testing.T) {
 	s := newScriptedSession(t)
 	kept := ledger.Checkpoint{Order: 200}
 	ended := ledger.Checkpoint{Order: 300, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 310, Ordinal: 4}}}
-	own := owned{systemID: "7000", timeline: 1, epoch: 7, tick: 30, ended: ended}
+	own := owned{Known: beginning.Known{SystemID: "7000", Timeline: 1, Tick: 30}, epoch: 7, ended: ended}
 	row := outboxdb.RelayState{Epoch: 8, Tick: 30}
 	require.Equal(t, ended, s.start(kept, row, &own))
 	require.Equal(t, ended, s.start(kept, outboxdb.RelayState{Epoch: 8, Tick: 31}, &own), "a checkpoint whose answer was lost")
 	for name, tweak := range map[string]func(*owned, *ledger.Checkpoint, *outboxdb.RelayState){
 		"another had the slot":            func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Epoch = 9 },
 		"it never had it":                 func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { *o = owned{} },
-		"another system":                  func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.systemID = "7001" },
-		"another timeline":                func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.timeline = 2 },
+		"another system":                  func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.SystemID = "7001" },
+		"another timeline":                func(o *owned, _ *ledger.Checkpoint, _ *outboxdb.RelayState) { o.Timeline = 2 },
 		"the database went back":          func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 29 },
 		"it went on without this process": func(_ *owned, _ *ledger.Checkpoint, r *outboxdb.RelayState) { r.Tick = 32 },
 		"the checkpoint is further":       func(_ *owned, k *ledger.Checkpoint, _ *outboxdb.RelayState) { k.Order = 301 },

@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/ledger"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
+	"github.com/onceward/onceward/relay/internal/state"
 )
 
 // producer makes the transactional producer, if the mode of relay_state or the
@@ -50,7 +51,7 @@ func (s *session) dropProducer(tx *publisher.Transactional) error {
 // recall returns the checkpoint from where the mode of relay_state keeps it; tx is
 // nil where both modes are idempotent.
 func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row outboxdb.RelayState) (ledger.Checkpoint, error) {
-	kept, err := inState(row)
+	kept, err := state.Kept(row)
 	if err != nil || tx == nil {
 		return kept, err
 	}
@@ -84,26 +85,6 @@ func (s *session) recall(ctx context.Context, tx *publisher.Transactional, row o
 	}
 	inKafka.Strange = !kept.Knows(&inKafka)
 	return inKafka, nil
-}
-
-// inState is the checkpoint of relay_state. A relay of an older release moves the
-// position alone: then what the text says of the stream is out of date.
-func inState(row outboxdb.RelayState) (ledger.Checkpoint, error) {
-	confirmed, err := ledger.ParseLSN(row.ConfirmedLsn)
-	if err != nil {
-		return ledger.Checkpoint{}, err
-	}
-	kept := ledger.Checkpoint{Order: confirmed}
-	if row.Checkpoint != nil {
-		if kept, err = ledger.Read(*row.Checkpoint); err != nil {
-			return kept, fmt.Errorf("read the checkpoint of slot %s: %w", row.Slot, err)
-		}
-		if kept.Order != confirmed {
-			kept.Order, kept.UpTo = confirmed, ledger.Place{}
-		}
-	}
-	kept.Timeline, kept.Tick, kept.Letters = row.Timeline, row.Tick, row.DeadLetters
-	return kept, nil
 }
 
 // ownerCheck is how often a session looks whether the slot is still its own
@@ -159,7 +140,7 @@ func (s *session) change(ctx context.Context, from string, kept *ledger.Checkpoi
 		return tx, nil
 	}
 	level := slog.LevelWarn
-	if s.beginning != nil {
+	if s.begin.Anew() {
 		level = slog.LevelDebug // the checkpoint is a new one, and is taken to its place
 	}
 	s.log.Log(ctx, level, "the checkpoint moves to where this mode keeps it: the mode was changed, or a gap was written down",

@@ -124,12 +124,12 @@ func TestAnIdempotentRelayReadsItsOwnTable(t *testing.T) {
 func TestAPositionThatWasMovedAloneVoidsThePlace(t *testing.T) {
 	was := ledger.Checkpoint{Order: 200, Reach: ledger.Reach{UpTo: ledger.Place{Commit: 300, Ordinal: 2}, Release: 4, Cursor: ledger.Cursor{Lane: 1}}}
 	meta := was.Meta()
-	same, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/C8", Checkpoint: &meta, Tick: 9, DeadLetters: 3, Timeline: 2, Epoch: 6})
+	same, err := state.Kept(outboxdb.RelayState{ConfirmedLsn: "0/C8", Checkpoint: &meta, Tick: 9, DeadLetters: 3, Timeline: 2, Epoch: 6})
 	require.NoError(t, err)
 	want := was
 	want.Tick, want.Letters, want.Timeline = 9, 3, 2
 	require.Equal(t, want, same, "what has columns of its own is read there")
-	moved, err := inState(outboxdb.RelayState{ConfirmedLsn: "0/12C", Checkpoint: &meta})
+	moved, err := state.Kept(outboxdb.RelayState{ConfirmedLsn: "0/12C", Checkpoint: &meta})
 	require.NoError(t, err)
 	require.Equal(t, ledger.Checkpoint{Order: 300, Reach: ledger.Reach{Release: 4, Cursor: ledger.Cursor{Lane: 1}}}, moved)
 }

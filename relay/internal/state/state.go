@@ -166,3 +166,31 @@ func (s *State) Unfenced(ctx context.Context, position pglogrepl.LSN) (tick int6
 		position.String(), s.Slot).Scan(&tick)
 	return tick, err
 }
+
+// Kept is the checkpoint of relay_state. A relay of an older release moves the
+// position alone: then what the text says of the stream is out of date.
+func Kept(row outboxdb.RelayState) (ledger.Checkpoint, error) {
+	confirmed, err := ledger.ParseLSN(row.ConfirmedLsn)
+	if err != nil {
+		return ledger.Checkpoint{}, err
+	}
+	kept := ledger.Checkpoint{Order: confirmed}
+	if row.Checkpoint != nil {
+		if kept, err = ledger.Read(*row.Checkpoint); err != nil {
+			return kept, fmt.Errorf("read the checkpoint of slot %s: %w", row.Slot, err)
+		}
+		if kept.Order != confirmed {
+			kept.Order, kept.UpTo = confirmed, ledger.Place{}
+		}
+	}
+	kept.Timeline, kept.Tick, kept.Letters = row.Timeline, row.Tick, row.DeadLetters
+	return kept, nil
+}
+
+// BoundTo returns the cluster that a relay is bound to; empty: none is known.
+func BoundTo(row outboxdb.RelayState) string {
+	if row.KafkaCluster == nil {
+		return ""
+	}
+	return *row.KafkaCluster
+}

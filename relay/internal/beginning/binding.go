@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"context"
@@ -25,6 +25,11 @@ const (
 	CodePublicationChanged  = "PUBLICATION_CHANGED"
 )
 
+// CodeOtherKafka: the brokers are of another cluster than the one that holds what
+// the account calls published. It halts the relay, and is the cause of the gaps
+// that `outboxctl adopt --kafka gap` leaves.
+const CodeOtherKafka = "OTHER_KAFKA"
+
 // binding is what is compared at every connect.
 type binding struct {
 	slot         string
@@ -33,15 +38,15 @@ type binding struct {
 	kept         ledger.Checkpoint // from the mode's own place
 	slotPosition pglogrepl.LSN
 	switched     pglogrepl.LSN // where the server left the checkpoint's timeline; 0: it never was on it
-	last         owned         // what this process knows from its last session
+	last         Known         // what this process knows from its last session
 }
 
-// bind checks the binding, and follows the server to another timeline if the
+// Bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *beginner) bind(ctx context.Context, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last *owned) error {
-	b := binding{slot: row.Slot, row: row, system: s.reader.System(), kept: kept, slotPosition: slotPosition, last: *last}
+func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last Known) error {
+	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: slotPosition, last: last}
 	if kept.Timeline != b.system.Timeline {
-		at, ok, err := s.reader.SwitchPoint(kept.Timeline)
+		at, ok, err := reader.SwitchPoint(kept.Timeline)
 		if err != nil {
 			return err
 		}
@@ -76,13 +81,13 @@ const adoptedAt = "0/1"
 // check is pure: it says which gap there is, if any.
 func (b binding) check() error {
 	gap := func(code, format string, args ...any) error {
-		return &gapError{
-			code: code, what: fmt.Sprintf(format, args...), tick: max(b.kept.Tick, b.last.tick), letters: max(b.kept.Letters, b.last.letters),
-			advance: code == CodeOtherSystem, // what the slot keeps may be of tables that were dropped
+		return &GapError{
+			Code: code, What: fmt.Sprintf(format, args...), Tick: max(b.kept.Tick, b.last.Tick), Letters: max(b.kept.Letters, b.last.Letters),
+			Advance: code == CodeOtherSystem, // what the slot keeps may be of tables that were dropped
 		}
 	}
 	c, same := &b.kept, b.kept.Timeline == b.system.Timeline
-	known := b.last.systemID == b.system.SystemID // this process has been here
+	known := b.last.SystemID == b.system.SystemID // this process has been here
 	switch {
 	case b.row.SystemIdentifier != b.system.SystemID:
 		return otherSystem(b.row, b.system.SystemID)
@@ -99,10 +104,10 @@ func (b binding) check() error {
 			b.slot, b.row.Tick, c.Tick)
 	case same && c.Strange:
 		return gap(CodeWentBack, strangeCheckpoint, b.slot, c.Order)
-	case known && b.row.Tick < b.last.tick && (same && b.last.timeline == b.system.Timeline || b.slotPosition > c.Order):
-		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.tick)
-	case b.row.DeadLetters < c.Letters || known && b.row.DeadLetters < b.last.letters:
-		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.Letters, b.last.letters))
+	case known && b.row.Tick < b.last.Tick && (same && b.last.Timeline == b.system.Timeline || b.slotPosition > c.Order):
+		return gap(CodeWentBack, wentBack, b.slot, b.row.Tick, b.last.Tick)
+	case b.row.DeadLetters < c.Letters || known && b.row.DeadLetters < b.last.Letters:
+		return gap(CodeLettersLost, lettersLost, b.slot, b.row.DeadLetters, max(c.Letters, b.last.Letters))
 	case max(c.Order, c.UpTo.Commit) > b.system.XLogPos:
 		return gap(CodeCheckpointBeyondLog, "the checkpoint %s of slot %s is beyond the end of the log %s: the database went back in time",
 			max(c.Order, c.UpTo.Commit), b.slot, b.system.XLogPos)
@@ -125,32 +130,32 @@ const (
 
 // slotGone is the gap of a slot that is missing or lost. A database that went back in
 // time mostly lacks the slot too: where this process knows it, that is the cause.
-func (o *owned) slotGone(start *cdc.StartError, row outboxdb.RelayState) *gapError {
-	gap := &gapError{code: start.Code, what: start.What}
-	if o.systemID != row.SystemIdentifier {
+func (o Known) slotGone(start *cdc.StartError, row outboxdb.RelayState) *GapError {
+	gap := &GapError{Code: start.Code, What: start.What}
+	if o.SystemID != row.SystemIdentifier {
 		return gap
 	}
-	gap.tick, gap.letters = o.tick, o.letters
+	gap.Tick, gap.Letters = o.Tick, o.Letters
 	switch {
-	case row.Tick < o.tick:
-		gap.code, gap.what = CodeWentBack, fmt.Sprintf(wentBack, row.Slot, row.Tick, o.tick)+"; "+start.What
-	case row.DeadLetters < o.letters:
-		gap.code, gap.what = CodeLettersLost, fmt.Sprintf(lettersLost, row.Slot, row.DeadLetters, o.letters)+"; "+start.What
+	case row.Tick < o.Tick:
+		gap.Code, gap.What = CodeWentBack, fmt.Sprintf(wentBack, row.Slot, row.Tick, o.Tick)+"; "+start.What
+	case row.DeadLetters < o.Letters:
+		gap.Code, gap.What = CodeLettersLost, fmt.Sprintf(lettersLost, row.Slot, row.DeadLetters, o.Letters)+"; "+start.What
 	}
 	return gap
 }
 
 // rememberCatalog compares what is known of the publication with what is there
 // now. Rows written while it was another may never have been sent.
-func (s *beginner) rememberCatalog(ctx context.Context) error {
-	now, err := s.state.Snapshot(ctx, s.cfg.PublicationName())
+func (s *Beginner) rememberCatalog(ctx context.Context) error {
+	now, err := s.state.Snapshot(ctx, s.conf.Publication)
 	if err != nil {
 		return err
 	}
 	if now.KnownCatalog == "" {
 		return s.state.SaveCatalog(ctx, now.PublicationCatalog)
 	}
-	return s.samePublication(now)
+	return s.SamePublication(now)
 }
 
 // What is known of the publication where something else makes it unlike any other.
@@ -171,17 +176,17 @@ func changedWords(publication, known, now string) string {
 		publication, known, now)
 }
 
-// samePublication compares what is known of the publication with what is there
+// SamePublication compares what is known of the publication with what is there
 // now. Before PostgreSQL 18 the server refuses to decode rows of a time without
 // the publication.
-func (s *beginner) samePublication(taken outboxdb.TakeSnapshotRow) error {
+func (s *Beginner) SamePublication(taken outboxdb.TakeSnapshotRow) error {
 	known, now := taken.KnownCatalog, taken.PublicationCatalog
 	if now == known {
 		return nil
 	}
-	return &gapError{
-		code:    CodePublicationChanged,
-		what:    changedWords(s.cfg.PublicationName(), known, now),
-		advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.Conn) < 18,
+	return &GapError{
+		Code:    CodePublicationChanged,
+		What:    changedWords(s.conf.Publication, known, now),
+		Advance: publicationOID(now) != publicationOID(known) && cdc.ServerMajor(s.state.Conn) < 18,
 	}
 }

@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 // is in the log of the outbox.
 const CodePartitionFilled = "PARTITION_FILLED"
 
-// filled stops by name where a partition held rows when it was attached. They may
+// Filled stops by name where a partition held rows when it was attached. They may
 // be of transactions that the published snapshot sees, and have been published
 // before the partition was detached once, or never: an operator decides. It is
 // asked after a snapshot is taken and before its marker is written, so that no
 // snapshot is published that sees an attaching which was not looked at. What is
 // known of the publication is made another, so that the next session, once it is
 // mended, finds a gap.
-func (s *beginner) filled(ctx context.Context) error {
-	rows, err := s.state.Queries.FilledLeaves(ctx, s.cfg.SlotName())
+func (s *Beginner) Filled(ctx context.Context) error {
+	rows, err := s.state.Queries.FilledLeaves(ctx, s.conf.Slot)
 	if err != nil {
 		return fmt.Errorf("look for partitions that were filled before they were attached: %w", err)
 	}
@@ -50,8 +50,8 @@ func whatFilled(leaves []string) string {
 }
 
 // refuseFilled is filled before the slot is held.
-func (s *beginner) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
-	err := s.filled(ctx)
+func (s *Beginner) refuseFilled(ctx context.Context, row outboxdb.RelayState) error {
+	err := s.Filled(ctx)
 	var start *cdc.StartError
 	if !errors.As(err, &start) || row.PublicationCatalog != nil && *row.PublicationCatalog == knownFilled {
 		return err

@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"context"
@@ -28,13 +28,13 @@ const (
 //
 // What the publication is like is read in the same statement as E: rows that are
 // not visible in E were sent only if it stays so.
-func (s *beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
+func (s *Beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, err error) {
 	xid, err := s.state.Queries.AssignTransaction(ctx)
 	if err != nil {
 		return end, fmt.Errorf("take a transaction id: %w", err)
 	}
 	const what = "the start waits for transactions that were open when it began"
-	s.opening.unbounded(WaitSlot, what)
+	s.told.Waits(what)
 	stop := s.naming(ctx, what)
 	defer stop()
 	for wait := barrierMin; ; wait = min(2*wait, barrierMax) {
@@ -43,7 +43,7 @@ func (s *beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, e
 			return end, fmt.Errorf("wait for open transactions: %w", err)
 		}
 		if passed || fault.Is(fault.NoBarrier) {
-			return s.state.Snapshot(ctx, s.cfg.PublicationName())
+			return s.state.Snapshot(ctx, s.conf.Publication)
 		}
 		select {
 		case <-time.After(wait):
@@ -56,7 +56,7 @@ func (s *beginner) barrier(ctx context.Context) (end outboxdb.TakeSnapshotRow, e
 // naming says in the log and on the health pages which transactions something
 // waits for, until it is stopped. It has a connection of its own, because the
 // session's may be the one that waits.
-func (s *beginner) naming(ctx context.Context, what string) (stop func()) {
+func (s *Beginner) naming(ctx context.Context, what string) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -71,8 +71,8 @@ func (s *beginner) naming(ctx context.Context, what string) (stop func()) {
 			if err != nil {
 				continue // the connection that waits will tell
 			}
-			s.log.WarnContext(ctx, what, "slot", s.cfg.SlotName(), "for", who)
-			s.opening.tell(WaitSlot, what+": "+who)
+			s.log.WarnContext(ctx, what, "slot", s.conf.Slot, "for", who)
+			s.told.Names(what + ": " + who)
 		}
 	}()
 	return func() {
@@ -81,19 +81,15 @@ func (s *beginner) naming(ctx context.Context, what string) (stop func()) {
 	}
 }
 
-func (s *beginner) openTransactions(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, tickLimit)
+func (s *Beginner) openTransactions(ctx context.Context) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	dsn, err := s.cfg.DSN()
-	if err != nil {
-		return "", err
-	}
-	conn, err := Connect(ctx, dsn, s.cfg.SlotName())
+	conn, err := s.conf.Connect(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close(ctx) //nolint:errcheck // it was only read
-	who, err := state.New(conn, s.cfg.SlotName()).Queries.OpenTransactions(ctx)
+	who, err := state.New(conn, s.conf.Slot).Queries.OpenTransactions(ctx)
 	if err != nil {
 		return "", fmt.Errorf("look for open transactions: %w", err)
 	}

@@ -1,4 +1,4 @@
-package relay
+package beginning
 
 import (
 	"context"
@@ -37,27 +37,27 @@ const (
 // codeFirstStart is the cause of what was committed before a relay began.
 const codeFirstStart = "FIRST_START"
 
-// gapError: events may have passed the relay by. The session that finds it ends;
+// GapError: events may have passed the relay by. The session that finds it ends;
 // the next one writes the gap down, takes the slot's position for its checkpoint,
 // and goes on from there. The invariant: what is called published is visible in
 // the published snapshot and in no gap; so, when a gap is written down, its end
 // becomes the published snapshot in the same transaction.
-type gapError struct {
-	code, what string
-	advance    bool  // the server may refuse to decode what the slot still keeps
-	tick       int64 // what was known: the new beginning lies above it
-	letters    int64
-	epoch      int64 // of the session that found it
+type GapError struct {
+	Code, What string
+	Advance    bool  // the server may refuse to decode what the slot still keeps
+	Tick       int64 // what was known: the new beginning lies above it
+	Letters    int64
+	Epoch      int64 // of the session that found it
 }
 
 // Error implements error.
-func (e *gapError) Error() string { return e.code + ": " + e.what }
+func (e *GapError) Error() string { return e.Code + ": " + e.What }
 
 // asked reports whether an operator decides about the gap whatever the policy is:
 // the database is not the one that the checkpoint was made on any more, so that
 // Kafka may hold what it lacks.
-func (e *gapError) asked() bool {
-	switch e.code {
+func (e *GapError) asked() bool {
+	switch e.Code {
 	case CodeWentBack, CodeOtherTimeline, CodeCheckpointBeyondLog:
 		return true
 	}
@@ -65,33 +65,33 @@ func (e *gapError) asked() bool {
 }
 
 // gapOf finds what has to be written down in the error that ended a session.
-func gapOf(err error) *gapError {
-	var gap *gapError
+func gapOf(err error) *GapError {
+	var gap *GapError
 	if errors.As(err, &gap) {
 		return gap
 	}
 	var foreign *cdc.ForeignRowError
 	if errors.As(err, &foreign) {
 		// Rows of the outbox under the names of its partitions are read from the table.
-		return &gapError{code: CodePublicationChanged, what: "the publication was another: " + err.Error(), advance: true}
+		return &GapError{Code: CodePublicationChanged, What: "the publication was another: " + err.Error(), Advance: true}
 	}
 	var start *cdc.StartError
 	if errors.As(err, &start) && start.Code == cdc.CodePublicationMissing && start.Err != nil {
 		// The stream met the time without the publication: before PostgreSQL 18
 		// the server refuses to decode it.
-		return &gapError{code: CodePublicationChanged, what: start.What, advance: true}
+		return &GapError{Code: CodePublicationChanged, What: start.What, Advance: true}
 	}
 	return nil
 }
 
-// foundIn makes the error of a session one that the next session understands, if
+// FoundIn makes the error of a session one that the next session understands, if
 // it tells of a gap.
-func (s *beginner) foundIn(err error) error {
+func (s *Beginner) FoundIn(err error) error {
 	gap := gapOf(err)
 	if gap == nil {
 		return err
 	}
-	gap.epoch = s.state.Epoch
+	gap.Epoch = s.state.Epoch
 	return gap
 }
 
@@ -99,7 +99,7 @@ func (s *beginner) foundIn(err error) error {
 // first start, and after a gap. It is made before the slot is held, because what
 // it waits for may last, and used by the session that holds the slot next.
 type beginning struct {
-	cause *gapError         // nil: the first start
+	cause *GapError         // nil: the first start
 	epoch int64             // of the session before: nobody had the slot meanwhile
 	at    pglogrepl.LSN     // of the slot that E was taken for; one that nobody holds does not move
 	end   snapshot.Snapshot // E: what is not visible in it comes by the stream
@@ -109,27 +109,27 @@ type beginning struct {
 	gap     outboxdb.InsertGapParams
 }
 
-// beginAnew writes the beginning down, if there is one, in one transaction: the
+// BeginAnew writes the beginning down, if there is one, in one transaction: the
 // gap, its end as the published snapshot, and the slot's position as the
 // checkpoint.
-func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN) (outboxdb.RelayState, error) {
+func (s *Beginner) BeginAnew(ctx context.Context, row outboxdb.RelayState, at pglogrepl.LSN, timeline int32) (outboxdb.RelayState, error) {
 	b := s.beginning
 	if b == nil {
 		return row, nil
 	}
 	if row.Epoch != b.epoch+1 || at != b.at {
-		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.cfg.SlotName())
+		return row, fmt.Errorf("%w: another session had slot %s while this one waited, or it was made anew", state.ErrFenced, s.conf.Slot)
 	}
 	found, now := b.gap, b.catalog
 	var replays int64
 	err := pgx.BeginFunc(ctx, s.state.Conn, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		anew := outboxdb.BeginAnewParams{
-			ConfirmedLsn: at.String(), Timeline: s.reader.System().Timeline, PublicationCatalog: &now,
-			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, KnownCatalog: b.known,
+			ConfirmedLsn: at.String(), Timeline: timeline, PublicationCatalog: &now,
+			Slot: s.conf.Slot, Epoch: s.state.Epoch, KnownCatalog: b.known,
 		}
 		if b.cause != nil {
-			anew.Tick, anew.Letters = b.cause.tick, b.cause.letters
+			anew.Tick, anew.Letters = b.cause.Tick, b.cause.Letters
 		}
 		if err := s.keepWaiting(ctx, q, row, at); err != nil { // orders that have ended settle their letters
 			return err
@@ -155,7 +155,7 @@ func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 			replays = g.Replays
 		}
 		rows, err = q.SavePublished(ctx, outboxdb.SavePublishedParams{
-			Slot: s.cfg.SlotName(), Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
+			Slot: s.conf.Slot, Epoch: s.state.Epoch, Snapshot: b.end.Text, TakenAt: b.end.At, Attachings: b.end.Attachings,
 		})
 		return s.state.Fenced("save published snapshot", rows, err)
 	})
@@ -169,8 +169,8 @@ func (s *beginner) beginAnew(ctx context.Context, row outboxdb.RelayState, at pg
 }
 
 // keepWaiting takes over what waits for its route: it is no part of the gap.
-func (s *beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
-	kept, err := inState(row)
+func (s *Beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row outboxdb.RelayState, at pglogrepl.LSN) error {
+	kept, err := state.Kept(row)
 	if err != nil {
 		return err
 	}
@@ -181,21 +181,21 @@ func (s *beginner) keepWaiting(ctx context.Context, q *outboxdb.Queries, row out
 }
 
 // measure says what the beginning leaves behind.
-func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error) {
+func (s *Beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error) {
 	b := s.beginning
 	id, err := uuid.NewV7()
 	if err != nil {
 		return outboxdb.InsertGapParams{}, fmt.Errorf("make a gap's id: %w", err)
 	}
 	g := outboxdb.InsertGapParams{
-		GapID: id, Slot: s.cfg.SlotName(), Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
+		GapID: id, Slot: s.conf.Slot, Cause: codeFirstStart, Detail: "committed before the relay began", FromSnapshot: snapshot.None,
 		ToSnapshot: b.end.Text, State: gapRepairing,
 	}
 	if b.cause != nil {
-		g.Cause, g.Detail = b.cause.code, b.cause.what
-		last, err := s.state.Queries.LastPublished(ctx, s.cfg.SlotName())
+		g.Cause, g.Detail = b.cause.Code, b.cause.What
+		last, err := s.state.Queries.LastPublished(ctx, s.conf.Slot)
 		if err != nil {
-			return g, fmt.Errorf("read what slot %s has published: %w", s.cfg.SlotName(), err)
+			return g, fmt.Errorf("read what slot %s has published: %w", s.conf.Slot, err)
 		}
 		g.FromSnapshot = last
 		if fault.Is(fault.GapFromNow) {
@@ -208,9 +208,9 @@ func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 	switch {
 	case g.Events == 0:
 		g.State = gapRepaired
-	case b.cause == nil && s.cfg.Outbox.Start == StartNow:
+	case b.cause == nil && s.conf.Start == StartNow:
 		g.State = gapBefore
-	case b.cause == nil, b.cause.code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
+	case b.cause == nil, b.cause.Code == CodeOtherKafka: // nobody has published it, and who adopted the cluster wants it so
 	case s.asks(b.cause, g.FromSnapshot):
 		g.State = gapOpen
 	}
@@ -219,11 +219,11 @@ func (s *beginner) measure(ctx context.Context) (outboxdb.InsertGapParams, error
 
 // asks reports whether an operator decides about a gap that begins at a snapshot. None
 // visible is what `outboxctl adopt --by dump` leaves: events that were given up are in it.
-func (s *beginner) asks(cause *gapError, from string) bool {
-	return s.cfg.Gap == GapAsk || cause.asked() || from == snapshot.None
+func (s *Beginner) asks(cause *GapError, from string) bool {
+	return s.conf.Gap == GapAsk || cause.asked() || from == snapshot.None
 }
 
-func (s *beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
+func (s *Beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams, replays int64) {
 	switch {
 	case s.beginning.cause != nil && g.Events+replays == 0:
 		s.log.WarnContext(ctx, "nothing has passed the relay by, though it might have", "code", g.Cause, "what", g.Detail, "gap", g.GapID)
@@ -231,14 +231,14 @@ func (s *beginner) tellBeginning(ctx context.Context, g outboxdb.InsertGapParams
 		s.log.ErrorContext(ctx, "a gap: events may have passed the relay by", "code", g.Cause, "what", g.Detail, "gap", g.GapID, "events", g.Events, "state", g.State,
 			"replays_not_repaired", replays)
 	case g.Events > 0:
-		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.cfg.Outbox.Start, "gap", g.GapID, "state", g.State)
+		s.log.WarnContext(ctx, "first start over a table that holds events", "events", g.Events, "outbox.start", s.conf.Start, "gap", g.GapID, "state", g.State)
 	}
 }
 
-// loadGaps reads which gaps are to be repaired, and up to where the stream leaves
+// LoadGaps reads which gaps are to be repaired, and up to where the stream leaves
 // events out. A gap that an operator has to decide about stops the relay by name.
-func (s *beginner) loadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
-	slot := s.cfg.SlotName()
+func (s *Beginner) LoadGaps(ctx context.Context) (end snapshot.Visible, gaps []stream.Gap, err error) {
+	slot := s.conf.Slot
 	rows, err := s.state.Queries.GapsOfSlot(ctx, slot)
 	if err != nil {
 		return end, nil, fmt.Errorf("read the gaps of slot %s: %w", slot, err)
@@ -274,4 +274,16 @@ func publicationOID(catalog string) string {
 		return words[1]
 	}
 	return ""
+}
+
+// adopted is the gap that `outboxctl adopt --kafka gap` leaves to the next session:
+// what no snapshot called published yet.
+func adopted(row outboxdb.RelayState, found *GapError) *GapError {
+	if !row.KafkaGap || found != nil {
+		return found
+	}
+	return &GapError{
+		Code: CodeOtherKafka, Epoch: row.Epoch,
+		What: fmt.Sprintf("the relay was bound to Kafka cluster %s; what it had not proved to be published by then is published there", state.BoundTo(row)),
+	}
 }
