@@ -117,7 +117,7 @@ func adoptDatabase(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("adopt: %w", explainMaintainer(err))
 	}
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report *adoptedReport) {
 		p.line("relay %s goes on with this system: by itself where it is halted, else when it is started", strings.Join(report.Relays, ", "))
 		if report.By == byCopy {
 			if len(report.Partitions) > 0 {

@@ -86,7 +86,7 @@ func adoptKafka(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("adopt: %w", explainWrite(err))
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printAdoptedKafka)
 }
 
 // clusterToAdopt is the one that the relay met, or that the operator names: before
@@ -151,7 +151,7 @@ func (r *adoptedKafka) what(state outboxdb.RelayState) string {
 	return text
 }
 
-func (r *adoptedKafka) print(p *page) {
+func printAdoptedKafka(p *page, r *adoptedKafka) {
 	p.line("relay %s is bound to Kafka cluster %s", r.Relay, r.Cluster)
 	if r.Kafka == kafkaGap && r.InDoubt > 0 {
 		p.line("%d events are in doubt: `outboxctl gap list`, then `outboxctl gap repair GAP --reason \"…\"` has them published there, "+

@@ -81,7 +81,7 @@ func auditAll(c *cli.Context) error {
 	if err := report.noteUnknown(c, db); err != nil {
 		return explain(err, migrations.Consumer)
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printAudit); err != nil {
 		return err
 	}
 	if len(report.Findings)+len(report.Unfinished) > 0 {
@@ -113,7 +113,7 @@ func (r *auditReport) noteUnknown(c *cli.Context, db *database) error {
 // notFinished says of a check that nobody knows what it would have found.
 func notFinished(cut string) string { return "not finished: " + cut }
 
-func (r *auditReport) print(p *page) {
+func printAudit(p *page, r *auditReport) {
 	for _, f := range r.Findings {
 		p.line("! %s", f)
 	}

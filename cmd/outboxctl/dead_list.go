@@ -68,7 +68,7 @@ func deadList(c *cli.Context) error {
 	if limit := c.Int("limit"); len(report.Letters) > limit {
 		report.Letters, report.More = report.Letters[:limit], true
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printDeadLetters)
 }
 
 // readLetterList checks what needs no server. It asks for one letter more than
@@ -128,7 +128,7 @@ func newDeadReport(v outboxdb.ListLettersRow) deadReport {
 	return r
 }
 
-func (r lettersReport) print(p *page) {
+func printDeadLetters(p *page, r lettersReport) {
 	if len(r.Letters) == 0 {
 		p.line("none")
 	}

@@ -76,7 +76,7 @@ func deadShow(c *cli.Context) error {
 			return fmt.Errorf("dead show: %w", err)
 		}
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printDeadShow); err != nil {
 		return err
 	}
 	if len(report.Letters) == 0 {
@@ -126,7 +126,7 @@ func (r *deadShowReport) readWords(c *cli.Context, q *outboxdb.Queries, id uuid.
 	return err
 }
 
-func (r *deadShowReport) print(p *page) {
+func printDeadShow(p *page, r *deadShowReport) {
 	if len(r.Letters) == 0 {
 		p.line("no dead letter has the key %s; `outboxctl show %s` tells where the event is", r.Key, r.Key)
 		return
@@ -135,7 +135,7 @@ func (r *deadShowReport) print(p *page) {
 		if i > 0 {
 			p.line("")
 		}
-		v.print(p)
+		printDeadLetter(p, v)
 	}
 	var words [][]string
 	for _, v := range r.Words {
@@ -154,7 +154,7 @@ func (r *deadShowReport) print(p *page) {
 	}
 }
 
-func (v wholeLetter) print(p *page) {
+func printDeadLetter(p *page, v wholeLetter) {
 	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"

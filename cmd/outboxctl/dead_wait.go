@@ -261,7 +261,7 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 	}
 }
 
-func (r *wordReport) print(p *page) {
+func printDecided(p *page, r *wordReport) {
 	if len(r.Problems) > 0 {
 		for _, problem := range r.Problems {
 			p.line("! %s", problem)

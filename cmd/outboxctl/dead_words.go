@@ -204,7 +204,7 @@ func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
 	if len(report.Problems) == 0 && len(letters) > 0 {
 		return letters, nil
 	}
-	if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
+	if err := answer(c, report, printDecided); err != nil || len(report.Problems) == 0 {
 		return nil, err
 	}
 	return nil, errWrong
@@ -253,7 +253,7 @@ func say(c *cli.Context, db *database, what, reason string, words []*word) error
 	if report.Left, err = leftBehind(c.Context, outboxdb.New(db), words, report); err != nil {
 		return fmt.Errorf("%w; look what waits behind: %w", errOrderGiven, explain(err, migrations.Outbox))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printDecided); err != nil {
 		return err
 	}
 	return report.verdict()

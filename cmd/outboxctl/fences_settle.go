@@ -87,7 +87,7 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 		return fmt.Errorf("%s %s: %w", c.Command.HelpName, key, explainFence(err))
 	}
 	report.Key, report.Group, report.Name, report.Reason, report.Epoch = key.String(), s.fence.Group, s.fence.Name, s.reason, s.fence.Epoch+1
-	return answer(c, report, report.print)
+	return answer(c, report, printSettled)
 }
 
 // onePending finds the PENDING fence that is meant.
@@ -303,7 +303,7 @@ func explainFence(err error) error {
 	return explainOperator(err, migrations.Consumer)
 }
 
-func (r *settledReport) print(p *page) {
+func printSettled(p *page, r *settledReport) {
 	did := map[string]string{"made": "recorded as made", "not-made": "free to be made again", "released": "released"}[r.Did]
 	p.line("fence %s of %s, group %s: %s, epoch %d", printable([]byte(r.Name), previewBytes), r.Key, r.Group, did, r.Epoch)
 	for _, note := range r.Notes {

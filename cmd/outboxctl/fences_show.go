@@ -82,7 +82,7 @@ func fencesList(c *cli.Context) error {
 	if limit := c.Int("limit"); len(report.Fences) > limit {
 		report.Fences, report.More = report.Fences[:limit], true
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printFenceReport); err != nil {
 		return err
 	}
 	if c.Bool("stale") && len(report.Fences) > 0 {
@@ -139,7 +139,7 @@ func fencesShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("fences show %s: %w", key, explain(err, migrations.Consumer))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printFenceReport); err != nil {
 		return err
 	}
 	if len(report.Fences) == 0 {
@@ -224,7 +224,7 @@ func printFences(p *page, fences []fenceReport) {
 	p.table([]string{"fence of", "group", "name", "state", "epoch", "begun", "lease or end", "provider's key until"}, rows)
 }
 
-func (r *fencesReport) print(p *page) {
+func printFenceReport(p *page, r *fencesReport) {
 	switch {
 	case len(r.Fences) == 0 && r.Key != "":
 		p.line("no group has a fence of %s", r.Key)

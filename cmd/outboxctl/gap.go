@@ -145,7 +145,7 @@ func gapList(c *cli.Context) error {
 		return fmt.Errorf("list gaps: look for relays: %w", explain(err, migrations.Outbox))
 	}
 	noteRepairs(report.Gaps, relays)
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printGaps); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == gapOpen }) {
@@ -154,7 +154,7 @@ func gapList(c *cli.Context) error {
 	return nil
 }
 
-func (r *gapsReport) print(p *page) {
+func printGaps(p *page, r *gapsReport) {
 	var rows [][]string
 	for _, g := range r.Gaps {
 		state := g.State
@@ -250,10 +250,10 @@ func gapShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("show gap: %w", err)
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printGap)
 }
 
-func (g *gapReport) print(p *page) {
+func printGap(p *page, g *gapReport) {
 	p.pairs(
 		[2]string{"gap", g.Gap.String()},
 		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
@@ -264,7 +264,7 @@ func (g *gapReport) print(p *page) {
 	if g.DecidedBy != nil && g.DecidedWhy != nil {
 		p.line("decided by %s at %s: %s", *g.DecidedBy, stamp(g.DecidedAt), *g.DecidedWhy)
 	}
-	g.printReplays(p)
+	printReplaysOfGap(p, g)
 	if g.Left == nil {
 		if g.Events > 0 {
 			p.line("how many of them the repair published is in the log of the relay: those that had no row any more were not")
@@ -284,7 +284,7 @@ func (g *gapReport) print(p *page) {
 }
 
 // printReplays says what no repair mends.
-func (g *gapReport) printReplays(p *page) {
+func printReplaysOfGap(p *page, g *gapReport) {
 	if g.Replays == 0 {
 		return
 	}

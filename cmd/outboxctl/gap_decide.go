@@ -52,7 +52,7 @@ func decideGap(c *cli.Context, to string) error {
 	}
 	if !c.Bool("yes") {
 		p := &page{}
-		gap.print(p)
+		printGap(p, gap)
 		fmt.Fprint(c.App.ErrWriter, p.text.String()) //nolint:errcheck // the question follows
 	}
 	if err := confirm(c, what); err != nil {
@@ -65,7 +65,7 @@ func decideGap(c *cli.Context, to string) error {
 	if gap, err = readGap(c.Context, db, id, shown); err != nil {
 		return err
 	}
-	return answer(c, gap, func(p *page) {
+	return answer(c, gap, func(p *page, gap *gapReport) {
 		p.line("gap %s is %s", id, gap.State)
 		if gap.Left != nil {
 			p.line("%s", gap.stands())

@@ -45,7 +45,7 @@ func lettersList(c *cli.Context) error {
 	if limit := c.Int("limit"); len(report.Letters) > limit {
 		report.Letters, report.More = report.Letters[:limit], true
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printGroupLetters)
 }
 
 // readLettersList checks what needs no server.
@@ -83,7 +83,7 @@ func readGroupStates(c *cli.Context) ([]string, error) {
 	return given, nil
 }
 
-func (r groupLettersReport) print(p *page) {
+func printGroupLetters(p *page, r groupLettersReport) {
 	if len(r.Letters) == 0 {
 		p.line("none")
 	}

@@ -72,7 +72,7 @@ func decide(c *cli.Context, d decision) error {
 		return fmt.Errorf("%w; wait for the group: %w", errOrderGiven, explain(err, migrations.Consumer))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printRedriven); err != nil {
 		return err
 	}
 	return report.verdict()
@@ -154,7 +154,7 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 	if len(report.Problems) == 0 && len(letters) > 0 {
 		return letters, nil
 	}
-	if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
+	if err := answer(c, report, printRedriven); err != nil || len(report.Problems) == 0 {
 		return nil, err
 	}
 	return nil, errWrong

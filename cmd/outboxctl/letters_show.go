@@ -61,7 +61,7 @@ func lettersShow(c *cli.Context) error {
 	if err := report.read(c, db, s); err != nil {
 		return fmt.Errorf("dead show: %w", explain(err, migrations.Consumer))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printGroupLettersShown); err != nil {
 		return err
 	}
 	if len(report.Letters) == 0 {
@@ -119,7 +119,7 @@ func printActions(p *page, actions []actionReport) {
 	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
 }
 
-func (r *groupLettersShown) print(p *page) {
+func printGroupLettersShown(p *page, r *groupLettersShown) {
 	if len(r.Letters) == 0 {
 		p.line("no group has a dead letter of %s; `outboxctl processed show KEY` tells what the groups did with an event", r.Given)
 		return
@@ -128,7 +128,7 @@ func (r *groupLettersShown) print(p *page) {
 		if i > 0 {
 			p.line("")
 		}
-		v.print(p)
+		printGroupLetter(p, v)
 	}
 	printActions(p, r.Actions)
 	for _, v := range r.Letters {
@@ -139,7 +139,7 @@ func (r *groupLettersShown) print(p *page) {
 	}
 }
 
-func (v wholeGroupLetter) print(p *page) {
+func printGroupLetter(p *page, v wholeGroupLetter) {
 	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"

@@ -126,7 +126,7 @@ func (r *redriveReport) outcomes() []string {
 	return out
 }
 
-func (r *redriveReport) print(p *page) {
+func printRedriven(p *page, r *redriveReport) {
 	if len(r.Problems) > 0 {
 		for _, problem := range r.Problems {
 			p.line("! %s", problem)

@@ -115,7 +115,7 @@ func list(c *cli.Context) error {
 		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
 	}
 	report.addNotBegun(health)
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printList); err != nil {
 		return err
 	}
 	if c.IsSet("stuck") && len(report.Events) > 0 {
@@ -274,7 +274,7 @@ func newEvent(state string, v outboxdb.ListByStateRow) eventReport {
 
 func keyText(namespace string, id uuid.UUID) string { return namespace + ":" + id.String() }
 
-func (r *listReport) print(p *page) {
+func printList(p *page, r *listReport) {
 	var rows [][]string
 	for _, e := range r.Events {
 		row := []string{

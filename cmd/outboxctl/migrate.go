@@ -121,7 +121,7 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := newMigrateReport(c, res)
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report migrateReport) {
 		switch {
 		case res.From != res.To:
 			p.line("side %s: version %d, was %d", report.Side, res.To, res.From)
@@ -152,7 +152,7 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := newMigrateReport(c, res)
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report migrateReport) {
 		p.line("side %s: removed, was at version %d", report.Side, res.From)
 		for _, d := range res.Dropped {
 			p.line("dropped %s", d)
@@ -176,7 +176,7 @@ func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) erro
 	if err != nil {
 		return err
 	}
-	return answer(c, notNil(statements), func(p *page) {
+	return answer(c, notNil(statements), func(p *page, statements []string) {
 		if len(statements) == 0 {
 			p.line("-- nothing to do")
 		}
@@ -218,7 +218,7 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
 	}
-	err = answer(c, report, func(p *page) { printMigrateStatus(p, report) })
+	err = answer(c, report, printMigrateStatus)
 	if err == nil && wrong {
 		return errWrong
 	}

@@ -32,8 +32,8 @@ func checkOutput(c *cli.Context) error {
 	return usage("--output %q: want %s or %s", c.String("output"), outputTable, outputJSON)
 }
 
-// answer writes a report as one JSON document or with its own table.
-func answer(c *cli.Context, report any, table func(*page)) error {
+// answer writes a report as one JSON document, or prints it for a person.
+func answer[R any](c *cli.Context, report R, print func(*page, R)) error {
 	if c.String("output") == outputJSON {
 		var document bytes.Buffer
 		enc := json.NewEncoder(&document)
@@ -48,7 +48,7 @@ func answer(c *cli.Context, report any, table func(*page)) error {
 		return nil
 	}
 	p := &page{watched: isTerminal(c.App.Writer)}
-	table(p)
+	print(p, report)
 	if _, err := io.WriteString(c.App.Writer, p.text.String()); err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}

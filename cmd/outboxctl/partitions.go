@@ -116,7 +116,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if failed != nil && len(report.Leaves) == 0 {
 		return failed
 	}
-	if err := answer(c, report, report.print); err != nil || failed != nil {
+	if err := answer(c, report, printPartitions); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
 	if len(report.Problems) > 0 {
@@ -207,7 +207,7 @@ func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, 
 	return r
 }
 
-func (r *partitionsReport) print(p *page) {
+func printPartitions(p *page, r *partitionsReport) {
 	verb := "made"
 	if r.DryRun {
 		verb = "missing"

@@ -65,7 +65,7 @@ func adoptPartition(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
 	}
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report *adoptedPartition) {
 		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
 			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", report.Events, name)
 	})

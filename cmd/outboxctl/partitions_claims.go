@@ -82,7 +82,7 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
 		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
 	}
-	if err := answer(c, report, report.print); err != nil || failed != nil {
+	if err := answer(c, report, printClaimPartitions); err != nil || failed != nil {
 		return errors.Join(failed, err)
 	}
 	if len(report.Problems) > 0 {
@@ -189,7 +189,7 @@ func (r *claimsReport) findProblems(done consumer.MaintainReport) {
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
-func (r *claimsReport) print(p *page) {
+func printClaimPartitions(p *page, r *claimsReport) {
 	verb := "made"
 	if r.DryRun {
 		verb = "missing"

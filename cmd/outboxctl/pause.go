@@ -91,7 +91,7 @@ func rest(c *cli.Context, paused bool) error {
 			report.Unknown = append(report.Unknown, route)
 		}
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printResting); err != nil {
 		return err
 	}
 	if len(report.Unknown) > 0 {
@@ -182,7 +182,7 @@ func theRelay(c *cli.Context, db *database) (outboxdb.RelayState, error) {
 	return meant[0], nil
 }
 
-func (r *wordsReport) print(p *page) {
+func printResting(p *page, r *wordsReport) {
 	switch {
 	case r.Paused:
 		p.line("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)

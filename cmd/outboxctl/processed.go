@@ -102,7 +102,7 @@ func processedShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("processed show %s: %w", key, explain(err, migrations.Consumer))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printProcessed); err != nil {
 		return err
 	}
 	if report.empty() {
@@ -251,7 +251,7 @@ func (r *processedReport) empty() bool {
 	return len(r.Claims)+len(r.Tries)+len(r.Fences)+len(r.Letters) == 0
 }
 
-func (r *processedReport) print(p *page) {
+func printProcessed(p *page, r *processedReport) {
 	p.pairs([2]string{"key", r.Key}, [2]string{"event time", stamp(&r.EventTime)})
 	if r.empty() {
 		p.line("\nno consumer group has anything of it")

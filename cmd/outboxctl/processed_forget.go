@@ -41,7 +41,7 @@ func processedForget(c *cli.Context) error {
 	}
 	report := &forgetReport{Key: key.String(), Group: group, Reason: reason, Forgotten: []uuid.UUID{}, Notes: found.Notes}
 	if len(found.Claims) == 0 {
-		if err := answer(c, report, report.print); err != nil {
+		if err := answer(c, report, printForgotten); err != nil {
 			return err
 		}
 		return errWrong
@@ -56,7 +56,7 @@ func processedForget(c *cli.Context) error {
 		return fmt.Errorf("processed forget %s: %w", key, explainOperator(err, migrations.Consumer))
 	}
 	report.Notes = found.afterwards(group)
-	return answer(c, report, report.print)
+	return answer(c, report, printForgotten)
 }
 
 // question also says what does without forgetting, where that is the shorter way.
@@ -183,7 +183,7 @@ func (l groupLetter) givenUp() bool {
 	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future", "parked"}, l.Cause)
 }
 
-func (r *forgetReport) print(p *page) {
+func printForgotten(p *page, r *forgetReport) {
 	if len(r.Forgotten) == 0 {
 		p.line("group %s has no claim on %s; nothing was forgotten", r.Group, r.Key)
 	} else {

@@ -116,7 +116,7 @@ func replay(c *cli.Context) error {
 		}
 	}
 	if len(report.Problems) > 0 || len(plan.events) == 0 || order.dryRun {
-		if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
+		if err := answer(c, report, printReplay); err != nil || len(report.Problems) == 0 {
 			return err
 		}
 		return errWrong
@@ -128,7 +128,7 @@ func replay(c *cli.Context) error {
 		return err
 	}
 	failed := order.request(c, db, plan)
-	return errors.Join(failed, answer(c, report, report.print))
+	return errors.Join(failed, answer(c, report, printReplay))
 }
 
 // topicName is what Kafka takes (kafka.common.internals.Topic).
@@ -205,11 +205,11 @@ func (r *replayResult) question() string {
 // details is what a person should see before saying yes.
 func (r *replayResult) details() string {
 	p := &page{}
-	r.tables(p)
+	printReplayTables(p, r)
 	return p.text.String()
 }
 
-func (r *replayResult) tables(p *page) {
+func printReplayTables(p *page, r *replayResult) {
 	var kinds, left [][]string
 	for _, k := range r.Kinds {
 		kinds = append(kinds, []string{k.Namespace, k.AggregateType, k.EventType, fmt.Sprint(k.Events)})
@@ -221,7 +221,7 @@ func (r *replayResult) tables(p *page) {
 	p.table([]string{"left out", "events", "why"}, left)
 }
 
-func (r *replayResult) print(p *page) {
+func printReplay(p *page, r *replayResult) {
 	switch {
 	case len(r.Problems) > 0:
 		for _, problem := range r.Problems {
@@ -230,10 +230,10 @@ func (r *replayResult) print(p *page) {
 		p.line("nothing was replayed")
 	case r.Selected == 0:
 		p.line("no event to replay")
-		r.tables(p)
+		printReplayTables(p, r)
 	case r.DryRun:
 		p.line("would %s", r.question())
-		r.tables(p)
+		printReplayTables(p, r)
 	default:
 		upto, after := "", ""
 		if r.After != "" {

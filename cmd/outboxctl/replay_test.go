@@ -11,7 +11,7 @@ import (
 func TestAnInterruptedReplaySaysHowToGoOn(t *testing.T) {
 	printed := func(r replayResult) string {
 		p := &page{}
-		r.print(p)
+		printReplay(p, &r)
 		return p.text.String()
 	}
 	require.Contains(t, printed(replayResult{Selected: 3}), "3 are left; the same command goes on")

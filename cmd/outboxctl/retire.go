@@ -85,7 +85,7 @@ func retire(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("retire: %w", explainWrite(err))
 	}
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report *retireReport) {
 		p.line("relay %s is forgotten; nothing waits for it any more", report.Relay)
 		p.line("%d dead letters that waited are discarded", report.Letters)
 		if report.SlotOf != "" {

@@ -76,7 +76,7 @@ func migrateRoles(c *cli.Context) error {
 			return explainRoles(err)
 		}
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printRoles)
 }
 
 // readRoles checks what needs no server.
@@ -148,7 +148,7 @@ func explainRoles(err error) error {
 	return err
 }
 
-func (r rolesReport) print(p *page) {
+func printRoles(p *page, r rolesReport) {
 	for _, warning := range r.Warnings {
 		p.line("WARN %s", warning)
 	}

@@ -77,7 +77,7 @@ func show(c *cli.Context) error {
 	}
 	report.judge()
 	report.trimPayload(c.Bool("payload"))
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printShow); err != nil {
 		return err
 	}
 	if report.State == stateNotFound || report.Disagree != "" {

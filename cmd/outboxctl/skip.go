@@ -95,7 +95,7 @@ func skip(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("skip %s: %w", key, explainWrite(err))
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printSkip)
 }
 
 // skippable refuses a key that the relay cannot be held up by.
@@ -224,13 +224,13 @@ func undoSkip(c *cli.Context, key eventName) error {
 			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == letterDiscarded
 		}
 	}
-	if err := answer(c, report, report.print); err != nil || row.Stood {
+	if err := answer(c, report, printUndo); err != nil || row.Stood {
 		return err
 	}
 	return errWrong
 }
 
-func (r *undoReport) print(p *page) {
+func printUndo(p *page, r *undoReport) {
 	switch {
 	case r.TakenBack:
 		p.line("relay %s does not leave out %s any more", r.Relay, r.Key)
@@ -241,7 +241,7 @@ func (r *undoReport) print(p *page) {
 	}
 }
 
-func (r *skipReport) print(p *page) {
+func printSkip(p *page, r *skipReport) {
 	p.line("relay %s leaves out %s when it comes to it; until then `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, r.Key, r.Key, r.Relay)
 	p.line("the relay sees it within a second or two, when it is connected; `outboxctl dead show %s` then has the letter", r.Key)
 }

@@ -153,7 +153,7 @@ func status(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("read status: %w", explain(err, migrations.Outbox))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printStatus); err != nil {
 		return err
 	}
 	if len(report.Problems) > 0 {
@@ -368,7 +368,7 @@ func fewPartitions(ahead int, today bool) string {
 	return ""
 }
 
-func (r *statusReport) print(p *page) {
+func printStatus(p *page, r *statusReport) {
 	p.pairs(
 		[2]string{"database", r.Database},
 		[2]string{"outbox", aboutRows(r.Rows)},

@@ -91,7 +91,7 @@ func TestProblems(t *testing.T) {
 			r.Problems = problems
 			require.Contains(t, problems[0], tc.want)
 			p := &page{}
-			r.print(p)
+			printStatus(p, r)
 			require.Contains(t, p.text.String(), "! "+strings.Fields(problems[0])[0])
 		})
 	}
@@ -119,7 +119,7 @@ func TestJoinProcesses(t *testing.T) {
 	require.True(t, got[1].NotBegun)
 	require.Len(t, got[1].Processes, 2)
 	p := &page{}
-	(&statusReport{Relays: got, Parked: []parkedReport{{Slot: "onceward_b", Namespace: "shop", AggregateType: "order", AggregateID: "1"}}}).print(p)
+	printStatus(p, &statusReport{Relays: got, Parked: []parkedReport{{Slot: "onceward_b", Namespace: "shop", AggregateType: "order", AggregateID: "1"}}})
 	require.NotContains(t, p.text.String(), "no relay is known here")
 	require.Regexp(t, `h/3/b +b +not connected`, p.text.String(), "with several relays it is seen whose a process is")
 	require.Regexp(t, `shop order 1 +onceward_b`, p.text.String())

@@ -189,19 +189,19 @@ func (r *showReport) trimPayload(whole bool) {
 	}
 }
 
-func (r *showReport) print(p *page) {
+func printShow(p *page, r *showReport) {
 	p.pairs(
 		[2]string{"key", r.Key},
 		[2]string{"state", r.State + ": " + r.Why},
 		[2]string{"event time", stamp(&r.EventTime)},
 	)
-	r.printRow(p)
+	printRow(p, r)
 	if r.publishedEdited() {
 		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
 	}
-	r.printProducer(p)
-	r.printKafka(p)
-	r.printConsumer(p)
+	printProducer(p, r)
+	printKafka(p, r)
+	printConsumer(p, r)
 	if r.Row != nil && r.Row.Payload != nil {
 		p.line("\npayload:")
 		p.payload(r.Row.Payload)
@@ -215,7 +215,7 @@ func (r *showReport) publishedEdited() bool {
 	})
 }
 
-func (r *showReport) printRow(p *page) {
+func printRow(p *page, r *showReport) {
 	v := r.Row
 	if v == nil {
 		return
@@ -237,7 +237,7 @@ func (r *showReport) printRow(p *page) {
 	)
 }
 
-func (r *showReport) printProducer(p *page) {
+func printProducer(p *page, r *showReport) {
 	var relays, letters, replays [][]string
 	for _, v := range r.Relays {
 		says := v.State
@@ -263,7 +263,7 @@ func (r *showReport) printProducer(p *page) {
 	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
 }
 
-func (r *showReport) printKafka(p *page) {
+func printKafka(p *page, r *showReport) {
 	if r.NotSearched != "" {
 		p.line("\nkafka: not searched: %s", r.NotSearched)
 	}
@@ -291,7 +291,7 @@ func (r *showReport) printKafka(p *page) {
 	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
 }
 
-func (r *showReport) printConsumer(p *page) {
+func printConsumer(p *page, r *showReport) {
 	if r.Groups == nil {
 		return
 	}

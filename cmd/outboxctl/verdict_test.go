@@ -154,7 +154,7 @@ func TestShowOfAnEditedEvent(t *testing.T) {
 	for state, says := range map[string]bool{letterReplayed: true, letterOpen: false} {
 		r := &showReport{Key: "orders:1", Row: &rowReport{PayloadPreview: "written"}, DeadLetters: []letterReport{{State: state, EditedAt: &at}}}
 		p := &page{}
-		r.print(p)
+		printShow(p, r)
 		require.Equal(t, says, strings.Contains(p.text.String(), "published with edited content"), state)
 		require.Contains(t, p.text.String(), state+", edited")
 	}

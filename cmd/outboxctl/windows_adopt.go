@@ -50,7 +50,7 @@ func windowsAdopt(c *cli.Context) error {
 	for class, floor := range done.Floors {
 		report.Floors[class] = floor.UTC().Format(time.RFC3339)
 	}
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report *adoptReport) {
 		for _, class := range done.Classes {
 			p.line("group %s class %s: floor %s", cfg.Group, class, report.Floors[class])
 		}

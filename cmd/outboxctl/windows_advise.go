@@ -69,7 +69,7 @@ func windowsAdvise(c *cli.Context) error {
 		return fmt.Errorf("windows advise: %w", explain(err, migrations.Consumer))
 	}
 	report := advise(windows, seen, replays)
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printAdvice); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(report.Windows, func(w adviceOfClass) bool { return w.TooSmall }) {
@@ -140,7 +140,7 @@ func agesOf(group string, classes []consumer.Class, class int, seen []consumerdb
 	return out
 }
 
-func (r *adviceReport) print(p *page) {
+func printAdvice(p *page, r *adviceReport) {
 	if len(r.Windows) == 0 {
 		p.line("no group has registered a window")
 	}

@@ -61,7 +61,7 @@ func windowsList(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("windows list: %w", explain(err, migrations.Consumer))
 	}
-	if err := answer(c, report, report.print); err != nil {
+	if err := answer(c, report, printWindows); err != nil {
 		return err
 	}
 	wrong := func(w windowReport) bool { return w.Wrong }
@@ -160,7 +160,7 @@ func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group
 	return nil
 }
 
-func (r *windowsReport) print(p *page) {
+func printWindows(p *page, r *windowsReport) {
 	if len(r.Windows) == 0 {
 		p.line("none")
 	}

@@ -66,7 +66,7 @@ func windowsRaise(c *cli.Context) error {
 	if err != nil {
 		return failed(err)
 	}
-	return answer(c, change, change.print)
+	return answer(c, change, printWindowChange)
 }
 
 // readRaise checks what needs no server.

@@ -33,7 +33,7 @@ func windowsRetire(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return answer(c, change, change.print)
+	return answer(c, change, printWindowChange)
 }
 
 // readRetire checks what needs no server.

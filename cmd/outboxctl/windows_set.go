@@ -48,7 +48,7 @@ func windowsSet(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, explainOperator(err, migrations.Consumer))
 	}
-	return answer(c, change, change.print)
+	return answer(c, change, printWindowChange)
 }
 
 // changeBuckets says of a new window what becomes of the buckets in which the class
@@ -144,7 +144,7 @@ func readWindowSet(c *cli.Context) (change *windowChange, p consumerdb.SetWindow
 	return change, p, err
 }
 
-func (r *windowChange) print(p *page) {
+func printWindowChange(p *page, r *windowChange) {
 	p.line("group %s%s: %s", r.Group, ofClass(r.Class), strings.Join(r.Changed, ", "))
 	for _, note := range r.Notes {
 		p.line("%s", note)
