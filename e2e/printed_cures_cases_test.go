@@ -37,7 +37,7 @@ func notInstalled(t *testing.T, c *cures) {
 	h := halted(t, r, "TABLE_MISSING")
 	say, code := asked(t, w.dsn(operatorLogin), "status")
 	require.Equal(t, 1, code)
-	c.find(t, "cmd/outboxctl/database.go: outboxctl migrate up --side {}", say)
+	c.find(t, "internal/operator/explain.go: outboxctl migrate up --side {}", say)
 	version := migrations.Check(t.Context(), w.pool, migrations.Outbox)
 	require.ErrorIs(t, version, migrations.ErrOlderSchema)
 	c.find(t, "migrations/version.go: outboxctl migrate up --side {}", version.Error())
@@ -65,7 +65,7 @@ func notInstalled(t *testing.T, c *cures) {
 	} {
 		w.execute(spoilt.spoil)
 		say, _ = asked(t, w.dsn(operatorLogin), "dead", "list")
-		c.do(t, w, maintainerLogin, "cmd/outboxctl/database.go: outboxctl migrate status --side {}", say)
+		c.do(t, w, maintainerLogin, "internal/operator/explain.go: outboxctl migrate status --side {}", say)
 		w.execute(spoilt.mend)
 	}
 	r.stop()

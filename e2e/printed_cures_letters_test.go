@@ -168,12 +168,12 @@ func letterCures(t *testing.T, c *cures) {
 	r.arrives(w.topic(), r.small("5"))
 
 	out, _ := asked(t, w.dsn(relayLogin), "dead", "discard", second, "--reason", "x", "--yes")
-	do("cmd/outboxctl/replay_write.go: outboxctl migrate roles --side {} --print", out)
+	do("internal/operator/explain.go: outboxctl migrate roles --side {} --print", out)
 	system := scalar[string](w, `SELECT system_identifier FROM onceward.relay_state`)
 	r.relay.stop()
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = '1'`)
 	out = say("adopt", "--by", "copy", "--reason", "x", "--yes")
-	do("cmd/outboxctl/adopt.go: outboxctl migrate roles --side outbox --print", out)
+	do("internal/operator/explain.go: outboxctl migrate roles --side outbox --print", out)
 	w.execute(`UPDATE onceward.relay_state SET system_identifier = $1`, system)
 	haltCures(t, c, r, config)
 }

@@ -8,11 +8,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
 )
 
 // How a database came to another system.
@@ -104,18 +103,18 @@ func adoptDatabase(c *cli.Context) error {
 	}
 	defer db.Close()
 	if err := report.choose(c, outboxdb.New(db)); err != nil {
-		return fmt.Errorf("adopt: %w", explainMaintainer(err))
+		return fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))
 	}
 	what, err := report.plan(c, outboxdb.New(db))
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainMaintainer(err))
+		return fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))
 	}
 	if err := confirm(c, what); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), reason) })
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainMaintainer(err))
+		return fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))
 	}
 	return answer(c, report, func(p *page, report *adoptedReport) {
 		p.line("relay %s goes on with this system: by itself where it is halted, else when it is started", strings.Join(report.Relays, ", "))
@@ -213,15 +212,6 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, 
 	r.InDoubt, r.Before, r.GivenUp = left.Events, left.Before, left.GivenUp
 	return fmt.Sprintf("%s, and count none of the %d events in the outbox as published, of which %d are older than a relay and %d were given up",
 		what, left.Events, left.Before, left.GivenUp), nil
-}
-
-// explainMaintainer says who may do this.
-func explainMaintainer(err error) error {
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
-		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
-	}
-	return explain(err, migrations.Outbox)
 }
 
 func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, reason string) (err error) {
@@ -330,7 +320,7 @@ func roomBehind(c *cli.Context, q *outboxdb.Queries) error {
 	}
 	return fmt.Errorf("event %s in partition %s has seq %d, behind which the sequence of onceward.outbox has no room for what producers write: "+
 		"detach %s, give the events that were put into it a seq below %d, attach it, and run this again; nothing was changed",
-		keyText(last.Namespace, last.ID), last.Leaf, last.Seq, last.Leaf, int64(maxSeq))
+		operator.KeyText(last.Namespace, last.ID), last.Leaf, last.Seq, last.Leaf, int64(maxSeq))
 }
 
 // target is what the record of the action says.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/publisher"
 )
@@ -67,14 +68,14 @@ func adoptKafka(c *cli.Context) error {
 	q := outboxdb.New(db)
 	systems, err := q.SystemsOfRelays(c.Context)
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainWrite(err))
+		return fmt.Errorf("adopt: %w", operator.ExplainWrite(err))
 	}
 	if slices.ContainsFunc(systems, func(s outboxdb.SystemsOfRelaysRow) bool { return s.Slot == state.Slot && s.Moved }) {
 		return fmt.Errorf("adopt: relay %s has run on another system, so that nothing here says what it published: adopt the database first (outboxctl adopt --help says how)", state.Relay)
 	}
 	counts, err := q.CountAccount(c.Context, state.Slot)
 	if err != nil {
-		return fmt.Errorf("adopt: count events: %w", explainWrite(err))
+		return fmt.Errorf("adopt: count events: %w", operator.ExplainWrite(err))
 	}
 	report.Published, report.Pending, report.Replayed = counts.Published, counts.Pending, counts.Replayed
 	if err := confirm(c, report.what(state)); err != nil {
@@ -84,7 +85,7 @@ func adoptKafka(c *cli.Context) error {
 		Slot: state.Slot, How: report.Kafka, Seen: state.KafkaCluster, Cluster: report.Cluster, Reason: reason,
 	})
 	if err != nil {
-		return fmt.Errorf("adopt: %w", explainWrite(err))
+		return fmt.Errorf("adopt: %w", operator.ExplainWrite(err))
 	}
 	return answer(c, report, printAdoptedKafka)
 }

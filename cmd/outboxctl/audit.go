@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -75,11 +76,11 @@ func auditAll(c *cli.Context) error {
 	defer db.Close()
 	found, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Group: c.String("group")})
 	if err != nil && !errors.Is(err, consumer.ErrDefaultPartition) { // that one is among the findings
-		return explain(err, migrations.Consumer)
+		return operator.Explain(err, migrations.Consumer)
 	}
-	report := &auditReport{Findings: newFindings(found), Unfinished: notNil(found.Unfinished)}
+	report := &auditReport{Findings: newFindings(found), Unfinished: operator.NotNil(found.Unfinished)}
 	if err := report.noteUnknown(c, db); err != nil {
-		return explain(err, migrations.Consumer)
+		return operator.Explain(err, migrations.Consumer)
 	}
 	if err := answer(c, report, printAudit); err != nil {
 		return err
@@ -92,7 +93,7 @@ func auditAll(c *cli.Context) error {
 
 // noteUnknown says of a group that has never begun here that nothing of it was
 // checked: its name may be wrong.
-func (r *auditReport) noteUnknown(c *cli.Context, db *database) error {
+func (r *auditReport) noteUnknown(c *cli.Context, db *operator.Database) error {
 	group := c.String("group")
 	if group == "" {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/IBM/sarama"
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -17,7 +18,7 @@ import (
 // topic keeps the last record of a key, so that a replay of an old event would
 // bring back an old state for good. A newer event that is committed between
 // this look and the replay is not seen.
-func (o *replayOrder) overtaking(ctx context.Context, db *database, plan *replayPlan) ([]string, error) {
+func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, plan *replayPlan) ([]string, error) {
 	if o.unchecked {
 		return nil, nil
 	}
@@ -35,7 +36,7 @@ func (o *replayOrder) overtaking(ctx context.Context, db *database, plan *replay
 	}
 	rows, err := outboxdb.New(db).OvertakenEvents(ctx, ids)
 	if err != nil {
-		return nil, explain(err, migrations.Outbox)
+		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	for _, v := range rows {
 		topic, known := topics[kindReport{Namespace: v.Namespace, AggregateType: v.AggregateType, EventType: v.EventType}]

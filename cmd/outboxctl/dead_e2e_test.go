@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -109,7 +110,7 @@ func TestAnInterruptedOrderStands(t *testing.T) {
 	onDesks(t, func(d *desk) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "1")
-		k, err := readKey(key.String())
+		k, err := operator.ParseKey(key.String())
 		require.NoError(t, err)
 		d.letter(k, "open")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -134,7 +135,7 @@ func TestDeadRetry(t *testing.T) {
 		t := d.t
 		first, second, third := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
 		for _, key := range []string{first.String(), second.String(), third.String()} {
-			k, err := readKey(key)
+			k, err := operator.ParseKey(key)
 			require.NoError(t, err)
 			d.letter(k, "open")
 		}

@@ -8,6 +8,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -45,7 +47,7 @@ func deadEdit(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := selection{keys: []eventName{key}}.find(c, db)
+	letters, err := findLetters(c, db, operator.Selection{Keys: []operator.Name{key}})
 	if err != nil || len(letters) == 0 {
 		return err
 	}
@@ -85,7 +87,7 @@ func readFile(flag, name string, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("read --%s: %w", flag, err)
 	}
 	if len(data) > limit {
-		return nil, usage("--%s: %s has %s, more than %s", flag, name, size(int64(len(data))), size(int64(limit)))
+		return nil, usage("--%s: %s has %s, more than %s", flag, name, terminal.Size(int64(len(data))), terminal.Size(int64(limit)))
 	}
 	return append([]byte{}, data...), nil
 }
@@ -110,7 +112,7 @@ func readHeaders(name string) ([]byte, error) {
 		}
 	}
 	if total > maxHeaders {
-		return nil, usage("--headers-file: more than %s in names and values", size(maxHeaders))
+		return nil, usage("--headers-file: more than %s in names and values", terminal.Size(maxHeaders))
 	}
 	return json.Marshal(headers)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -25,7 +26,7 @@ func leftBehind(ctx context.Context, q *outboxdb.Queries, words []*word, done *w
 	var all outboxdb.LettersOfAggregatesParams
 	for _, w := range words {
 		a := w.aggregate
-		discarded := w.control.Action == actionDiscard && len(w.letters) > 0 && over[keyText(w.letters[0].namespace, w.letters[0].id)]
+		discarded := w.control.Action == actionDiscard && len(w.letters) > 0 && over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
 		if !discarded || meant[a] {
 			continue
 		}
@@ -50,7 +51,7 @@ func countLeft(rows []outboxdb.LettersOfAggregatesRow) (left []remainsReport) {
 		i, known := at[a]
 		if !known {
 			i, at[a] = len(left), len(left)
-			left = append(left, remainsReport{Key: nameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType, AggregateID: v.AggregateID})
+			left = append(left, remainsReport{Key: operator.NameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType, AggregateID: v.AggregateID})
 		}
 		left[i].Letters++
 	}

@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -59,7 +61,7 @@ func deadList(c *cli.Context) error {
 	defer db.Close()
 	rows, err := outboxdb.New(db).ListLetters(c.Context, filter)
 	if err != nil {
-		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("list dead letters: %w", operator.Explain(err, migrations.Outbox))
 	}
 	report := lettersReport{Letters: []deadReport{}}
 	for _, v := range rows {
@@ -87,7 +89,7 @@ func readLetterList(c *cli.Context) (f outboxdb.ListLettersParams, err error) {
 	if err != nil {
 		return f, err
 	}
-	f = s.letters(c)
+	f = waitingLetters(c, s)
 	f.Slot, f.RowLimit = c.String("slot"), int32(c.Int("limit"))+1
 	f.States, err = readStates(c.StringSlice("state"))
 	return f, err
@@ -106,24 +108,24 @@ func readStates(given []string) ([]string, error) {
 	return given, nil
 }
 
-// letters turns the selection into one of letters that wait.
-func (s selection) letters(c *cli.Context) outboxdb.ListLettersParams {
+// waitingLetters turns the selection into one of letters that wait.
+func waitingLetters(c *cli.Context, s operator.Selection) outboxdb.ListLettersParams {
 	return outboxdb.ListLettersParams{
-		States: []string{letterOpen, letterRetrying}, Ids: s.ids(), Namespace: s.namespace, AggregateType: s.aggregateType,
-		AggregateID: s.aggregate, EventType: s.eventType, ErrorClass: c.String("class"), FromTime: s.from, ToTime: s.to, RowLimit: maxListed,
+		States: []string{letterOpen, letterRetrying}, Ids: s.IDs(), Namespace: s.Namespace, AggregateType: s.AggregateType,
+		AggregateID: s.Aggregate, EventType: s.EventType, ErrorClass: c.String("class"), FromTime: s.From, ToTime: s.To, RowLimit: operator.MaxListed,
 	}
 }
 
 func newDeadReport(v outboxdb.ListLettersRow) deadReport {
 	r := deadReport{
-		Key: keyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+		Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
 		id: v.LetterID, namespace: v.Namespace,
 	}
 	if v.ReplayOf != nil {
-		r.ReplayOf = keyText(v.Namespace, *v.ReplayOf)
+		r.ReplayOf = operator.KeyText(v.Namespace, *v.ReplayOf)
 	}
 	return r
 }
@@ -145,8 +147,8 @@ func printDeadLetters(p *page, r lettersReport) {
 			state += ", waits for its route"
 		}
 		rows = append(rows, []string{
-			v.Key, state, printable([]byte(v.EventType), previewBytes), printable([]byte(v.AggregateType+" "+v.AggregateID), previewBytes),
-			stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + printable([]byte(v.Error), previewBytes),
+			v.Key, state, terminal.Preview([]byte(v.EventType), terminal.PreviewBytes), terminal.Preview([]byte(v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes),
+			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + terminal.Preview([]byte(v.Error), terminal.PreviewBytes),
 		})
 	}
 	p.table([]string{"key", "state", "type", "aggregate", "parked", "attempts", "why"}, rows)

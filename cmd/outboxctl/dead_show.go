@@ -9,7 +9,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -62,17 +64,17 @@ func deadShow(c *cli.Context) error {
 	defer db.Close()
 	q := outboxdb.New(db)
 	report := &deadShowReport{Key: key.String(), Letters: []wholeLetter{}, Words: []wordOf{}}
-	rows, err := q.ReadLetter(c.Context, key.id)
+	rows, err := q.ReadLetter(c.Context, key.ID)
 	if err != nil {
-		return fmt.Errorf("dead show: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("dead show: %w", operator.Explain(err, migrations.Outbox))
 	}
 	for _, v := range rows {
-		if key.is(v.Namespace) {
+		if key.Is(v.Namespace) {
 			report.Letters = append(report.Letters, newWholeLetter(v, c.Bool("payload")))
 		}
 	}
 	if len(report.Letters) > 0 {
-		if err := report.readWords(c, q, key.id); err != nil {
+		if err := report.readWords(c, q, key.ID); err != nil {
 			return fmt.Errorf("dead show: %w", err)
 		}
 	}
@@ -88,7 +90,7 @@ func deadShow(c *cli.Context) error {
 func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) wholeLetter {
 	l := wholeLetter{
 		deadReport: deadReport{
-			Key: keyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+			Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 			Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, namespace: v.Namespace,
@@ -96,10 +98,10 @@ func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) wholeLetter {
 		},
 		ContentType: v.ContentType, Headers: v.Headers, Traceparent: v.Traceparent,
 		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup, Topic: v.Topic,
-		Tombstone: v.Payload == nil, PayloadBytes: len(v.Payload), PayloadPreview: printable(v.Payload, previewBytes),
+		Tombstone: v.Payload == nil, PayloadBytes: len(v.Payload), PayloadPreview: terminal.Preview(v.Payload, terminal.PreviewBytes),
 	}
 	if v.ReplayOf != nil {
-		l.ReplayOf = keyText(v.Namespace, *v.ReplayOf)
+		l.ReplayOf = operator.KeyText(v.Namespace, *v.ReplayOf)
 	}
 	if whole {
 		l.Payload = v.Payload
@@ -143,7 +145,7 @@ func printDeadShow(p *page, r *deadShowReport) {
 		if v.Aggregate {
 			what += " aggregate"
 		}
-		words = append(words, []string{what, stamp(&v.RequestedAt), v.RequestedBy, printable([]byte(v.Reason), previewBytes)})
+		words = append(words, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, terminal.Preview([]byte(v.Reason), terminal.PreviewBytes)})
 	}
 	p.table([]string{"word", "asked at", "by", "reason"}, words)
 	for _, v := range r.Letters {
@@ -155,7 +157,7 @@ func printDeadShow(p *page, r *deadShowReport) {
 }
 
 func printDeadLetter(p *page, v wholeLetter) {
-	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
+	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"
 	}
@@ -167,35 +169,28 @@ func printDeadLetter(p *page, v wholeLetter) {
 		holds = "later events of the aggregate wait behind it"
 	}
 	if v.EditedAt != nil {
-		edited = fmt.Sprintf("%s by %s: %s", stamp(v.EditedAt), deref(v.EditedBy), printable([]byte(deref(v.EditedWhy)), maxReason))
+		edited = fmt.Sprintf("%s by %s: %s", terminal.Stamp(v.EditedAt), operator.Deref(v.EditedBy), terminal.Preview([]byte(operator.Deref(v.EditedWhy)), maxReason))
 	}
 	p.pairs(
 		[2]string{"key", v.Key},
 		[2]string{"replay of", v.ReplayOf},
 		[2]string{"slot", v.Slot},
 		[2]string{"state", state},
-		[2]string{"why", v.Class + ": " + printable([]byte(v.Error), 2000)},
+		[2]string{"why", v.Class + ": " + terminal.Preview([]byte(v.Error), 2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
-		[2]string{"parked", stamp(&v.FirstAt)},
-		[2]string{"last tried", stamp(&v.LastAt)},
+		[2]string{"parked", terminal.Stamp(&v.FirstAt)},
+		[2]string{"last tried", terminal.Stamp(&v.LastAt)},
 		[2]string{"position", v.Position},
-		[2]string{"event type", printable([]byte(v.EventType), previewBytes)},
-		[2]string{"aggregate", printable([]byte(v.AggregateType+" "+v.AggregateID), previewBytes)},
-		[2]string{"written", stamp(&v.CreatedAt)},
+		[2]string{"event type", terminal.Preview([]byte(v.EventType), terminal.PreviewBytes)},
+		[2]string{"aggregate", terminal.Preview([]byte(v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes)},
+		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
 		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
-		[2]string{"content type", printable([]byte(v.ContentType), previewBytes)},
+		[2]string{"content type", terminal.Preview([]byte(v.ContentType), terminal.PreviewBytes)},
 		[2]string{"headers", string(v.Headers)},
 		[2]string{"payload", payload},
 		[2]string{"holds", holds},
 		[2]string{"edited", edited},
-		[2]string{"decided by", deref(v.DecidedBy)},
-		[2]string{"decided why", printable([]byte(deref(v.DecidedWhy)), maxReason)},
+		[2]string{"decided by", operator.Deref(v.DecidedBy)},
+		[2]string{"decided why", terminal.Preview([]byte(operator.Deref(v.DecidedWhy)), maxReason)},
 	)
-}
-
-func deref(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -48,7 +50,7 @@ type now struct {
 // judge says what became of a word for one letter. It is pure. The relay writes
 // the word's id into the letter when it acts.
 func (w *word) judge(before letterRef, is now) letterOutcome {
-	o := letterOutcome{Key: keyText(before.namespace, before.id), Slot: before.slot}
+	o := letterOutcome{Key: operator.KeyText(before.namespace, before.id), Slot: before.slot}
 	set := func(outcome, format string, args ...any) letterOutcome {
 		o.Outcome, o.Detail = outcome, fmt.Sprintf(format, args...)
 		return o
@@ -109,7 +111,7 @@ func poll(ctx context.Context, limit time.Duration, look func() (pending bool, e
 
 // await looks at the letters until the relays have acted on all of them or the
 // time is over. The orders stand in any case.
-func await(ctx context.Context, db *database, words []*word, limit time.Duration) (*wordReport, error) {
+func await(ctx context.Context, db *operator.Database, words []*word, limit time.Duration) (*wordReport, error) {
 	q := outboxdb.New(db)
 	var report *wordReport
 	var pending map[string]bool
@@ -200,7 +202,7 @@ func (r relayReport) readsLater() string {
 	if rests := r.routesAtRest(); rests != "" {
 		return fmt.Sprintf("relay %s has not ended it yet; what is of a route that rests waits for it: %s", r.Relay, rests)
 	}
-	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, size(r.LagBytes))
+	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, terminal.Size(r.LagBytes))
 }
 
 // routesAtRest names the routes that cannot be used now, and why; empty: there is none.
@@ -212,7 +214,7 @@ func (r relayReport) routesAtRest() string {
 	for _, p := range r.Processes {
 		for _, w := range p.Waiting {
 			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
-				out = append(out, fmt.Sprintf("route %s: %s", printable([]byte(w.What), previewBytes), printable([]byte(w.Detail), errorBytes)))
+				out = append(out, fmt.Sprintf("route %s: %s", terminal.Preview([]byte(w.What), terminal.PreviewBytes), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
 			}
 		}
 	}
@@ -275,14 +277,14 @@ func printDecided(p *page, r *wordReport) {
 	}
 	printOutcomes(p, r.Action, r.outcomes(), []string{"key", "slot", "outcome", "detail"}, func(i int) []string {
 		l := r.Letters[i]
-		return []string{l.Key, l.Slot, l.Outcome, printable([]byte(l.Detail), 2*previewBytes)}
+		return []string{l.Key, l.Slot, l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
 	})
 	for i, l := range r.Left {
 		if i == maxOutcomes {
 			break
 		}
 		p.line("\n%d letters of the aggregate %s still wait: `outboxctl dead retry %s --reason \"…\"` publishes them",
-			l.Letters, printable([]byte(l.AggregateType+" "+l.AggregateID), previewBytes), l.Key)
+			l.Letters, terminal.Preview([]byte(l.AggregateType+" "+l.AggregateID), terminal.PreviewBytes), l.Key)
 	}
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -59,13 +60,13 @@ func deadRetry(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := s.find(c, db)
+	letters, err := findLetters(c, db, s)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
 	words, aggregates, err := retryWords(c.Context, outboxdb.New(db), letters)
 	if err != nil {
-		return fmt.Errorf("dead retry: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("dead retry: %w", operator.Explain(err, migrations.Outbox))
 	}
 	what := fmt.Sprintf("publish %d dead letters", countLetters(words))
 	if aggregates > 0 {
@@ -133,7 +134,7 @@ func deadDiscard(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := s.find(c, db)
+	letters, err := findLetters(c, db, s)
 	if err != nil || len(letters) == 0 {
 		return err
 	}
@@ -153,14 +154,14 @@ func countLetters(words []*word) (n int) {
 }
 
 // readWord checks what needs no server, of retry and discard.
-func readWord(c *cli.Context) (s selection, reason string, err error) {
+func readWord(c *cli.Context) (s operator.Selection, reason string, err error) {
 	if err := checkOutput(c); err != nil {
 		return s, "", err
 	}
 	if s, err = readSelection(c); err != nil {
 		return s, "", err
 	}
-	chosen := len(s.keys) > 0 || s.filtered() || c.String("class") != ""
+	chosen := len(s.Keys) > 0 || s.Filtered() || c.String("class") != ""
 	switch {
 	case !chosen && !c.Bool("all"):
 		return s, "", usage("%s: say which letters: KEYs, filters such as --aggregate, --type or --class, or --all", c.Command.HelpName)
@@ -173,30 +174,30 @@ func readWord(c *cli.Context) (s selection, reason string, err error) {
 	return s, reason, err
 }
 
-// find returns the waiting letters that are meant. It answers itself, with none,
+// findLetters returns the waiting letters that are meant. It answers itself, with none,
 // where there is nothing to do; a KEY without a waiting letter is wrong.
-func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
+func findLetters(c *cli.Context, db *operator.Database, s operator.Selection) ([]deadReport, error) {
 	q := outboxdb.New(db)
-	rows, err := q.ListLetters(c.Context, s.letters(c))
+	rows, err := q.ListLetters(c.Context, waitingLetters(c, s))
 	if err != nil {
-		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Outbox))
+		return nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Outbox))
 	}
-	if len(rows) == maxListed {
-		return nil, fmt.Errorf("%d letters or more: narrow the filters, for example with --from and --to", maxListed)
+	if len(rows) == operator.MaxListed {
+		return nil, fmt.Errorf("%d letters or more: narrow the filters, for example with --from and --to", operator.MaxListed)
 	}
 	found := make(map[string]bool, len(rows))
 	var letters []deadReport
 	for _, v := range rows {
 		l := newDeadReport(v)
-		found[nameText(l.namespace, l.id)], found[l.id.String()] = true, true
+		found[operator.NameText(l.namespace, l.id)], found[l.id.String()] = true, true
 		letters = append(letters, l)
 	}
 	report := &wordReport{Action: c.Command.Name, Letters: []letterOutcome{}, Problems: []string{}}
-	for _, key := range s.keys {
+	for _, key := range s.Keys {
 		if !found[key.String()] {
 			problem, err := notWaiting(c.Context, q, key)
 			if err != nil {
-				return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Outbox))
+				return nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Outbox))
 			}
 			report.Problems = append(report.Problems, problem)
 		}
@@ -211,15 +212,15 @@ func (s selection) find(c *cli.Context, db *database) ([]deadReport, error) {
 }
 
 // notWaiting says why there is nothing to do about a key, and what to do instead.
-func notWaiting(ctx context.Context, q *outboxdb.Queries, key eventName) (string, error) {
-	letters, err := q.LettersNow(ctx, []uuid.UUID{key.id})
+func notWaiting(ctx context.Context, q *outboxdb.Queries, key operator.Name) (string, error) {
+	letters, err := q.LettersNow(ctx, []uuid.UUID{key.ID})
 	if err != nil {
 		return "", err
 	}
 	if len(letters) > 0 {
 		return fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key), nil
 	}
-	p, err := haltsAt(ctx, q, key.id)
+	p, err := haltsAt(ctx, q, key.ID)
 	if err != nil {
 		return "", err
 	}
@@ -236,22 +237,22 @@ const maxWordsAtOnce = 500
 var errOrderGiven = errors.New("the order is given")
 
 // say asks, writes the words in small transactions, waits and answers.
-func say(c *cli.Context, db *database, what, reason string, words []*word) error {
+func say(c *cli.Context, db *operator.Database, what, reason string, words []*word) error {
 	if err := confirm(c, what); err != nil {
 		return err
 	}
 	for at := 0; at < len(words); at += maxWordsAtOnce {
 		if err := writeWords(c.Context, db, reason, words[at:min(at+maxWordsAtOnce, len(words))]); err != nil {
-			return fmt.Errorf("%s: %w; the words before this were said: %d of %d", c.Command.HelpName, explainWrite(err), at, len(words))
+			return fmt.Errorf("%s: %w; the words before this were said: %d of %d", c.Command.HelpName, operator.ExplainWrite(err), at, len(words))
 		}
 	}
 	report, err := await(c.Context, db, words, c.Duration("wait"))
 	if err != nil {
-		return fmt.Errorf("%w; wait for the relay: %w", errOrderGiven, explain(err, migrations.Outbox))
+		return fmt.Errorf("%w; wait for the relay: %w", errOrderGiven, operator.Explain(err, migrations.Outbox))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
 	if report.Left, err = leftBehind(c.Context, outboxdb.New(db), words, report); err != nil {
-		return fmt.Errorf("%w; look what waits behind: %w", errOrderGiven, explain(err, migrations.Outbox))
+		return fmt.Errorf("%w; look what waits behind: %w", errOrderGiven, operator.Explain(err, migrations.Outbox))
 	}
 	if err := answer(c, report, printDecided); err != nil {
 		return err
@@ -259,7 +260,7 @@ func say(c *cli.Context, db *database, what, reason string, words []*word) error
 	return report.verdict()
 }
 
-func writeWords(ctx context.Context, db *database, reason string, words []*word) error {
+func writeWords(ctx context.Context, db *operator.Database, reason string, words []*word) error {
 	return pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return insertWords(ctx, outboxdb.New(tx), reason, words) })
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -129,20 +130,20 @@ type refusedReport struct {
 
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the word about its being published belong together.
-func (r *showReport) readProducer(ctx context.Context, db *database, key eventName) error {
+func (r *showReport) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		if err := r.readRow(ctx, q, key); err != nil {
 			return err
 		}
-		replays, err := q.ReplaysOfEvent(ctx, key.id)
+		replays, err := q.ReplaysOfEvent(ctx, key.ID)
 		if err != nil {
 			return err
 		}
-		ids := []uuid.UUID{key.id}
+		ids := []uuid.UUID{key.ID}
 		r.Replays = []replayReport{}
 		for _, v := range replays {
-			if !key.is(v.Namespace) {
+			if !key.Is(v.Namespace) {
 				continue
 			}
 			ids = append(ids, v.ReplayID)
@@ -161,16 +162,16 @@ func (r *showReport) narrow(slot string) {
 	r.DeadLetters = slices.DeleteFunc(r.DeadLetters, func(l letterReport) bool { return l.Slot != slot })
 }
 
-func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key eventName) error {
+func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Name) error {
 	r.Relays = []publishedReport{}
-	row, err := q.FindOutboxRow(ctx, key.id)
+	row, err := q.FindOutboxRow(ctx, key.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !key.is(row.Namespace) {
+	if !key.Is(row.Namespace) {
 		r.otherOwner = row.Namespace
 		return nil
 	}
@@ -216,14 +217,14 @@ func (r *showReport) readFilled(ctx context.Context, q *outboxdb.Queries, id uui
 	return nil
 }
 
-func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key eventName, ids []uuid.UUID) error {
+func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key operator.Name, ids []uuid.UUID) error {
 	letters, err := q.DeadLettersByID(ctx, ids)
 	if err != nil {
 		return err
 	}
 	r.DeadLetters = []letterReport{}
 	for _, v := range letters {
-		if !key.is(v.Namespace) {
+		if !key.Is(v.Namespace) {
 			continue
 		}
 		r.DeadLetters = append(r.DeadLetters, letterReport{
@@ -238,9 +239,9 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key e
 
 // readConsumer reads what every group of a consumer's database did. A group
 // that was to reprocess a replay has claimed it under the replay's id.
-func (r *showReport) readConsumer(ctx context.Context, db *database, key eventName) error {
+func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, key operator.Name) error {
 	r.Groups = &[]groupReport{}
-	if _, err := outbox.KeyFrom(key.namespace, key.id, time.Now(), outbox.NoSkewLimit); err != nil {
+	if _, err := outbox.KeyFrom(key.Namespace, key.ID, time.Now(), outbox.NoSkewLimit); err != nil {
 		return nil //nolint:nilerr // no consumer takes what has no key
 	}
 	found, err := readProcessed(ctx, db, key, "")

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -228,7 +229,7 @@ func TestASettledFenceIsComparedAndSet(t *testing.T) {
 		for name, lease := range map[string]string{"an attempt that has ended": "-1 minute", "an attempt that runs": "1 minute"} {
 			d.fence(key, "charge", lease, "1 day")
 			exec(t, d.pool, "UPDATE onceward.fences SET epoch = 7")
-			s := &settling{key: eventName{namespace: key.Namespace(), id: key.UUID()}, fence: fenceReport{Group: "billing", Name: "charge", Epoch: 6}, reason: "r", db: &database{d.pool}}
+			s := &settling{key: operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, fence: fenceReport{Group: "billing", Name: "charge", Epoch: 6}, reason: "r", db: &operator.Database{Pool: d.pool}}
 			c := contextOf(t)
 			claim := claimOfFence{eventType: "T", ids: []uuid.UUID{key.UUID()}}
 			made := func(c *cli.Context) (*settledReport, error) { return s.made(c, claim) }

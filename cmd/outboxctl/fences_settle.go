@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -37,11 +38,11 @@ var errFenceMoved = errors.New("nothing was changed: an attempt has taken the fe
 
 // settling is one fence about which somebody decides.
 type settling struct {
-	key    eventName
+	key    operator.Name
 	fence  fenceReport
 	letter *groupLetter // of the event, with which it waits; nil: none
 	reason string
-	db     *database
+	db     *operator.Database
 }
 
 // settlement is what is to be done about a fence, and how it is asked for.
@@ -68,12 +69,12 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 		return err
 	}
 	if kept := s.fence.event.Key; kept != "" {
-		if s.key, err = readName(kept); err != nil {
+		if s.key, err = operator.ParseName(kept); err != nil {
 			return err
 		}
 	}
 	if err := s.findLetter(c.Context); err != nil {
-		return fmt.Errorf("look for a dead letter of the event: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("look for a dead letter of the event: %w", operator.Explain(err, migrations.Consumer))
 	}
 	do, err := plan(c, s)
 	if err != nil {
@@ -91,10 +92,10 @@ func settle(c *cli.Context, plan func(*cli.Context, *settling) (settlement, erro
 }
 
 // onePending finds the PENDING fence that is meant.
-func onePending(c *cli.Context, db *database, key eventName) (f fenceReport, err error) {
+func onePending(c *cli.Context, db *operator.Database, key operator.Name) (f fenceReport, err error) {
 	all, err := fencesOf(c.Context, consumerdb.New(db), key, c.String("group"), c.String("name"))
 	if err != nil {
-		return f, fmt.Errorf("look for the fence: %w", explain(err, migrations.Consumer))
+		return f, fmt.Errorf("look for the fence: %w", operator.Explain(err, migrations.Consumer))
 	}
 	var pending []fenceReport
 	var names []string
@@ -114,11 +115,11 @@ func onePending(c *cli.Context, db *database, key eventName) (f fenceReport, err
 
 // findLetter looks for the letter of the event whose redrive goes on with it.
 func (s *settling) findLetter(ctx context.Context) error {
-	of := letterSelection{selection: selection{keys: []eventName{s.key}}, group: s.fence.Group}
-	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, maxListed))
+	of := letterSelection{Selection: operator.Selection{Keys: []operator.Name{s.key}}, group: s.fence.Group}
+	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, operator.MaxListed))
 	for _, v := range rows {
 		l := newGroupLetter(v)
-		if s.key.is(deref(v.Namespace)) && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
+		if s.key.Is(operator.Deref(v.Namespace)) && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
 			s.letter = &l
 			break
 		}
@@ -154,7 +155,7 @@ func fencesReconcile(c *cli.Context) error {
 func planReconcile(c *cli.Context, s *settling) (settlement, error) {
 	if s.fence.Live {
 		return settlement{}, fmt.Errorf("an attempt holds the lease of fence %q until %s: wait for its end or, when it is known to be dead, `outboxctl fences release %s --group %s --name %s --reason \"…\"`",
-			s.fence.Name, stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group), terminal.Word(s.fence.Name))
+			s.fence.Name, terminal.Stamp(&s.fence.LeaseUntil), s.key, terminal.Word(s.fence.Group), terminal.Word(s.fence.Name))
 	}
 	what := fmt.Sprintf("effect %q of %s for group %s", s.fence.Name, s.key, s.fence.Group)
 	if c.Bool("not-made") {
@@ -170,23 +171,23 @@ func fencesRelease(c *cli.Context) error { return settle(c, planRelease) }
 
 func planRelease(_ *cli.Context, s *settling) (settlement, error) {
 	if !s.fence.Live {
-		return settlement{}, fmt.Errorf("the lease of fence %q ran out at %s: the next attempt takes it without waiting", s.fence.Name, stamp(&s.fence.LeaseUntil))
+		return settlement{}, fmt.Errorf("the lease of fence %q ran out at %s: the next attempt takes it without waiting", s.fence.Name, terminal.Stamp(&s.fence.LeaseUntil))
 	}
 	return settlement{
-		fmt.Sprintf("end the lease of fence %q of %s, which an attempt of group %s holds until %s", s.fence.Name, s.key, s.fence.Group, stamp(&s.fence.LeaseUntil)), s.release,
+		fmt.Sprintf("end the lease of fence %q of %s, which an attempt of group %s holds until %s", s.fence.Name, s.key, s.fence.Group, terminal.Stamp(&s.fence.LeaseUntil)), s.release,
 	}, nil
 }
 
 func (s *settling) release(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).EndLease(c.Context, consumerdb.EndLeaseParams{
-		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
+		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	return &settledReport{Did: "released", Notes: []string{s.next("takes the fence over")}}, moved(n, err)
 }
 
 func (s *settling) notMade(c *cli.Context) (*settledReport, error) {
 	n, err := consumerdb.New(s.db).FenceNotMade(c.Context, consumerdb.FenceNotMadeParams{
-		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
+		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 		Keep: keepFor(0),
 	})
 	note := s.next("makes the effect")
@@ -227,8 +228,8 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 	if !s.fence.Alone {
 		return claim, nil
 	}
-	if s.key.bare {
-		return claim, usage("%s: the event is claimed with its namespace, which the fence does not keep: give the whole KEY; %s", s.key, keyExample)
+	if s.key.Bare {
+		return claim, usage("%s: the event is claimed with its namespace, which the fence does not keep: give the whole KEY; %s", s.key, operator.KeyExample)
 	}
 	if claim.eventType = s.fence.event.Type; claim.eventType == "" {
 		claim.eventType = c.String("type")
@@ -253,7 +254,7 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 		return claim, fmt.Errorf("group %s has no class for event type %q; `outboxctl windows list` shows what there is", s.fence.Group, claim.eventType)
 	}
 	claim.window = time.Duration(rows[at].WindowMs) * time.Millisecond
-	id := s.key.id
+	id := s.key.ID
 	if e := s.fence.event; string(e.ReplayMode) == string(consumer.ReplayReprocess) && string(e.ReplayGroup) == s.fence.Group {
 		id = e.ReplayID
 	}
@@ -278,8 +279,8 @@ func (s *settling) made(c *cli.Context, claim claimOfFence) (*settledReport, err
 		result = []byte(c.String("result"))
 	}
 	row, err := consumerdb.New(s.db).FenceMade(c.Context, consumerdb.FenceMadeParams{
-		EventID: s.key.id, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
-		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.namespace, Ids: claim.ids,
+		EventID: s.key.ID, ConsumerGroup: s.fence.Group, Name: s.fence.Name, Epoch: s.fence.Epoch, Result: result,
+		Keep: keepFor(claim.window), EventType: claim.eventType, Namespace: s.key.Namespace, Ids: claim.ids,
 		Target: targetOf(s.key, s.fence.Name), Reason: s.reason,
 	})
 	report := &settledReport{Did: "made", Notes: []string{"what the program's Commit would have written with the result is not written: do it by hand where it is needed"}}
@@ -300,12 +301,12 @@ func explainFence(err error) error {
 	if errors.As(err, &pg) && pg.Code == "23514" {
 		return fmt.Errorf("%w; the day of the claim has no partition: run `outboxctl partitions maintain --side consumer`", err)
 	}
-	return explainOperator(err, migrations.Consumer)
+	return operator.ExplainOperator(err, migrations.Consumer)
 }
 
 func printSettled(p *page, r *settledReport) {
 	did := map[string]string{"made": "recorded as made", "not-made": "free to be made again", "released": "released"}[r.Did]
-	p.line("fence %s of %s, group %s: %s, epoch %d", printable([]byte(r.Name), previewBytes), r.Key, r.Group, did, r.Epoch)
+	p.line("fence %s of %s, group %s: %s, epoch %d", terminal.Preview([]byte(r.Name), terminal.PreviewBytes), r.Key, r.Group, did, r.Epoch)
 	for _, note := range r.Notes {
 		p.line("%s", note)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -70,12 +72,12 @@ func fencesList(c *cli.Context) error {
 	defer db.Close()
 	rows, err := listFences(c, consumerdb.New(db), filter)
 	if err != nil {
-		return fmt.Errorf("list fences: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("list fences: %w", operator.Explain(err, migrations.Consumer))
 	}
 	report := &fencesReport{Fences: []fenceReport{}}
 	for _, v := range rows {
 		report.Fences = append(report.Fences, fenceReport{
-			ID: v.EventID, Key: v.EventKey, Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: deref(v.Stuck),
+			ID: v.EventID, Key: v.EventKey, Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: operator.Deref(v.Stuck),
 			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
 		})
 	}
@@ -137,7 +139,7 @@ func fencesShow(c *cli.Context) error {
 		report.Past, err = actionsOn(c.Context, q, group, targetsOf(key, report.Fences))
 	}
 	if err != nil {
-		return fmt.Errorf("fences show %s: %w", key, explain(err, migrations.Consumer))
+		return fmt.Errorf("fences show %s: %w", key, operator.Explain(err, migrations.Consumer))
 	}
 	if err := answer(c, report, printFenceReport); err != nil {
 		return err
@@ -150,15 +152,15 @@ func fencesShow(c *cli.Context) error {
 
 // fencesOf reads the fences of an event: those of one group where it is named,
 // and of one name.
-func fencesOf(ctx context.Context, q *consumerdb.Queries, key eventName, group, name string) ([]fenceReport, error) {
-	rows, err := q.FencesOfEvent(ctx, consumerdb.FencesOfEventParams{EventID: key.id, ConsumerGroup: group, Name: name})
+func fencesOf(ctx context.Context, q *consumerdb.Queries, key operator.Name, group, name string) ([]fenceReport, error) {
+	rows, err := q.FencesOfEvent(ctx, consumerdb.FencesOfEventParams{EventID: key.ID, ConsumerGroup: group, Name: name})
 	if err != nil {
 		return nil, err
 	}
 	out := []fenceReport{}
 	for _, v := range rows {
 		f := fenceReport{
-			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: deref(v.Stuck), Alone: v.Alone,
+			ID: v.EventID, Key: key.String(), Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: operator.Deref(v.Stuck), Alone: v.Alone,
 			Epoch: v.Epoch, Owner: v.Owner, LeaseUntil: v.LeaseUntil.UTC(), ProviderKeyUntil: v.ProviderKeyUntil, BegunAt: v.CreatedAt.UTC(), CompletedAt: v.CompletedAt,
 			Fingerprint: hex.EncodeToString(v.RequestFingerprint), Result: v.Result,
 		}
@@ -168,7 +170,7 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key eventName, group, 
 			}
 		}
 		if f.event.Key != "" && f.event.Key != key.String() {
-			if !key.bare {
+			if !key.Bare {
 				continue // the UUID in another namespace
 			}
 			f.Key = f.event.Key
@@ -182,9 +184,9 @@ func fencesOf(ctx context.Context, q *consumerdb.Queries, key eventName, group, 
 }
 
 // targetOf names a fence in onceward.consumer_actions.
-func targetOf(key eventName, name string) string { return key.String() + "/" + name }
+func targetOf(key operator.Name, name string) string { return key.String() + "/" + name }
 
-func targetsOf(key eventName, fences []fenceReport) (targets []string) {
+func targetsOf(key operator.Name, fences []fenceReport) (targets []string) {
 	for _, f := range fences {
 		targets = append(targets, targetOf(key, f.Name), f.Key+"/"+f.Name)
 	}
@@ -201,7 +203,7 @@ func (f fenceReport) state() string {
 	case f.Stale:
 		return "stale"
 	case f.Stuck != "":
-		return "stuck: " + printable([]byte(f.Stuck), previewBytes)
+		return "stuck: " + terminal.Preview([]byte(f.Stuck), terminal.PreviewBytes)
 	}
 	return "expired"
 }
@@ -218,7 +220,7 @@ func printFences(p *page, fences []fenceReport) {
 			key = f.ID.String()
 		}
 		rows = append(rows, []string{
-			key, f.Group, printable([]byte(f.Name), previewBytes), f.state(), strconv.FormatInt(f.Epoch, 10), stamp(&f.BegunAt), stamp(&ended), stamp(f.ProviderKeyUntil),
+			key, f.Group, terminal.Preview([]byte(f.Name), terminal.PreviewBytes), f.state(), strconv.FormatInt(f.Epoch, 10), terminal.Stamp(&f.BegunAt), terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
 		})
 	}
 	p.table([]string{"fence of", "group", "name", "state", "epoch", "begun", "lease or end", "provider's key until"}, rows)
@@ -237,10 +239,10 @@ func printFenceReport(p *page, r *fencesReport) {
 	}
 	for _, f := range r.Fences {
 		if f.ProviderKey != "" {
-			p.line("\n%s of group %s: the provider was given the key %s", printable([]byte(f.Name), previewBytes), f.Group, printable([]byte(f.ProviderKey), 2*previewBytes))
+			p.line("\n%s of group %s: the provider was given the key %s", terminal.Preview([]byte(f.Name), terminal.PreviewBytes), f.Group, terminal.Preview([]byte(f.ProviderKey), 2*terminal.PreviewBytes))
 		}
 		if f.ProviderKey != "" && f.Result != nil {
-			p.line("result: %s", printable(f.Result, 2000))
+			p.line("result: %s", terminal.Preview(f.Result, 2000))
 		}
 	}
 	printActions(p, r.Past)

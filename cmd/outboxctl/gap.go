@@ -10,7 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -132,9 +134,9 @@ func gapList(c *cli.Context) error {
 	if c.Bool("all") {
 		states = nil
 	}
-	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: notNil(states)})
+	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: operator.NotNil(states)})
 	if err != nil {
-		return fmt.Errorf("list gaps: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("list gaps: %w", operator.Explain(err, migrations.Outbox))
 	}
 	report := &gapsReport{Gaps: []gapReport{}}
 	for _, v := range rows {
@@ -142,7 +144,7 @@ func gapList(c *cli.Context) error {
 	}
 	relays, err := readRelays(c.Context, outboxdb.New(db))
 	if err != nil {
-		return fmt.Errorf("list gaps: look for relays: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("list gaps: look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
 	noteRepairs(report.Gaps, relays)
 	if err := answer(c, report, printGaps); err != nil {
@@ -161,7 +163,7 @@ func printGaps(p *page, r *gapsReport) {
 		if g.Note != "" {
 			state += " " + g.Note
 		}
-		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), stamp(&g.FoundAt)})
+		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), terminal.Stamp(&g.FoundAt)})
 	}
 	if len(rows) == 0 {
 		p.line("none")
@@ -170,11 +172,11 @@ func printGaps(p *page, r *gapsReport) {
 }
 
 // readGap reads one gap with its first events.
-func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapReport, error) {
+func readGap(ctx context.Context, db *operator.Database, id uuid.UUID, limit int) (*gapReport, error) {
 	q := outboxdb.New(db)
 	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{}, GapID: &id})
 	if err != nil {
-		return nil, explain(err, migrations.Outbox)
+		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("there is no gap %s: `outboxctl gap list --all` names them", id)
@@ -212,7 +214,7 @@ func (g *gapReport) readReplays(ctx context.Context, q *outboxdb.Queries, limit 
 	rows, err := q.ReplaysOfGap(ctx, outboxdb.ReplaysOfGapParams{GapID: g.Gap, RowLimit: int32(limit)})
 	for _, v := range rows {
 		g.FirstReplays = append(g.FirstReplays, replayOfGap{
-			Replay: keyText(v.Namespace, v.ReplayID), Key: keyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
+			Replay: operator.KeyText(v.Namespace, v.ReplayID), Key: operator.KeyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
 		})
 	}
 	return err
@@ -259,10 +261,10 @@ func printGap(p *page, g *gapReport) {
 		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
 		[2]string{"cause", g.Cause + ": " + g.Detail},
 		[2]string{"state", g.State},
-		[2]string{"found", stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
+		[2]string{"found", terminal.Stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
 	)
 	if g.DecidedBy != nil && g.DecidedWhy != nil {
-		p.line("decided by %s at %s: %s", *g.DecidedBy, stamp(g.DecidedAt), *g.DecidedWhy)
+		p.line("decided by %s at %s: %s", *g.DecidedBy, terminal.Stamp(g.DecidedAt), *g.DecidedWhy)
 	}
 	printReplaysOfGap(p, g)
 	if g.Left == nil {
@@ -274,8 +276,8 @@ func printGap(p *page, g *gapReport) {
 	p.line("%s", g.stands())
 	var rows [][]string
 	for _, e := range g.FirstEvents {
-		aggregate := printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes)
-		rows = append(rows, []string{e.Key, printable([]byte(e.EventType), previewBytes), aggregate, stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
+		aggregate := terminal.Preview([]byte(e.AggregateType+" "+e.AggregateID), terminal.PreviewBytes)
+		rows = append(rows, []string{e.Key, terminal.Preview([]byte(e.EventType), terminal.PreviewBytes), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
 	if g.State == gapOpen {
@@ -291,7 +293,7 @@ func printReplaysOfGap(p *page, g *gapReport) {
 	p.line("%d replays lay in it: they are not proved to be published, and no repair publishes them; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
 	var rows [][]string
 	for _, r := range g.FirstReplays {
-		rows = append(rows, []string{r.Replay, r.Key, printable([]byte(r.RequestedBy), previewBytes), stamp(&r.RequestedAt)})
+		rows = append(rows, []string{r.Replay, r.Key, terminal.Preview([]byte(r.RequestedBy), terminal.PreviewBytes), terminal.Stamp(&r.RequestedAt)})
 	}
 	p.table([]string{"replay", "key", "ordered by", "ordered"}, rows)
 }

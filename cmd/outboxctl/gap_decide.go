@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -60,7 +61,7 @@ func decideGap(c *cli.Context, to string) error {
 	}
 	err = outboxdb.New(db).DecideGap(c.Context, outboxdb.DecideGapParams{GapID: id, Seen: gap.State, Decision: to, Reason: reason})
 	if err != nil {
-		return fmt.Errorf("%s: %w", c.Command.HelpName, explainWrite(err))
+		return fmt.Errorf("%s: %w", c.Command.HelpName, operator.ExplainWrite(err))
 	}
 	if gap, err = readGap(c.Context, db, id, shown); err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // States of a group's letter that a relay's letter does not have.
@@ -59,7 +61,7 @@ func readPlace(text string) (p place, err error) {
 
 // letterSelection says which letters of groups a command is about.
 type letterSelection struct {
-	selection
+	operator.Selection
 	places []place
 	group  string
 	cause  string
@@ -86,7 +88,7 @@ func readLetterSelection(c *cli.Context) (s letterSelection, err error) {
 			s.places = append(s.places, p)
 		}
 	}
-	if s.selection, err = readSelectionOf(c, keys); err != nil {
+	if s.Selection, err = readSelectionOf(c, keys); err != nil {
 		return s, err
 	}
 	if s.older, err = readAge(c, "older"); err != nil {
@@ -96,7 +98,7 @@ func readLetterSelection(c *cli.Context) (s letterSelection, err error) {
 	switch {
 	case s.cause != "" && !slices.Contains(causes, s.cause):
 		return s, usage("--cause %q: want one of %s", s.cause, strings.Join(causes, ", "))
-	case len(s.places) > 0 && (s.filtered() || s.narrowed()):
+	case len(s.places) > 0 && (s.Filtered() || s.narrowed()):
 		return s, usage("%s: give PLACEs or filters, not both; --group goes with both", c.Command.HelpName)
 	}
 	return s, nil
@@ -108,19 +110,19 @@ func (s letterSelection) narrowed() bool { return s.cause+s.topic != "" || s.old
 
 // chosen tells whether anything says which letters are meant.
 func (s letterSelection) chosen() bool {
-	return len(s.keys)+len(s.places) > 0 || s.filtered() || s.narrowed() || s.group != ""
+	return len(s.Keys)+len(s.places) > 0 || s.Filtered() || s.narrowed() || s.group != ""
 }
 
 // query asks for one letter more than the limit, which tells whether there are
 // more.
 func (s letterSelection) query(states []string, limit int) consumerdb.ListGroupLettersParams {
 	q := consumerdb.ListGroupLettersParams{
-		States: states, ConsumerGroup: s.group, Reason: s.cause, Namespace: s.namespace, EventType: s.eventType, Topic: s.topic,
-		OlderSeconds: s.older.Seconds(), FromTime: s.from, ToTime: s.to, Ids: s.ids(), Places: []string{},
+		States: states, ConsumerGroup: s.group, Reason: s.cause, Namespace: s.Namespace, EventType: s.EventType, Topic: s.topic,
+		OlderSeconds: s.older.Seconds(), FromTime: s.From, ToTime: s.To, Ids: s.IDs(), Places: []string{},
 		RowLimit: int32(limit) + 1,
 	}
-	if s.aggregate != "" {
-		q.RecordKey = []byte(s.aggregate)
+	if s.Aggregate != "" {
+		q.RecordKey = []byte(s.Aggregate)
 	}
 	for _, p := range s.places {
 		q.Places = append(q.Places, p.String())
@@ -152,18 +154,18 @@ type groupLetter struct {
 
 // why is the cause and the error, which may begin with it, cut to so many bytes.
 func (l groupLetter) why(limit int) string {
-	return l.Cause + ": " + printable([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)
+	return l.Cause + ": " + terminal.Preview([]byte(strings.TrimPrefix(l.Error, l.Cause+": ")), limit)
 }
 
 func newGroupLetter(v consumerdb.ListGroupLettersRow) groupLetter {
 	at := place{v.Topic, v.KafkaPartition, v.KafkaOffset}
 	l := groupLetter{
-		Group: v.ConsumerGroup, Place: at.String(), EventType: deref(v.EventType), Cause: v.Reason, Error: v.Error, Attempts: v.Attempts,
+		Group: v.ConsumerGroup, Place: at.String(), EventType: operator.Deref(v.EventType), Cause: v.Reason, Error: v.Error, Attempts: v.Attempts,
 		State: v.State, Generation: v.Generation, KeptAt: v.CreatedAt.UTC(), SentAt: v.SentAt,
 		DecidedAt: v.DecidedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, ExpiresAt: v.ExpiresAt, at: at, id: v.EventID,
 	}
 	if v.EventID != nil {
-		l.Key = keyText(deref(v.Namespace), *v.EventID)
+		l.Key = operator.KeyText(operator.Deref(v.Namespace), *v.EventID)
 	}
 	return l
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -36,7 +38,7 @@ func lettersList(c *cli.Context) error {
 	defer db.Close()
 	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(states, c.Int("limit")))
 	if err != nil {
-		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("list dead letters: %w", operator.Explain(err, migrations.Consumer))
 	}
 	report := groupLettersReport{Letters: []groupLetter{}}
 	for _, v := range rows {
@@ -90,8 +92,8 @@ func printGroupLetters(p *page, r groupLettersReport) {
 	var rows [][]string
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
-			v.Group, v.Place, orDash(v.Key), v.State, printable([]byte(orDash(v.EventType)), previewBytes), stamp(&v.KeptAt),
-			strconv.Itoa(int(v.Attempts)), v.why(previewBytes),
+			v.Group, v.Place, orDash(v.Key), v.State, terminal.Preview([]byte(orDash(v.EventType)), terminal.PreviewBytes), terminal.Stamp(&v.KeptAt),
+			strconv.Itoa(int(v.Attempts)), v.why(terminal.PreviewBytes),
 		})
 	}
 	p.table([]string{"group", "place", "key", "state", "type", "kept", "attempts", "why"}, rows)

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -69,7 +70,7 @@ func decide(c *cli.Context, d decision) error {
 	}
 	report, err := d.await(c.Context, db, letters, c.Duration("wait"))
 	if err != nil {
-		return fmt.Errorf("%w; wait for the group: %w", errOrderGiven, explain(err, migrations.Consumer))
+		return fmt.Errorf("%w; wait for the group: %w", errOrderGiven, operator.Explain(err, migrations.Consumer))
 	}
 	report.Action, report.Reason, report.Waited = c.Command.Name, reason, c.Duration("wait") > 0
 	if err := answer(c, report, printRedriven); err != nil {
@@ -78,13 +79,13 @@ func decide(c *cli.Context, d decision) error {
 	return report.verdict()
 }
 
-func (d decision) writeAll(c *cli.Context, db *database, letters []groupLetter, reason string) error {
+func (d decision) writeAll(c *cli.Context, db *operator.Database, letters []groupLetter, reason string) error {
 	line := newProgress(c.App.ErrWriter, "decided", len(letters))
 	defer line.end()
 	for at := 0; at < len(letters); at += maxWordsAtOnce {
 		line.show(at)
 		if err := d.write(c.Context, consumerdb.New(db), letters[at:min(at+maxWordsAtOnce, len(letters))], reason); err != nil {
-			return fmt.Errorf("%s: %w; the letters before this were decided: %d of %d", c.Command.HelpName, explainOperator(err, migrations.Consumer), at, len(letters))
+			return fmt.Errorf("%s: %w; the letters before this were decided: %d of %d", c.Command.HelpName, operator.ExplainOperator(err, migrations.Consumer), at, len(letters))
 		}
 	}
 	line.show(len(letters))
@@ -112,13 +113,13 @@ func readDecision(c *cli.Context) (s letterSelection, reason string, err error) 
 // none, where there is nothing to do; a PLACE or KEY without such a letter is
 // wrong, and so is one of which several groups have letters: a letter is a
 // matter of its group.
-func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]groupLetter, error) {
-	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(d.states, maxListed))
+func (s letterSelection) find(c *cli.Context, db *operator.Database, d decision) ([]groupLetter, error) {
+	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(d.states, operator.MaxListed))
 	if err != nil {
-		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
+		return nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
-	if len(rows) > maxListed {
-		return nil, fmt.Errorf("more than %d letters: narrow the filters, for example with --from and --to", maxListed)
+	if len(rows) > operator.MaxListed {
+		return nil, fmt.Errorf("more than %d letters: narrow the filters, for example with --from and --to", operator.MaxListed)
 	}
 	report := &redriveReport{Action: c.Command.Name, Letters: []groupLetterOutcome{}, Problems: []string{}}
 	found := make(map[string][]string, 2*len(rows)) // groups
@@ -140,7 +141,7 @@ func (s letterSelection) find(c *cli.Context, db *database, d decision) ([]group
 	}
 	why, parked, err := s.parked(c.Context, consumerdb.New(db), d, len(letters) > 0, func(text string) bool { return found[text] != nil })
 	if err != nil {
-		return nil, fmt.Errorf("look for letters: %w", explain(err, migrations.Consumer))
+		return nil, fmt.Errorf("look for letters: %w", operator.Explain(err, migrations.Consumer))
 	}
 	report.Problems = append(report.Problems, why...)
 	for _, text := range s.given() {
@@ -168,7 +169,7 @@ func (s letterSelection) elsewhere(l groupLetter) bool {
 
 // given are the PLACEs and KEYs as texts.
 func (s letterSelection) given() (texts []string) {
-	for _, k := range s.keys {
+	for _, k := range s.Keys {
 		texts = append(texts, k.String())
 	}
 	for _, p := range s.places {

@@ -12,6 +12,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -59,7 +61,7 @@ func lettersShow(c *cli.Context) error {
 	defer db.Close()
 	report := &groupLettersShown{Given: c.Args().First(), Letters: []wholeGroupLetter{}, Actions: []actionReport{}}
 	if err := report.read(c, db, s); err != nil {
-		return fmt.Errorf("dead show: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("dead show: %w", operator.Explain(err, migrations.Consumer))
 	}
 	if err := answer(c, report, printGroupLettersShown); err != nil {
 		return err
@@ -70,15 +72,15 @@ func lettersShow(c *cli.Context) error {
 	return nil
 }
 
-func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection) error {
+func (r *groupLettersShown) read(c *cli.Context, db *operator.Database, s letterSelection) error {
 	q := consumerdb.New(db)
-	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
+	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, operator.MaxListed))
 	if err != nil {
 		return err
 	}
 	var targets []string
 	for _, v := range rows {
-		if len(s.keys) > 0 && !s.keys[0].is(deref(v.Namespace)) {
+		if len(s.Keys) > 0 && !s.Keys[0].Is(operator.Deref(v.Namespace)) {
 			continue
 		}
 		record, err := q.ReadGroupLetter(c.Context, consumerdb.ReadGroupLetterParams{
@@ -89,7 +91,7 @@ func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection
 		}
 		l := wholeGroupLetter{
 			groupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
-			PayloadBytes: len(record.RecordValue), PayloadPreview: printable(record.RecordValue, previewBytes),
+			PayloadBytes: len(record.RecordValue), PayloadPreview: terminal.Preview(record.RecordValue, terminal.PreviewBytes),
 		}
 		if c.Bool("payload") {
 			l.Payload = record.RecordValue
@@ -103,7 +105,7 @@ func (r *groupLettersShown) read(c *cli.Context, db *database, s letterSelection
 
 // actionsOn lists what operators did about the targets.
 func actionsOn(ctx context.Context, q *consumerdb.Queries, group string, targets []string) ([]actionReport, error) {
-	rows, err := q.ActionsOn(ctx, consumerdb.ActionsOnParams{Targets: notNil(targets), ConsumerGroup: group})
+	rows, err := q.ActionsOn(ctx, consumerdb.ActionsOnParams{Targets: operator.NotNil(targets), ConsumerGroup: group})
 	out := []actionReport{}
 	for _, v := range rows {
 		out = append(out, actionReport{At: v.At.UTC(), By: v.ByRole, Action: v.Action, Group: v.ConsumerGroup, Target: v.Target, Reason: v.Reason})
@@ -114,7 +116,7 @@ func actionsOn(ctx context.Context, q *consumerdb.Queries, group string, targets
 func printActions(p *page, actions []actionReport) {
 	var rows [][]string
 	for _, v := range actions {
-		rows = append(rows, []string{v.Action, v.Group, v.Target, stamp(&v.At), v.By, printable([]byte(v.Reason), maxReason)})
+		rows = append(rows, []string{v.Action, v.Group, v.Target, terminal.Stamp(&v.At), v.By, terminal.Preview([]byte(v.Reason), maxReason)})
 	}
 	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
 }
@@ -140,19 +142,19 @@ func printGroupLettersShown(p *page, r *groupLettersShown) {
 }
 
 func printGroupLetter(p *page, v wholeGroupLetter) {
-	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
+	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"
 	}
 	sent, expires, decided := "", "", ""
 	if v.SentAt != nil {
-		sent = stamp(v.SentAt)
+		sent = terminal.Stamp(v.SentAt)
 	}
 	if v.ExpiresAt != nil {
-		expires = stamp(v.ExpiresAt)
+		expires = terminal.Stamp(v.ExpiresAt)
 	}
 	if v.DecidedAt != nil {
-		decided = fmt.Sprintf("%s by %s: %s", stamp(v.DecidedAt), deref(v.DecidedBy), printable([]byte(deref(v.DecidedWhy)), maxReason))
+		decided = fmt.Sprintf("%s by %s: %s", terminal.Stamp(v.DecidedAt), operator.Deref(v.DecidedBy), terminal.Preview([]byte(operator.Deref(v.DecidedWhy)), maxReason))
 	}
 	p.pairs(
 		[2]string{"group", v.Group},
@@ -163,12 +165,12 @@ func printGroupLetter(p *page, v wholeGroupLetter) {
 		[2]string{"why", v.why(2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
 		[2]string{"redrives", strconv.Itoa(int(v.Generation))},
-		[2]string{"kept", stamp(&v.KeptAt)},
+		[2]string{"kept", terminal.Stamp(&v.KeptAt)},
 		[2]string{"sent to kafka", sent},
 		[2]string{"decided", decided},
 		[2]string{"removed after", expires},
-		[2]string{"event type", printable([]byte(v.EventType), previewBytes)},
-		[2]string{"record key", printable(v.RecordKey, previewBytes)},
+		[2]string{"event type", terminal.Preview([]byte(v.EventType), terminal.PreviewBytes)},
+		[2]string{"record key", terminal.Preview(v.RecordKey, terminal.PreviewBytes)},
 		[2]string{"record headers", headerText(v.Headers)},
 		[2]string{"payload", payload},
 	)
@@ -178,16 +180,16 @@ func printGroupLetter(p *page, v wholeGroupLetter) {
 func headerText(kept json.RawMessage) string {
 	var pairs [][2]json.RawMessage
 	if len(kept) > 0 && json.Unmarshal(kept, &pairs) != nil {
-		return printable(kept, previewBytes)
+		return terminal.Preview(kept, terminal.PreviewBytes)
 	}
 	var out []string
 	for _, v := range pairs {
 		var name string
 		var value []byte
 		if errors.Join(json.Unmarshal(v[0], &name), json.Unmarshal(v[1], &value)) != nil {
-			return printable(kept, previewBytes)
+			return terminal.Preview(kept, terminal.PreviewBytes)
 		}
-		out = append(out, printable([]byte(name), previewBytes)+"="+printable(value, previewBytes))
+		out = append(out, terminal.Preview([]byte(name), terminal.PreviewBytes)+"="+terminal.Preview(value, terminal.PreviewBytes))
 	}
 	return strings.Join(out, " ")
 }

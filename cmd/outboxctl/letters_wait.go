@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // redriveReport is the JSON answer of dead redrive, and of dead discard on the
@@ -76,7 +78,7 @@ func judgeDiscard(before groupLetter, found bool, is groupLetterNow) groupLetter
 
 // await looks at the letters until the groups have settled all of them or the
 // time is over. The decision stands in any case.
-func (d decision) await(ctx context.Context, db *database, letters []groupLetter, limit time.Duration) (report *redriveReport, err error) {
+func (d decision) await(ctx context.Context, db *operator.Database, letters []groupLetter, limit time.Duration) (report *redriveReport, err error) {
 	err = poll(ctx, limit, func() (pending bool, err error) {
 		report, pending, err = d.look(ctx, consumerdb.New(db), letters)
 		return pending, err
@@ -140,7 +142,7 @@ func printRedriven(p *page, r *redriveReport) {
 	}
 	printOutcomes(p, r.Action, r.outcomes(), []string{"group", "place", "key", "outcome", "detail"}, func(i int) []string {
 		l := r.Letters[i]
-		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome, printable([]byte(l.Detail), 2*previewBytes)}
+		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
 	})
 	if slices.Contains(r.outcomes(), outcomePending) {
 		p.line("\na member of the group handles what is pending when one runs; the request stands")

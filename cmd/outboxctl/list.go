@@ -8,16 +8,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
-
-// maxListed bounds what one answer holds in memory.
-const maxListed = 100_000
 
 func listCommand() *cli.Command {
 	return &cli.Command{
@@ -108,11 +106,11 @@ func list(c *cli.Context) error {
 		filter.Slot = state.Slot
 	}
 	if err := report.read(c.Context, db, filter); err != nil {
-		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("list: %w", operator.Explain(err, migrations.Outbox))
 	}
 	health, err := processesKnown(c.Context, outboxdb.New(db))
 	if err != nil {
-		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("list: %w", operator.Explain(err, migrations.Outbox))
 	}
 	report.addNotBegun(health)
 	if err := answer(c, report, printList); err != nil {
@@ -160,7 +158,7 @@ func listFilter(c *cli.Context) (filter outboxdb.ListByStateParams, err error) {
 
 // read takes snapshots and events from one snapshot of the database: they belong
 // together.
-func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.ListByStateParams) error {
+func (r *listReport) read(ctx context.Context, db *operator.Database, filter outboxdb.ListByStateParams) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		relays, err := q.Snapshots(ctx)
@@ -267,22 +265,20 @@ func waitingEvents(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListBySt
 
 func newEvent(state string, v outboxdb.ListByStateRow) eventReport {
 	return eventReport{
-		Key: keyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
+		Key: operator.KeyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,
 	}
 }
-
-func keyText(namespace string, id uuid.UUID) string { return namespace + ":" + id.String() }
 
 func printList(p *page, r *listReport) {
 	var rows [][]string
 	for _, e := range r.Events {
 		row := []string{
-			e.Key, e.State, printable([]byte(e.EventType), previewBytes), printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes), stamp(&e.CreatedAt),
+			e.Key, e.State, terminal.Preview([]byte(e.EventType), terminal.PreviewBytes), terminal.Preview([]byte(e.AggregateType+" "+e.AggregateID), terminal.PreviewBytes), terminal.Stamp(&e.CreatedAt),
 			(time.Duration(e.AgeSeconds) * time.Second).String(), strconv.FormatInt(e.Seq, 10),
 		}
 		if e.Letter != nil {
-			row = append(row, e.Letter.Class+": "+printable([]byte(e.Letter.Error), previewBytes))
+			row = append(row, e.Letter.Class+": "+terminal.Preview([]byte(e.Letter.Error), terminal.PreviewBytes))
 		}
 		rows = append(rows, row)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -81,7 +82,7 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 		return err
 	}
 	defer db.Close()
-	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: side, Relay: relay})
+	m, err := migrations.New(migrations.Config{Pool: db.Pool, Side: side, Relay: relay})
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 
 // explainMigrator says who may do this.
 func explainMigrator(err error, side migrations.Side) error {
-	if !denied(err) {
+	if !operator.Denied(err) {
 		return err
 	}
 	role := migrations.RoleMaintainer
@@ -165,7 +166,7 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 
 func newMigrateReport(c *cli.Context, res migrations.Result) migrateReport {
 	return migrateReport{
-		Side: c.String("side"), From: res.From, To: res.To, Partitions: notNil(res.Partitions),
+		Side: c.String("side"), From: res.From, To: res.To, Partitions: operator.NotNil(res.Partitions),
 		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept, NotValid: res.NotValid,
 	}
 }
@@ -176,7 +177,7 @@ func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) erro
 	if err != nil {
 		return err
 	}
-	return answer(c, notNil(statements), func(p *page, statements []string) {
+	return answer(c, operator.NotNil(statements), func(p *page, statements []string) {
 		if len(statements) == 0 {
 			p.line("-- nothing to do")
 		}
@@ -209,13 +210,13 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := migrateStatusReport{
-		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: notNil(st.Pending),
+		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
 		Partitions:   newPartitionReport(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
 	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""
 	for _, pub := range st.Publications {
-		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
+		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: operator.NotNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
 	}
 	err = answer(c, report, printMigrateStatus)
@@ -256,12 +257,4 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 		}
 		p.line("! %v", wrong)
 	}
-}
-
-// notNil makes an empty list a JSON [] and not null.
-func notNil(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -129,41 +128,4 @@ func (p *page) columns(indent string, rows [][]string) {
 		fmt.Fprintln(w, indent+strings.Join(safe, "\t")) //nolint:errcheck // a strings.Builder does not fail
 	}
 	w.Flush() //nolint:errcheck // a strings.Builder does not fail
-}
-
-// stamp writes a time for a person, in UTC; nil is "-".
-func stamp(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000Z")
-}
-
-// size writes a number of bytes for a person.
-func size(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	div, exp := int64(unit), 0
-	for m := n / unit; m >= unit; m /= unit {
-		div *= unit
-		exp++
-	}
-	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTPE"[exp])
-}
-
-// printable returns at most limit bytes of data as one line that tells bytes apart:
-// what is not printable, and a backslash, is escaped.
-func printable(data []byte, limit int) string {
-	cut := len(data) > limit
-	if cut {
-		data = data[:limit]
-	}
-	quoted := fmt.Sprintf("%q", data)
-	text := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if cut {
-		text += "…"
-	}
-	return text
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
@@ -89,7 +91,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	defer db.Close()
 	sizes, err := leafSizes(c.Context, db)
 	if err != nil {
-		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("read sizes of partitions: %w", operator.Explain(err, migrations.Outbox))
 	}
 	done, failed := maintain(c.Context, db, relay.RetentionConfig{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
 	if errors.Is(failed, relay.ErrMaintained) {
@@ -107,7 +109,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if problem != "" {
 		report.Problems = append(report.Problems, problem)
 	}
-	failed = explainMaintainer(failed)
+	failed = operator.ExplainMaintainer(failed)
 	filled, err := filledPartitions(c.Context, outboxdb.New(db))
 	if err != nil {
 		return errors.Join(failed, err)
@@ -129,7 +131,7 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 func filledPartitions(ctx context.Context, q *outboxdb.Queries) (problems []string, err error) {
 	filled, err := q.FilledPartitions(ctx)
 	if err != nil {
-		return nil, explain(err, migrations.Outbox)
+		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	for _, leaf := range filled.Leaves() {
 		problems = append(problems, fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", leaf, relay.CodePartitionFilled))
@@ -163,8 +165,8 @@ func checkPartitionsCall(c *cli.Context) error {
 	return nil
 }
 
-func maintain(ctx context.Context, db *database, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+func maintain(ctx context.Context, db *operator.Database, cfg relay.RetentionConfig) (report relay.RetentionReport, err error) {
+	err = db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		report, err = relay.Maintain(ctx, conn, cfg)
 		return err
 	})
@@ -173,7 +175,7 @@ func maintain(ctx context.Context, db *database, cfg relay.RetentionConfig) (rep
 
 // leafSizes is what the catalog says of the partitions: rows at the last
 // ANALYZE, and bytes on disk with indexes and large values.
-func leafSizes(ctx context.Context, db *database) (map[string][2]int64, error) {
+func leafSizes(ctx context.Context, db *operator.Database) (map[string][2]int64, error) {
 	rows, err := db.Query(ctx, `SELECT c.relname::text, c.reltuples::bigint, pg_catalog.pg_total_relation_size(c.oid)
 FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
 	if err != nil {
@@ -193,7 +195,7 @@ FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c
 }
 
 func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, dryRun bool) *partitionsReport {
-	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
+	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, done.Taken)
 	}
@@ -223,7 +225,7 @@ func printPartitions(p *page, r *partitionsReport) {
 func printLeaves(p *page, leaves []leafReport) {
 	var rows [][]string
 	for _, l := range leaves {
-		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), size(l.Bytes), l.Why})
+		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), terminal.Size(l.Bytes), l.Why})
 	}
 	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -56,14 +57,14 @@ func adoptPartition(c *cli.Context) error {
 		return err
 	}
 	if report.Events, err = outboxdb.New(db).CountLeaf(c.Context, outboxdb.CountLeafParams(leaf)); err != nil {
-		return fmt.Errorf("count the events of partition %s: %w", name, explain(err, migrations.Outbox))
+		return fmt.Errorf("count the events of partition %s: %w", name, operator.Explain(err, migrations.Outbox))
 	}
 	if err := confirm(c, fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", report.Events, name)); err != nil {
 		return err
 	}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), leaf, reason) })
 	if err != nil {
-		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
+		return fmt.Errorf("adopt partition %s: %w", name, operator.ExplainMaintainer(err))
 	}
 	return answer(c, report, func(p *page, report *adoptedPartition) {
 		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
@@ -92,12 +93,12 @@ func filledPartition(c *cli.Context, q *outboxdb.Queries, name string) (leaf out
 	report = &adoptedPartition{Partition: name, Slots: []string{}}
 	states, err := q.RelayStates(c.Context)
 	if err != nil {
-		return leaf, report, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
+		return leaf, report, fmt.Errorf("look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
 	for _, relay := range states {
 		found, err := q.FilledLeaves(c.Context, relay.Slot)
 		if err != nil {
-			return leaf, report, fmt.Errorf("look for filled partitions: %w", explain(err, migrations.Outbox))
+			return leaf, report, fmt.Errorf("look for filled partitions: %w", operator.Explain(err, migrations.Outbox))
 		}
 		i := slices.IndexFunc(found, func(l outboxdb.FilledLeavesRow) bool { return l.Leaf == name })
 		if i >= 0 {

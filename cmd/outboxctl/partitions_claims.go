@@ -7,11 +7,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -69,18 +70,18 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, consumer.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explainAdopt(othersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
-	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && denied(failed)
+	failed = explainAdopt(operator.OthersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
+	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && operator.Denied(failed)
 	if failed != nil && nothing {
 		return failed
 	}
 	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
-	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
-		return errors.Join(failed, explain(err, migrations.Consumer))
+	if err = operator.OthersThan(err, consumer.ErrDefaultPartition); err != nil {
+		return errors.Join(failed, operator.Explain(err, migrations.Consumer))
 	}
 	report := newClaimsReport(done, audit, dryRun)
 	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
-		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
+		report.Problems, failed = append(report.Problems, failed.Error()), operator.OthersThan(failed, partition.ErrTaken)
 	}
 	if err := answer(c, report, printClaimPartitions); err != nil || failed != nil {
 		return errors.Join(failed, err)
@@ -91,30 +92,8 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	return nil
 }
 
-// othersThan leaves one of the errors out that were joined; nil: there is no other.
-func othersThan(err, one error) error {
-	if !errors.Is(err, one) {
-		return err
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return othersThan(errors.Unwrap(err), one)
-	}
-	var others []error
-	for _, part := range joined.Unwrap() {
-		others = append(others, othersThan(part, one))
-	}
-	return errors.Join(others...)
-}
-
-// denied reports whether a right was missing.
-func denied(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
-}
-
-func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+func maintainClaims(ctx context.Context, db *operator.Database, cfg consumer.MaintainConfig) (report consumer.MaintainReport, err error) {
+	err = db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		report, err = consumer.Maintain(ctx, conn, cfg)
 		return err
 	})
@@ -123,7 +102,7 @@ func maintainClaims(ctx context.Context, db *database, cfg consumer.MaintainConf
 
 func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
 	r := &claimsReport{
-		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
+		DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
 		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {
@@ -197,7 +176,7 @@ func printClaimPartitions(p *page, r *claimsReport) {
 	if n := len(r.Made); n > 0 {
 		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
 	}
-	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, size(r.Bytes))
+	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, terminal.Size(r.Bytes))
 	if r.Blocked != "" {
 		p.line("%s", r.Blocked)
 	}
@@ -211,7 +190,7 @@ func printClaimPartitions(p *page, r *claimsReport) {
 			why = "retired"
 		}
 		floors = append(floors, []string{
-			f.Group, f.Class, lengthText(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
+			f.Group, f.Class, terminal.Length(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
 		})
 	}
 	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]

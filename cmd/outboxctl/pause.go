@@ -9,6 +9,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/migrations"
@@ -75,11 +76,11 @@ func rest(c *cli.Context, paused bool) error {
 	}
 	report, err := setRest(c.Context, outboxdb.New(db), state.Slot, paused, routes)
 	if err != nil {
-		return fmt.Errorf("%s relay %s: %w", c.Command.Name, state.Relay, explainWrite(err))
+		return fmt.Errorf("%s relay %s: %w", c.Command.Name, state.Relay, operator.ExplainWrite(err))
 	}
 	if paused && len(routes) > 0 {
 		if err := report.addNotKnown(c.Context, outboxdb.New(db), routes); err != nil {
-			return fmt.Errorf("the routes are paused; look whether they are known: %w", explain(err, migrations.Outbox))
+			return fmt.Errorf("the routes are paused; look whether they are known: %w", operator.Explain(err, migrations.Outbox))
 		}
 	}
 	for _, route := range routes {
@@ -139,7 +140,7 @@ func setRest(ctx context.Context, q *outboxdb.Queries, slot string, paused bool,
 		v, err = q.ResumeRoutes(ctx, outboxdb.ResumeRoutesParams{Slot: slot, Routes: routes})
 		row = outboxdb.PauseRow(v)
 	}
-	return &wordsReport{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused, PausedRoutes: notNil(row.PausedRoutes)}, err
+	return &wordsReport{Relay: row.Relay, Slot: row.Slot, Paused: row.Paused, PausedRoutes: operator.NotNil(row.PausedRoutes)}, err
 }
 
 // relayArguments checks what needs no server.
@@ -157,10 +158,10 @@ func relayArguments(c *cli.Context) error {
 }
 
 // theRelay finds the relay that is meant: the only one, or that of the flags.
-func theRelay(c *cli.Context, db *database) (outboxdb.RelayState, error) {
+func theRelay(c *cli.Context, db *operator.Database) (outboxdb.RelayState, error) {
 	states, err := outboxdb.New(db).RelayStates(c.Context)
 	if err != nil {
-		return outboxdb.RelayState{}, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
+		return outboxdb.RelayState{}, fmt.Errorf("look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
 	name, slot := c.String("relay"), c.String("slot")
 	var names []string

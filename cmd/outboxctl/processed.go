@@ -15,7 +15,9 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -100,7 +102,7 @@ func processedShow(c *cli.Context) error {
 	defer db.Close()
 	report, err := readProcessed(c.Context, db, key, c.String("group"))
 	if err != nil {
-		return fmt.Errorf("processed show %s: %w", key, explain(err, migrations.Consumer))
+		return fmt.Errorf("processed show %s: %w", key, operator.Explain(err, migrations.Consumer))
 	}
 	if err := answer(c, report, printProcessed); err != nil {
 		return err
@@ -118,20 +120,20 @@ type reader interface {
 }
 
 // readProcessed reads what one group, or all groups, have of an event.
-func readProcessed(ctx context.Context, db reader, key eventName, group string) (*processedReport, error) {
+func readProcessed(ctx context.Context, db reader, key operator.Name, group string) (*processedReport, error) {
 	q := consumerdb.New(db)
 	r := &processedReport{
 		Key: key.String(), EventTime: key.Time(), Claims: []claimReport{}, Tries: []tryReport{}, Fences: []fenceReport{},
 		Letters: []groupLetter{}, Notes: []string{},
 	}
-	ids, err := r.candidates(ctx, db, key.id, group)
+	ids, err := r.candidates(ctx, db, key.ID, group)
 	if err != nil {
 		return nil, err
 	}
 	if err := r.readClaims(ctx, q, ids, key, group); err != nil {
 		return nil, err
 	}
-	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.id}, ConsumerGroup: group})
+	tries, err := q.AttemptsOfEvent(ctx, consumerdb.AttemptsOfEventParams{Ids: []uuid.UUID{key.ID}, ConsumerGroup: group})
 	for _, v := range tries {
 		r.Tries = append(r.Tries, tryReport{Group: v.ConsumerGroup, Attempts: v.Attempts, LastError: v.LastError})
 	}
@@ -142,10 +144,10 @@ func readProcessed(ctx context.Context, db reader, key eventName, group string) 
 		return nil, err
 	}
 	targets := []string{key.String()}
-	s := letterSelection{selection: selection{keys: []eventName{key}}, group: group}
-	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, maxListed))
+	s := letterSelection{Selection: operator.Selection{Keys: []operator.Name{key}}, group: group}
+	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, operator.MaxListed))
 	for _, v := range letters {
-		if l := newGroupLetter(v); key.is(deref(v.Namespace)) {
+		if l := newGroupLetter(v); key.Is(operator.Deref(v.Namespace)) {
 			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
 		}
 	}
@@ -211,19 +213,19 @@ func arrivals(id uuid.UUID, length time.Duration, first, last time.Time) (ids []
 // maxIDs bounds a statement.
 const maxIDs = 10_000
 
-func (r *processedReport) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key eventName, group string) error {
+func (r *processedReport) readClaims(ctx context.Context, q *consumerdb.Queries, ids []uuid.UUID, key operator.Name, group string) error {
 	for part := range slices.Chunk(ids, maxIDs) {
 		rows, err := q.ClaimsUnder(ctx, consumerdb.ClaimsUnderParams{Ids: part, ConsumerGroup: group})
 		if err != nil {
 			return err
 		}
 		for _, v := range rows {
-			if !key.is(v.Namespace) {
+			if !key.Is(v.Namespace) {
 				r.otherOwner = v.Namespace
 				continue
 			}
 			r.Claims = append(r.Claims, claimReport{
-				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.id, Outcome: outcome(v.Outcome), EventType: v.EventType,
+				Group: v.ConsumerGroup, ID: v.EventID, ByArrival: v.EventID != key.ID, Outcome: outcome(v.Outcome), EventType: v.EventType,
 				ClaimedAt: v.ProcessedAt.UTC(), Fingerprint: hex.EncodeToString(v.Fingerprint), Result: v.Result,
 			})
 		}
@@ -241,7 +243,7 @@ func (r *processedReport) note() {
 	for _, w := range r.windows {
 		claimed := slices.ContainsFunc(r.Claims, func(v claimReport) bool { return v.Group == w.group })
 		if !claimed && !w.retired && r.EventTime.Before(w.floor) {
-			r.Notes = append(r.Notes, fmt.Sprintf("group %s class %s: the event is below its floor %s: a claim that there was may be gone", w.group, w.class, stamp(&w.floor)))
+			r.Notes = append(r.Notes, fmt.Sprintf("group %s class %s: the event is below its floor %s: a claim that there was may be gone", w.group, w.class, terminal.Stamp(&w.floor)))
 		}
 	}
 }
@@ -252,7 +254,7 @@ func (r *processedReport) empty() bool {
 }
 
 func printProcessed(p *page, r *processedReport) {
-	p.pairs([2]string{"key", r.Key}, [2]string{"event time", stamp(&r.EventTime)})
+	p.pairs([2]string{"key", r.Key}, [2]string{"event time", terminal.Stamp(&r.EventTime)})
 	if r.empty() {
 		p.line("\nno consumer group has anything of it")
 	}
@@ -263,15 +265,15 @@ func printProcessed(p *page, r *processedReport) {
 			under += ", by arrival"
 		}
 		claims = append(claims, []string{
-			v.Group, v.Outcome, stamp(&v.ClaimedAt), under, printable([]byte(v.EventType), previewBytes), v.Fingerprint,
-			printable([]byte(orDash(string(v.Result))), previewBytes),
+			v.Group, v.Outcome, terminal.Stamp(&v.ClaimedAt), under, terminal.Preview([]byte(v.EventType), terminal.PreviewBytes), v.Fingerprint,
+			terminal.Preview([]byte(orDash(string(v.Result))), terminal.PreviewBytes),
 		})
 	}
 	for _, v := range r.Tries {
-		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), printable([]byte(v.LastError), previewBytes)})
+		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), terminal.Preview([]byte(v.LastError), terminal.PreviewBytes)})
 	}
 	for _, v := range r.Letters {
-		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.why(previewBytes)})
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.why(terminal.PreviewBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claims)
 	p.table([]string{"group", "failed tries", "last error"}, tries)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -160,11 +161,11 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.claim(key.UUID(), "billing", "p")
-		found, err := readProcessed(t.Context(), d.pool, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing")
+		found, err := readProcessed(t.Context(), d.pool, operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, "billing")
 		require.NoError(t, err)
 		require.NoError(t, found.forgettable())
 		d.fence(key, "charge", "-1 minute", "1 day")
-		ids, err := found.forget(t.Context(), &database{d.pool}, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing", "r")
+		ids, err := found.forget(t.Context(), &operator.Database{Pool: d.pool}, operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, "billing", "r")
 		require.ErrorContains(t, err, "or an effect of the event has begun")
 		require.Empty(t, ids)
 		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)

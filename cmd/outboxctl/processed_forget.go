@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -37,7 +38,7 @@ func processedForget(c *cli.Context) error {
 	defer db.Close()
 	found, err := readProcessed(c.Context, db, key, group)
 	if err != nil {
-		return fmt.Errorf("processed forget %s: %w", key, explain(err, migrations.Consumer))
+		return fmt.Errorf("processed forget %s: %w", key, operator.Explain(err, migrations.Consumer))
 	}
 	report := &forgetReport{Key: key.String(), Group: group, Reason: reason, Forgotten: []uuid.UUID{}, Notes: found.Notes}
 	if len(found.Claims) == 0 {
@@ -53,7 +54,7 @@ func processedForget(c *cli.Context) error {
 		return err
 	}
 	if report.Forgotten, err = found.forget(c.Context, db, key, group, reason); err != nil {
-		return fmt.Errorf("processed forget %s: %w", key, explainOperator(err, migrations.Consumer))
+		return fmt.Errorf("processed forget %s: %w", key, operator.ExplainOperator(err, migrations.Consumer))
 	}
 	report.Notes = found.afterwards(group)
 	return answer(c, report, printForgotten)
@@ -62,7 +63,7 @@ func processedForget(c *cli.Context) error {
 // question also says what does without forgetting, where that is the shorter way.
 func (r *processedReport) question(group string) string {
 	first := r.Claims[0]
-	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, stamp(&first.ClaimedAt))
+	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, terminal.Stamp(&first.ClaimedAt))
 	if w := r.refusing(); w != nil {
 		q += fmt.Sprintf(" (below the floor of class %s a replayed copy of it becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, terminal.Word(group))
 	}
@@ -71,7 +72,7 @@ func (r *processedReport) question(group string) string {
 
 // readOneOfGroup checks what needs no server, of commands about one event of
 // one group.
-func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err error) {
+func readOneOfGroup(c *cli.Context) (key operator.Name, group, reason string, err error) {
 	if key, err = readOneName(c); err != nil {
 		return key, "", "", err
 	}
@@ -84,13 +85,13 @@ func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err er
 
 // forget removes what was found; a fence that has begun since is respected by
 // the statement.
-func (r *processedReport) forget(ctx context.Context, db *database, key eventName, group, reason string) ([]uuid.UUID, error) {
-	ids := []uuid.UUID{key.id}
+func (r *processedReport) forget(ctx context.Context, db *operator.Database, key operator.Name, group, reason string) ([]uuid.UUID, error) {
+	ids := []uuid.UUID{key.ID}
 	for _, v := range r.Claims {
 		ids = append(ids, v.ID)
 	}
 	forgotten, err := consumerdb.New(db).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
-		ConsumerGroup: group, Ids: ids, EventID: key.id, Target: key.String(), Reason: reason,
+		ConsumerGroup: group, Ids: ids, EventID: key.ID, Target: key.String(), Reason: reason,
 	})
 	if err == nil && len(forgotten) == 0 {
 		err = errors.New("nothing was forgotten: since it was looked at the claim is gone or an effect of the event has begun, or its dead letter waits: redrive or discard that first")
@@ -152,7 +153,7 @@ func (r *processedReport) deliverAgain(group string) string {
 	}
 	return fmt.Sprintf("the event is below the floor %s of class %s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s "+
 		"(not where a letter of it waits already), then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
-		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
+		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", terminal.Stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
 }
 
 // class is that of what was claimed, nil when it is not known.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -52,7 +53,7 @@ func replayCommand() *cli.Command {
 
 // replayOrder is what was asked for.
 type replayOrder struct {
-	selection
+	operator.Selection
 	dead      bool
 	topic     string
 	group     string // to reprocess; empty: redeliver
@@ -107,7 +108,7 @@ func replay(c *cli.Context) error {
 	defer db.Close()
 	plan, err := order.plan(c.Context, db)
 	if err != nil {
-		return fmt.Errorf("replay: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("replay: %w", operator.Explain(err, migrations.Outbox))
 	}
 	report := plan.report
 	if len(report.Problems) == 0 && len(plan.events) > 0 {
@@ -139,7 +140,7 @@ func readReplay(c *cli.Context) (o replayOrder, err error) {
 	if err := checkOutput(c); err != nil {
 		return o, err
 	}
-	if o.selection, err = readSelection(c); err != nil {
+	if o.Selection, err = readSelection(c); err != nil {
 		return o, err
 	}
 	o.dead, o.topic, o.group = c.Bool("dead"), c.String("topic"), c.String("reprocess")
@@ -148,8 +149,8 @@ func readReplay(c *cli.Context) (o replayOrder, err error) {
 		return o, usage("--after %s: want SEQ/ID, as an interrupted replay printed it", c.String("after"))
 	}
 	switch {
-	case len(o.keys) == 0 && !o.filtered() && !o.dead:
-		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", keyExample)
+	case len(o.Keys) == 0 && !o.Filtered() && !o.dead:
+		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", operator.KeyExample)
 	case o.topic != "" && !writableTopic(o.topic):
 		return o, usage("--topic %q: want 1 to 249 of a-z, A-Z, 0-9, ., _ and -, and no internal topic", o.topic)
 	case c.IsSet("reprocess") && (o.group == "" || len(o.group) > 255):

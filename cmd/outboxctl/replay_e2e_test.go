@@ -18,6 +18,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -281,7 +282,7 @@ func TestReplayOutlivesItsConnection(t *testing.T) {
 		require.Equal(t, texts(key), d.asked())
 		exec(t, d.pool, "DROP TRIGGER die ON onceward.replays")
 
-		w := replayWriter{db: &database{d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
+		w := replayWriter{db: &operator.Database{Pool: d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
 		p, err := w.params([]outboxdb.EventsForReplayRow{{ID: key.UUID()}})
 		require.NoError(t, err)
 		q := outboxdb.New(d.pool)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -27,7 +28,7 @@ const (
 )
 
 // plan finds and counts the events, in one snapshot of the database.
-func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, error) {
+func (o *replayOrder) plan(ctx context.Context, db *operator.Database) (*replayPlan, error) {
 	p := &replayPlan{report: &replayResult{
 		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after.String(),
 		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
@@ -40,7 +41,7 @@ func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, erro
 		switch {
 		case o.dead:
 			return p.readLetters(ctx, q, o)
-		case len(o.keys) > 0:
+		case len(o.Keys) > 0:
 			return p.readKeys(ctx, q, o)
 		default:
 			return p.readEvents(ctx, q, o)
@@ -52,8 +53,8 @@ func (o *replayOrder) plan(ctx context.Context, db *database) (*replayPlan, erro
 
 func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
 	counts, err := q.CountForReplay(ctx, outboxdb.CountForReplayParams{
-		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id,
+		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id,
 	})
 	if err != nil {
 		return err
@@ -71,8 +72,8 @@ func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *rep
 		return fmt.Errorf("%d events: more than %d at a time; narrow the filters, for example with --from and --to", total, maxReplayed)
 	}
 	p.events, err = q.EventsForReplay(ctx, outboxdb.EventsForReplayParams{
-		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
+		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
 	})
 	return err
 }
@@ -80,7 +81,7 @@ func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *rep
 // readKeys refuses the whole order for one KEY that cannot be replayed: who
 // names events wants these.
 func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
-	rows, err := q.KeysForReplay(ctx, o.ids())
+	rows, err := q.KeysForReplay(ctx, o.IDs())
 	if err != nil {
 		return err
 	}
@@ -92,11 +93,11 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		}
 	}
-	for _, key := range o.keys {
-		switch v, ok := found[key.id]; {
+	for _, key := range o.Keys {
+		switch v, ok := found[key.ID]; {
 		case !ok:
 			p.problem("%s has no row: it does not exist, or was dropped with its day; `outboxctl show %s` tells more", key, key)
-		case !key.is(v.Namespace):
+		case !key.Is(v.Namespace):
 			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
 		case !replayable(v.State):
 			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
@@ -109,24 +110,24 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 // another topic than the event's own, those that wait.
 func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
 	rows, err := q.LettersForReplay(ctx, outboxdb.LettersForReplayParams{
-		States: []string{letterDiscarded, letterOpen, letterRetrying}, Ids: o.ids(),
-		Namespace: o.namespace, AggregateType: o.aggregateType, AggregateID: o.aggregate, EventType: o.eventType,
-		FromTime: o.from, ToTime: o.to, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
+		States: []string{letterDiscarded, letterOpen, letterRetrying}, Ids: o.IDs(),
+		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
 	})
 	if err != nil {
 		return err
 	}
 	states := make(map[string]string, len(rows))
 	for _, v := range rows {
-		states[nameText(v.Namespace, v.LetterID)], states[v.LetterID.String()] = v.State, v.State
+		states[operator.NameText(v.Namespace, v.LetterID)], states[v.LetterID.String()] = v.State, v.State
 		if v.State == letterDiscarded || v.State == letterOpen && o.topic != "" {
 			p.add(v.LetterID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
-		} else if len(o.keys) == 0 {
+		} else if len(o.Keys) == 0 {
 			p.leave(stateDead, 1)
 		}
 	}
-	for _, key := range o.keys {
+	for _, key := range o.Keys {
 		switch state := states[key.String()]; {
 		case state == "":
 			p.problem("%s has no dead letter that waits or was discarded", key)

@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 // request writes the orders, paced and in the order of the rows. The context's
 // end comes between two transactions, so that what was asked for is known; the
 // report says how far it came, also with an error.
-func (o *replayOrder) request(c *cli.Context, db *database, plan *replayPlan) error {
+func (o *replayOrder) request(c *cli.Context, db *operator.Database, plan *replayPlan) error {
 	w := replayWriter{db: db, order: o, plan: plan}
 	line := newProgress(c.App.ErrWriter, "asked for", len(plan.events))
 	defer line.end()
@@ -40,7 +40,7 @@ func (o *replayOrder) request(c *cli.Context, db *database, plan *replayPlan) er
 			return err
 		}
 		if err := w.write(context.WithoutCancel(c.Context), part); err != nil {
-			return fmt.Errorf("replay: %w", explainWrite(err))
+			return fmt.Errorf("replay: %w", operator.ExplainWrite(err))
 		}
 		line.show(plan.report.Requested)
 	}
@@ -49,7 +49,7 @@ func (o *replayOrder) request(c *cli.Context, db *database, plan *replayPlan) er
 
 // replayWriter writes chunks of a plan.
 type replayWriter struct {
-	db    *database
+	db    *operator.Database
 	order *replayOrder
 	plan  *replayPlan
 }
@@ -123,16 +123,6 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 		p.ReplayIds, p.Ids = append(p.ReplayIds, id), append(p.Ids, v.ID)
 	}
 	return p, nil
-}
-
-// explainWrite is explain for what only an operator may write.
-func explainWrite(err error) error { return explainOperator(err, migrations.Outbox) }
-
-func explainOperator(err error, side migrations.Side) error {
-	if denied(err) {
-		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
-	}
-	return explain(err, side)
 }
 
 func optional(s string) *string {

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -83,7 +84,7 @@ func retire(c *cli.Context) error {
 	// The slot is looked for again there, in the transaction that forgets.
 	report.Letters, err = outboxdb.New(db).RetireRelay(c.Context, outboxdb.RetireRelayParams{Slot: state.Slot, Reason: reason})
 	if err != nil {
-		return fmt.Errorf("retire: %w", explainWrite(err))
+		return fmt.Errorf("retire: %w", operator.ExplainWrite(err))
 	}
 	return answer(c, report, func(p *page, report *retireReport) {
 		p.line("relay %s is forgotten; nothing waits for it any more", report.Relay)
@@ -99,7 +100,7 @@ func retire(c *cli.Context) error {
 // slotToRetire returns the other database that has a slot of this name: slots are of
 // the whole server, and beside a copy of a database the original's is there. It
 // refuses while the relay's own exists.
-func slotToRetire(c *cli.Context, db *database, slot string) (elsewhere string, err error) {
+func slotToRetire(c *cli.Context, db *operator.Database, slot string) (elsewhere string, err error) {
 	var of string
 	var own bool
 	err = db.QueryRow(c.Context, `SELECT COALESCE(database, ''), COALESCE(database = pg_catalog.current_database(), true)

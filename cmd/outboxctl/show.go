@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -52,12 +53,12 @@ func show(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	if key, err = key.resolve(c.Context, db); err != nil {
+	if key, err = key.Resolve(c.Context, db); err != nil {
 		return fmt.Errorf("show: %w", err)
 	}
 	report := &showReport{Key: key.String(), EventTime: key.Time()}
 	if err := report.readProducer(c.Context, db, key); err != nil {
-		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
+		return fmt.Errorf("show %s: %w", key, operator.Explain(err, migrations.Outbox))
 	}
 	if c.String("relay") != "" {
 		state, err := theRelay(c, db)
@@ -87,32 +88,32 @@ func show(c *cli.Context) error {
 }
 
 // askConsumer reads what each consumer group did; an empty dsn asks nobody.
-func (r *showReport) askConsumer(c *cli.Context, dsn string, key eventName) error {
+func (r *showReport) askConsumer(c *cli.Context, dsn string, key operator.Name) error {
 	if dsn == "" {
 		return nil
 	}
 	if err := verified(c, dsn); err != nil {
 		return err
 	}
-	consumer, err := open(c.Context, dsn)
+	consumer, err := operator.Open(c.Context, dsn)
 	if err != nil {
 		return err
 	}
 	defer consumer.Close()
-	return explain(r.readConsumer(c.Context, consumer, key), migrations.Consumer)
+	return operator.Explain(r.readConsumer(c.Context, consumer, key), migrations.Consumer)
 }
 
 // showArguments checks what needs no server.
-func showArguments(c *cli.Context) (eventName, error) {
+func showArguments(c *cli.Context) (operator.Name, error) {
 	key, err := readOneName(c)
 	if err != nil {
 		return key, err
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:
-		return eventName{}, usage("show: --config names the brokers; leave --brokers out")
+		return operator.Name{}, usage("show: --config names the brokers; leave --brokers out")
 	case c.String("config") == "" && (c.String("topic") != "") != brokers:
-		return eventName{}, usage("show: --brokers and --topic go together")
+		return operator.Name{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil
 }
@@ -120,8 +121,8 @@ func showArguments(c *cli.Context) (eventName, error) {
 // search says where copies can be. Without row and letter the aggregate is
 // unknown, so that all partitions are read, from before the key's time: the key
 // may have been made by a clock that ran ahead.
-func (r *showReport) search(brokers []string, topic string, key eventName) search {
-	s := search{Brokers: brokers, Topic: topic, Key: keyText(key.namespace, key.id), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
+func (r *showReport) search(brokers []string, topic string, key operator.Name) search {
+	s := search{Brokers: brokers, Topic: topic, Key: operator.KeyText(key.Namespace, key.ID), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
 	switch {
 	case r.Row != nil:
 		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
@@ -69,10 +70,10 @@ func skip(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if key, err = key.resolve(c.Context, db); err != nil {
+	if key, err = key.Resolve(c.Context, db); err != nil {
 		return fmt.Errorf("skip: %w", err)
 	}
-	if key.bare {
+	if key.Bare {
 		return noSuchSkip(key)
 	}
 	if err := skippable(c, db, state.Slot, key); err != nil {
@@ -81,7 +82,7 @@ func skip(c *cli.Context) error {
 	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
 		return err
 	}
-	id, namespace := key.id, key.namespace
+	id, namespace := key.ID, key.Namespace
 	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
@@ -93,17 +94,17 @@ func skip(c *cli.Context) error {
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("skip %s: %w", key, explainWrite(err))
+		return fmt.Errorf("skip %s: %w", key, operator.ExplainWrite(err))
 	}
 	return answer(c, report, printSkip)
 }
 
 // skippable refuses a key that the relay cannot be held up by.
-func skippable(c *cli.Context, db *database, slot string, key eventName) error {
+func skippable(c *cli.Context, db *operator.Database, slot string, key operator.Name) error {
 	q := outboxdb.New(db)
-	letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
+	letters, err := q.LettersNow(c.Context, []uuid.UUID{key.ID})
 	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("skip: %w", operator.Explain(err, migrations.Outbox))
 	}
 	for _, l := range letters {
 		switch {
@@ -116,16 +117,16 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard %s --reason \"…\"` gives it up", key, key)
 		}
 	}
-	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{key.id})
+	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{key.ID})
 	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("skip: %w", operator.Explain(err, migrations.Outbox))
 	}
 	if len(rows) == 0 {
 		return comesTo(c.Context, q, slot, key)
 	}
 	switch v := rows[0]; {
-	case !key.is(v.Namespace):
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, nameText(v.Namespace, key.id))
+	case !key.Is(v.Namespace):
+		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, operator.NameText(v.Namespace, key.ID))
 	case v.State == statePublished:
 		return fmt.Errorf("%s was published; no relay halts at it", key)
 	}
@@ -134,27 +135,27 @@ func skippable(c *cli.Context, db *database, slot string, key eventName) error {
 
 // comesTo refuses a key that no row has, unless the relay knows it all the same: as
 // a replay's, or from the log, where the row was deleted since.
-func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key eventName) error {
-	target, err := q.SkipTarget(ctx, outboxdb.SkipTargetParams{Slot: slot, ID: key.id})
+func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key operator.Name) error {
+	target, err := q.SkipTarget(ctx, outboxdb.SkipTargetParams{Slot: slot, ID: key.ID})
 	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("skip: %w", operator.Explain(err, migrations.Outbox))
 	}
 	switch {
 	case target.Waits:
 		return nil
-	case target.State != "" && !key.is(target.Namespace):
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", target.Namespace, nameText(target.Namespace, key.id))
+	case target.State != "" && !key.Is(target.Namespace):
+		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", target.Namespace, operator.NameText(target.Namespace, key.ID))
 	case target.GapID != "":
 		return fmt.Errorf("the replay %s lay in gap %s: it is not proved to be published, and no relay comes to it any more; `outboxctl replay %s --config FILE --reason \"…\"` orders it again",
-			key, target.GapID, nameText(target.Namespace, target.EventID))
+			key, target.GapID, operator.NameText(target.Namespace, target.EventID))
 	case target.State == statePublished:
 		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
 	case target.State != "":
 		return nil
 	}
-	halted, err := haltsAt(ctx, q, key.id)
+	halted, err := haltsAt(ctx, q, key.ID)
 	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("skip: %w", operator.Explain(err, migrations.Outbox))
 	}
 	if halted == nil {
 		return noSuchSkip(key)
@@ -162,7 +163,7 @@ func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key eventNam
 	return nil
 }
 
-func noSuchSkip(key eventName) error {
+func noSuchSkip(key operator.Name) error {
 	return fmt.Errorf("no event and no replay that is committed has the key %s, and no relay halts at it: nothing was ordered. The log and /readyz of a relay that halts name the key; "+
 		"`outboxctl list --state waiting` lists what waits; an event that is not committed yet can be left out once it is", key)
 }
@@ -193,7 +194,7 @@ type undoReport struct {
 
 // undoSkip takes a word back. The relay looks for it in the transaction that carries
 // it out, so that what was taken back is never left out.
-func undoSkip(c *cli.Context, key eventName) error {
+func undoSkip(c *cli.Context, key operator.Name) error {
 	if c.IsSet("reason") {
 		return usage("%s: --undo goes without --reason", c.Command.HelpName)
 	}
@@ -210,15 +211,15 @@ func undoSkip(c *cli.Context, key eventName) error {
 		return err
 	}
 	q := outboxdb.New(db)
-	row, err := q.TakeBackSkip(c.Context, outboxdb.TakeBackSkipParams{Slot: state.Slot, ID: key.id})
+	row, err := q.TakeBackSkip(c.Context, outboxdb.TakeBackSkipParams{Slot: state.Slot, ID: key.ID})
 	if err != nil {
-		return fmt.Errorf("take back the skip of %s: %w", key, explainWrite(err))
+		return fmt.Errorf("take back the skip of %s: %w", key, operator.ExplainWrite(err))
 	}
 	report := &undoReport{Key: key.String(), Relay: row.Relay, Slot: row.Slot, TakenBack: row.Stood, Skip: row.Skip}
 	if !row.Stood {
-		letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
+		letters, err := q.LettersNow(c.Context, []uuid.UUID{key.ID})
 		if err != nil {
-			return fmt.Errorf("look what became of %s: %w", key, explain(err, migrations.Outbox))
+			return fmt.Errorf("look what became of %s: %w", key, operator.Explain(err, migrations.Outbox))
 		}
 		for _, l := range letters {
 			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == letterDiscarded

@@ -11,7 +11,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
@@ -151,7 +153,7 @@ func status(c *cli.Context) error {
 	defer db.Close()
 	report, err := readStatus(c.Context, db)
 	if err != nil {
-		return fmt.Errorf("read status: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("read status: %w", operator.Explain(err, migrations.Outbox))
 	}
 	if err := answer(c, report, printStatus); err != nil {
 		return err
@@ -162,14 +164,14 @@ func status(c *cli.Context) error {
 	return nil
 }
 
-func readStatus(ctx context.Context, db *database) (*statusReport, error) {
-	r := &statusReport{Database: db.pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
+func readStatus(ctx context.Context, db *operator.Database) (*statusReport, error) {
+	r := &statusReport{Database: db.Pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
 	q := outboxdb.New(db)
 	var err error
 	if r.Relays, err = readRelays(ctx, q); err != nil {
 		return nil, err
 	}
-	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: migrations.Outbox})
+	m, err := migrations.New(migrations.Config{Pool: db.Pool, Side: migrations.Outbox})
 	if err != nil {
 		return nil, err
 	}
@@ -222,7 +224,7 @@ func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport,
 	for _, v := range rows {
 		out = append(out, parkedReport{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,
-			Since: v.Since.UTC(), First: keyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass, Error: v.Error,
+			Since: v.Since.UTC(), First: operator.KeyText(v.Namespace, v.FirstLetter), Class: v.ErrorClass, Error: v.Error,
 		})
 	}
 	return out, err
@@ -251,7 +253,7 @@ func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayR
 	for _, st := range states {
 		r := relayReport{
 			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
-			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: notNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
+			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: operator.NotNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
 			boundReport: newBoundReport(st),
 		}
 		if s, ok := bySlot[st.Slot]; ok {
@@ -285,7 +287,7 @@ func (r *relayReport) problems() []string {
 	switch {
 	case r.Relay == "":
 		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
-			"as a superuser or a role with REPLICATION", r.Slot, size(r.RetainedBytes), r.Slot)
+			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
 	case r.NotBegun && !r.lives():
 		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
 	case r.NotBegun: // what its processes wait for says more
@@ -380,7 +382,7 @@ func printStatus(p *page, r *statusReport) {
 		if v.ActivePID != nil {
 			pid = strconv.Itoa(int(*v.ActivePID))
 		}
-		wal, retained, lag := v.WALStatus, size(v.RetainedBytes), size(v.LagBytes)
+		wal, retained, lag := v.WALStatus, terminal.Size(v.RetainedBytes), terminal.Size(v.LagBytes)
 		if !v.SlotExists {
 			wal, retained, lag = "no slot", "-", "-"
 		}
@@ -396,7 +398,7 @@ func printStatus(p *page, r *statusReport) {
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
-		held = append(held, []string{printable([]byte(v.name()), previewBytes), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), stamp(&v.Since)})
+		held = append(held, []string{terminal.Preview([]byte(v.name()), terminal.PreviewBytes), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), terminal.Stamp(&v.Since)})
 	}
 	p.table([]string{"held", "events", "orders", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
@@ -415,8 +417,8 @@ func printStatus(p *page, r *statusReport) {
 func parkedRows(parked []parkedReport) (rows [][]string) {
 	for _, v := range parked {
 		rows = append(rows, []string{
-			printable([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), previewBytes), v.Slot, strconv.FormatInt(v.Letters, 10), stamp(&v.Since),
-			v.First, v.Class + ": " + printable([]byte(v.Error), previewBytes),
+			terminal.Preview([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes), v.Slot, strconv.FormatInt(v.Letters, 10), terminal.Stamp(&v.Since),
+			v.First, v.Class + ": " + terminal.Preview([]byte(v.Error), terminal.PreviewBytes),
 		})
 	}
 	return rows

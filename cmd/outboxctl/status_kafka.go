@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 // maxRemadeShown bounds the list of topics that were made anew.
@@ -66,7 +67,7 @@ func remadeTopics(ctx context.Context, q *outboxdb.Queries) ([]remadeTopic, erro
 // last count is in none.
 func remadeRows(topics []remadeTopic) (rows [][]string) {
 	for _, t := range topics {
-		rows = append(rows, []string{t.Topic, t.Slot, strconv.Itoa(int(t.Times)), stamp(&t.Last), "at least " + strconv.FormatInt(t.Records, 10)})
+		rows = append(rows, []string{t.Topic, t.Slot, strconv.Itoa(int(t.Times)), terminal.Stamp(&t.Last), "at least " + strconv.FormatInt(t.Records, 10)})
 	}
 	return rows
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -140,15 +141,12 @@ func (r *relayReport) lastWords() string {
 	if last == nil {
 		return ""
 	}
-	text := fmt.Sprintf(" (the last one, %s, wrote at %s that it was %s", last.Process, stamp(&last.At), last.State)
+	text := fmt.Sprintf(" (the last one, %s, wrote at %s that it was %s", last.Process, terminal.Stamp(&last.At), last.State)
 	if last.Error != "" {
-		text += ": " + printable([]byte(last.Error), errorBytes)
+		text += ": " + terminal.Preview([]byte(last.Error), terminal.ErrorBytes)
 	}
 	return text + ")"
 }
-
-// errorBytes bounds an error in a line for people. It ends with what mends it.
-const errorBytes = 2000
 
 // waiting says what the living processes wait for and should not. A standby, and
 // what an operator paused, which is said elsewhere, are as they should be.
@@ -170,10 +168,10 @@ func (r *relayReport) waiting() []string {
 				says = p.State + ", and not configured as the process that holds the slot,"
 			}
 			if w.What != "" {
-				says += " " + printable([]byte(w.What), previewBytes)
+				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
 			}
 			out = append(out, fmt.Sprintf("relay %s is %s since %s (process %s): %s",
-				r.Relay, says, stamp(&w.Since), p.Process, printable([]byte(w.Detail), errorBytes)))
+				r.Relay, says, terminal.Stamp(&w.Since), p.Process, terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
 		}
 	}
 	return out
@@ -188,20 +186,20 @@ func processRows(relays []relayReport) (rows [][]string) {
 			if !p.Alive {
 				state = "not connected (was " + p.State + ")"
 			}
-			first := []string{p.Process, orDash(r.Relay), state, stamp(&p.Since)}
+			first := []string{p.Process, orDash(r.Relay), state, terminal.Stamp(&p.Since)}
 			if len(p.Waiting) == 0 {
-				rows = append(rows, append(first, "-", "-", "-", orDash(printable([]byte(p.Error), previewBytes))))
+				rows = append(rows, append(first, "-", "-", "-", orDash(terminal.Preview([]byte(p.Error), terminal.PreviewBytes))))
 			}
 			for _, w := range p.Waiting {
 				what := w.For
 				if w.What != "" {
-					what += " " + printable([]byte(w.What), previewBytes)
+					what += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
 				}
 				events := "-"
 				if w.Events > 0 {
 					events = strconv.Itoa(w.Events)
 				}
-				rows = append(rows, append(slices.Clone(first), what, events, stamp(&w.Since), printable([]byte(w.Detail), previewBytes)))
+				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since), terminal.Preview([]byte(w.Detail), terminal.PreviewBytes)))
 			}
 		}
 	}

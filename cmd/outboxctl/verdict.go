@@ -7,10 +7,9 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-)
 
-// previewBytes of the payload are shown when it is not asked for.
-const previewBytes = 120
+	"github.com/onceward/onceward/internal/terminal"
+)
 
 // judge says in which state the event is, and by what, for each relay and for all
 // of them. It is pure. A record of the event itself, seen in Kafka, outweighs
@@ -163,7 +162,7 @@ func (v *publishedReport) why(key string) string {
 	case v.State == stateBefore:
 		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay %s --config FILE --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, key, gap)
 	case v.State == statePublished:
-		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, stamp(v.PublishedAt))
+		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, terminal.Stamp(v.PublishedAt))
 	case v.Moved && v.State == statePending:
 		return fmt.Sprintf("relay %s has run on another system: nothing here proves what it published, until the database is adopted (outboxctl adopt --help says how)", v.Relay)
 	case gap != "":
@@ -183,7 +182,7 @@ func (r *showReport) trimPayload(whole bool) {
 	if r.Row == nil {
 		return
 	}
-	r.Row.PayloadPreview = printable(r.Row.Payload, previewBytes)
+	r.Row.PayloadPreview = terminal.Preview(r.Row.Payload, terminal.PreviewBytes)
 	if !whole {
 		r.Row.Payload = nil
 	}
@@ -193,7 +192,7 @@ func printShow(p *page, r *showReport) {
 	p.pairs(
 		[2]string{"key", r.Key},
 		[2]string{"state", r.State + ": " + r.Why},
-		[2]string{"event time", stamp(&r.EventTime)},
+		[2]string{"event time", terminal.Stamp(&r.EventTime)},
 	)
 	printRow(p, r)
 	if r.publishedEdited() {
@@ -220,14 +219,14 @@ func printRow(p *page, r *showReport) {
 	if v == nil {
 		return
 	}
-	payload := fmt.Sprintf("%s: %s", size(int64(v.PayloadBytes)), v.PayloadPreview)
+	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"
 	}
 	p.pairs(
 		[2]string{"event type", v.EventType},
 		[2]string{"aggregate", v.AggregateType + " " + v.AggregateID},
-		[2]string{"written", stamp(&v.CreatedAt)},
+		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
 		[2]string{"transaction", strconv.FormatUint(v.TxID, 10)},
 		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
 		[2]string{"content type", v.ContentType},
@@ -244,7 +243,7 @@ func printProducer(p *page, r *showReport) {
 		if v.Disagrees {
 			says += " (!)"
 		}
-		relays = append(relays, []string{v.Relay, v.Slot, says, stamp(v.PublishedAt), v.Why})
+		relays = append(relays, []string{v.Relay, v.Slot, says, terminal.Stamp(v.PublishedAt), v.Why})
 	}
 	for _, v := range r.DeadLetters {
 		state := v.State
@@ -252,11 +251,11 @@ func printProducer(p *page, r *showReport) {
 			state += ", edited"
 		}
 		letters = append(letters, []string{
-			v.Slot, state, v.Class, printable([]byte(v.Error), previewBytes), strconv.Itoa(int(v.Attempts)), stamp(&v.FirstAt), stamp(&v.LastAt),
+			v.Slot, state, v.Class, terminal.Preview([]byte(v.Error), terminal.PreviewBytes), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
 		})
 	}
 	for _, v := range r.Replays {
-		replays = append(replays, []string{v.ID.String(), v.Mode, stamp(&v.RequestedAt), v.RequestedBy, printable([]byte(v.Reason), previewBytes)})
+		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, terminal.Preview([]byte(v.Reason), terminal.PreviewBytes)})
 	}
 	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
 	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
@@ -274,7 +273,7 @@ func printKafka(p *page, r *showReport) {
 		p.line("\n! %s", r.Disagree)
 	}
 	if len(r.Kafka.Copies) == 0 {
-		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, stamp(&r.Kafka.From))
+		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, terminal.Stamp(&r.Kafka.From))
 		return
 	}
 	var rows [][]string
@@ -286,7 +285,7 @@ func printKafka(p *page, r *showReport) {
 		case v.RepairID != "":
 			kind = "repair " + v.RepairID
 		}
-		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), stamp(&v.Timestamp), kind})
+		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), terminal.Stamp(&v.Timestamp), kind})
 	}
 	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
 }
@@ -304,11 +303,11 @@ func printConsumer(p *page, r *showReport) {
 		case v.ByArrival:
 			as = "event, by arrival"
 		}
-		groups = append(groups, []string{v.Group, v.Outcome, stamp(&v.ProcessedAt), as})
+		groups = append(groups, []string{v.Group, v.Outcome, terminal.Stamp(&v.ProcessedAt), as})
 	}
 	for _, v := range r.Refused {
 		refused = append(refused, []string{
-			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), printable([]byte(v.Error), previewBytes), stamp(&v.CreatedAt),
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), terminal.Preview([]byte(v.Error), terminal.PreviewBytes), terminal.Stamp(&v.CreatedAt),
 		})
 	}
 	if len(groups) == 0 {

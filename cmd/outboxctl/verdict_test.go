@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -126,14 +127,14 @@ func TestSearchStartsWhereTheRecordCanBe(t *testing.T) {
 	require.NoError(t, err)
 	written := key.Time().Add(time.Hour)
 
-	s := (&showReport{Row: &rowReport{AggregateID: "A", CreatedAt: written}}).search(nil, "orders", eventName{namespace: key.Namespace(), id: key.UUID()})
+	s := (&showReport{Row: &rowReport{AggregateID: "A", CreatedAt: written}}).search(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
 	require.Equal(t, []byte("A"), s.RecordKey)
 	require.Equal(t, written.Add(-time.Minute), s.From)
 
-	s = (&showReport{DeadLetters: []letterReport{{AggregateID: "B"}}}).search(nil, "orders", eventName{namespace: key.Namespace(), id: key.UUID()})
+	s = (&showReport{DeadLetters: []letterReport{{AggregateID: "B"}}}).search(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
 	require.Equal(t, []byte("B"), s.RecordKey)
 
-	s = (&showReport{}).search(nil, "orders", eventName{namespace: key.Namespace(), id: key.UUID()})
+	s = (&showReport{}).search(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
 	require.Nil(t, s.RecordKey, "all partitions")
 	require.Equal(t, key.Time().Add(-6*time.Minute), s.From)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/publisher"
 	"github.com/onceward/onceward/relay"
 )
@@ -44,15 +45,15 @@ func clusterToAsk(c *cli.Context) (whereabouts, *relay.Config, error) {
 	return w, &cfg, nil
 }
 
-func (w whereabouts) connect(c *cli.Context) (*database, error) {
+func (w whereabouts) connect(c *cli.Context) (*operator.Database, error) {
 	if w.dsn == "" {
 		return connect(c)
 	}
-	return open(c.Context, w.dsn)
+	return operator.Open(c.Context, w.dsn)
 }
 
 // search looks into Kafka where it was asked for and the topic is known.
-func (w whereabouts) search(ctx context.Context, r *showReport, key eventName) (err error) {
+func (w whereabouts) search(ctx context.Context, r *showReport, key operator.Name) (err error) {
 	topic := w.topic
 	if topic == "" && !w.routed {
 		return nil
@@ -69,7 +70,7 @@ func (w whereabouts) search(ctx context.Context, r *showReport, key eventName) (
 }
 
 // topicOf asks the routes; without a topic it says why there is none.
-func (w whereabouts) topicOf(r *showReport, key eventName) (topic, why string) {
+func (w whereabouts) topicOf(r *showReport, key operator.Name) (topic, why string) {
 	var aggregateType, eventType string
 	switch letter := r.eventLetter(""); {
 	case r.Row != nil:
@@ -79,7 +80,7 @@ func (w whereabouts) topicOf(r *showReport, key eventName) (topic, why string) {
 	default:
 		return "", "neither row nor letter is left that would say which route it took; give --topic"
 	}
-	topic, err := w.kafka.TopicOf(key.namespace, aggregateType, eventType)
+	topic, err := w.kafka.TopicOf(key.Namespace, aggregateType, eventType)
 	if err != nil {
 		return "", err.Error()
 	}

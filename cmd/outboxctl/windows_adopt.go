@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -46,7 +47,7 @@ func windowsAdopt(c *cli.Context) error {
 	if err != nil {
 		return explainAdopt(err)
 	}
-	report := &adoptReport{Group: cfg.Group, Made: notNil(done.Made), Floors: make(map[string]string), Reason: cfg.Reason}
+	report := &adoptReport{Group: cfg.Group, Made: operator.NotNil(done.Made), Floors: make(map[string]string), Reason: cfg.Reason}
 	for class, floor := range done.Floors {
 		report.Floors[class] = floor.UTC().Format(time.RFC3339)
 	}
@@ -61,8 +62,8 @@ func windowsAdopt(c *cli.Context) error {
 	})
 }
 
-func adopt(ctx context.Context, db *database, cfg consumer.AdoptConfig) (report consumer.AdoptReport, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+func adopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (report consumer.AdoptReport, err error) {
+	err = db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		report, err = consumer.Adopt(ctx, conn, cfg)
 		return err
 	})
@@ -104,8 +105,8 @@ func explainAdopt(err error) error {
 	switch {
 	case errors.Is(err, consumer.ErrMaintained):
 		return fmt.Errorf("%w; try again when it has ended", err)
-	case denied(err):
+	case operator.Denied(err):
 		return fmt.Errorf("%w; connect as a member of the role onceward_consumer_maintainer: `outboxctl migrate roles --side consumer --print` shows how to make one", err)
 	}
-	return explain(err, migrations.Consumer)
+	return operator.Explain(err, migrations.Consumer)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -58,15 +59,15 @@ func windowsAdvise(c *cli.Context) error {
 	q, group := consumerdb.New(db), c.String("group")
 	windows, err := q.ListWindows(c.Context, group)
 	if err != nil {
-		return fmt.Errorf("windows advise: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("windows advise: %w", operator.Explain(err, migrations.Consumer))
 	}
 	seen, err := q.RedeliveriesOfGroups(c.Context, group)
 	if err != nil {
-		return fmt.Errorf("windows advise: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("windows advise: %w", operator.Explain(err, migrations.Consumer))
 	}
 	replays, err := q.ReplayLetters(c.Context, group)
 	if err != nil {
-		return fmt.Errorf("windows advise: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("windows advise: %w", operator.Explain(err, migrations.Consumer))
 	}
 	report := advise(windows, seen, replays)
 	if err := answer(c, report, printAdvice); err != nil {
@@ -102,9 +103,9 @@ func advise(windows []consumerdb.ListWindowsRow, seen []consumerdb.RedeliveriesO
 		for i, a := range consumer.Advise(classes[group], of) {
 			n, oldest := replaysOf(group, classes[group], i, replays)
 			report.Windows = append(report.Windows, adviceOfClass{
-				Group: group, Class: a.Pattern, Window: lengthText(a.Window), Seen: a.Seen, Oldest: lengthText(a.Oldest.Round(time.Second)), EventType: a.EventType,
+				Group: group, Class: a.Pattern, Window: terminal.Length(a.Window), Seen: a.Seen, Oldest: terminal.Length(a.Oldest.Round(time.Second)), EventType: a.EventType,
 				Replays: n, OldestReplay: oldest,
-				TooSmall: a.TooSmall, Recommended: lengthText(a.Recommended), Ages: agesOf(group, classes[group], i, seen),
+				TooSmall: a.TooSmall, Recommended: terminal.Length(a.Recommended), Ages: agesOf(group, classes[group], i, seen),
 			})
 		}
 	}
@@ -122,7 +123,7 @@ func replaysOf(group string, classes []consumer.Class, class int, replays []cons
 	if n == 0 {
 		return 0, ""
 	}
-	return n, lengthText((time.Duration(ms) * time.Millisecond).Round(time.Second))
+	return n, terminal.Length((time.Duration(ms) * time.Millisecond).Round(time.Second))
 }
 
 // agesOf sums the histogram over the event types of one class.
@@ -135,7 +136,7 @@ func agesOf(group string, classes []consumer.Class, class int, seen []consumerdb
 	}
 	out := []ageReport{}
 	for _, n := range slices.Sorted(maps.Keys(counts)) {
-		out = append(out, ageReport{UpTo: lengthText(time.Second << (n + 1)), Seen: counts[n]})
+		out = append(out, ageReport{UpTo: terminal.Length(time.Second << (n + 1)), Seen: counts[n]})
 	}
 	return out
 }

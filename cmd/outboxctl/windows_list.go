@@ -13,7 +13,9 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -59,7 +61,7 @@ func windowsList(c *cli.Context) error {
 	defer db.Close()
 	report, err := readWindows(c.Context, db, c.String("group"))
 	if err != nil {
-		return fmt.Errorf("windows list: %w", explain(err, migrations.Consumer))
+		return fmt.Errorf("windows list: %w", operator.Explain(err, migrations.Consumer))
 	}
 	if err := answer(c, report, printWindows); err != nil {
 		return err
@@ -72,7 +74,7 @@ func windowsList(c *cli.Context) error {
 }
 
 // readWindows asks retention what it would do, which needs no right but to read.
-func readWindows(ctx context.Context, db *database, group string) (*windowsReport, error) {
+func readWindows(ctx context.Context, db *operator.Database, group string) (*windowsReport, error) {
 	q := consumerdb.New(db)
 	rows, err := q.ListWindows(ctx, group)
 	if err != nil {
@@ -83,18 +85,18 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 		return nil, err
 	}
 	var plan consumer.MaintainReport
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
+	err = db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		plan, err = consumer.Maintain(ctx, conn, consumer.MaintainConfig{DryRun: true})
 		return err
 	})
 	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
-	err = othersThan(err, consumer.ErrDefaultPartition) // the finding says that one
+	err = operator.OthersThan(err, consumer.ErrDefaultPartition) // the finding says that one
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
 		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
 			"pg_stat_activity shows whether a session holds a lock: end that and look again", consumer.DefaultMaintainLockTimeout)))
-	case othersThan(err, partition.ErrTaken) != nil:
+	case operator.OthersThan(err, partition.ErrTaken) != nil:
 		return nil, err
 	case err != nil:
 		report.Problems = append(report.Problems, err.Error())
@@ -107,17 +109,17 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 	}
 	for _, v := range rows {
 		w := windowReport{
-			Group: v.ConsumerGroup, Class: v.Class, Window: lengthText(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
+			Group: v.ConsumerGroup, Class: v.Class, Window: terminal.Length(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
 			Floor: v.Floor.UTC(), Next: v.Floor.UTC(), Registered: v.RegisteredAt.UTC(), Retired: v.RetiredAt,
 		}
 		b := bucketsOf(v)
-		w.Bucket = lengthText(b.Length)
+		w.Bucket = terminal.Length(b.Length)
 		if b.Changing(time.Now()) {
-			w.OldBucket = lengthText(b.Old)
+			w.OldBucket = terminal.Length(b.Old)
 		}
 		for _, f := range plan.Floors {
 			if f.Group == v.ConsumerGroup && f.Class == v.Class {
-				w.Next, w.Behind, w.Why, w.Wrong = f.After.UTC(), lengthText(f.Behind), f.Why, f.Wrong
+				w.Next, w.Behind, w.Why, w.Wrong = f.After.UTC(), terminal.Length(f.Behind), f.Why, f.Wrong
 			}
 		}
 		for _, m := range marks {
@@ -132,9 +134,9 @@ func readWindows(ctx context.Context, db *database, group string) (*windowsRepor
 
 // checkPartitions says what is wrong with the partitions that the windows need, and
 // which is the oldest of those that are in use.
-func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
+func (r *windowsReport) checkPartitions(ctx context.Context, db *operator.Database, group string) error {
 	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
-	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
+	if err = operator.OthersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return err
 	}
 	for _, f := range newFindings(audit) {
@@ -179,7 +181,7 @@ func printWindows(p *page, r *windowsReport) {
 		case w.Behind == "0s":
 			state = "up to date"
 		}
-		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, stamp(w.StreamTime), orDash(w.Slowest)})
+		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, terminal.Stamp(w.StreamTime), orDash(w.Slowest)})
 	}
 	p.table([]string{"group", "class", "window", "late, replay", "floor", "state", "stream time", "of"}, rows)
 	if r.OldestPartition != nil {

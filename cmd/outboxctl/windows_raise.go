@@ -10,7 +10,9 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/partition"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 func raiseCommand(flags []cli.Flag) *cli.Command {
@@ -53,9 +55,9 @@ func windowsRaise(c *cli.Context) error {
 		return failed(err)
 	}
 	if !to.After(from) {
-		return failed(fmt.Errorf("its floor %s is not below where claims are kept, from %s on: nothing was done", stamp(&from), stamp(&to)))
+		return failed(fmt.Errorf("its floor %s is not below where claims are kept, from %s on: nothing was done", terminal.Stamp(&from), terminal.Stamp(&to)))
 	}
-	change.Changed = []string{fmt.Sprintf("floor %s, from %s", stamp(&to), stamp(&from))}
+	change.Changed = []string{fmt.Sprintf("floor %s, from %s", terminal.Stamp(&to), terminal.Stamp(&from))}
 	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s: events before it that come yet are late", change.Changed[0], change.Class, change.Group)); err != nil {
 		return err
 	}
@@ -88,7 +90,7 @@ func readRaise(c *cli.Context) (*windowChange, error) {
 
 // oldestKept is from when on no claim is gone, which is said while none of a floor lies
 // in a partition that could be attached again.
-func oldestKept(c *cli.Context, db *database, q *consumerdb.Queries, floor time.Time) (time.Time, error) {
+func oldestKept(c *cli.Context, db *operator.Database, q *consumerdb.Queries, floor time.Time) (time.Time, error) {
 	leaves, err := partition.Leaves(c.Context, db, processedTable)
 	if err != nil {
 		return time.Time{}, err

@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -57,7 +58,7 @@ func readRetire(c *cli.Context) (*windowChange, error) {
 	return change, err
 }
 
-func retireClasses(c *cli.Context, db *database, change *windowChange) error {
+func retireClasses(c *cli.Context, db *operator.Database, change *windowChange) error {
 	q := consumerdb.New(db)
 	var last *time.Time
 	if change.Class == "" {
@@ -78,7 +79,7 @@ func retireClasses(c *cli.Context, db *database, change *windowChange) error {
 		err = errNoClass
 	}
 	if err != nil {
-		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
+		return fmt.Errorf("windows retire %s: %w", change.Group, operator.ExplainOperator(err, migrations.Consumer))
 	}
 	change.Changed = []string{fmt.Sprintf("%d classes retired", n)}
 	if n == 0 { // it has none, or they were retired before
@@ -88,7 +89,7 @@ func retireClasses(c *cli.Context, db *database, change *windowChange) error {
 	return nil
 }
 
-func retireTopic(c *cli.Context, db *database, change *windowChange) error {
+func retireTopic(c *cli.Context, db *operator.Database, change *windowChange) error {
 	q := consumerdb.New(db)
 	last, err := rested(c, q, consumerdb.MarksOfGroupParams{ConsumerGroup: change.Group, OneTopic: true, Topic: *change.Topic})
 	if err != nil {
@@ -102,7 +103,7 @@ func retireTopic(c *cli.Context, db *database, change *windowChange) error {
 	}
 	n, err := q.RetireTopic(c.Context, consumerdb.RetireTopicParams{ConsumerGroup: change.Group, Topic: *change.Topic, SavedUntil: *last, Reason: change.Reason})
 	if err != nil {
-		return fmt.Errorf("windows retire %s: %w", change.Group, explainOperator(err, migrations.Consumer))
+		return fmt.Errorf("windows retire %s: %w", change.Group, operator.ExplainOperator(err, migrations.Consumer))
 	}
 	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *change.Topic)}
 	return nil
@@ -113,7 +114,7 @@ func retireTopic(c *cli.Context, db *database, change *windowChange) error {
 func rested(c *cli.Context, q *consumerdb.Queries, what consumerdb.MarksOfGroupParams) (last *time.Time, err error) {
 	rows, err := q.MarksOfGroup(c.Context, what)
 	if err != nil {
-		return nil, fmt.Errorf("read the group's progress: %w", explain(err, migrations.Consumer))
+		return nil, fmt.Errorf("read the group's progress: %w", operator.Explain(err, migrations.Consumer))
 	}
 	for i, v := range rows {
 		if ago := time.Duration(v.SecondsAgo * float64(time.Second)); ago < restedFor {

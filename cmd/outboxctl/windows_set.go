@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -36,7 +37,7 @@ func windowsSet(c *cli.Context) error {
 	}
 	defer db.Close()
 	if err := changeBuckets(c, db, change, &params); err != nil {
-		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, explainOperator(err, migrations.Consumer))
+		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, operator.ExplainOperator(err, migrations.Consumer))
 	}
 	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s", strings.Join(change.Changed, ", "), change.Class, change.Group)); err != nil {
 		return err
@@ -46,14 +47,14 @@ func windowsSet(c *cli.Context) error {
 		err = errNoClass
 	}
 	if err != nil {
-		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, explainOperator(err, migrations.Consumer))
+		return fmt.Errorf("windows set %s %s: %w", change.Group, change.Class, operator.ExplainOperator(err, migrations.Consumer))
 	}
 	return answer(c, change, printWindowChange)
 }
 
 // changeBuckets says of a new window what becomes of the buckets in which the class
 // claims by arrival.
-func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consumerdb.SetWindowParams) error {
+func changeBuckets(c *cli.Context, db *operator.Database, change *windowChange, p *consumerdb.SetWindowParams) error {
 	q := consumerdb.New(db)
 	rows, err := q.ListWindows(c.Context, change.Group)
 	if err != nil {
@@ -74,7 +75,7 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 	length, buckets := consumer.BucketOf(keyed, window), bucketsOf(rows[at])
 	switch {
 	case keyed == consumer.ByArrival && length != window:
-		return usage("--window %s: want at most %s of a class that is keyed by arrival", lengthText(window), lengthText(length))
+		return usage("--window %s: want at most %s of a class that is keyed by arrival", terminal.Length(window), terminal.Length(length))
 	case keyed == consumer.ByEventTime:
 		change.Notes = append(change.Notes, "a program whose configuration says a longer window lengthens it again at its next start: change the configuration first")
 	}
@@ -87,10 +88,10 @@ func changeBuckets(c *cli.Context, db *database, change *windowChange, p *consum
 		return nil
 	}
 	if buckets.Changing(now) {
-		return fmt.Errorf("its buckets are being changed from %s to %s until %s: try again then", lengthText(buckets.Old), lengthText(buckets.Length), buckets.OldUntil.UTC().Format(time.RFC3339))
+		return fmt.Errorf("its buckets are being changed from %s to %s until %s: try again then", terminal.Length(buckets.Old), terminal.Length(buckets.Length), buckets.OldUntil.UTC().Format(time.RFC3339))
 	}
 	p.NewBucket = pgtype.Interval{Microseconds: length.Microseconds(), Valid: true}
-	change.Changed = append(change.Changed, fmt.Sprintf("buckets of arrivals %s, from %s", lengthText(length), lengthText(buckets.Length)))
+	change.Changed = append(change.Changed, fmt.Sprintf("buckets of arrivals %s, from %s", terminal.Length(length), terminal.Length(buckets.Length)))
 	p.Did = ": " + strings.Join(change.Changed, ", ")
 	change.Notes = append(change.Notes, "what is claimed by arrival is claimed in the buckets of before as well until no copy can miss it any more")
 	return nil
@@ -115,7 +116,7 @@ func readWindowSet(c *cli.Context) (change *windowChange, p consumerdb.SetWindow
 			return nil, p, err
 		}
 		p.NewWindow = pgtype.Interval{Microseconds: window.Microseconds(), Valid: true}
-		change.Changed = append(change.Changed, "window "+lengthText(window))
+		change.Changed = append(change.Changed, "window "+terminal.Length(window))
 	}
 	for _, policy := range []struct {
 		flag    string

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 func TestWrongCallsAboutTheConsumersSide(t *testing.T) {
@@ -72,14 +73,14 @@ func TestLengths(t *testing.T) {
 		got, err := readWindow(text)
 		require.NoError(t, err, text)
 		require.Equal(t, want, got)
-		require.Equal(t, text, lengthText(got))
+		require.Equal(t, text, terminal.Length(got))
 	}
 	hours, err := readWindow("36h")
 	require.NoError(t, err)
-	require.Equal(t, "1d12h", lengthText(hours))
-	require.Equal(t, "2d", lengthText(48*time.Hour))
-	require.Equal(t, "0s", lengthText(0))
-	require.Equal(t, "1m0.5s", lengthText(time.Minute+500*time.Millisecond))
+	require.Equal(t, "1d12h", terminal.Length(hours))
+	require.Equal(t, "2d", terminal.Length(48*time.Hour))
+	require.Equal(t, "0s", terminal.Length(0))
+	require.Equal(t, "1m0.5s", terminal.Length(time.Minute+500*time.Millisecond))
 }
 
 func TestAdviceIsGivenGroupByGroup(t *testing.T) {

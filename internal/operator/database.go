@@ -1,4 +1,4 @@
-package main
+package operator
 
 import (
 	"context"
@@ -11,22 +11,44 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceward/onceward/internal/pinned"
+	"github.com/onceward/onceward/internal/secret"
 )
 
-// database is the way of every command to PostgreSQL. A pooler may stand in it,
+// Database is the way of everything that an operator asks or orders to PostgreSQL. A pooler may stand in it,
 // which refuses startup parameters that it does not know and gives the next
 // statement another server connection. So each statement is in a transaction, which
 // is pinned: one that is not in a transaction of its command gets one of its own.
-type database struct {
-	pool *pgxpool.Pool
+type Database struct {
+	Pool *pgxpool.Pool
+}
+
+// Open opens a pool to a database. The caller closes it.
+func Open(ctx context.Context, text string) (*Database, error) {
+	cfg, err := pgxpool.ParseConfig(text)
+	if err != nil {
+		return nil, Unclear("%v", secret.ParseError("connection string", err))
+	}
+	cfg.MaxConns = 4
+	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
+	// A pooler may keep no prepared statement; and without types no list of ids can be sent.
+	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", secret.ConnectError(err, &cfg.ConnConfig.Config))
+	}
+	return &Database{pool}, nil
 }
 
 // Close closes the connections.
-func (d *database) Close() { d.pool.Close() }
+func (d *Database) Close() { d.Pool.Close() }
 
 // Begin begins a pinned transaction.
-func (d *database) Begin(ctx context.Context) (pgx.Tx, error) {
-	tx, err := d.pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
+func (d *Database) Begin(ctx context.Context) (pgx.Tx, error) {
+	tx, err := d.Pool.BeginTx(ctx, pgx.TxOptions{BeginQuery: pinned.Begin})
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +56,8 @@ func (d *database) Begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 // BeginTx begins a pinned transaction with options.
-func (d *database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
-	tx, err := d.pool.BeginTx(ctx, options)
+func (d *Database) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	tx, err := d.Pool.BeginTx(ctx, options)
 	if err != nil {
 		return nil, err
 	}
@@ -63,14 +85,14 @@ func (t committing) Commit(ctx context.Context) error {
 	return t.Tx.Commit(ctx)
 }
 
-// direct lends a connection for work that cannot be in one transaction, such as a
+// Direct lends a connection for work that cannot be in one transaction, such as a
 // concurrent detach. Its statements name all that they call with the schema.
-func (d *database) direct(ctx context.Context, work func(*pgx.Conn) error) error {
-	return d.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return work(conn.Conn()) })
+func (d *Database) Direct(ctx context.Context, work func(*pgx.Conn) error) error {
+	return d.Pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error { return work(conn.Conn()) })
 }
 
 // Exec executes a statement in a transaction of its own.
-func (d *database) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
+func (d *Database) Exec(ctx context.Context, sql string, args ...any) (tag pgconn.CommandTag, err error) {
 	err = pgx.BeginFunc(ctx, d, func(tx pgx.Tx) (err error) {
 		tag, err = tx.Exec(ctx, sql, args...)
 		return err
@@ -80,7 +102,7 @@ func (d *database) Exec(ctx context.Context, sql string, args ...any) (tag pgcon
 
 // Query queries in a transaction of its own, which ends with the rows: what it
 // changed counts when Err of the rows is nil.
-func (d *database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+func (d *Database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
 	tx, err := d.Begin(ctx)
 	if err != nil {
 		return nil, err
@@ -94,13 +116,13 @@ func (d *database) Query(ctx context.Context, sql string, args ...any) (pgx.Rows
 }
 
 // QueryRow is [database.Query] for one row.
-func (d *database) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+func (d *Database) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
 	rows, err := d.Query(ctx, sql, args...)
 	return pinnedRow{rows, err}
 }
 
 // SendBatch sends a batch in a transaction of its own, which ends with it.
-func (d *database) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
+func (d *Database) SendBatch(ctx context.Context, batch *pgx.Batch) pgx.BatchResults {
 	tx, err := d.Begin(ctx)
 	if err != nil {
 		return failedBatch{err}

@@ -1,0 +1,17 @@
+package operator
+
+// NotNil makes an empty list a JSON [] and not null.
+func NotNil(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return list
+}
+
+// Deref is a text that may be null.
+func Deref(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
