@@ -1,15 +1,9 @@
 package main
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator/audit"
 )
 
 func auditCommand() *cli.Command {
@@ -27,41 +21,6 @@ func auditCommand() *cli.Command {
 	}
 }
 
-// auditReport is the JSON answer.
-type auditReport struct {
-	Findings   []findingReport `json:"findings"`
-	Unfinished []string        `json:"unfinished"` // checks that were cut short, or could not begin
-}
-
-type findingReport struct {
-	Check   string `json:"check"`
-	Group   string `json:"group,omitempty"`
-	Subject string `json:"subject"`
-	Count   int    `json:"count"`
-	What    string `json:"what"`
-	Do      string `json:"do"`
-}
-
-// String is one line for a person.
-func (f findingReport) String() string {
-	subject := f.Subject
-	if f.Group != "" {
-		subject = "group " + f.Group + ", " + subject
-	}
-	if f.Count > 1 {
-		subject += fmt.Sprintf(" and %d more", f.Count-1)
-	}
-	return fmt.Sprintf("%s: %s: %s; %s", f.Check, subject, f.What, f.Do)
-}
-
-func newFindings(report consumer.AuditReport) []findingReport {
-	out := []findingReport{}
-	for _, f := range report.Findings {
-		out = append(out, findingReport(f))
-	}
-	return out
-}
-
 func auditAll(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -74,54 +33,27 @@ func auditAll(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	found, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Group: c.String("group")})
-	if err != nil && !errors.Is(err, consumer.ErrDefaultPartition) { // that one is among the findings
-		return operator.Explain(err, migrations.Consumer)
-	}
-	report := &auditReport{Findings: newFindings(found), Unfinished: operator.NotNil(found.Unfinished)}
-	if err := report.noteUnknown(c, db); err != nil {
-		return operator.Explain(err, migrations.Consumer)
+	report, err := audit.Read(c.Context, db, c.String("group"))
+	if err != nil {
+		return err
 	}
 	if err := answer(c, report, printAudit); err != nil {
 		return err
 	}
-	if len(report.Findings)+len(report.Unfinished) > 0 {
+	if report.Wrong() {
 		return errWrong
 	}
 	return nil
 }
 
-// noteUnknown says of a group that has never begun here that nothing of it was
-// checked: its name may be wrong.
-func (r *auditReport) noteUnknown(c *cli.Context, db *operator.Database) error {
-	group := c.String("group")
-	if group == "" {
-		return nil
-	}
-	known, err := consumerdb.New(db).GroupKnown(c.Context, group)
-	if err != nil {
-		return fmt.Errorf("look for group %s: %w", group, err)
-	}
-	if !known {
-		r.Findings = append(r.Findings, findingReport{
-			Check: "unknown-group", Group: group, Subject: "this database", Count: 1,
-			What: "nothing is known of the group, which has never begun here, so that nothing of it was checked", Do: "`outboxctl windows list` names those that have",
-		})
-	}
-	return nil
-}
-
-// notFinished says of a check that nobody knows what it would have found.
-func notFinished(cut string) string { return "not finished: " + cut }
-
-func printAudit(p *page, r *auditReport) {
+func printAudit(p *page, r *audit.Report) {
 	for _, f := range r.Findings {
 		p.line("! %s", f)
 	}
 	for _, cut := range r.Unfinished {
-		p.line("! %s", notFinished(cut))
+		p.line("! %s", audit.NotFinished(cut))
 	}
-	if len(r.Findings)+len(r.Unfinished) == 0 {
+	if !r.Wrong() {
 		p.line("nothing is wrong")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -33,7 +34,7 @@ type claimsReport struct {
 	Floors         []floorReport   `json:"floors"`
 	Leaves         []leafReport    `json:"partitions"`
 	Rows           []expiryReport  `json:"rows"`
-	Findings       []findingReport `json:"findings"`
+	Findings       []audit.Finding `json:"findings"`
 	Problems       []string        `json:"problems"`
 }
 
@@ -75,11 +76,11 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if failed != nil && nothing {
 		return failed
 	}
-	audit, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
+	found, err := consumer.Audit(c.Context, db, consumer.AuditConfig{Catalog: true})
 	if err = operator.OthersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return errors.Join(failed, operator.Explain(err, migrations.Consumer))
 	}
-	report := newClaimsReport(done, audit, dryRun)
+	report := newClaimsReport(done, found, dryRun)
 	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
 		report.Problems, failed = append(report.Problems, failed.Error()), operator.OthersThan(failed, partition.ErrTaken)
 	}
@@ -100,10 +101,10 @@ func maintainClaims(ctx context.Context, db *operator.Database, cfg consumer.Mai
 	return report, err
 }
 
-func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, dryRun bool) *claimsReport {
+func newClaimsReport(done consumer.MaintainReport, found consumer.AuditReport, dryRun bool) *claimsReport {
 	r := &claimsReport{
 		DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
-		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audit), Problems: []string{},
+		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: audit.NewFindings(found), Problems: []string{},
 	}
 	if !done.Horizon.IsZero() {
 		r.Horizon = &done.Horizon
@@ -120,8 +121,8 @@ func newClaimsReport(done consumer.MaintainReport, audit consumer.AuditReport, d
 	for _, v := range done.Rows {
 		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
 	}
-	for _, cut := range audit.Unfinished {
-		r.Problems = append(r.Problems, notFinished(cut))
+	for _, cut := range found.Unfinished {
+		r.Problems = append(r.Problems, audit.NotFinished(cut))
 	}
 	r.findProblems(done)
 	return r

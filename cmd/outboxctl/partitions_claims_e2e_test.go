@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -172,7 +173,7 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
 	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
-	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event shop:"):])
+	require.Equal(t, dead.String(), decode[audit.Report](t, stdout).Findings[0].Subject[len("event shop:"):])
 
 	exec(t, pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward."+leaf)
 	wrong("! "+leaf+": somebody detached it, although its claims are needed: attach it again", status...)

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -94,7 +95,7 @@ func readWindows(ctx context.Context, db *operator.Database, group string) (*win
 	var pg *pgconn.PgError
 	switch {
 	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
-		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
+		report.Problems = append(report.Problems, audit.NotFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
 			"pg_stat_activity shows whether a session holds a lock: end that and look again", consumer.DefaultMaintainLockTimeout)))
 	case operator.OthersThan(err, partition.ErrTaken) != nil:
 		return nil, err
@@ -135,19 +136,19 @@ func readWindows(ctx context.Context, db *operator.Database, group string) (*win
 // checkPartitions says what is wrong with the partitions that the windows need, and
 // which is the oldest of those that are in use.
 func (r *windowsReport) checkPartitions(ctx context.Context, db *operator.Database, group string) error {
-	audit, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
+	found, err := consumer.Audit(ctx, db, consumer.AuditConfig{Group: group, Catalog: true})
 	if err = operator.OthersThan(err, consumer.ErrDefaultPartition); err != nil {
 		return err
 	}
-	for _, f := range newFindings(audit) {
+	for _, f := range audit.NewFindings(found) {
 		if f.Check != "fence" { // which no window waits for
 			r.Problems = append(r.Problems, f.String())
 		}
 	}
-	for _, cut := range audit.Unfinished {
-		r.Problems = append(r.Problems, notFinished(cut))
+	for _, cut := range found.Unfinished {
+		r.Problems = append(r.Problems, audit.NotFinished(cut))
 	}
-	if len(audit.Unfinished) > 0 {
+	if len(found.Unfinished) > 0 {
 		return nil // a lock that audit gave up would be waited for without an end
 	}
 	leaves, err := partition.Leaves(ctx, db, processedTable)
