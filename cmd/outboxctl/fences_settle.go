@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -268,7 +269,7 @@ func (s *settling) claimOf(c *cli.Context) (claim claimOfFence, err error) {
 		if err != nil {
 			return claim, fmt.Errorf("list the partitions of processed_events: %w", err)
 		}
-		claim.ids = bucketsOf(rows[at]).IDs(id, now, attached)
+		claim.ids = windows.BucketsOf(rows[at]).IDs(id, now, attached)
 	}
 	return claim, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -253,7 +254,7 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 	if name := r.Partitions.Default; name != "" {
 		wrong := &partition.DefaultError{Partition: name}
 		if r.Side == string(migrations.Consumer) {
-			wrong.Table = processedTable
+			wrong.Table = windows.ClaimsTable
 		}
 		p.line("! %v", wrong)
 	}

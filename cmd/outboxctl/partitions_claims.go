@@ -71,7 +71,7 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if errors.Is(failed, consumer.ErrMaintained) {
 		return fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	failed = explainAdopt(operator.OthersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
+	failed = operator.ExplainConsumersMaintainer(operator.OthersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
 	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && operator.Denied(failed)
 	if failed != nil && nothing {
 		return failed

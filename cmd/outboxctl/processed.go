@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -167,7 +168,7 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 		return nil, err
 	}
 	var rest *partition.DefaultError
-	days, err := partition.List(ctx, db, processedTable)
+	days, err := partition.List(ctx, db, windows.ClaimsTable)
 	switch {
 	case errors.As(err, &rest):
 		r.Notes = append(r.Notes, "claims of the event may be hidden: "+rest.Error())
@@ -184,7 +185,7 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 		r.windows = append(r.windows, windowOfGroup{
 			group: v.ConsumerGroup, class: v.Class, floor: v.Floor, keyed: consumer.Keying(v.Keyed), replay: consumer.ReplayPolicy(v.Replay), retired: v.RetiredAt != nil,
 		})
-		for _, length := range bucketsOf(v).Lengths() {
+		for _, length := range windows.BucketsOf(v).Lengths() {
 			if ok && !slices.Contains(done, length) {
 				done = append(done, length)
 				ids = append(ids, arrivals(id, length, first, last.AddDate(0, 0, 1))...)
@@ -192,14 +193,6 @@ func (r *processedReport) candidates(ctx context.Context, db reader, id uuid.UUI
 		}
 	}
 	return ids, nil
-}
-
-const processedTable = "onceward.processed_events"
-
-// bucketsOf reads those of a class.
-func bucketsOf(v consumerdb.ListWindowsRow) consumer.Buckets {
-	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	return consumer.BucketsOf(consumer.Keying(v.Keyed), ms(v.WindowMs), ms(v.BucketMs), ms(v.OldBucketMs), v.OldUntil)
 }
 
 // arrivals returns the ids at all edges of buckets from first to last. It is pure.

@@ -106,7 +106,7 @@ func unsettled(ids []uuid.UUID, err error) error {
 func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.InsertReplaysParams, error) {
 	o := w.order
 	p := outboxdb.InsertReplaysParams{
-		Mode: w.plan.report.Mode, ReplayGroup: optional(o.group), Topic: optional(o.topic), Reason: o.reason,
+		Mode: w.plan.report.Mode, ReplayGroup: operator.Optional(o.group), Topic: operator.Optional(o.topic), Reason: o.reason,
 		Dead: o.dead, States: []string{letterReplayed},
 	}
 	if o.dead {
@@ -123,11 +123,4 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 		p.ReplayIds, p.Ids = append(p.ReplayIds, id), append(p.Ids, v.ID)
 	}
 	return p, nil
-}
-
-func optional(s string) *string {
-	if s == "" {
-		return nil
-	}
-	return &s
 }

@@ -15,3 +15,11 @@ func Deref(s *string) string {
 	}
 	return *s
 }
+
+// Optional is a text that is null where it is empty.
+func Optional(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
