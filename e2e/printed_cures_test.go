@@ -58,7 +58,7 @@ var ranElsewhere = map[string]string{
 	"cmd/outboxctl/dead_words.go: outboxctl dead discard KEY":   "this one: the same command is run in the cure of a parked kind",
 	"migrations/outbox/00008_principals.sql: outboxctl":         "it names a command without its argument",
 	"outbox/result.go: outboxctl migrate roles":                 "TestPrincipals (bound producers)",
-	"cmd/outboxctl/partitions.go: outboxctl partitions adopt":   "TestFilledLeafAttached runs that of relay/filled.go",
+	"internal/operator/partitions/round.go: outboxctl partitions adopt":   "TestFilledLeafAttached runs that of relay/filled.go",
 	"cmd/outboxctl/verdict.go: outboxctl partitions adopt":      "TestFilledLeafAttached runs that of relay/filled.go",
 	"cmd/outboxctl/list.go: outboxctl partitions status":        "it only looks",
 	"relay/filled.go: outboxctl partitions adopt":               "TestFilledLeafAttached",

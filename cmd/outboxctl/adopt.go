@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -215,7 +216,7 @@ func (r *adoptedReport) plan(c *cli.Context, q *outboxdb.Queries) (what string, 
 }
 
 func (r *adoptedReport) write(c *cli.Context, q *outboxdb.Queries, reason string) (err error) {
-	if err := lockOutbox(c, q); err != nil {
+	if err := partitions.LockOutbox(c.Context, q); err != nil {
 		return err
 	}
 	if r.By == byCopy {

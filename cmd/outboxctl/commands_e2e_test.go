@@ -212,7 +212,7 @@ func TestShowFindsCopiesInKafka(t *testing.T) {
 	fine(t, "migrate", "up", "--side", "outbox")
 	key := enqueue(t, pool, "{}")
 	brokers := cluster(t)
-	home := publisher.Partition([]byte("A"), partitions)
+	home := publisher.Partition([]byte("A"), partitionCount)
 	p := producer(t, brokers, "")
 	send(t, p, home, time.Now(), "orders:other")
 	send(t, p, home, time.Now(), key.String())

@@ -14,11 +14,11 @@ import (
 	"github.com/onceward/onceward/publisher"
 )
 
-const topic, partitions = "orders.order", 3
+const topic, partitionCount = "orders.order", 3
 
 func cluster(t *testing.T) []string {
 	t.Helper()
-	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
+	c, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitionCount, topic))
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	return c.ListenAddrs()
@@ -59,8 +59,8 @@ func TestFindCopiesInTheAggregatesPartition(t *testing.T) {
 	brokers := cluster(t)
 	p := producer(t, brokers, "")
 	at := time.UnixMilli(1_795_219_200_000).UTC()
-	home := publisher.Partition([]byte("A"), partitions)
-	other := (home + 1) % partitions
+	home := publisher.Partition([]byte("A"), partitionCount)
+	other := (home + 1) % partitionCount
 
 	send(t, p, home, at.Add(-time.Hour), someKey) // too old to be read
 	send(t, p, home, at, "payments:other")
@@ -81,7 +81,7 @@ func TestFindCopiesInTheAggregatesPartition(t *testing.T) {
 	s.RecordKey = nil
 	got, err = findCopies(t.Context(), s)
 	require.NoError(t, err)
-	require.Len(t, got.Partitions, partitions)
+	require.Len(t, got.Partitions, partitionCount)
 	require.ElementsMatch(t, append(inHome, copyReport{Partition: other, Offset: 0, Timestamp: at.Add(3 * time.Second), RepairID: "G"}), got.Copies)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
@@ -193,7 +194,7 @@ type migrateStatusReport struct {
 	Version      int64               `json:"version"`
 	Latest       int64               `json:"latest"`
 	Pending      []string            `json:"pending"`
-	Partitions   partitionReport     `json:"partitions"`
+	Partitions   partitions.Extent   `json:"partitions"`
 	Publications []publicationReport `json:"publications"`
 	Missing      string              `json:"missing,omitempty"`
 }
@@ -212,7 +213,7 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 	}
 	report := migrateStatusReport{
 		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
-		Partitions:   newPartitionReport(st),
+		Partitions:   partitions.ExtentOf(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
 	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""

@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -119,14 +120,14 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	day := partition.Day(time.Now()).AddDate(0, 0, -9)
 	made, err := partition.Ensure(t.Context(), pool, "onceward.outbox", "id", partition.Span{First: day, Last: day, Reopen: true})
 	require.NoError(t, err)
-	old := func(stdout string) leafReport {
-		r := decode[partitionsReport](t, stdout)
+	old := func(stdout string) partitions.Leaf {
+		r := decode[partitions.Report](t, stdout)
 		for _, l := range r.Leaves {
 			if l.Name == made[0] {
 				return l
 			}
 		}
-		return leafReport{}
+		return partitions.Leaf{}
 	}
 	require.Regexp(t, made[0]+` +`+day.Format(time.DateOnly)+` +open +not known yet +.*older than 7 days; would be closed`, fine(t, "partitions", "status"))
 	require.Equal(t, "open", old(fine(t, "partitions", "maintain", "--dry-run", "-o", "json")).State)
@@ -273,7 +274,7 @@ func TestShowTakesWhatItNeedsFromTheRelaysConfig(t *testing.T) {
 	fine(t, "migrate", "up", "--side", "outbox")
 	key := enqueue(t, pool, "{}")
 	brokers := cluster(t)
-	send(t, producer(t, brokers, ""), publisher.Partition([]byte("A"), partitions), time.Now(), key.String())
+	send(t, producer(t, brokers, ""), publisher.Partition([]byte("A"), partitionCount), time.Now(), key.String())
 	text := fmt.Sprintf(`name: orders
 postgres: {dsn: "%s", insecure: true}
 kafka: {brokers: ["%s"], insecure: true}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/operator/audit"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -53,7 +54,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	pool, leaf, as := newClaims(t)
 	finished(t, pool, time.Now())
 	state := func(stdout string) string {
-		for _, l := range decode[claimsReport](t, stdout).Leaves {
+		for _, l := range decode[partitions.ClaimsReport](t, stdout).Leaves {
 			if l.Name == leaf {
 				return l.State
 			}
@@ -76,7 +77,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	require.Equal(t, "open", state(fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json")), "the floor is raised, and gets a minute to be seen")
 	exec(t, pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '2 minutes'")
 	require.Equal(t, "closed", state(fine(t, "partitions", "status", "--side", "consumer", "-o", "json")))
-	report := decode[claimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "66"))
+	report := decode[partitions.ClaimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "66"))
 	require.Len(t, report.Made, 2)
 	require.Equal(t, week, report.Horizon.UTC().Format(time.DateOnly))
 	require.NotContains(t, fine(t, "partitions", "status", "--side", "consumer"), leaf)
@@ -96,7 +97,7 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
 	audit := consumer.AuditReport{Unfinished: []string{"fence: a statement took longer"}}
-	require.Contains(t, newClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
+	require.Contains(t, partitions.NewClaimsReport(consumer.MaintainReport{}, audit, true).Problems, "not finished: fence: a statement took longer")
 }
 
 // What audit prints for claims and letters that do not belong together is done as it is

@@ -12,18 +12,11 @@ import (
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
 )
-
-// fewDaysAhead: with fewer partitions ahead than this it is time to act.
-const fewDaysAhead = 7
-
-// fewClaimDaysAhead is the same for claims: those by arrival lie up to two buckets of
-// 31 days ahead.
-const fewClaimDaysAhead = 62
 
 func statusCommand() *cli.Command {
 	return &cli.Command{
@@ -38,7 +31,7 @@ func statusCommand() *cli.Command {
 type statusReport struct {
 	Database    string             `json:"database"`
 	Relays      []relayReport      `json:"relays"`
-	Partitions  partitionReport    `json:"partitions"`
+	Partitions  partitions.Extent  `json:"partitions"`
 	Rows        int64              `json:"outbox_rows_estimate"` // -1: not known, because no partition was ever analyzed
 	DeadLetters []deadLettersCount `json:"dead_letters"`
 	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
@@ -115,30 +108,6 @@ func (r heldReport) name() string {
 // maxParkedShown bounds the list of parked aggregates, and that of what is held.
 const maxParkedShown = 100
 
-type partitionReport struct {
-	Count     int    `json:"count"`
-	From      string `json:"from,omitempty"`
-	To        string `json:"to,omitempty"`
-	DaysAhead int    `json:"days_ahead"`
-	NoToday   bool   `json:"today_is_missing,omitempty"`
-	Default   string `json:"default_partition,omitempty"` // its name: it is not counted
-}
-
-func newPartitionReport(st migrations.Status) partitionReport {
-	return partitionReport{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today, Default: st.Default}
-}
-
-// String is one line for a person.
-func (r partitionReport) String() string {
-	if r.Count == 0 {
-		return "none"
-	}
-	if r.NoToday {
-		return fmt.Sprintf("%d, %s to %s, but none of today", r.Count, r.From, r.To)
-	}
-	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
-}
-
 func status(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -179,7 +148,7 @@ func readStatus(ctx context.Context, db *operator.Database) (*statusReport, erro
 	if err != nil {
 		return nil, err
 	}
-	r.Partitions = newPartitionReport(installed)
+	r.Partitions = partitions.ExtentOf(installed)
 	if r.Rows, err = q.OutboxEstimate(ctx); err != nil {
 		return nil, err
 	}
@@ -203,7 +172,7 @@ func readStatus(ctx context.Context, db *operator.Database) (*statusReport, erro
 	if r.Remade, err = remadeTopics(ctx, q); err != nil {
 		return nil, err
 	}
-	filled, err := filledPartitions(ctx, q)
+	filled, err := partitions.Filled(ctx, q)
 	r.Problems = append(r.problems(), filled...)
 	return r, err
 }
@@ -341,7 +310,7 @@ func (r *statusReport) problems() []string {
 	}
 	if r.Partitions.Default != "" {
 		add("%v", cdc.DefaultPartition(r.Partitions.Default))
-	} else if problem := fewPartitions(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
+	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
 		add("%s", problem)
 	}
 	if n := len(r.Held); n > 0 {
@@ -357,17 +326,6 @@ func (r *statusReport) problems() []string {
 		}
 	}
 	return out
-}
-
-// fewPartitions says that producers cannot write, or soon no more; empty: they can.
-func fewPartitions(ahead int, today bool) string {
-	switch {
-	case !today:
-		return relay.NoPartitionToday().Error()
-	case ahead < fewDaysAhead:
-		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
-	}
-	return ""
 }
 
 func printStatus(p *page, r *statusReport) {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/relay"
 )
@@ -30,7 +31,7 @@ func TestJoinSlots(t *testing.T) {
 func TestProblems(t *testing.T) {
 	pid := int32(7)
 	well := relayReport{Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, WALStatus: "reserved"}
-	enough := partitionReport{DaysAhead: fewDaysAhead}
+	enough := partitions.Extent{DaysAhead: partitions.FewDaysAhead}
 	require.Empty(t, (&statusReport{Relays: []relayReport{well}, Partitions: enough, DeadLetters: []deadLettersCount{{State: "replayed", Letters: 3}}}).problems())
 
 	for name, tc := range map[string]struct {
@@ -79,7 +80,7 @@ func TestProblems(t *testing.T) {
 			noteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
 		"a kind is held":        {func(r *statusReport) { r.Held = []heldReport{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},
-		"no partition of today": {func(r *statusReport) { r.Partitions = partitionReport{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain"},
+		"no partition of today": {func(r *statusReport) { r.Partitions = partitions.Extent{Count: 21, NoToday: true} }, "NO_PARTITION: onceward.outbox has no partition of today (UTC): every Enqueue fails. To mend it: outboxctl partitions maintain"},
 		"few partitions":        {func(r *statusReport) { r.Partitions.DaysAhead = 6 }, "only 6 days ahead"},
 		"dead letters":          {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {

@@ -47,7 +47,8 @@ type Window struct {
 	Retired    *time.Time `json:"retired_at"`    //
 }
 
-// List lists the classes of one group where it is named, and of all where it is empty. It asks retention what it would do, which needs no right but to read.
+// List lists the classes of one group where it is named, and of all where it is empty.
+// It asks retention what it would do, which needs no right but to read.
 func List(ctx context.Context, db *operator.Database, group string) (*Report, error) {
 	q := consumerdb.New(db)
 	rows, err := q.ListWindows(ctx, group)
