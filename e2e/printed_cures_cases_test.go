@@ -94,7 +94,7 @@ func pausedCures(t *testing.T, c *cures) {
 	status := func() string { _, out := statusOf(t, w); return out }
 	resumed("cmd/outboxctl/pause.go: outboxctl resume --relay {}", pause())
 	pause()
-	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {}", status())
+	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {}", status())
 	pause()
 	out, _ := relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {}", out)
@@ -103,7 +103,7 @@ func pausedCures(t *testing.T, c *cures) {
 	resumed("relay/vitals.go: outboxctl resume --relay {}", readyz(t, r).Waiting[0].Detail)
 
 	pause("--route", w.topic())
-	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {} --route {}", status())
+	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {} --route {}", status())
 	pause("--route", w.topic())
 	out, _ = relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {} --route {}", out)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -235,8 +236,8 @@ func TestPauseAndResume(t *testing.T) {
 		require.Equal(t, "f {}", state())
 
 		fine(t, "pause", "--route", "orders.b", "--route", "orders.a")
-		got := decode[wordsReport](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
-		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
+		got := decode[relays.Resting](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
+		require.Equal(t, relays.Resting{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
 		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
 		resumed := fine(t, "resume", "--route", "orders.a")

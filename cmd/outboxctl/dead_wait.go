@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/relay"
 )
 
 // Outcomes of a word for one letter.
@@ -180,45 +179,16 @@ func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([
 	if len(slots) == 0 {
 		return out, nil
 	}
-	relays, err := readRelays(ctx, q)
+	known, err := relays.Read(ctx, q)
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range relays {
+	for _, r := range known {
 		if slots[r.Slot] {
-			out = append(out, r.readsLater())
+			out = append(out, r.ReadsLater())
 		}
 	}
 	return out, nil
-}
-
-func (r relayReport) readsLater() string {
-	switch {
-	case r.Paused:
-		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
-	case !r.SlotExists || r.ActivePID == nil:
-		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
-	}
-	if rests := r.routesAtRest(); rests != "" {
-		return fmt.Sprintf("relay %s has not ended it yet; what is of a route that rests waits for it: %s", r.Relay, rests)
-	}
-	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, terminal.Size(r.LagBytes))
-}
-
-// routesAtRest names the routes that cannot be used now, and why; empty: there is none.
-func (r relayReport) routesAtRest() string {
-	var out []string
-	for _, route := range r.PausedRoutes {
-		out = append(out, fmt.Sprintf("route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", route, r.Relay, route))
-	}
-	for _, p := range r.Processes {
-		for _, w := range p.Waiting {
-			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
-				out = append(out, fmt.Sprintf("route %s: %s", terminal.Preview([]byte(w.What), terminal.PreviewBytes), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
-			}
-		}
-	}
-	return strings.Join(out, "; ")
 }
 
 // verdict is wrong when a letter is not as was wanted, also because the relay

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/relay"
 )
 
 func TestJudgeWord(t *testing.T) {
@@ -62,23 +61,6 @@ func TestJudgeWord(t *testing.T) {
 	}
 }
 
-// TestRoutesAtRestAreNamed: what a retry may wait for is said beside it.
-func TestRoutesAtRestAreNamed(t *testing.T) {
-	pid := int32(7)
-	r := relayReport{Relay: "orders", SlotExists: true, ActivePID: &pid}
-	require.Contains(t, r.readsLater(), "behind; it will")
-	r.PausedRoutes = []string{"shop.order"}
-	r.Processes = []processReport{
-		{Alive: true, Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.order", Detail: "paused"}, {For: relay.WaitRoute, What: "shop.late", Detail: "the topic is missing"}, {For: relay.WaitKafka, Detail: "k"}}},
-		{Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.gone", Detail: "of a dead process"}}},
-	}
-	says := r.readsLater()
-	require.Contains(t, says, "route shop.order is paused; `outboxctl resume --relay orders --route shop.order` lets it go on; route shop.late: the topic is missing")
-	require.NotContains(t, says, "it will")
-	require.NotContains(t, says, "gone")
-	require.Equal(t, 1, strings.Count(says, "route shop.order is"))
-}
-
 func TestVerdictOfWords(t *testing.T) {
 	is := func(waited bool, outcomes ...string) error {
 		r := wordReport{Waited: waited}
@@ -91,13 +73,6 @@ func TestVerdictOfWords(t *testing.T) {
 	require.NoError(t, is(false, outcomeDone, outcomePending))
 	require.ErrorIs(t, is(true, outcomeDone, outcomePending), errWrong)
 	require.ErrorIs(t, is(false, outcomeFailed), errWrong)
-}
-
-func TestReadsLater(t *testing.T) {
-	pid := int32(7)
-	require.Contains(t, relayReport{Relay: "a", Paused: true}.readsLater(), "outboxctl resume")
-	require.Contains(t, relayReport{Relay: "a", SlotExists: true}.readsLater(), "not connected")
-	require.Contains(t, relayReport{Relay: "a", SlotExists: true, ActivePID: &pid, LagBytes: 2048}.readsLater(), "2.0 KiB behind; it will")
 }
 
 func TestEditedHeadersKeepToTheContract(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -220,7 +221,7 @@ func notWaiting(ctx context.Context, q *outboxdb.Queries, key operator.Name) (st
 	if len(letters) > 0 {
 		return fmt.Sprintf("%s is no dead letter that waits; `outboxctl dead show %s` tells what became of it", key, key), nil
 	}
-	p, err := haltsAt(ctx, q, key.ID)
+	p, err := relays.HaltsAt(ctx, q, key.ID)
 	if err != nil {
 		return "", err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -142,11 +143,11 @@ func gapList(c *cli.Context) error {
 	for _, v := range rows {
 		report.Gaps = append(report.Gaps, newGap(v))
 	}
-	relays, err := readRelays(c.Context, outboxdb.New(db))
+	known, err := relays.Read(c.Context, outboxdb.New(db))
 	if err != nil {
 		return fmt.Errorf("list gaps: look for relays: %w", operator.Explain(err, migrations.Outbox))
 	}
-	noteRepairs(report.Gaps, relays)
+	noteRepairs(report.Gaps, known)
 	if err := answer(c, report, printGaps); err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -108,7 +109,7 @@ func list(c *cli.Context) error {
 	if err := report.read(c.Context, db, filter); err != nil {
 		return fmt.Errorf("list: %w", operator.Explain(err, migrations.Outbox))
 	}
-	health, err := processesKnown(c.Context, outboxdb.New(db))
+	health, err := relays.Processes(c.Context, outboxdb.New(db))
 	if err != nil {
 		return fmt.Errorf("list: %w", operator.Explain(err, migrations.Outbox))
 	}

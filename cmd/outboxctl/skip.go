@@ -3,16 +3,15 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
 )
 
 func skipCommand() *cli.Command {
@@ -153,7 +152,7 @@ func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key operator
 	case target.State != "":
 		return nil
 	}
-	halted, err := haltsAt(ctx, q, key.ID)
+	halted, err := relays.HaltsAt(ctx, q, key.ID)
 	if err != nil {
 		return fmt.Errorf("skip: %w", operator.Explain(err, migrations.Outbox))
 	}
@@ -166,20 +165,6 @@ func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key operator
 func noSuchSkip(key operator.Name) error {
 	return fmt.Errorf("no event and no replay that is committed has the key %s, and no relay halts at it: nothing was ordered. The log and /readyz of a relay that halts name the key; "+
 		"`outboxctl list --state waiting` lists what waits; an event that is not committed yet can be left out once it is", key)
-}
-
-// haltsAt returns the process of a relay that halts at an event; nil without one.
-func haltsAt(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) (*outboxdb.RelayHealthRow, error) {
-	processes, err := processesKnown(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	for i := range processes {
-		if p := &processes[i]; p.State == string(relay.StateHalted) && strings.Contains(p.Detail, id.String()) {
-			return p, nil
-		}
-	}
-	return nil, nil //nolint:nilnil // that none halts there is an answer
 }
 
 // undoReport is the JSON answer of skip --undo.

@@ -4,15 +4,14 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -30,41 +29,15 @@ func statusCommand() *cli.Command {
 // statusReport is the JSON answer of status.
 type statusReport struct {
 	Database    string             `json:"database"`
-	Relays      []relayReport      `json:"relays"`
+	Relays      []relays.Relay     `json:"relays"`
 	Partitions  partitions.Extent  `json:"partitions"`
 	Rows        int64              `json:"outbox_rows_estimate"` // -1: not known, because no partition was ever analyzed
 	DeadLetters []deadLettersCount `json:"dead_letters"`
-	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most maxParkedShown
+	Parked      []parkedReport     `json:"parked_aggregates"` // the oldest; at most relays.MaxShown
 	Gaps        []gapReport        `json:"gaps"`              // that wait for a decision, or are being repaired
-	Held        []heldReport       `json:"held"`              // the longest held; at most maxParkedShown
+	Held        []heldReport       `json:"held"`              // the longest held; at most relays.MaxShown
 	Remade      []remadeTopic      `json:"topics_made_anew"`  // the last ones; at most maxRemadeShown
 	Problems    []string           `json:"problems"`
-}
-
-// relayReport joins a slot with the relay_state row of the same name. A slot
-// without a row has no relay, a row without a slot no slot. A relay that has not
-// begun has no row: its processes name it.
-type relayReport struct {
-	Slot         string `json:"slot"`
-	Relay        string `json:"relay"`
-	NotBegun     bool   `json:"not_begun,omitempty"` // its first start has not ended
-	Mode         string `json:"mode,omitempty"`
-	Epoch        int64  `json:"epoch"`
-	Tick         int64  `json:"tick"`
-	ConfirmedLSN string `json:"confirmed_lsn"`
-	Paused       bool   `json:"paused"`
-	// PausedRoutes and Skip are words that stand.
-	PausedRoutes  []string    `json:"paused_routes"`
-	Skip          []uuid.UUID `json:"skip"`
-	SlotExists    bool        `json:"slot_exists"`
-	SlotOf        string      `json:"slot_of,omitempty"` // the other database that has a slot of this name
-	ActivePID     *int32      `json:"active_pid"`
-	WALStatus     string      `json:"wal_status"`
-	RetainedBytes int64       `json:"retained_bytes"`
-	LagBytes      int64       `json:"lag_bytes"`
-	// Processes are those of this relay, living or dead, as each says of itself.
-	Processes []processReport `json:"processes"`
-	boundReport
 }
 
 type deadLettersCount struct {
@@ -105,9 +78,6 @@ func (r heldReport) name() string {
 	return r.Namespace + " " + r.AggregateType
 }
 
-// maxParkedShown bounds the list of parked aggregates, and that of what is held.
-const maxParkedShown = 100
-
 func status(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -137,7 +107,7 @@ func readStatus(ctx context.Context, db *operator.Database) (*statusReport, erro
 	r := &statusReport{Database: db.Pool.Config().ConnConfig.Database, DeadLetters: []deadLettersCount{}}
 	q := outboxdb.New(db)
 	var err error
-	if r.Relays, err = readRelays(ctx, q); err != nil {
+	if r.Relays, err = relays.Read(ctx, q); err != nil {
 		return nil, err
 	}
 	m, err := migrations.New(migrations.Config{Pool: db.Pool, Side: migrations.Outbox})
@@ -189,7 +159,7 @@ func openGaps(ctx context.Context, q *outboxdb.Queries) ([]gapReport, error) {
 
 func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport, error) {
 	out := []parkedReport{}
-	rows, err := q.ParkedAggregates(ctx, maxParkedShown)
+	rows, err := q.ParkedAggregates(ctx, relays.MaxShown)
 	for _, v := range rows {
 		out = append(out, parkedReport{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID, Letters: v.Letters,
@@ -202,85 +172,13 @@ func parkedAggregates(ctx context.Context, q *outboxdb.Queries) ([]parkedReport,
 // heldLanes are the routes whose events wait.
 func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]heldReport, error) {
 	out := []heldReport{}
-	rows, err := q.HeldLanes(ctx, maxParkedShown)
+	rows, err := q.HeldLanes(ctx, relays.MaxShown)
 	for _, v := range rows {
 		out = append(out, heldReport{
 			Slot: v.Slot, Namespace: v.Namespace, AggregateType: v.AggregateType, Topic: v.Topic, Since: v.HeldAt.UTC(), Events: v.Events, Orders: v.Orders,
 		})
 	}
 	return out, err
-}
-
-// joinSlots pairs relays with their slots. A slot that no relay knows is
-// listed when its name says that it is Onceward's: it keeps WAL for nobody.
-func joinSlots(states []outboxdb.RelayState, slots []outboxdb.SlotsRow) []relayReport {
-	bySlot := make(map[string]outboxdb.SlotsRow, len(slots))
-	for _, s := range slots {
-		bySlot[s.Slot] = s
-	}
-	out := []relayReport{}
-	for _, st := range states {
-		r := relayReport{
-			Slot: st.Slot, Relay: st.Relay, Mode: st.Mode, Epoch: st.Epoch, Tick: st.Tick,
-			ConfirmedLSN: st.ConfirmedLsn, Paused: st.Paused, PausedRoutes: operator.NotNil(st.PausedRoutes), Skip: append([]uuid.UUID{}, st.Skip...),
-			boundReport: newBoundReport(st),
-		}
-		if s, ok := bySlot[st.Slot]; ok {
-			r.addSlot(s)
-			delete(bySlot, st.Slot)
-		}
-		out = append(out, r)
-	}
-	for _, s := range slots {
-		if _, left := bySlot[s.Slot]; left && strings.HasPrefix(s.Slot, "onceward_") {
-			r := relayReport{Slot: s.Slot, ConfirmedLSN: s.ConfirmedFlushLsn, PausedRoutes: []string{}, Skip: []uuid.UUID{}}
-			r.addSlot(s)
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-func (r *relayReport) addSlot(s outboxdb.SlotsRow) {
-	r.SlotExists, r.ActivePID = true, s.ActivePid
-	r.RetainedBytes, r.LagBytes = s.RetainedBytes, s.LagBytes
-	if s.WalStatus != nil {
-		r.WALStatus = *s.WalStatus
-	}
-}
-
-// problems are what an operator should look at.
-func (r *relayReport) problems() []string {
-	out := []string{}
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	switch {
-	case r.Relay == "":
-		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
-			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
-	case r.NotBegun && !r.lives():
-		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
-	case r.NotBegun: // what its processes wait for says more
-	case r.SlotOf != "" && !r.lives():
-		add("relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
-			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
-	case !r.SlotExists && !r.lives():
-		add("relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
-	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
-		add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
-	case r.ActivePID == nil && !r.lives():
-		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
-	}
-	out = append(append(out, r.waiting()...), r.elsewhere()...)
-	if r.Paused {
-		add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
-	}
-	for _, route := range r.PausedRoutes {
-		add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
-	}
-	for _, id := range r.Skip {
-		add("relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
-	}
-	return out
 }
 
 // problem is what an operator should know of a gap; empty without anything.
@@ -301,7 +199,7 @@ func (r *statusReport) problems() []string {
 	out := []string{}
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for i := range r.Relays {
-		out = append(out, r.Relays[i].problems()...)
+		out = append(out, r.Relays[i].Problems()...)
 	}
 	for _, g := range r.Gaps {
 		if problem := g.problem(); problem != "" {
@@ -334,7 +232,7 @@ func printStatus(p *page, r *statusReport) {
 		[2]string{"outbox", aboutRows(r.Rows)},
 		[2]string{"partitions", r.Partitions.String()},
 	)
-	var relays, letters [][]string
+	var rows, letters [][]string
 	for _, v := range r.Relays {
 		pid := "-"
 		if v.ActivePID != nil {
@@ -344,14 +242,14 @@ func printStatus(p *page, r *statusReport) {
 		if !v.SlotExists {
 			wal, retained, lag = "no slot", "-", "-"
 		}
-		relays = append(relays, []string{
+		rows = append(rows, []string{
 			orDash(v.Relay), v.Slot, orDash(v.Mode), strconv.FormatInt(v.Epoch, 10), orDash(v.ConfirmedLSN), pid, wal, retained, lag,
 		})
 	}
 	for _, l := range r.DeadLetters {
 		letters = append(letters, []string{l.Slot, l.State, strconv.FormatInt(l.Letters, 10)})
 	}
-	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, relays)
+	p.table([]string{"relay", "slot", "mode", "epoch", "confirmed", "pid", "wal", "retained", "lag"}, rows)
 	p.table([]string{"process", "relay", "state", "since", "waits for", "events", "waits since", "why"}, processRows(r.Relays))
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"time"
 
@@ -12,31 +11,6 @@ import (
 
 // maxRemadeShown bounds the list of topics that were made anew.
 const maxRemadeShown = 20
-
-// boundReport says where a relay publishes.
-type boundReport struct {
-	Cluster string `json:"kafka_cluster,omitempty"` // that it is bound to
-	Met     string `json:"kafka_met,omitempty"`     // another one that answered
-	Routes  string `json:"routes,omitempty"`        // a hash of those of the last session
-}
-
-func newBoundReport(state outboxdb.RelayState) (r boundReport) {
-	for field, value := range map[*string]*string{&r.Cluster: state.KafkaCluster, &r.Met: state.KafkaMet, &r.Routes: state.Routes} {
-		if value != nil {
-			*field = *value
-		}
-	}
-	return r
-}
-
-// elsewhere says that a relay met another Kafka and nobody has decided about it. A
-// process that lives says so itself.
-func (r *relayReport) elsewhere() []string {
-	if r.Met == "" || r.lives() {
-		return nil
-	}
-	return []string{fmt.Sprintf("OTHER_KAFKA: relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
-}
 
 // remadeTopic is a topic that was deleted and made anew under a relay.
 type remadeTopic struct {

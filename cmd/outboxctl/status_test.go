@@ -8,31 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator/partitions"
-	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/relay"
 )
 
-func TestJoinSlots(t *testing.T) {
-	pid, reserved := int32(7), "reserved"
-	got := joinSlots(
-		[]outboxdb.RelayState{{Slot: "onceward_a", Relay: "a", Epoch: 2}, {Slot: "onceward_b", Relay: "b"}},
-		[]outboxdb.SlotsRow{
-			{Slot: "onceward_a", ActivePid: &pid, WalStatus: &reserved, RetainedBytes: 10},
-			{Slot: "onceward_old", RetainedBytes: 20}, {Slot: "debezium", RetainedBytes: 30},
-		})
-	require.Len(t, got, 3)
-	require.Equal(t, relayReport{Slot: "onceward_a", Relay: "a", Epoch: 2, SlotExists: true, ActivePID: &pid, WALStatus: "reserved", RetainedBytes: 10, PausedRoutes: []string{}, Skip: []uuid.UUID{}}, got[0])
-	require.False(t, got[1].SlotExists)
-	require.Equal(t, "onceward_old", got[2].Slot)
-	require.Empty(t, got[2].Relay, "a stranger's slot is none of ours, an orphan is")
-	require.NotNil(t, joinSlots(nil, nil), "JSON shows [] and not null")
-}
-
 func TestProblems(t *testing.T) {
 	pid := int32(7)
-	well := relayReport{Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, WALStatus: "reserved"}
+	well := relays.Relay{Relay: "a", Slot: "onceward_a", SlotExists: true, ActivePID: &pid, WALStatus: "reserved"}
 	enough := partitions.Extent{DaysAhead: partitions.FewDaysAhead}
-	require.Empty(t, (&statusReport{Relays: []relayReport{well}, Partitions: enough, DeadLetters: []deadLettersCount{{State: "replayed", Letters: 3}}}).problems())
+	require.Empty(t, (&statusReport{Relays: []relays.Relay{well}, Partitions: enough, DeadLetters: []deadLettersCount{{State: "replayed", Letters: 3}}}).problems())
 
 	for name, tc := range map[string]struct {
 		change func(*statusReport)
@@ -47,14 +31,14 @@ func TestProblems(t *testing.T) {
 		"told to skip":     {func(r *statusReport) { r.Relays[0].Skip = []uuid.UUID{{7}} }, "told to skip the event 07000000"},
 		"nobody connected, dead": {func(r *statusReport) {
 			r.Relays[0].ActivePID = nil
-			r.Relays[0].Processes = []processReport{{Process: "h/1/a", State: "halted", Error: "SLOT_LOST: gone"}}
+			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", State: "halted", Error: "SLOT_LOST: gone"}}
 		}, "/readyz (the last one, h/1/a, wrote at 0001-01-01 00:00:00.000Z that it was halted: SLOT_LOST: gone)"},
 		"kafka away at start": {func(r *statusReport) {
 			r.Relays[0].ActivePID = nil
-			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "backoff", Waiting: []relay.Wait{{For: relay.WaitKafka, Detail: "no broker"}}}}
+			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", Alive: true, State: "backoff", Waiting: []relay.Wait{{For: relay.WaitKafka, Detail: "no broker"}}}}
 		}, "relay a is backoff, waits for kafka since"},
 		"held route": {func(r *statusReport) {
-			r.Relays[0].Processes = []processReport{
+			r.Relays[0].Processes = []relays.Process{
 				{Process: "h/1/a", Alive: true, State: "streaming", Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.order", Detail: "is missing", Events: 3}}},
 				{Process: "h/2/b", Alive: true, State: "standby", Waiting: []relay.Wait{{For: relay.WaitStandby}}},
 				{Process: "h/3/c", State: "streaming", Waiting: []relay.Wait{{For: relay.WaitKafka}}},
@@ -62,20 +46,20 @@ func TestProblems(t *testing.T) {
 		}, "waits for route shop.order since"},
 		"halted without a slot": {func(r *statusReport) {
 			r.Relays[0].SlotExists, r.Relays[0].ActivePID = false, nil
-			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "halted", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "SLOT_MISSING: x"}}}}
+			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", Alive: true, State: "halted", Waiting: []relay.Wait{{For: relay.WaitHalted, Detail: "SLOT_MISSING: x"}}}}
 		}, "relay a is halted since"},
 		"asked at its first start": {func(r *statusReport) {
-			r.Relays = began(t, nil, outboxdb.RelayHealthRow{Relay: "b", Slot: "onceward_b", Process: "h/1/b", State: "halted", Alive: true, Waits: []byte(`[{"for":"halted","detail":"OUTBOX_NOT_EMPTY: x"}]`)})
+			r.Relays = []relays.Relay{{Relay: "b", Slot: "onceward_b", NotBegun: true, Processes: []relays.Process{{Process: "h/1/b", State: "halted", Alive: true, Waiting: []relay.Wait{{For: "halted", Detail: "OUTBOX_NOT_EMPTY: x"}}}}}}
 		}, "relay b is halted since"},
 		"asked at its first start, gone": {func(r *statusReport) {
-			r.Relays = began(t, nil, outboxdb.RelayHealthRow{Relay: "b", Slot: "onceward_b", Process: "h/1/b", State: "halted", Detail: "OUTBOX_NOT_EMPTY: x", Waits: []byte(`[]`)})
+			r.Relays = []relays.Relay{{Relay: "b", Slot: "onceward_b", NotBegun: true, Processes: []relays.Process{{Process: "h/1/b", State: "halted", Error: "OUTBOX_NOT_EMPTY: x"}}}}
 		}, "relay b has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz (the last one, h/1/b,"},
 		"repairs": {func(r *statusReport) {
 			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "relay a repairs gap"},
 		"will repair": {func(r *statusReport) {
-			r.Relays[0].Processes = []processReport{{Process: "h/1/a", Alive: true, State: "standby"}}
+			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", Alive: true, State: "standby"}}
 			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
@@ -85,7 +69,7 @@ func TestProblems(t *testing.T) {
 		"dead letters":          {func(r *statusReport) { r.DeadLetters = []deadLettersCount{{"s", "open", 2}} }, "2 open dead letters"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &statusReport{Relays: []relayReport{well}, Partitions: enough}
+			r := &statusReport{Relays: []relays.Relay{well}, Partitions: enough}
 			tc.change(r)
 			problems := r.problems()
 			require.Len(t, problems, 1)
@@ -98,35 +82,18 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// began joins relays and processes as status does.
-func began(t *testing.T, states []outboxdb.RelayState, rows ...outboxdb.RelayHealthRow) []relayReport {
-	t.Helper()
-	relays, err := joinProcesses(joinSlots(states, nil), rows)
-	require.NoError(t, err)
-	return relays
-}
-
-// TestJoinProcesses: a relay that is halted before its first start has ended has no
-// row of state, and is there all the same.
-func TestJoinProcesses(t *testing.T) {
-	got := began(t, []outboxdb.RelayState{{Slot: "onceward_a", Relay: "a"}},
-		outboxdb.RelayHealthRow{Slot: "onceward_a", Relay: "a", Process: "h/1/a", Waits: []byte(`[]`)},
-		outboxdb.RelayHealthRow{Slot: "onceward_b", Relay: "b", Process: "h/2/b", Waits: []byte(`[]`)},
-		outboxdb.RelayHealthRow{Slot: "onceward_b", Relay: "b", Process: "h/3/b", Waits: []byte(`[]`)})
-	require.Len(t, got, 2)
-	require.False(t, got[0].NotBegun)
-	require.Len(t, got[0].Processes, 1)
-	require.Equal(t, "b", got[1].Relay)
-	require.True(t, got[1].NotBegun)
-	require.Len(t, got[1].Processes, 2)
+// TestStatusNamesProcesses: a relay that has processes and no row of state is there all
+// the same.
+func TestStatusNamesProcesses(t *testing.T) {
+	got := []relays.Relay{
+		{Slot: "onceward_a", Relay: "a", Processes: []relays.Process{{Process: "h/1/a"}}},
+		{Slot: "onceward_b", Relay: "b", NotBegun: true, Processes: []relays.Process{{Process: "h/2/b"}, {Process: "h/3/b"}}},
+	}
 	p := &page{}
 	printStatus(p, &statusReport{Relays: got, Parked: []parkedReport{{Slot: "onceward_b", Namespace: "shop", AggregateType: "order", AggregateID: "1"}}})
 	require.NotContains(t, p.text.String(), "no relay is known here")
 	require.Regexp(t, `h/3/b +b +not connected`, p.text.String(), "with several relays it is seen whose a process is")
 	require.Regexp(t, `shop order 1 +onceward_b`, p.text.String())
-
-	_, err := joinProcesses(nil, []outboxdb.RelayHealthRow{{Waits: []byte(`{`)}})
-	require.Error(t, err)
 }
 
 func TestAboutRows(t *testing.T) {
