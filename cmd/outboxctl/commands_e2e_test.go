@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -182,7 +183,7 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	exec(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), $1, 'orders', 'order', 'A', 'OrderPaid', now(), 'asked by support')", key.UUID())
 
 	got := decode[showReport](t, fine(t, "show", key.String(), "--payload", "--output", "json", "--consumer-dsn", dsn))
-	require.Equal(t, stateDead, got.State)
+	require.Equal(t, states.Dead, got.State)
 	require.Equal(t, `{"total": 12}`, string(got.Row.Payload))
 	require.Len(t, got.Replays, 1)
 	require.Empty(t, *got.Groups)

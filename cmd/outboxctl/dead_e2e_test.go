@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -155,7 +156,7 @@ func TestDeadRetry(t *testing.T) {
 
 		got := decode[wordReport](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
 		require.Len(t, got.Letters, 2, "a KEY picks its aggregate")
-		require.Equal(t, letterOutcome{Key: first.String(), Slot: "onceward_ctl", Outcome: outcomePending, Detail: "not read yet"}, got.Letters[0])
+		require.Equal(t, letterOutcome{Key: first.String(), Slot: "onceward_ctl", Outcome: states.OutcomePending, Detail: "not read yet"}, got.Letters[0])
 		require.Equal(t, []string{"relay ctl is not connected; it reads the order when it is back"}, got.Relays)
 		require.Equal(t, []string{"retry orders order A limit raised " + d.operator}, words())
 		out := wrong(t, "dead", "retry", "--all", "--reason", "r", "--yes", "--wait", "300ms")

@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
@@ -34,7 +35,7 @@ func deadEdit(c *cli.Context) error {
 		return err
 	}
 	w := &word{}
-	w.control.Action = actionEdit
+	w.control.Action = states.ActionEdit
 	if err := readEdit(c, w); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func deadEdit(c *cli.Context) error {
 	if err != nil || len(letters) == 0 {
 		return err
 	}
-	edited := addSingle(nil, make(map[uuid.UUID]*word), actionEdit, letters[0])[0]
+	edited := addSingle(nil, make(map[uuid.UUID]*word), states.ActionEdit, letters[0])[0]
 	for _, l := range letters[1:] { // of other slots
 		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -20,13 +21,13 @@ type remainsReport struct {
 func leftBehind(ctx context.Context, q *outboxdb.Queries, words []*word, done *wordReport) ([]remainsReport, error) {
 	over := make(map[string]bool) // discarded, by key
 	for _, l := range done.Letters {
-		over[l.Key] = over[l.Key] || l.Outcome == outcomeDone
+		over[l.Key] = over[l.Key] || l.Outcome == states.OutcomeDone
 	}
 	meant := make(map[aggregateRef]bool)
 	var all outboxdb.LettersOfAggregatesParams
 	for _, w := range words {
 		a := w.aggregate
-		discarded := w.control.Action == actionDiscard && len(w.letters) > 0 && over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
+		discarded := w.control.Action == states.ActionDiscard && len(w.letters) > 0 && over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
 		if !discarded || meant[a] {
 			continue
 		}

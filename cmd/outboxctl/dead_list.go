@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -96,7 +97,7 @@ func readLetterList(c *cli.Context) (f outboxdb.ListLettersParams, err error) {
 }
 
 func readStates(given []string) ([]string, error) {
-	all := []string{letterOpen, letterRetrying, letterReplayed, letterDiscarded}
+	all := []string{states.LetterOpen, states.LetterRetrying, states.LetterReplayed, states.LetterDiscarded}
 	for _, state := range given {
 		if state == "all" {
 			return all, nil
@@ -111,7 +112,7 @@ func readStates(given []string) ([]string, error) {
 // waitingLetters turns the selection into one of letters that wait.
 func waitingLetters(c *cli.Context, s operator.Selection) outboxdb.ListLettersParams {
 	return outboxdb.ListLettersParams{
-		States: []string{letterOpen, letterRetrying}, Ids: s.IDs(), Namespace: s.Namespace, AggregateType: s.AggregateType,
+		States: []string{states.LetterOpen, states.LetterRetrying}, Ids: s.IDs(), Namespace: s.Namespace, AggregateType: s.AggregateType,
 		AggregateID: s.Aggregate, EventType: s.EventType, ErrorClass: c.String("class"), FromTime: s.From, ToTime: s.To, RowLimit: operator.MaxListed,
 	}
 }
@@ -121,7 +122,7 @@ func newDeadReport(v outboxdb.ListLettersRow) deadReport {
 		Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
+		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
 		id: v.LetterID, namespace: v.Namespace,
 	}
 	if v.ReplayOf != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -94,7 +95,7 @@ func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) wholeLetter {
 			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 			Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, namespace: v.Namespace,
-			Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
+			Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
 		},
 		ContentType: v.ContentType, Headers: v.Headers, Traceparent: v.Traceparent,
 		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup, Topic: v.Topic,
@@ -165,7 +166,7 @@ func printDeadLetter(p *page, v wholeLetter) {
 	if v.Waits {
 		state += ", waits for its route: `outboxctl status` says why"
 	}
-	if v.Holds && (v.State == letterOpen || v.State == letterRetrying) {
+	if v.Holds && (v.State == states.LetterOpen || v.State == states.LetterRetrying) {
 		holds = "later events of the aggregate wait behind it"
 	}
 	if v.EditedAt != nil {

@@ -10,15 +10,9 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
-)
-
-// Outcomes of a word for one letter.
-const (
-	outcomeDone    = "done"
-	outcomePending = "pending" // the relay has not acted yet, or not ended
-	outcomeFailed  = "failed"  // it acted, and the letter is not as was wanted
 )
 
 // wordReport is the JSON answer of dead retry, edit and discard.
@@ -55,33 +49,33 @@ func (w *word) judge(before letterRef, is now) letterOutcome {
 		return o
 	}
 	if !is.found {
-		return set(outcomeFailed, "the letter is gone")
+		return set(states.OutcomeFailed, "the letter is gone")
 	}
 	acted := is.letter.ControlID != nil && *is.letter.ControlID == w.control.ControlID
-	wanted := map[string]string{actionRetry: letterReplayed, actionDiscard: letterDiscarded}[w.control.Action]
+	wanted := map[string]string{states.ActionRetry: states.LetterReplayed, states.ActionDiscard: states.LetterDiscarded}[w.control.Action]
 	switch state := is.letter.State; {
-	case acted && w.control.Action == actionEdit:
-		return set(outcomeDone, "changed; `outboxctl dead retry %s --reason \"…\"` publishes it", o.Key)
+	case acted && w.control.Action == states.ActionEdit:
+		return set(states.OutcomeDone, "changed; `outboxctl dead retry %s --reason \"…\"` publishes it", o.Key)
 	case state == wanted:
-		return set(outcomeDone, "%s", state)
-	case state == letterReplayed || state == letterDiscarded:
-		return set(outcomeFailed, "it was %s before", state)
-	case state == letterRetrying && !acted && w.control.Action != actionRetry && is.result != nil && is.result.Note != "":
-		return set(outcomeFailed, "the relay did nothing: %s", is.result.Note)
+		return set(states.OutcomeDone, "%s", state)
+	case state == states.LetterReplayed || state == states.LetterDiscarded:
+		return set(states.OutcomeFailed, "it was %s before", state)
+	case state == states.LetterRetrying && !acted && w.control.Action != states.ActionRetry && is.result != nil && is.result.Note != "":
+		return set(states.OutcomeFailed, "the relay did nothing: %s", is.result.Note)
 	case acted && is.letter.Released && is.letter.Waits:
-		return set(outcomePending, "waits for its route")
-	case state == letterRetrying || acted && is.letter.Released:
-		return set(outcomePending, "being published")
+		return set(states.OutcomePending, "waits for its route")
+	case state == states.LetterRetrying || acted && is.letter.Released:
+		return set(states.OutcomePending, "being published")
 	case acted && is.letter.Attempts > before.attempts:
-		return set(outcomeFailed, "refused again: %s", is.letter.Error)
+		return set(states.OutcomeFailed, "refused again: %s", is.letter.Error)
 	case acted:
-		return set(outcomeFailed, "waits on, behind a letter that was refused again")
+		return set(states.OutcomeFailed, "waits on, behind a letter that was refused again")
 	case is.result != nil && is.result.Note != "":
-		return set(outcomeFailed, "the relay did nothing: %s", is.result.Note)
+		return set(states.OutcomeFailed, "the relay did nothing: %s", is.result.Note)
 	case is.result != nil:
-		return set(outcomeFailed, "the relay did not act on this letter")
+		return set(states.OutcomeFailed, "the relay did not act on this letter")
 	}
-	return set(outcomePending, "not read yet")
+	return set(states.OutcomePending, "not read yet")
 }
 
 // pollEvery is the pause between two looks at the letters.
@@ -164,7 +158,7 @@ func look(ctx context.Context, q *outboxdb.Queries, words []*word) (report *word
 			is := now{result: results[resultOf{before.slot, w.control.ControlID}]}
 			is.letter, is.found = letters[letterRef{slot: before.slot, id: before.id}]
 			o := w.judge(before, is)
-			if o.Outcome == outcomePending {
+			if o.Outcome == states.OutcomePending {
 				pending[before.slot] = true
 			}
 			report.Letters = append(report.Letters, o)
@@ -207,7 +201,7 @@ func (r *wordReport) outcomes() []string {
 
 // verdictOn is wrong when something failed, or waits longer than it was waited for.
 func verdictOn(outcomes []string, waited bool) error {
-	if slices.Contains(outcomes, outcomeFailed) || waited && slices.Contains(outcomes, outcomePending) {
+	if slices.Contains(outcomes, states.OutcomeFailed) || waited && slices.Contains(outcomes, states.OutcomePending) {
 		return errWrong
 	}
 	return nil
@@ -226,7 +220,7 @@ func printOutcomes(p *page, action string, outcomes, heading []string, row func(
 			rows = append(rows, row(i))
 		}
 	}
-	p.line("%s of %d letters: %d done, %d pending, %d failed", action, len(outcomes), counts[outcomeDone], counts[outcomePending], counts[outcomeFailed])
+	p.line("%s of %d letters: %d done, %d pending, %d failed", action, len(outcomes), counts[states.OutcomeDone], counts[states.OutcomePending], counts[states.OutcomeFailed])
 	p.table(heading, rows)
 	if len(outcomes) > maxOutcomes {
 		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -31,25 +32,25 @@ func TestJudgeWord(t *testing.T) {
 		outcome string
 		detail  string
 	}{
-		"not read":                  {actionRetry, now{letter: letter("open", nil), found: true}, outcomePending, "not read yet"},
-		"an older word":             {actionRetry, now{letter: letter("open", &other), found: true}, outcomePending, "not read yet"},
-		"an older retry that runs":  {actionRetry, now{letter: with(letter("open", &other), released), found: true}, outcomePending, "not read yet"},
-		"retrying":                  {actionRetry, now{letter: letter("retrying", &ours), found: true, result: acted("")}, outcomePending, "being published"},
-		"taken back by a restart":   {actionRetry, now{letter: with(letter("open", &ours), released), found: true, result: acted("")}, outcomePending, "being published"},
-		"waits for its route":       {actionRetry, now{letter: with(letter("open", &ours), waits), found: true, result: acted("")}, outcomePending, "waits for its route"},
-		"published":                 {actionRetry, now{letter: letter("replayed", &ours), found: true}, outcomeDone, "replayed"},
-		"published by another word": {actionRetry, now{letter: letter("replayed", &other), found: true}, outcomeDone, "replayed"},
-		"refused again":             {actionRetry, now{letter: with(letter("open", &ours), twice), found: true, result: acted("")}, outcomeFailed, "refused again: 2 MB"},
-		"behind a refused one":      {actionRetry, now{letter: letter("open", &ours), found: true, result: acted("")}, outcomeFailed, "waits on, behind"},
-		"discarded before":          {actionRetry, now{letter: letter("discarded", &other), found: true}, outcomeFailed, "it was discarded before"},
-		"nothing to do":             {actionRetry, now{letter: letter("open", nil), found: true, result: acted("too young")}, outcomeFailed, "did nothing: too young"},
-		"not this one":              {actionRetry, now{letter: letter("open", nil), found: true, result: acted("")}, outcomeFailed, "did not act on this letter"},
-		"gone":                      {actionRetry, now{}, outcomeFailed, "the letter is gone"},
-		"discarded":                 {actionDiscard, now{letter: letter("discarded", &ours), found: true}, outcomeDone, "discarded"},
-		"discarded in vain":         {actionDiscard, now{letter: letter("retrying", &other), found: true, result: acted("it is retrying")}, outcomeFailed, "did nothing: it is retrying"},
-		"published instead":         {actionDiscard, now{letter: letter("replayed", &other), found: true}, outcomeFailed, "it was replayed before"},
-		"edited":                    {actionEdit, now{letter: letter("open", &ours), found: true}, outcomeDone, "changed"},
-		"edited, then published":    {actionEdit, now{letter: letter("replayed", &other), found: true}, outcomeFailed, "it was replayed before"},
+		"not read":                  {states.ActionRetry, now{letter: letter("open", nil), found: true}, states.OutcomePending, "not read yet"},
+		"an older word":             {states.ActionRetry, now{letter: letter("open", &other), found: true}, states.OutcomePending, "not read yet"},
+		"an older retry that runs":  {states.ActionRetry, now{letter: with(letter("open", &other), released), found: true}, states.OutcomePending, "not read yet"},
+		"retrying":                  {states.ActionRetry, now{letter: letter("retrying", &ours), found: true, result: acted("")}, states.OutcomePending, "being published"},
+		"taken back by a restart":   {states.ActionRetry, now{letter: with(letter("open", &ours), released), found: true, result: acted("")}, states.OutcomePending, "being published"},
+		"waits for its route":       {states.ActionRetry, now{letter: with(letter("open", &ours), waits), found: true, result: acted("")}, states.OutcomePending, "waits for its route"},
+		"published":                 {states.ActionRetry, now{letter: letter("replayed", &ours), found: true}, states.OutcomeDone, "replayed"},
+		"published by another word": {states.ActionRetry, now{letter: letter("replayed", &other), found: true}, states.OutcomeDone, "replayed"},
+		"refused again":             {states.ActionRetry, now{letter: with(letter("open", &ours), twice), found: true, result: acted("")}, states.OutcomeFailed, "refused again: 2 MB"},
+		"behind a refused one":      {states.ActionRetry, now{letter: letter("open", &ours), found: true, result: acted("")}, states.OutcomeFailed, "waits on, behind"},
+		"discarded before":          {states.ActionRetry, now{letter: letter("discarded", &other), found: true}, states.OutcomeFailed, "it was discarded before"},
+		"nothing to do":             {states.ActionRetry, now{letter: letter("open", nil), found: true, result: acted("too young")}, states.OutcomeFailed, "did nothing: too young"},
+		"not this one":              {states.ActionRetry, now{letter: letter("open", nil), found: true, result: acted("")}, states.OutcomeFailed, "did not act on this letter"},
+		"gone":                      {states.ActionRetry, now{}, states.OutcomeFailed, "the letter is gone"},
+		"discarded":                 {states.ActionDiscard, now{letter: letter("discarded", &ours), found: true}, states.OutcomeDone, "discarded"},
+		"discarded in vain":         {states.ActionDiscard, now{letter: letter("retrying", &other), found: true, result: acted("it is retrying")}, states.OutcomeFailed, "did nothing: it is retrying"},
+		"published instead":         {states.ActionDiscard, now{letter: letter("replayed", &other), found: true}, states.OutcomeFailed, "it was replayed before"},
+		"edited":                    {states.ActionEdit, now{letter: letter("open", &ours), found: true}, states.OutcomeDone, "changed"},
+		"edited, then published":    {states.ActionEdit, now{letter: letter("replayed", &other), found: true}, states.OutcomeFailed, "it was replayed before"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &word{control: outboxdb.InsertControlParams{ControlID: ours, Action: tc.action}}
@@ -69,10 +70,10 @@ func TestVerdictOfWords(t *testing.T) {
 		}
 		return r.verdict()
 	}
-	require.NoError(t, is(true, outcomeDone))
-	require.NoError(t, is(false, outcomeDone, outcomePending))
-	require.ErrorIs(t, is(true, outcomeDone, outcomePending), errWrong)
-	require.ErrorIs(t, is(false, outcomeFailed), errWrong)
+	require.NoError(t, is(true, states.OutcomeDone))
+	require.NoError(t, is(false, states.OutcomeDone, states.OutcomePending))
+	require.ErrorIs(t, is(true, states.OutcomeDone, states.OutcomePending), errWrong)
+	require.ErrorIs(t, is(false, states.OutcomeFailed), errWrong)
 }
 
 func TestEditedHeadersKeepToTheContract(t *testing.T) {

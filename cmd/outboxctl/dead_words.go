@@ -11,15 +11,9 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
-)
-
-// Actions of a control.
-const (
-	actionRetry   = "retry"
-	actionDiscard = "discard"
-	actionEdit    = "edit"
 )
 
 // letterRef is one letter of one slot, as it was when the word was said.
@@ -90,7 +84,7 @@ func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport) 
 			continue
 		}
 		whole[a] = &word{aggregate: a, control: outboxdb.InsertControlParams{
-			Action: actionRetry, Namespace: &a.namespace, AggregateType: &a.aggregateType, AggregateID: &a.id,
+			Action: states.ActionRetry, Namespace: &a.namespace, AggregateType: &a.aggregateType, AggregateID: &a.id,
 		}}
 		words = append(words, whole[a])
 		all.Namespaces, all.AggregateTypes = append(all.Namespaces, a.namespace), append(all.AggregateTypes, a.aggregateType)
@@ -98,7 +92,7 @@ func retryWords(ctx context.Context, q *outboxdb.Queries, letters []deadReport) 
 	}
 	for _, l := range letters {
 		if whole[l.aggregate()] == nil {
-			words = addSingle(words, singles, actionRetry, l)
+			words = addSingle(words, singles, states.ActionRetry, l)
 		}
 	}
 	if len(whole) == 0 {
@@ -142,7 +136,7 @@ func deadDiscard(c *cli.Context) error {
 	var words []*word
 	singles := make(map[uuid.UUID]*word)
 	for _, l := range letters {
-		words = addSingle(words, singles, actionDiscard, l)
+		words = addSingle(words, singles, states.ActionDiscard, l)
 	}
 	return say(c, db, fmt.Sprintf("give up %d dead letters for good", countLetters(words)), reason, words)
 }

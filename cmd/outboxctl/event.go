@@ -12,22 +12,9 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
-)
-
-// States of an event.
-const (
-	statePending   = "pending"   // committed, not yet published
-	statePublished = "published" // in Kafka
-	stateWaiting   = "waiting"   // its route cannot be used for now
-	stateDead      = "dead"      // in the dead letters, with its reason
-	stateDiscarded = "discarded" // dead, and an operator decided that it stays so
-	stateGap       = "gap"       // a relay cannot prove that it published it
-	stateGivenUp   = "given-up"  // of a gap that an operator accepted
-	stateBefore    = "before"    // older than a relay that leaves such out
-	stateUnknown   = "unknown"   // nothing says yet whether it was published
-	stateNotFound  = "not found"
 )
 
 // showReport is the JSON answer of show: one event's life.
@@ -189,7 +176,7 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key opera
 	}
 	for _, v := range relays {
 		r.Relays = append(r.Relays, publishedReport{
-			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == statePublished, PublishedAt: v.TakenAt,
+			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == states.Published, PublishedAt: v.TakenAt,
 			Moved: v.Moved,
 		})
 	}
@@ -210,7 +197,7 @@ func (r *showReport) readFilled(ctx context.Context, q *outboxdb.Queries, id uui
 		}
 		for i := range r.Relays {
 			if v := &r.Relays[i]; in && v.Slot == leaf.Slot && v.Published {
-				v.State, v.Published, v.Filled = stateGap, false, leaf.Leaf
+				v.State, v.Published, v.Filled = states.Gap, false, leaf.Leaf
 			}
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -101,7 +102,7 @@ func onePending(c *cli.Context, db *operator.Database, key operator.Name) (f fen
 	var pending []fenceReport
 	var names []string
 	for _, v := range all {
-		if v.Status == fencePending {
+		if v.Status == states.FencePending {
 			pending, names = append(pending, v), append(names, fmt.Sprintf("%s of group %s", v.Name, v.Group))
 		}
 	}
@@ -120,7 +121,7 @@ func (s *settling) findLetter(ctx context.Context) error {
 	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, operator.MaxListed))
 	for _, v := range rows {
 		l := newGroupLetter(v)
-		if s.key.Is(operator.Deref(v.Namespace)) && !slices.Contains([]string{causeMismatch, causeUnreadable}, l.Cause) {
+		if s.key.Is(operator.Deref(v.Namespace)) && !slices.Contains([]string{states.CauseMismatch, states.CauseUnreadable}, l.Cause) {
 			s.letter = &l
 			break
 		}
@@ -134,7 +135,7 @@ func (s *settling) next(does string) string {
 	switch l := s.letter; {
 	case l == nil:
 		return "the next delivery, or the recovery job of the group, " + does
-	case l.State == letterOpen:
+	case l.State == states.LetterOpen:
 		return fmt.Sprintf("the dead letter %s of the event waits, and only its redrive %s: `outboxctl dead redrive %s --group %s --reason \"…\"`", l.Place, does, l.Place, terminal.Word(l.Group))
 	default:
 		return fmt.Sprintf("the dead letter %s of the event is %s: a member of the group handles it, and %s", l.Place, l.State, does)

@@ -14,6 +14,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -196,7 +197,7 @@ func targetsOf(key operator.Name, fences []fenceReport) (targets []string) {
 // state says in one word how a fence stands.
 func (f fenceReport) state() string {
 	switch {
-	case f.Status == fenceComplete:
+	case f.Status == states.FenceComplete:
 		return "complete"
 	case f.Live:
 		return "live"

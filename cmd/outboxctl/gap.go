@@ -12,25 +12,14 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
 
-// causeFirstStart is the cause of what is older than a relay.
-const causeFirstStart = "FIRST_START"
-
-// States of a gap.
-const (
-	gapOpen      = "open"
-	gapRepairing = "repairing"
-	gapRepaired  = "repaired"
-	gapAccepted  = "accepted"
-	gapBefore    = "before"
-)
-
 // accountWords are the states of the events of a gap, as onceward.account has them.
-var accountWords = map[string]string{gapOpen: stateGap, gapRepairing: statePending, gapAccepted: stateGivenUp, gapBefore: stateBefore}
+var accountWords = map[string]string{states.GapOpen: states.Gap, states.GapRepairing: states.Pending, states.GapAccepted: states.GivenUp, states.GapBefore: states.Before}
 
 func gapCommand() *cli.Command {
 	return &cli.Command{
@@ -58,13 +47,13 @@ func gapCommand() *cli.Command {
 					"went out, and a gap of which none is left is refused. A gap that was\n" +
 					"accepted, and what is older than a relay, can be repaired too; later events of the same aggregates are out by\n" +
 					"then, so that these come behind them.",
-				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapRepairing) },
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, states.GapRepairing) },
 			},
 			{
 				Name: "accept", Usage: "give the events of a gap up", ArgsUsage: "GAP",
 				Description: "They become given-up: they are never called published, and retention lets them go. Until it has, `gap repair`\n" +
 					"takes it back, and `outboxctl replay` publishes single ones.",
-				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapAccepted) },
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, states.GapAccepted) },
 			},
 		},
 	}
@@ -131,11 +120,11 @@ func gapList(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	states := []string{gapOpen, gapRepairing, gapAccepted, gapBefore}
+	meant := []string{states.GapOpen, states.GapRepairing, states.GapAccepted, states.GapBefore}
 	if c.Bool("all") {
-		states = nil
+		meant = nil
 	}
-	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: operator.NotNil(states)})
+	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: operator.NotNil(meant)})
 	if err != nil {
 		return fmt.Errorf("list gaps: %w", operator.Explain(err, migrations.Outbox))
 	}
@@ -151,7 +140,7 @@ func gapList(c *cli.Context) error {
 	if err := answer(c, report, printGaps); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == gapOpen }) {
+	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == states.GapOpen }) {
 		return errWrong
 	}
 	return nil
@@ -186,7 +175,7 @@ func readGap(ctx context.Context, db *operator.Database, id uuid.UUID, limit int
 	if err := g.readReplays(ctx, q, limit); err != nil {
 		return nil, err
 	}
-	if g.State == gapRepaired {
+	if g.State == states.GapRepaired {
 		return &g, nil
 	}
 	left, err := q.CountEventsOfGap(ctx, id)
@@ -281,7 +270,7 @@ func printGap(p *page, g *gapReport) {
 		rows = append(rows, []string{e.Key, terminal.Preview([]byte(e.EventType), terminal.PreviewBytes), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
-	if g.State == gapOpen {
+	if g.State == states.GapOpen {
 		p.line("\n`outboxctl gap repair %s --reason \"…\"` has them published, `outboxctl gap accept %s --reason \"…\"` gives them up", g.Gap, g.Gap)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
 // gapDecisions says from which states a gap can be decided to another, as
 // onceward.decide_gap does.
 var gapDecisions = map[string][]string{
-	gapRepairing: {gapOpen, gapAccepted, gapBefore},
-	gapAccepted:  {gapOpen},
+	states.GapRepairing: {states.GapOpen, states.GapAccepted, states.GapBefore},
+	states.GapAccepted:  {states.GapOpen},
 }
 
 // decideGap is gap repair and gap accept: it shows what is meant, asks, and has
@@ -41,14 +42,14 @@ func decideGap(c *cli.Context, to string) error {
 	if !slices.Contains(gapDecisions[to], gap.State) {
 		return gap.decided()
 	}
-	if to == gapRepairing && gap.gone() > 0 && *gap.Left == 0 {
+	if to == states.GapRepairing && gap.gone() > 0 && *gap.Left == 0 {
 		return gap.nothingLeft()
 	}
 	what := fmt.Sprintf("have relay %s publish %s of gap %s", gap.Relay, gap.leftOfCounted(), id)
-	if to == gapRepairing && gap.State != gapOpen {
+	if to == states.GapRepairing && gap.State != states.GapOpen {
 		what += ", behind later events of their aggregates that are out by now"
 	}
-	if to == gapAccepted {
+	if to == states.GapAccepted {
 		what = fmt.Sprintf("give up %s of gap %s of relay %s", gap.leftOfCounted(), id, gap.Relay)
 	}
 	if !c.Bool("yes") {
@@ -93,7 +94,7 @@ func (g *gapReport) stands() string {
 		return fmt.Sprintf("%d events are left in it", *g.Left)
 	}
 	rest := "have no row any more, became dead letters or wait for their route"
-	if g.State == gapRepairing {
+	if g.State == states.GapRepairing {
 		rest = "are published by it, " + rest
 	}
 	return fmt.Sprintf("%d events are left in it of the %d that were counted; %d %s", *g.Left, g.Events, g.gone(), rest)
@@ -102,7 +103,7 @@ func (g *gapReport) stands() string {
 // nothingLeft refuses a repair that would call repaired what nobody can publish.
 func (g *gapReport) nothingLeft() error {
 	next := "it stays " + g.State
-	if g.State == gapOpen {
+	if g.State == states.GapOpen {
 		next = fmt.Sprintf("`outboxctl gap accept %s --reason \"…\"` gives them up, and the relay goes on", g.Gap)
 	}
 	return fmt.Errorf("gap %s: none of the %d events that were counted when it was found is left: they have no row any more, by retention or a DELETE, "+
@@ -113,7 +114,7 @@ func (g *gapReport) nothingLeft() error {
 // rest of it given up, nobody could tell of the page that is under way which of its
 // events are in Kafka.
 func (g *gapReport) decided() error {
-	if g.State != gapRepairing {
+	if g.State != states.GapRepairing {
 		return fmt.Errorf("gap %s is %s: nothing is left to decide in this way", g.Gap, g.State)
 	}
 	return fmt.Errorf("gap %s is being repaired: %d of its events are left, and a repair is not taken back; `outboxctl status` says what it waits for, "+

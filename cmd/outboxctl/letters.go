@@ -13,24 +13,8 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
-)
-
-// States of a group's letter that a relay's letter does not have.
-const (
-	letterRequested = "requested" // a member of the group will handle it again
-	letterRedriven  = "redriven"
-	letterParked    = "parked" // it waits for another letter of its key
-)
-
-// causes are the reasons for which a group keeps a letter.
-var causes = []string{"malformed", causeMismatch, "handler", "crash", "late", "replay", "from-future", "no-handler", letterParked, causeUnreadable}
-
-const (
-	// causeMismatch is that of an event with the key, and not the content, of one that was applied.
-	causeMismatch = "mismatch"
-	// causeUnreadable is that of a range of messages that no member could read.
-	causeUnreadable = "unreadable"
 )
 
 // place is where the record of a letter was read.
@@ -96,8 +80,8 @@ func readLetterSelection(c *cli.Context) (s letterSelection, err error) {
 	}
 	s.group, s.cause, s.topic = c.String("group"), c.String("cause"), c.String("topic")
 	switch {
-	case s.cause != "" && !slices.Contains(causes, s.cause):
-		return s, usage("--cause %q: want one of %s", s.cause, strings.Join(causes, ", "))
+	case s.cause != "" && !slices.Contains(states.Causes, s.cause):
+		return s, usage("--cause %q: want one of %s", s.cause, strings.Join(states.Causes, ", "))
 	case len(s.places) > 0 && (s.Filtered() || s.narrowed()):
 		return s, usage("%s: give PLACEs or filters, not both; --group goes with both", c.Command.HelpName)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -213,22 +214,22 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		key := newKey(t, "orders")
 		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "late", nil)
 		d.keep("mail", "orders.order", "handler", nil)
-		states := func() []string {
+		standing := func() []string {
 			return column[string](d, "SELECT concat_ws(' ', kafka_offset, state, generation, decided_by, decided_why) FROM onceward.consumer_dead_letters ORDER BY kafka_offset")
 		}
-		untouched := states()
+		untouched := standing()
 		require.Contains(t, wrong(t, "dead", "redrive", somePlace, first.String(), "--reason", "r", "--yes"), somePlace+" is no dead letter that can be decided")
 		require.Contains(t, wrong(t, "dead", "redrive", "billing:"+key.UUID().String(), "--reason", "r", "--yes"), "nothing was decided")
 		require.Contains(t, fine(t, "dead", "redrive", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
 		code, _, stderr := call(t, "dead", "redrive", "--group", "billing", "--reason", "r")
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "this would handle again 2 dead letters (1 handler of group billing, 1 late of group billing); standard input is no terminal")
-		require.Equal(t, untouched, states(), "nothing without --yes")
+		require.Equal(t, untouched, standing(), "nothing without --yes")
 		require.Empty(t, d.actions())
 
 		got := decode[redriveReport](t, fine(t, "dead", "redrive", key.String(), "--reason", "account made", "--yes", "--wait", "0", "-o", "json"))
-		require.Equal(t, []groupLetterOutcome{{"billing", first.String(), key.String(), outcomePending, "no member of the group has handled it yet"}}, got.Letters)
-		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, states())
+		require.Equal(t, []groupLetterOutcome{{"billing", first.String(), key.String(), states.OutcomePending, "no member of the group has handled it yet"}}, got.Letters)
+		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, standing())
 		require.Equal(t, []string{"dead redrive billing " + first.String() + " account made " + d.operator}, d.actions())
 		require.Contains(t, wrong(t, "dead", "redrive", first.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided", "asked for once")
 		shown := decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", first.String(), "-o", "json"))
@@ -243,7 +244,7 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		wait = d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
 		require.Contains(t, fine(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "redrive of 1 letters: 1 done, 0 pending, 0 failed")
 		wait()
-		require.Equal(t, "1 redriven 2 "+d.operator+" r", states()[1])
+		require.Equal(t, "1 redriven 2 "+d.operator+" r", standing()[1])
 		out = wrong(t, "dead", "redrive", "--all", "--reason", "r", "--yes", "--wait", "300ms")
 		require.Contains(t, out, "redrive of 1 letters: 0 done, 1 pending, 0 failed")
 		require.Contains(t, out, "the request stands")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -21,10 +22,10 @@ type groupLettersReport struct {
 
 // waitingStates are those of letters that wait for somebody's decision, or for
 // what was decided.
-var waitingStates = []string{letterOpen, letterRequested}
+var waitingStates = []string{states.LetterOpen, states.LetterRequested}
 
 // unsettledStates are those of letters that can be given up.
-var unsettledStates = append(slices.Clone(waitingStates), letterParked)
+var unsettledStates = append(slices.Clone(waitingStates), states.LetterParked)
 
 func lettersList(c *cli.Context) error {
 	s, states, err := readLettersList(c)
@@ -72,7 +73,7 @@ func readGroupStates(c *cli.Context) ([]string, error) {
 	case !c.IsSet("state"):
 		return waitingStates, nil
 	}
-	all := append(slices.Clone(unsettledStates), letterRedriven, letterDiscarded)
+	all := append(slices.Clone(unsettledStates), states.LetterRedriven, states.LetterDiscarded)
 	given := c.StringSlice("state")
 	for _, state := range given {
 		if state == "all" {

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -19,10 +20,10 @@ import (
 // so, or match nothing else.
 func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d decision, others bool, known func(text string) bool) (why, texts []string, err error) {
 	why = []string{}
-	if slices.Contains(d.states, letterParked) || s.cause != letterParked && len(s.given()) == 0 && others {
+	if slices.Contains(d.states, states.LetterParked) || s.cause != states.LetterParked && len(s.given()) == 0 && others {
 		return why, nil, nil // nobody asks for them
 	}
-	rows, err := q.ListGroupLetters(ctx, s.query([]string{letterParked}, 99))
+	rows, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterParked}, 99))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -54,7 +55,7 @@ func (s letterSelection) parked(ctx context.Context, q *consumerdb.Queries, d de
 			continue
 		}
 		todo := fmt.Sprintf("see `outboxctl dead show --side consumer %s --group %s`, and redrive or discard that one", l.at, terminal.Word(l.Group))
-		if l.State == letterRequested {
+		if l.State == states.LetterRequested {
 			todo = fmt.Sprintf("its redrive is asked for, and a member does it when one runs; to give it up instead, `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.at, terminal.Word(l.Group))
 		}
 		why = append(why, fmt.Sprintf("%s: what is parked is not redriven; a member of group %s handles it, in order, as soon as %s is settled, the first letter of its key: %s", these, l.Group, l.at, todo))

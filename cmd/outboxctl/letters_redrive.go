@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -28,12 +29,12 @@ type decision struct {
 }
 
 func lettersRedrive(c *cli.Context) error {
-	return decide(c, decision{verb: "handle again", states: []string{letterOpen}, unable: unreadable, write: requestRedrive, judge: judgeRedrive})
+	return decide(c, decision{verb: "handle again", states: []string{states.LetterOpen}, unable: unreadable, write: requestRedrive, judge: judgeRedrive})
 }
 
 // unreadable says why a range that no member could read is not handled again.
 func unreadable(l groupLetter) string {
-	if l.Cause != causeUnreadable {
+	if l.Cause != states.CauseUnreadable {
 		return ""
 	}
 	return fmt.Sprintf("%s stands for messages that no member could read, and holds nothing to handle: `outboxctl dead show --side consumer %s` says how to have them read; "+

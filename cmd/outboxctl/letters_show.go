@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -74,7 +75,7 @@ func lettersShow(c *cli.Context) error {
 
 func (r *groupLettersShown) read(c *cli.Context, db *operator.Database, s letterSelection) error {
 	q := consumerdb.New(db)
-	rows, err := q.ListGroupLetters(c.Context, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, operator.MaxListed))
+	rows, err := q.ListGroupLetters(c.Context, s.query([]string{states.LetterOpen, states.LetterRequested, states.LetterParked, states.LetterRedriven, states.LetterDiscarded}, operator.MaxListed))
 	if err != nil {
 		return err
 	}

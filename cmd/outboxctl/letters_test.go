@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/operator/states"
 )
 
 const somePlace = "orders.order/3@4711"
@@ -76,12 +78,12 @@ func TestJudgeRedrive(t *testing.T) {
 		outcome string
 		detail  string
 	}{
-		"waits":                 {groupLetterNow{letterRequested, 2, 3, "old"}, outcomePending, "no member of the group has handled it yet"},
-		"redriven":              {groupLetterNow{letterRedriven, 2, 3, "old"}, outcomeDone, "redriven"},
-		"failed again":          {groupLetterNow{letterOpen, 2, 4, "new"}, outcomeFailed, "failed again: new"},
-		"back, never handled":   {groupLetterNow{letterOpen, 2, 3, "old"}, outcomeFailed, "open again: old"},
-		"taken by another call": {groupLetterNow{letterOpen, 1, 3, "old"}, outcomeFailed, "was not asked for"},
-		"discarded":             {groupLetterNow{letterDiscarded, 2, 3, "old"}, outcomeFailed, "discarded meanwhile"},
+		"waits":                 {groupLetterNow{states.LetterRequested, 2, 3, "old"}, states.OutcomePending, "no member of the group has handled it yet"},
+		"redriven":              {groupLetterNow{states.LetterRedriven, 2, 3, "old"}, states.OutcomeDone, "redriven"},
+		"failed again":          {groupLetterNow{states.LetterOpen, 2, 4, "new"}, states.OutcomeFailed, "failed again: new"},
+		"back, never handled":   {groupLetterNow{states.LetterOpen, 2, 3, "old"}, states.OutcomeFailed, "open again: old"},
+		"taken by another call": {groupLetterNow{states.LetterOpen, 1, 3, "old"}, states.OutcomeFailed, "was not asked for"},
+		"discarded":             {groupLetterNow{states.LetterDiscarded, 2, 3, "old"}, states.OutcomeFailed, "discarded meanwhile"},
 	} {
 		o := judgeRedrive(before, true, tc.is)
 		require.Equal(t, tc.outcome, o.Outcome, name)
@@ -94,11 +96,11 @@ func TestJudgeRedrive(t *testing.T) {
 func TestJudgeDiscard(t *testing.T) {
 	before := groupLetter{Generation: 1}
 	is := func(state string) groupLetterOutcome { return judgeDiscard(before, true, groupLetterNow{state: state}) }
-	require.Equal(t, outcomeDone, is(letterDiscarded).Outcome)
-	require.Contains(t, is(letterDiscarded).Detail, "kept for 30 days more")
-	require.Contains(t, is(letterRedriven).Detail, "redriven before")
-	require.Contains(t, is(letterRequested).Detail, "look at it")
-	require.Equal(t, outcomeFailed, judgeDiscard(before, false, groupLetterNow{}).Outcome)
+	require.Equal(t, states.OutcomeDone, is(states.LetterDiscarded).Outcome)
+	require.Contains(t, is(states.LetterDiscarded).Detail, "kept for 30 days more")
+	require.Contains(t, is(states.LetterRedriven).Detail, "redriven before")
+	require.Contains(t, is(states.LetterRequested).Detail, "look at it")
+	require.Equal(t, states.OutcomeFailed, judgeDiscard(before, false, groupLetterNow{}).Outcome)
 }
 
 func TestHeaderText(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -48,32 +49,32 @@ func judgeRedrive(before groupLetter, found bool, is groupLetterNow) groupLetter
 	ours := before.Generation + 1
 	switch {
 	case !found:
-		return before.outcome(outcomeFailed, "the letter is gone")
-	case is.state == letterRedriven:
-		return before.outcome(outcomeDone, "redriven")
-	case is.state == letterDiscarded:
-		return before.outcome(outcomeFailed, "it was discarded meanwhile")
-	case is.state == letterRequested:
-		return before.outcome(outcomePending, "no member of the group has handled it yet")
+		return before.outcome(states.OutcomeFailed, "the letter is gone")
+	case is.state == states.LetterRedriven:
+		return before.outcome(states.OutcomeDone, "redriven")
+	case is.state == states.LetterDiscarded:
+		return before.outcome(states.OutcomeFailed, "it was discarded meanwhile")
+	case is.state == states.LetterRequested:
+		return before.outcome(states.OutcomePending, "no member of the group has handled it yet")
 	case is.generation < ours:
-		return before.outcome(outcomeFailed, "it was not asked for: somebody else decides about it")
+		return before.outcome(states.OutcomeFailed, "it was not asked for: somebody else decides about it")
 	case is.attempts > before.Attempts:
-		return before.outcome(outcomeFailed, "failed again: %s", is.error)
+		return before.outcome(states.OutcomeFailed, "failed again: %s", is.error)
 	}
-	return before.outcome(outcomeFailed, "open again: %s", is.error)
+	return before.outcome(states.OutcomeFailed, "open again: %s", is.error)
 }
 
 // judgeDiscard says what became of a letter that was to be discarded. It is pure.
 func judgeDiscard(before groupLetter, found bool, is groupLetterNow) groupLetterOutcome {
 	switch {
 	case !found:
-		return before.outcome(outcomeFailed, "the letter is gone")
-	case is.state == letterDiscarded:
-		return before.outcome(outcomeDone, "discarded; kept for %d days more", int(discardedKept.Hours()/24))
-	case is.state == letterRedriven:
-		return before.outcome(outcomeFailed, "it was redriven before")
+		return before.outcome(states.OutcomeFailed, "the letter is gone")
+	case is.state == states.LetterDiscarded:
+		return before.outcome(states.OutcomeDone, "discarded; kept for %d days more", int(discardedKept.Hours()/24))
+	case is.state == states.LetterRedriven:
+		return before.outcome(states.OutcomeFailed, "it was redriven before")
 	}
-	return before.outcome(outcomeFailed, "a redrive was asked for meanwhile; look at it, then discard it again")
+	return before.outcome(states.OutcomeFailed, "a redrive was asked for meanwhile; look at it, then discard it again")
 }
 
 // await looks at the letters until the groups have settled all of them or the
@@ -108,7 +109,7 @@ func (d decision) look(ctx context.Context, q *consumerdb.Queries, letters []gro
 	for _, l := range letters {
 		is, found := now[ref{l.Group, l.at}]
 		o := d.judge(l, found, is)
-		pending = pending || o.Outcome == outcomePending
+		pending = pending || o.Outcome == states.OutcomePending
 		report.Letters = append(report.Letters, o)
 	}
 	return report, pending, nil
@@ -144,7 +145,7 @@ func printRedriven(p *page, r *redriveReport) {
 		l := r.Letters[i]
 		return []string{l.Group, l.Place, orDash(l.Key), l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
 	})
-	if slices.Contains(r.outcomes(), outcomePending) {
+	if slices.Contains(r.outcomes(), states.OutcomePending) {
 		p.line("\na member of the group handles what is pending when one runs; the request stands")
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -30,7 +31,7 @@ func listCommand() *cli.Command {
 			"discarded ones). Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
 			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +
+			&cli.StringFlag{Name: "state", Value: states.Pending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +
 				"waiting (in commit order), published (newest first) or dead"},
 			&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it some relay, and for published every relay"},
 			&cli.StringFlag{Name: "namespace", Usage: "only those of the producing service `NAME`"},
@@ -132,13 +133,13 @@ func listArguments(c *cli.Context) error {
 		return err
 	}
 	state := c.String("state")
-	if states := []string{statePending, stateWaiting, statePublished, stateDead, stateGap, stateGivenUp, stateBefore}; !slices.Contains(states, state) {
-		return usage("--state %q: want one of %s", state, strings.Join(states, ", "))
+	if all := []string{states.Pending, states.Waiting, states.Published, states.Dead, states.Gap, states.GivenUp, states.Before}; !slices.Contains(all, state) {
+		return usage("--state %q: want one of %s", state, strings.Join(all, ", "))
 	}
 	if err := checkLimit(c); err != nil {
 		return err
 	}
-	if c.IsSet("stuck") && state != statePending {
+	if c.IsSet("stuck") && state != states.Pending {
 		return usage("--stuck is about what is pending or waiting, and goes without --state")
 	}
 	return nil
@@ -182,7 +183,7 @@ func (r *listReport) read(ctx context.Context, db *operator.Database, filter out
 		if r.Events, err = r.events(ctx, q, filter); err != nil {
 			return err
 		}
-		if r.State == stateWaiting {
+		if r.State == states.Waiting {
 			if r.Replays, err = q.WaitingReplays(ctx, filter.Slot); err != nil {
 				return err
 			}
@@ -218,23 +219,23 @@ func (r *listReport) addNotBegun(processes []outboxdb.RelayHealthRow) {
 func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) ([]eventReport, error) {
 	out := []eventReport{}
 	switch r.State {
-	case statePublished:
+	case states.Published:
 		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
 			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
 			FilledSlots: f.FilledSlots, FilledTables: f.FilledTables,
 		})
 		for _, v := range rows {
-			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
+			out = append(out, newEvent(states.Published, outboxdb.ListByStateRow(v)))
 		}
 		return out, err
-	case stateWaiting:
+	case states.Waiting:
 		return waitingEvents(ctx, q, f)
-	case stateDead:
+	case states.Dead:
 		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
 			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
 		})
 		for _, v := range rows {
-			e := newEvent(stateDead, outboxdb.ListByStateRow{
+			e := newEvent(states.Dead, outboxdb.ListByStateRow{
 				ID: v.LetterID, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 				EventType: v.EventType, CreatedAt: v.CreatedAt, TxID: v.TxID, Seq: v.Seq,
 			})
@@ -259,7 +260,7 @@ func waitingEvents(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListBySt
 		OlderSeconds: f.OlderSeconds, RowLimit: f.RowLimit, Slot: f.Slot,
 	})
 	for _, v := range rows {
-		out = append(out, newEvent(stateWaiting, outboxdb.ListByStateRow(v)))
+		out = append(out, newEvent(states.Waiting, outboxdb.ListByStateRow(v)))
 	}
 	return out, err
 }
@@ -284,7 +285,7 @@ func printList(p *page, r *listReport) {
 		rows = append(rows, row)
 	}
 	heading := []string{"key", "state", "type", "aggregate", "written", "age", "seq"}
-	if r.State == stateDead {
+	if r.State == states.Dead {
 		heading = append(heading, "why")
 	}
 	if len(rows) == 0 {

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -146,7 +147,7 @@ func readProcessed(ctx context.Context, db reader, key operator.Name, group stri
 	}
 	targets := []string{key.String()}
 	s := letterSelection{Selection: operator.Selection{Keys: []operator.Name{key}}, group: group}
-	letters, err := q.ListGroupLetters(ctx, s.query([]string{letterOpen, letterRequested, letterParked, letterRedriven, letterDiscarded}, operator.MaxListed))
+	letters, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterOpen, states.LetterRequested, states.LetterParked, states.LetterRedriven, states.LetterDiscarded}, operator.MaxListed))
 	for _, v := range letters {
 		if l := newGroupLetter(v); key.Is(operator.Deref(v.Namespace)) {
 			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
 )
@@ -102,7 +103,7 @@ func (r *processedReport) forget(ctx context.Context, db *operator.Database, key
 // forgettable refuses while an effect outside the database is under way: nobody
 // knows yet whether it was made.
 func (r *processedReport) forgettable() error {
-	i := slices.IndexFunc(r.Fences, func(v fenceReport) bool { return v.Status == fencePending })
+	i := slices.IndexFunc(r.Fences, func(v fenceReport) bool { return v.Status == states.FencePending })
 	if i < 0 {
 		return nil
 	}
@@ -124,7 +125,7 @@ func (r *processedReport) afterwards(group string) []string {
 	for _, l := range r.Letters {
 		switch {
 		case !slices.Contains(unsettledStates, l.State):
-		case l.Cause == causeMismatch:
+		case l.Cause == states.CauseMismatch:
 			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, terminal.Word(l.Group)))
 		default:
 			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive %s --group %s --reason \"…\"` or `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`",
@@ -181,7 +182,7 @@ func (r *processedReport) refusing() *windowOfGroup {
 
 // givenUp reports whether the letter says, for good, that its event was given up.
 func (l groupLetter) givenUp() bool {
-	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future", "parked"}, l.Cause)
+	return l.State == states.LetterDiscarded && slices.Contains([]string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate, states.CauseFromFuture, states.LetterParked}, l.Cause)
 }
 
 func printForgotten(p *page, r *forgetReport) {

@@ -13,8 +13,6 @@ import (
 )
 
 const (
-	modeRedeliver = "redeliver"
-	modeReprocess = "reprocess"
 	// maxRate is beyond what one session inserts.
 	maxRate = 100_000
 	// maxReplayed bounds the memory for ids, at 24 bytes each.

@@ -19,6 +19,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -129,7 +130,7 @@ func TestReplayByFilter(t *testing.T) {
 		for _, l := range counted.LeftOut {
 			left[l.State] = l.Events
 		}
-		require.Equal(t, map[string]int64{statePending: 1, stateDead: 1, stateDiscarded: 1}, left)
+		require.Equal(t, map[string]int64{states.Pending: 1, states.Dead: 1, states.Discarded: 1}, left)
 		code, _, stderr := call(t, args...)
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "would replay 3 events; standard input is no terminal to ask at: add --yes")
@@ -196,7 +197,7 @@ func TestReplayByKey(t *testing.T) {
 		require.Equal(t, []string{"reprocess billing repair", "reprocess billing repair"}, column[string](d, "SELECT concat_ws(' ', mode, replay_group, topic) FROM onceward.replays"))
 
 		got := decode[replayResult](t, fine(t, "replay", "--dead", "--unchecked", "--yes", "--reason", "r", "-o", "json"))
-		require.Equal(t, []leftReport{{stateDead, 1, leftOut[stateDead]}}, got.LeftOut)
+		require.Equal(t, []leftReport{{states.Dead, 1, leftOut[states.Dead]}}, got.LeftOut)
 		require.Equal(t, texts(discarded), d.asked()[2:])
 		fine(t, "replay", "--dead", "--aggregate", "B", "--topic", "elsewhere", "--unchecked", "--yes", "--reason", "r")
 		require.Equal(t, texts(dead, discarded), d.asked()[3:])
@@ -282,7 +283,7 @@ func TestReplayOutlivesItsConnection(t *testing.T) {
 		require.Equal(t, texts(key), d.asked())
 		exec(t, d.pool, "DROP TRIGGER die ON onceward.replays")
 
-		w := replayWriter{db: &operator.Database{Pool: d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
+		w := replayWriter{db: &operator.Database{Pool: d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: states.ModeRedeliver}}}
 		p, err := w.params([]outboxdb.EventsForReplayRow{{ID: key.UUID()}})
 		require.NoError(t, err)
 		q := outboxdb.New(d.pool)

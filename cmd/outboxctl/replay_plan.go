@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -19,22 +20,14 @@ type replayPlan struct {
 	report *replayResult
 }
 
-// States of letters.
-const (
-	letterOpen      = "open"
-	letterRetrying  = "retrying"
-	letterReplayed  = "replayed"
-	letterDiscarded = "discarded"
-)
-
 // plan finds and counts the events, in one snapshot of the database.
 func (o *replayOrder) plan(ctx context.Context, db *operator.Database) (*replayPlan, error) {
 	p := &replayPlan{report: &replayResult{
-		DryRun: o.dryRun, Mode: modeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after.String(),
+		DryRun: o.dryRun, Mode: states.ModeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after.String(),
 		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
 	}}
 	if o.group != "" {
-		p.report.Mode = modeReprocess
+		p.report.Mode = states.ModeReprocess
 	}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
@@ -110,30 +103,30 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 // another topic than the event's own, those that wait.
 func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
 	rows, err := q.LettersForReplay(ctx, outboxdb.LettersForReplayParams{
-		States: []string{letterDiscarded, letterOpen, letterRetrying}, Ids: o.IDs(),
+		States: []string{states.LetterDiscarded, states.LetterOpen, states.LetterRetrying}, Ids: o.IDs(),
 		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
 		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
 	})
 	if err != nil {
 		return err
 	}
-	states := make(map[string]string, len(rows))
+	found := make(map[string]string, len(rows))
 	for _, v := range rows {
-		states[operator.NameText(v.Namespace, v.LetterID)], states[v.LetterID.String()] = v.State, v.State
-		if v.State == letterDiscarded || v.State == letterOpen && o.topic != "" {
+		found[operator.NameText(v.Namespace, v.LetterID)], found[v.LetterID.String()] = v.State, v.State
+		if v.State == states.LetterDiscarded || v.State == states.LetterOpen && o.topic != "" {
 			p.add(v.LetterID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		} else if len(o.Keys) == 0 {
-			p.leave(stateDead, 1)
+			p.leave(states.Dead, 1)
 		}
 	}
 	for _, key := range o.Keys {
-		switch state := states[key.String()]; {
+		switch state := found[key.String()]; {
 		case state == "":
 			p.problem("%s has no dead letter that waits or was discarded", key)
-		case state == letterDiscarded || state == letterOpen && o.topic != "":
+		case state == states.LetterDiscarded || state == states.LetterOpen && o.topic != "":
 		default:
-			p.problem("%s waits as a dead letter: %s", key, leftOut[stateDead])
+			p.problem("%s waits as a dead letter: %s", key, leftOut[states.Dead])
 		}
 	}
 	return nil
@@ -142,15 +135,15 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 // replayable reports whether events of the state can be replayed: published ones,
 // and those that nobody publishes by itself. A replay does not change the state.
 func replayable(state string) bool {
-	return slices.Contains([]string{statePublished, stateBefore, stateGap, stateGivenUp}, state)
+	return slices.Contains([]string{states.Published, states.Before, states.Gap, states.GivenUp}, state)
 }
 
 // leftOut says of every other state why its events are not replayed.
 var leftOut = map[string]string{
-	statePending:   "not published yet as far as a published snapshot tells; it comes by itself",
-	stateWaiting:   "its route cannot be used for now; it comes by itself once it can",
-	stateDead:      "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place",
-	stateDiscarded: "an operator discarded it; --dead replays it all the same",
+	states.Pending:   "not published yet as far as a published snapshot tells; it comes by itself",
+	states.Waiting:   "its route cannot be used for now; it comes by itself once it can",
+	states.Dead:      "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place",
+	states.Discarded: "an operator discarded it; --dead replays it all the same",
 }
 
 func (p *replayPlan) add(id uuid.UUID, seq int64) {

@@ -12,6 +12,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
@@ -107,12 +108,12 @@ func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.In
 	o := w.order
 	p := outboxdb.InsertReplaysParams{
 		Mode: w.plan.report.Mode, ReplayGroup: operator.Optional(o.group), Topic: operator.Optional(o.topic), Reason: o.reason,
-		Dead: o.dead, States: []string{letterReplayed},
+		Dead: o.dead, States: []string{states.LetterReplayed},
 	}
 	if o.dead {
-		p.States = []string{letterDiscarded, letterOpen}
+		p.States = []string{states.LetterDiscarded, states.LetterOpen}
 		if o.topic == "" {
-			p.States = []string{letterDiscarded}
+			p.States = []string{states.LetterDiscarded}
 		}
 	}
 	for _, v := range events {

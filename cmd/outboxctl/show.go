@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
@@ -81,7 +82,7 @@ func show(c *cli.Context) error {
 	if err := answer(c, report, printShow); err != nil {
 		return err
 	}
-	if report.State == stateNotFound || report.Disagree != "" {
+	if report.State == states.NotFound || report.Disagree != "" {
 		return errWrong
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -82,7 +83,7 @@ func skip(c *cli.Context) error {
 		return err
 	}
 	id, namespace := key.ID, key.Namespace
-	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
+	discard := &word{control: outboxdb.InsertControlParams{Action: states.ActionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
 		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
@@ -108,11 +109,11 @@ func skippable(c *cli.Context, db *operator.Database, slot string, key operator.
 	for _, l := range letters {
 		switch {
 		case l.Slot != slot:
-		case l.State == letterRetrying:
+		case l.State == states.LetterRetrying:
 			return nil // its retry is held, or under way
-		case l.State == letterDiscarded:
+		case l.State == states.LetterDiscarded:
 			return fmt.Errorf("%s was given up already: `outboxctl dead show %s` says by whom", key, key)
-		case l.State == letterOpen:
+		case l.State == states.LetterOpen:
 			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard %s --reason \"…\"` gives it up", key, key)
 		}
 	}
@@ -126,7 +127,7 @@ func skippable(c *cli.Context, db *operator.Database, slot string, key operator.
 	switch v := rows[0]; {
 	case !key.Is(v.Namespace):
 		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, operator.NameText(v.Namespace, key.ID))
-	case v.State == statePublished:
+	case v.State == states.Published:
 		return fmt.Errorf("%s was published; no relay halts at it", key)
 	}
 	return nil
@@ -147,7 +148,7 @@ func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key operator
 	case target.GapID != "":
 		return fmt.Errorf("the replay %s lay in gap %s: it is not proved to be published, and no relay comes to it any more; `outboxctl replay %s --config FILE --reason \"…\"` orders it again",
 			key, target.GapID, operator.NameText(target.Namespace, target.EventID))
-	case target.State == statePublished:
+	case target.State == states.Published:
 		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
 	case target.State != "":
 		return nil
@@ -207,7 +208,7 @@ func undoSkip(c *cli.Context, key operator.Name) error {
 			return fmt.Errorf("look what became of %s: %w", key, operator.Explain(err, migrations.Outbox))
 		}
 		for _, l := range letters {
-			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == letterDiscarded
+			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == states.LetterDiscarded
 		}
 	}
 	if err := answer(c, report, printUndo); err != nil || row.Stood {

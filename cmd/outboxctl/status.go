@@ -12,6 +12,7 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -150,7 +151,7 @@ func readStatus(ctx context.Context, db *operator.Database) (*statusReport, erro
 // openGaps are those that are not over.
 func openGaps(ctx context.Context, q *outboxdb.Queries) ([]gapReport, error) {
 	out := []gapReport{}
-	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{gapOpen, gapRepairing}})
+	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{states.GapOpen, states.GapRepairing}})
 	for _, v := range rows {
 		out = append(out, newGap(v))
 	}
@@ -184,9 +185,9 @@ func heldLanes(ctx context.Context, q *outboxdb.Queries) ([]heldReport, error) {
 // problem is what an operator should know of a gap; empty without anything.
 func (g gapReport) problem() string {
 	switch {
-	case g.State == gapOpen:
+	case g.State == states.GapOpen:
 		return fmt.Sprintf("relay %s: gap %s (%s) of %d events waits for a decision: `outboxctl gap show %s`", g.Relay, g.Gap, g.Cause, g.Events, g.Gap)
-	case g.Cause == causeFirstStart:
+	case g.Cause == states.CauseFirstStart:
 		return ""
 	case g.Note != "":
 		return fmt.Sprintf("relay %s will repair gap %s (%s) of %d events %s", g.Relay, g.Gap, g.Cause, g.Events, g.Note)
@@ -219,7 +220,7 @@ func (r *statusReport) problems() []string {
 		add("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].name())
 	}
 	for _, l := range r.DeadLetters {
-		if l.State == "open" && l.Letters > 0 {
+		if l.State == states.LetterOpen && l.Letters > 0 {
 			add("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -13,7 +14,7 @@ func noteRepairs(gaps []gapReport, known []relays.Relay) {
 	for i := range gaps {
 		g := &gaps[i]
 		runs := slices.ContainsFunc(known, func(r relays.Relay) bool { return r.Slot == g.Slot && r.Streams() })
-		if g.State == gapRepairing && !runs {
+		if g.State == states.GapRepairing && !runs {
 			g.Note = "once it runs"
 		}
 	}

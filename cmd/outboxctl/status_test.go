@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -55,12 +56,12 @@ func TestProblems(t *testing.T) {
 			r.Relays = []relays.Relay{{Relay: "b", Slot: "onceward_b", NotBegun: true, Processes: []relays.Process{{Process: "h/1/b", State: "halted", Error: "OUTBOX_NOT_EMPTY: x"}}}}
 		}, "relay b has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz (the last one, h/1/b,"},
 		"repairs": {func(r *statusReport) {
-			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
+			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: states.GapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "relay a repairs gap"},
 		"will repair": {func(r *statusReport) {
 			r.Relays[0].Processes = []relays.Process{{Process: "h/1/a", Alive: true, State: "standby"}}
-			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: gapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
+			r.Gaps = []gapReport{{Relay: "a", Slot: "onceward_a", State: states.GapRepairing, Cause: "OTHER_KAFKA", Events: 7}}
 			noteRepairs(r.Gaps, r.Relays)
 		}, "(OTHER_KAFKA) of 7 events once it runs"},
 		"a kind is held":        {func(r *statusReport) { r.Held = []heldReport{{Namespace: "shop", AggregateType: "order"}} }, "1 kind of events waits for a route that cannot be used, the first is shop order"},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
 
@@ -18,21 +19,21 @@ import (
 func (r *showReport) judge() {
 	r.judgeRelays()
 	if seen := r.seen(); seen != nil {
-		r.set(statePublished, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
+		r.set(states.Published, "found in topic %s partition %d offset %d", r.Kafka.Topic, seen.Partition, seen.Offset)
 	}
 	if r.Kafka == nil || len(r.Kafka.Copies) > 0 {
 		return
 	}
 	var sure []string
 	for i := range r.Relays {
-		if v := &r.Relays[i]; v.State == statePublished {
+		if v := &r.Relays[i]; v.State == states.Published {
 			v.Disagrees = true
 			sure = append(sure, v.Relay)
 		}
 	}
 	says := "relay " + strings.Join(sure, ", ") + " has published it"
 	if len(sure) == 0 {
-		if r.State != statePublished {
+		if r.State != states.Published {
 			return
 		}
 		says = "it was published"
@@ -42,7 +43,7 @@ func (r *showReport) judge() {
 }
 
 // leastFar orders the states of an event of which several relays have an account.
-var leastFar = []string{stateDead, statePending, stateWaiting, stateGap, stateGivenUp, stateBefore, stateDiscarded, statePublished}
+var leastFar = []string{states.Dead, states.Pending, states.Waiting, states.Gap, states.GivenUp, states.Before, states.Discarded, states.Published}
 
 // judgeRelays says what each relay's state rests on, and takes the one that is
 // least far. A letter counts also where its relay is gone, and the row.
@@ -82,18 +83,18 @@ func (r *showReport) judgeRelays() {
 		r.judgeWithoutRow()
 		return
 	}
-	r.set(statePending, "no relay has run on this database yet")
+	r.set(states.Pending, "no relay has run on this database yet")
 }
 
 // why says what a letter makes of its event.
 func (l *letterReport) why() (state, why string) {
 	switch l.State {
-	case "discarded":
-		return stateDiscarded, fmt.Sprintf("an operator discarded it after: %s: %s", l.Class, l.Error)
-	case "replayed":
-		return statePublished, fmt.Sprintf("it was a dead letter of slot %s and was released", l.Slot)
+	case states.LetterDiscarded:
+		return states.Discarded, fmt.Sprintf("an operator discarded it after: %s: %s", l.Class, l.Error)
+	case states.LetterReplayed:
+		return states.Published, fmt.Sprintf("it was a dead letter of slot %s and was released", l.Slot)
 	}
-	return stateDead, l.Class + ": " + l.Error
+	return states.Dead, l.Class + ": " + l.Error
 }
 
 // seen returns a record of the event itself, or of its repair.
@@ -132,15 +133,15 @@ func (r *showReport) isReplay(id uuid.UUID) bool {
 func (r *showReport) judgeWithoutRow() {
 	switch {
 	case len(r.Replays) > 0:
-		r.set(stateUnknown, "its row is gone from the outbox, orders to replay it are left")
+		r.set(states.Unknown, "its row is gone from the outbox, orders to replay it are left")
 	case r.Groups != nil && len(*r.Groups) > 0:
-		r.set(statePublished, "a consumer group has it; its row is gone from the outbox")
+		r.set(states.Published, "a consumer group has it; its row is gone from the outbox")
 	case len(r.Refused) > 0:
-		r.set(statePublished, "a consumer group received it and could not apply it; its row is gone from the outbox")
+		r.set(states.Published, "a consumer group received it and could not apply it; its row is gone from the outbox")
 	case r.otherOwner != "":
-		r.set(stateNotFound, "this UUID belongs to namespace %s", r.otherOwner)
+		r.set(states.NotFound, "this UUID belongs to namespace %s", r.otherOwner)
 	default:
-		r.set(stateNotFound, "no committed row has this key; it may have been dropped with its day after it was published, or is not committed yet")
+		r.set(states.NotFound, "no committed row has this key; it may have been dropped with its day after it was published, or is not committed yet")
 	}
 }
 
@@ -151,19 +152,19 @@ func (v *publishedReport) why(key string) string {
 		gap = v.Gap.String()
 	}
 	switch {
-	case v.State == stateWaiting:
+	case v.State == states.Waiting:
 		return fmt.Sprintf("its route cannot be used; relay %s publishes it, in its order, once it can: see /readyz of the relay and `outboxctl status`", v.Relay)
 	case v.Filled != "":
 		return fmt.Sprintf("partition %[2]s held rows when it was attached, of which relay %[1]s was sent none; as the maintainer `outboxctl partitions adopt %[2]s --reason \"…\"` has them published", v.Relay, v.Filled)
-	case v.State == stateGap:
+	case v.State == states.Gap:
 		return fmt.Sprintf("relay %s cannot prove that it published it: gap %s; `outboxctl gap repair %s --reason \"…\"` publishes it", v.Relay, gap, gap)
-	case v.State == stateGivenUp:
+	case v.State == states.GivenUp:
 		return fmt.Sprintf("it is of gap %s of relay %s, which an operator accepted; `outboxctl replay %s --config FILE --reason \"…\"` or `outboxctl gap repair %s --reason \"…\"` publishes it all the same", gap, v.Relay, key, gap)
-	case v.State == stateBefore:
+	case v.State == states.Before:
 		return fmt.Sprintf("it was committed before relay %s began with outbox.start: now; `outboxctl replay %s --config FILE --reason \"…\"`, or `outboxctl gap repair %s --reason \"…\"` for all of them, publishes it", v.Relay, key, gap)
-	case v.State == statePublished:
+	case v.State == states.Published:
 		return fmt.Sprintf("covered by the published snapshot of relay %s at %s", v.Relay, terminal.Stamp(v.PublishedAt))
-	case v.Moved && v.State == statePending:
+	case v.Moved && v.State == states.Pending:
 		return fmt.Sprintf("relay %s has run on another system: nothing here proves what it published, until the database is adopted (outboxctl adopt --help says how)", v.Relay)
 	case gap != "":
 		return fmt.Sprintf("relay %s publishes it with the repair of gap %s", v.Relay, gap)
@@ -210,7 +211,7 @@ func printShow(p *page, r *showReport) {
 // publishedEdited says that not the row's content was published.
 func (r *showReport) publishedEdited() bool {
 	return slices.ContainsFunc(r.DeadLetters, func(l letterReport) bool {
-		return l.EditedAt != nil && l.State == letterReplayed && !r.isReplay(l.ID)
+		return l.EditedAt != nil && l.State == states.LetterReplayed && !r.isReplay(l.ID)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
@@ -21,10 +22,10 @@ func TestJudge(t *testing.T) {
 		return []letterReport{{ID: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Slot: "s", State: state, Class: "record-too-large", Error: "2 MB"}}
 	}
 	gap := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5c")
-	relays := func(states ...string) (out []publishedReport) {
-		for _, state := range states {
+	relays := func(says ...string) (out []publishedReport) {
+		for _, state := range says {
 			out = append(out, publishedReport{Relay: "orders", Known: true, State: state, Gap: &gap, PublishedAt: &at})
-			if state == statePublished || state == statePending {
+			if state == states.Published || state == states.Pending {
 				out[len(out)-1].Gap = nil
 			}
 		}
@@ -35,26 +36,26 @@ func TestJudge(t *testing.T) {
 		state  string
 		why    string
 	}{
-		"in Kafka":               {showReport{Row: row, DeadLetters: letter("open"), Kafka: &kafkaReport{Topic: "orders", Copies: []copyReport{{Partition: 3, Offset: 7}}}}, statePublished, "topic orders partition 3 offset 7"},
-		"dead":                   {showReport{Row: row, DeadLetters: letter("open"), Relays: relays(statePublished)}, stateDead, "record-too-large: 2 MB"},
-		"being retried":          {showReport{Row: row, DeadLetters: letter("retrying")}, stateDead, "record-too-large"},
-		"discarded":              {showReport{Row: row, DeadLetters: letter("discarded")}, stateDiscarded, "an operator discarded it"},
-		"released":               {showReport{Row: row, DeadLetters: letter("replayed")}, statePublished, "was released"},
-		"only a replay is dead":  {showReport{Row: row, Replays: []replayReport{{ID: replay}}, DeadLetters: []letterReport{{ID: replay, State: "open"}}, Relays: relays(statePublished)}, statePublished, "relay orders"},
-		"covered":                {showReport{Row: row, Relays: relays(statePublished)}, statePublished, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
-		"not covered":            {showReport{Row: row, Relays: relays(statePending)}, statePending, "not covered"},
-		"not begun":              {showReport{Row: row, Relays: []publishedReport{{Relay: "orders", State: statePending}}}, statePending, "has not begun yet"},
-		"one relay owes it":      {showReport{Row: row, Relays: relays(statePublished, stateBefore, statePending)}, statePending, "not covered"},
-		"gap":                    {showReport{Row: row, Relays: relays(statePublished, stateGap)}, stateGap, gap.String()},
-		"given up":               {showReport{Row: row, Relays: relays(stateGivenUp)}, stateGivenUp, "an operator accepted"},
-		"before":                 {showReport{Row: row, Relays: relays(stateBefore)}, stateBefore, "before relay orders began"},
-		"only its replay is out": {showReport{Row: row, Relays: relays(stateBefore), Kafka: &kafkaReport{Copies: []copyReport{{ReplayID: "r"}}}}, stateBefore, "before relay orders began"},
-		"no relay":               {showReport{Row: row}, statePending, "no relay has run"},
-		"nothing":                {showReport{}, stateNotFound, "no committed row has this key"},
-		"another's UUID":         {showReport{otherOwner: "billing"}, stateNotFound, "namespace billing"},
-		"row dropped, claimed":   {showReport{Groups: &[]groupReport{{Group: "billing"}}}, statePublished, "a consumer group has it"},
-		"row dropped, refused":   {showReport{Groups: &[]groupReport{}, Refused: []refusedReport{{}}}, statePublished, "could not apply it"},
-		"row dropped, replayed":  {showReport{Replays: []replayReport{{ID: replay}}}, stateUnknown, "orders to replay it are left"},
+		"in Kafka":               {showReport{Row: row, DeadLetters: letter("open"), Kafka: &kafkaReport{Topic: "orders", Copies: []copyReport{{Partition: 3, Offset: 7}}}}, states.Published, "topic orders partition 3 offset 7"},
+		"dead":                   {showReport{Row: row, DeadLetters: letter("open"), Relays: relays(states.Published)}, states.Dead, "record-too-large: 2 MB"},
+		"being retried":          {showReport{Row: row, DeadLetters: letter("retrying")}, states.Dead, "record-too-large"},
+		"discarded":              {showReport{Row: row, DeadLetters: letter("discarded")}, states.Discarded, "an operator discarded it"},
+		"released":               {showReport{Row: row, DeadLetters: letter("replayed")}, states.Published, "was released"},
+		"only a replay is dead":  {showReport{Row: row, Replays: []replayReport{{ID: replay}}, DeadLetters: []letterReport{{ID: replay, State: "open"}}, Relays: relays(states.Published)}, states.Published, "relay orders"},
+		"covered":                {showReport{Row: row, Relays: relays(states.Published)}, states.Published, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
+		"not covered":            {showReport{Row: row, Relays: relays(states.Pending)}, states.Pending, "not covered"},
+		"not begun":              {showReport{Row: row, Relays: []publishedReport{{Relay: "orders", State: states.Pending}}}, states.Pending, "has not begun yet"},
+		"one relay owes it":      {showReport{Row: row, Relays: relays(states.Published, states.Before, states.Pending)}, states.Pending, "not covered"},
+		"gap":                    {showReport{Row: row, Relays: relays(states.Published, states.Gap)}, states.Gap, gap.String()},
+		"given up":               {showReport{Row: row, Relays: relays(states.GivenUp)}, states.GivenUp, "an operator accepted"},
+		"before":                 {showReport{Row: row, Relays: relays(states.Before)}, states.Before, "before relay orders began"},
+		"only its replay is out": {showReport{Row: row, Relays: relays(states.Before), Kafka: &kafkaReport{Copies: []copyReport{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
+		"no relay":               {showReport{Row: row}, states.Pending, "no relay has run"},
+		"nothing":                {showReport{}, states.NotFound, "no committed row has this key"},
+		"another's UUID":         {showReport{otherOwner: "billing"}, states.NotFound, "namespace billing"},
+		"row dropped, claimed":   {showReport{Groups: &[]groupReport{{Group: "billing"}}}, states.Published, "a consumer group has it"},
+		"row dropped, refused":   {showReport{Groups: &[]groupReport{}, Refused: []refusedReport{{}}}, states.Published, "could not apply it"},
+		"row dropped, replayed":  {showReport{Replays: []replayReport{{ID: replay}}}, states.Unknown, "orders to replay it are left"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.report.judge()
@@ -66,8 +67,8 @@ func TestJudge(t *testing.T) {
 
 // What the database calls published and the topic lacks is said, and no more.
 func TestTableAndTopicDisagree(t *testing.T) {
-	published := []publishedReport{{Relay: "orders", Known: true, State: statePublished}}
-	pending := []publishedReport{{Relay: "orders", Known: true, State: statePending}}
+	published := []publishedReport{{Relay: "orders", Known: true, State: states.Published}}
+	pending := []publishedReport{{Relay: "orders", Known: true, State: states.Pending}}
 	row := &rowReport{}
 	for name, tc := range map[string]struct {
 		report showReport
@@ -91,8 +92,8 @@ func TestEachRelayIsJudged(t *testing.T) {
 		return &showReport{
 			Row: &rowReport{}, Kafka: &kafkaReport{Topic: "orders"},
 			Relays: []publishedReport{
-				{Relay: "behind", Slot: "b", Known: true, State: statePending}, {Relay: "eager", Slot: "e", Known: true, State: statePublished},
-				{Relay: "stuck", Slot: "s", Known: true, State: "parked"}, {Relay: "freed", Slot: "f", Known: true, State: statePublished},
+				{Relay: "behind", Slot: "b", Known: true, State: states.Pending}, {Relay: "eager", Slot: "e", Known: true, State: states.Published},
+				{Relay: "stuck", Slot: "s", Known: true, State: "parked"}, {Relay: "freed", Slot: "f", Known: true, State: states.Published},
 			},
 			DeadLetters: []letterReport{
 				{ID: event, Slot: "f", State: "replayed", Class: "too-large"}, {ID: event, Slot: "gone", State: "discarded", Class: "too-large"},
@@ -102,19 +103,19 @@ func TestEachRelayIsJudged(t *testing.T) {
 	}
 	r := report()
 	r.judge()
-	require.Equal(t, stateDead, r.State, "the one that is least far")
+	require.Equal(t, states.Dead, r.State, "the one that is least far")
 	require.Equal(t, "bad-row: no key", r.Why)
 	require.Contains(t, r.Disagree, "relay eager, freed has published it")
 	for _, v := range r.Relays {
 		require.NotEmpty(t, v.Why, v.Relay)
-		require.Equal(t, v.State == statePublished, v.Disagrees, v.Relay)
+		require.Equal(t, v.State == states.Published, v.Disagrees, v.Relay)
 	}
-	for slot, want := range map[string]string{"b": statePending, "e": statePublished, "s": stateDead, "f": statePublished} {
+	for slot, want := range map[string]string{"b": states.Pending, "e": states.Published, "s": states.Dead, "f": states.Published} {
 		r := report()
 		r.narrow(slot)
 		r.judge()
 		require.Equal(t, want, r.State, slot)
-		require.Equal(t, want == statePublished, r.Disagree != "", slot)
+		require.Equal(t, want == states.Published, r.Disagree != "", slot)
 	}
 	r = report()
 	r.narrow("f")
@@ -152,7 +153,7 @@ func TestTrimPayload(t *testing.T) {
 // TestShowOfAnEditedEvent: the row is not what was published.
 func TestShowOfAnEditedEvent(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	for state, says := range map[string]bool{letterReplayed: true, letterOpen: false} {
+	for state, says := range map[string]bool{states.LetterReplayed: true, states.LetterOpen: false} {
 		r := &showReport{Key: "orders:1", Row: &rowReport{PayloadPreview: "written"}, DeadLetters: []letterReport{{State: state, EditedAt: &at}}}
 		p := &page{}
 		printShow(p, r)
