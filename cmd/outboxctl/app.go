@@ -11,6 +11,7 @@ import (
 	"github.com/xrash/smetrics"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -55,7 +56,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprintf(stderr, "outboxctl: %s\nRun `%s` to see what there is.\n", said, helpFor(app, args)) //nolint:errcheck // nobody is left to tell
 		return exitUsage
 	case ctx.Err() != nil:
-		if errors.Is(err, errOrderGiven) {
+		if errors.Is(err, letters.ErrOrderGiven) {
 			said = "the order is given, and will be carried out"
 		}
 		fmt.Fprintf(stderr, "outboxctl: interrupted: %s\n", said) //nolint:errcheck // nobody is left to tell

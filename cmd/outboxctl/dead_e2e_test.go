@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/outbox"
@@ -65,7 +66,7 @@ func TestDeadListAndShow(t *testing.T) {
 		d.letter(second, "retrying")
 		d.letter(third, "discarded")
 		listed := func(args ...string) (keys []string) {
-			for _, l := range decode[lettersReport](t, fine(t, append([]string{"dead", "list", "-o", "json"}, args...)...)).Letters {
+			for _, l := range decode[letters.List](t, fine(t, append([]string{"dead", "list", "-o", "json"}, args...)...)).Letters {
 				keys = append(keys, l.Key)
 			}
 			return keys
@@ -89,11 +90,11 @@ func TestDeadListAndShow(t *testing.T) {
 		require.Contains(t, out, `13 B: {"total": 12}`)
 		require.Contains(t, out, "later events of the aggregate wait behind it")
 		exec(t, d.pool, `INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason) VALUES (gen_random_uuid(), 'retry', 'orders', 'order', 'A', 'limit raised')`)
-		shown := decode[deadShowReport](t, fine(t, "dead", "show", first.String(), "--payload", "-o", "json"))
+		shown := decode[letters.Shown](t, fine(t, "dead", "show", first.String(), "--payload", "-o", "json"))
 		require.Equal(t, `{"total": 12}`, string(shown.Letters[0].Payload))
 		require.True(t, shown.Letters[0].Holds)
-		require.Equal(t, "limit raised", shown.Words[0].Reason)
-		require.True(t, shown.Words[0].Aggregate)
+		require.Equal(t, "limit raised", shown.Commands[0].Reason)
+		require.True(t, shown.Commands[0].Aggregate)
 		require.Contains(t, fine(t, "dead", "show", first.String()), "retry aggregate")
 		require.Contains(t, wrong(t, "dead", "show", someKey), "no dead letter has the key "+someKey)
 		require.Contains(t, wrong(t, "dead", "show", "billing:"+first.UUID().String()), "no dead letter")
@@ -154,9 +155,9 @@ func TestDeadRetry(t *testing.T) {
 		require.Contains(t, stderr, "this would publish 2 dead letters, all that wait of 1 aggregates; standard input is no terminal")
 		require.Empty(t, words())
 
-		got := decode[wordReport](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
+		got := decode[letters.Became](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
 		require.Len(t, got.Letters, 2, "a KEY picks its aggregate")
-		require.Equal(t, letterOutcome{Key: first.String(), Slot: "onceward_ctl", Outcome: states.OutcomePending, Detail: "not read yet"}, got.Letters[0])
+		require.Equal(t, letters.Outcome{Key: first.String(), Slot: "onceward_ctl", Outcome: states.OutcomePending, Detail: "not read yet"}, got.Letters[0])
 		require.Equal(t, []string{"relay ctl is not connected; it reads the order when it is back"}, got.Relays)
 		require.Equal(t, []string{"retry orders order A limit raised " + d.operator}, words())
 		out := wrong(t, "dead", "retry", "--all", "--reason", "r", "--yes", "--wait", "300ms")

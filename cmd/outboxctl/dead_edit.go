@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
@@ -34,9 +32,8 @@ func deadEdit(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	w := &word{}
-	w.control.Action = states.ActionEdit
-	if err := readEdit(c, w); err != nil {
+	edit, err := readEdit(c)
+	if err != nil {
 		return err
 	}
 	reason, err := readReason(c)
@@ -48,37 +45,32 @@ func deadEdit(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := findLetters(c, db, operator.Selection{Keys: []operator.Name{key}})
-	if err != nil || len(letters) == 0 {
-		return err
+	order, nothing, err := letters.PlanEdit(c.Context, db, key, edit)
+	if order == nil {
+		return answerNothing(c, nothing, err)
 	}
-	edited := addSingle(nil, make(map[uuid.UUID]*word), states.ActionEdit, letters[0])[0]
-	for _, l := range letters[1:] { // of other slots
-		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
-	}
-	edited.control.Payload, edited.control.PayloadNull, edited.control.Headers = w.control.Payload, w.control.PayloadNull, w.control.Headers
-	return say(c, db, fmt.Sprintf("change the dead letter %s", key), reason, []*word{edited})
+	return give(c, db, fmt.Sprintf("change the dead letter %s", key), reason, order)
 }
 
 // readEdit reads the new content.
-func readEdit(c *cli.Context, w *word) (err error) {
+func readEdit(c *cli.Context) (e letters.Edit, err error) {
 	payload, headers := c.String("payload-file"), c.String("headers-file")
 	switch {
 	case payload != "" && c.Bool("null-payload"):
-		return usage("dead edit: give one of --payload-file and --null-payload")
+		return e, usage("dead edit: give one of --payload-file and --null-payload")
 	case payload == "" && headers == "" && !c.Bool("null-payload"):
-		return usage("dead edit: say what to change: --payload-file, --null-payload or --headers-file")
+		return e, usage("dead edit: say what to change: --payload-file, --null-payload or --headers-file")
 	}
-	w.control.PayloadNull = c.Bool("null-payload")
+	e.PayloadNull = c.Bool("null-payload")
 	if payload != "" {
-		if w.control.Payload, err = readFile("payload-file", payload, maxPayload); err != nil {
-			return err
+		if e.Payload, err = readFile("payload-file", payload, maxPayload); err != nil {
+			return e, err
 		}
 	}
 	if headers != "" {
-		w.control.Headers, err = readHeaders(headers)
+		e.Headers, err = readHeaders(headers)
 	}
-	return err
+	return e, err
 }
 
 // readFile never returns nil without an error: an empty payload is a payload.

@@ -1,57 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/migrations"
 )
-
-// deadShowReport is the JSON answer of dead show: the letter in every slot that
-// has it, and the operator's words about it.
-type deadShowReport struct {
-	Key     string        `json:"key"`
-	Letters []wholeLetter `json:"letters"`
-	Words   []wordOf      `json:"words"`
-}
-
-type wholeLetter struct {
-	deadReport
-	ReplayMode     *string         `json:"replay_mode,omitempty"` // of a replay's letter, as are the next two
-	ReplayGroup    *string         `json:"replay_group,omitempty"`
-	Topic          *string         `json:"topic,omitempty"`
-	EditedBy       *string         `json:"edited_by,omitempty"`
-	EditedWhy      *string         `json:"edited_why,omitempty"`
-	ContentType    string          `json:"content_type"`
-	Headers        json.RawMessage `json:"headers,omitempty"`
-	Traceparent    *string         `json:"traceparent,omitempty"`
-	Tombstone      bool            `json:"tombstone"`
-	PayloadBytes   int             `json:"payload_bytes"`
-	PayloadPreview string          `json:"payload_preview"`
-	Payload        []byte          `json:"payload,omitempty"`
-}
-
-// wordOf is one row of onceward.controls.
-type wordOf struct {
-	ID          uuid.UUID `json:"control_id"`
-	Action      string    `json:"action"`
-	Aggregate   bool      `json:"whole_aggregate"`
-	Payload     *int      `json:"new_payload_bytes,omitempty"`
-	PayloadNull bool      `json:"payload_removed"`
-	Headers     bool      `json:"new_headers"`
-	Reason      string    `json:"reason"`
-	RequestedBy string    `json:"requested_by"`
-	RequestedAt time.Time `json:"requested_at"`
-}
 
 func deadShow(c *cli.Context) error {
 	key, err := readOneName(c)
@@ -63,21 +22,9 @@ func deadShow(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	q := outboxdb.New(db)
-	report := &deadShowReport{Key: key.String(), Letters: []wholeLetter{}, Words: []wordOf{}}
-	rows, err := q.ReadLetter(c.Context, key.ID)
+	report, err := letters.Show(c.Context, db, key, c.Bool("payload"))
 	if err != nil {
-		return fmt.Errorf("dead show: %w", operator.Explain(err, migrations.Outbox))
-	}
-	for _, v := range rows {
-		if key.Is(v.Namespace) {
-			report.Letters = append(report.Letters, newWholeLetter(v, c.Bool("payload")))
-		}
-	}
-	if len(report.Letters) > 0 {
-		if err := report.readWords(c, q, key.ID); err != nil {
-			return fmt.Errorf("dead show: %w", err)
-		}
+		return fmt.Errorf("dead show: %w", err)
 	}
 	if err := answer(c, report, printDeadShow); err != nil {
 		return err
@@ -88,48 +35,7 @@ func deadShow(c *cli.Context) error {
 	return nil
 }
 
-func newWholeLetter(v outboxdb.ReadLetterRow, whole bool) wholeLetter {
-	l := wholeLetter{
-		deadReport: deadReport{
-			Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-			EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
-			Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-			ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, namespace: v.Namespace,
-			Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
-		},
-		ContentType: v.ContentType, Headers: v.Headers, Traceparent: v.Traceparent,
-		EditedBy: v.EditedBy, EditedWhy: v.EditedWhy, ReplayMode: v.ReplayMode, ReplayGroup: v.ReplayGroup, Topic: v.Topic,
-		Tombstone: v.Payload == nil, PayloadBytes: len(v.Payload), PayloadPreview: terminal.Preview(v.Payload, terminal.PreviewBytes),
-	}
-	if v.ReplayOf != nil {
-		l.ReplayOf = operator.KeyText(v.Namespace, *v.ReplayOf)
-	}
-	if whole {
-		l.Payload = v.Payload
-	}
-	return l
-}
-
-func (r *deadShowReport) readWords(c *cli.Context, q *outboxdb.Queries, id uuid.UUID) error {
-	first := r.Letters[0]
-	words, err := q.ControlsOfLetter(c.Context, outboxdb.ControlsOfLetterParams{
-		LetterID: &id, Namespace: first.namespace, AggregateType: first.AggregateType, AggregateID: first.AggregateID,
-	})
-	for _, v := range words {
-		w := wordOf{
-			ID: v.ControlID, Action: v.Action, Aggregate: v.LetterID == nil, PayloadNull: v.PayloadNull, Headers: v.Headers != nil,
-			Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
-		}
-		if v.Payload != nil {
-			n := len(v.Payload)
-			w.Payload = &n
-		}
-		r.Words = append(r.Words, w)
-	}
-	return err
-}
-
-func printDeadShow(p *page, r *deadShowReport) {
+func printDeadShow(p *page, r *letters.Shown) {
 	if len(r.Letters) == 0 {
 		p.line("no dead letter has the key %s; `outboxctl show %s` tells where the event is", r.Key, r.Key)
 		return
@@ -141,7 +47,7 @@ func printDeadShow(p *page, r *deadShowReport) {
 		printDeadLetter(p, v)
 	}
 	var words [][]string
-	for _, v := range r.Words {
+	for _, v := range r.Commands {
 		what := v.Action
 		if v.Aggregate {
 			what += " aggregate"
@@ -157,7 +63,7 @@ func printDeadShow(p *page, r *deadShowReport) {
 	}
 }
 
-func printDeadLetter(p *page, v wholeLetter) {
+func printDeadLetter(p *page, v letters.WholeLetter) {
 	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"

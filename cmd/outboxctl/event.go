@@ -253,7 +253,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 	r.Groups, r.Fences = &groups, found.Fences
 	for _, v := range found.Letters {
 		r.Refused = append(r.Refused, refusedReport{
-			Group: v.Group, Topic: v.at.Topic, Partition: v.at.Partition, Offset: v.at.Offset,
+			Group: v.Group, Topic: v.At.Topic, Partition: v.At.Partition, Offset: v.At.Offset,
 			Reason: v.Cause, Error: v.Error, State: v.State, CreatedAt: v.KeptAt,
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
@@ -42,7 +43,7 @@ var errFenceMoved = errors.New("nothing was changed: an attempt has taken the fe
 type settling struct {
 	key    operator.Name
 	fence  fenceReport
-	letter *groupLetter // of the event, with which it waits; nil: none
+	letter *letters.GroupLetter // of the event, with which it waits; nil: none
 	reason string
 	db     *operator.Database
 }
@@ -117,12 +118,10 @@ func onePending(c *cli.Context, db *operator.Database, key operator.Name) (f fen
 
 // findLetter looks for the letter of the event whose redrive goes on with it.
 func (s *settling) findLetter(ctx context.Context) error {
-	of := letterSelection{Selection: operator.Selection{Keys: []operator.Name{s.key}}, group: s.fence.Group}
-	rows, err := consumerdb.New(s.db).ListGroupLetters(ctx, of.query(unsettledStates, operator.MaxListed))
-	for _, v := range rows {
-		l := newGroupLetter(v)
-		if s.key.Is(operator.Deref(v.Namespace)) && !slices.Contains([]string{states.CauseMismatch, states.CauseUnreadable}, l.Cause) {
-			s.letter = &l
+	found, err := letters.UnsettledOfEvent(ctx, consumerdb.New(s.db), s.key, s.fence.Group)
+	for i, l := range found {
+		if !slices.Contains([]string{states.CauseMismatch, states.CauseUnreadable}, l.Cause) {
+			s.letter = &found[i]
 			break
 		}
 	}

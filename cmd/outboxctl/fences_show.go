@@ -55,10 +55,10 @@ type eventOfFence struct {
 
 // fencesReport is the JSON answer of fences list and fences show.
 type fencesReport struct {
-	Key    string         `json:"key,omitempty"` // of fences show
-	Fences []fenceReport  `json:"fences"`
-	More   bool           `json:"more"`
-	Past   []actionReport `json:"actions,omitempty"`
+	Key    string            `json:"key,omitempty"` // of fences show
+	Fences []fenceReport     `json:"fences"`
+	More   bool              `json:"more"`
+	Past   []operator.Action `json:"actions,omitempty"`
 }
 
 func fencesList(c *cli.Context) error {
@@ -137,7 +137,7 @@ func fencesShow(c *cli.Context) error {
 	q, group := consumerdb.New(db), c.String("group")
 	report := &fencesReport{Key: key.String()}
 	if report.Fences, err = fencesOf(c.Context, q, key, group, ""); err == nil {
-		report.Past, err = actionsOn(c.Context, q, group, targetsOf(key, report.Fences))
+		report.Past, err = operator.ActionsOn(c.Context, q, group, targetsOf(key, report.Fences))
 	}
 	if err != nil {
 		return fmt.Errorf("fences show %s: %w", key, operator.Explain(err, migrations.Consumer))

@@ -1,55 +1,22 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/migrations"
 )
-
-// groupLettersShown is the JSON answer of dead show on the consumer's side: the
-// letter of every group that has it, and what operators did about it.
-type groupLettersShown struct {
-	Given   string             `json:"given"`
-	Letters []wholeGroupLetter `json:"letters"`
-	Actions []actionReport     `json:"actions"`
-}
-
-type wholeGroupLetter struct {
-	groupLetter
-	TopicID        string          `json:"topic_id,omitempty"` // Kafka's, of the topic that it was read from
-	RecordKey      []byte          `json:"record_key"`
-	Headers        json.RawMessage `json:"record_headers,omitempty"` // pairs of name and base64 value, in order
-	Tombstone      bool            `json:"tombstone"`
-	PayloadBytes   int             `json:"payload_bytes"`
-	PayloadPreview string          `json:"payload_preview"`
-	Payload        []byte          `json:"payload,omitempty"`
-}
-
-// actionReport is one row of onceward.consumer_actions.
-type actionReport struct {
-	At     time.Time `json:"at"`
-	By     string    `json:"by"`
-	Action string    `json:"action"`
-	Group  string    `json:"group"`
-	Target string    `json:"target"`
-	Reason string    `json:"reason"`
-}
 
 func lettersShow(c *cli.Context) error {
 	if c.NArg() != 1 {
-		return usage("%s takes one PLACE or KEY, got %d; %s", c.Command.HelpName, c.NArg(), placeExample)
+		return usage("%s takes one PLACE or KEY, got %d; %s", c.Command.HelpName, c.NArg(), letters.PlaceExample)
 	}
 	s, err := readLetterSelection(c)
 	if err != nil {
@@ -60,10 +27,11 @@ func lettersShow(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	report := &groupLettersShown{Given: c.Args().First(), Letters: []wholeGroupLetter{}, Actions: []actionReport{}}
-	if err := report.read(c, db, s); err != nil {
-		return fmt.Errorf("dead show: %w", operator.Explain(err, migrations.Consumer))
+	report, err := letters.ShowGroups(c.Context, db, s, c.Bool("payload"))
+	if err != nil {
+		return fmt.Errorf("dead show: %w", err)
 	}
+	report.Given = c.Args().First()
 	if err := answer(c, report, printGroupLettersShown); err != nil {
 		return err
 	}
@@ -73,48 +41,7 @@ func lettersShow(c *cli.Context) error {
 	return nil
 }
 
-func (r *groupLettersShown) read(c *cli.Context, db *operator.Database, s letterSelection) error {
-	q := consumerdb.New(db)
-	rows, err := q.ListGroupLetters(c.Context, s.query([]string{states.LetterOpen, states.LetterRequested, states.LetterParked, states.LetterRedriven, states.LetterDiscarded}, operator.MaxListed))
-	if err != nil {
-		return err
-	}
-	var targets []string
-	for _, v := range rows {
-		if len(s.Keys) > 0 && !s.Keys[0].Is(operator.Deref(v.Namespace)) {
-			continue
-		}
-		record, err := q.ReadGroupLetter(c.Context, consumerdb.ReadGroupLetterParams{
-			ConsumerGroup: v.ConsumerGroup, Topic: v.Topic, KafkaPartition: v.KafkaPartition, KafkaOffset: v.KafkaOffset,
-		})
-		if err != nil {
-			return err
-		}
-		l := wholeGroupLetter{
-			groupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
-			PayloadBytes: len(record.RecordValue), PayloadPreview: terminal.Preview(record.RecordValue, terminal.PreviewBytes),
-		}
-		if c.Bool("payload") {
-			l.Payload = record.RecordValue
-		}
-		r.Letters = append(r.Letters, l)
-		targets = append(targets, l.Place)
-	}
-	r.Actions, err = actionsOn(c.Context, q, s.group, targets)
-	return err
-}
-
-// actionsOn lists what operators did about the targets.
-func actionsOn(ctx context.Context, q *consumerdb.Queries, group string, targets []string) ([]actionReport, error) {
-	rows, err := q.ActionsOn(ctx, consumerdb.ActionsOnParams{Targets: operator.NotNil(targets), ConsumerGroup: group})
-	out := []actionReport{}
-	for _, v := range rows {
-		out = append(out, actionReport{At: v.At.UTC(), By: v.ByRole, Action: v.Action, Group: v.ConsumerGroup, Target: v.Target, Reason: v.Reason})
-	}
-	return out, err
-}
-
-func printActions(p *page, actions []actionReport) {
+func printActions(p *page, actions []operator.Action) {
 	var rows [][]string
 	for _, v := range actions {
 		rows = append(rows, []string{v.Action, v.Group, v.Target, terminal.Stamp(&v.At), v.By, terminal.Preview([]byte(v.Reason), maxReason)})
@@ -122,7 +49,7 @@ func printActions(p *page, actions []actionReport) {
 	p.table([]string{"decided", "group", "about", "at", "by", "reason"}, rows)
 }
 
-func printGroupLettersShown(p *page, r *groupLettersShown) {
+func printGroupLettersShown(p *page, r *letters.GroupShown) {
 	if len(r.Letters) == 0 {
 		p.line("no group has a dead letter of %s; `outboxctl processed show KEY` tells what the groups did with an event", r.Given)
 		return
@@ -142,7 +69,7 @@ func printGroupLettersShown(p *page, r *groupLettersShown) {
 	}
 }
 
-func printGroupLetter(p *page, v wholeGroupLetter) {
+func printGroupLetter(p *page, v letters.WholeGroupLetter) {
 	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
 	if v.Tombstone {
 		payload = "none (a tombstone)"
@@ -163,7 +90,7 @@ func printGroupLetter(p *page, v wholeGroupLetter) {
 		[2]string{"topic id", v.TopicID},
 		[2]string{"key", orDash(v.Key)},
 		[2]string{"state", v.State},
-		[2]string{"why", v.why(2000)},
+		[2]string{"why", v.Why(2000)},
 		[2]string{"attempts", strconv.Itoa(int(v.Attempts))},
 		[2]string{"redrives", strconv.Itoa(int(v.Generation))},
 		[2]string{"kept", terminal.Stamp(&v.KeptAt)},

@@ -16,7 +16,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
@@ -54,16 +54,16 @@ func processedCommand() *cli.Command {
 // processedReport is the JSON answer of processed show: what the groups have of
 // one event.
 type processedReport struct {
-	Key        string          `json:"key"`
-	EventTime  time.Time       `json:"event_time"`
-	Claims     []claimReport   `json:"claims"`
-	Tries      []tryReport     `json:"failed_tries"`
-	Fences     []fenceReport   `json:"fences"`
-	Letters    []groupLetter   `json:"dead_letters"`
-	Actions    []actionReport  `json:"actions"`
-	Notes      []string        `json:"notes"`
-	otherOwner string          // namespace that has this UUID
-	windows    []windowOfGroup // classes that could have claimed it
+	Key        string                `json:"key"`
+	EventTime  time.Time             `json:"event_time"`
+	Claims     []claimReport         `json:"claims"`
+	Tries      []tryReport           `json:"failed_tries"`
+	Fences     []fenceReport         `json:"fences"`
+	Letters    []letters.GroupLetter `json:"dead_letters"`
+	Actions    []operator.Action     `json:"actions"`
+	Notes      []string              `json:"notes"`
+	otherOwner string                // namespace that has this UUID
+	windows    []windowOfGroup       // classes that could have claimed it
 }
 
 type claimReport struct {
@@ -126,7 +126,7 @@ func readProcessed(ctx context.Context, db reader, key operator.Name, group stri
 	q := consumerdb.New(db)
 	r := &processedReport{
 		Key: key.String(), EventTime: key.Time(), Claims: []claimReport{}, Tries: []tryReport{}, Fences: []fenceReport{},
-		Letters: []groupLetter{}, Notes: []string{},
+		Letters: []letters.GroupLetter{}, Notes: []string{},
 	}
 	ids, err := r.candidates(ctx, db, key.ID, group)
 	if err != nil {
@@ -146,18 +146,15 @@ func readProcessed(ctx context.Context, db reader, key operator.Name, group stri
 		return nil, err
 	}
 	targets := []string{key.String()}
-	s := letterSelection{Selection: operator.Selection{Keys: []operator.Name{key}}, group: group}
-	letters, err := q.ListGroupLetters(ctx, s.query([]string{states.LetterOpen, states.LetterRequested, states.LetterParked, states.LetterRedriven, states.LetterDiscarded}, operator.MaxListed))
-	for _, v := range letters {
-		if l := newGroupLetter(v); key.Is(operator.Deref(v.Namespace)) {
-			r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
-		}
-	}
+	found, err := letters.OfEvent(ctx, q, key, group)
 	if err != nil {
 		return nil, err
 	}
+	for _, l := range found {
+		r.Letters, targets = append(r.Letters, l), append(targets, l.Place)
+	}
 	r.note()
-	r.Actions, err = actionsOn(ctx, q, group, append(targets, targetsOf(key, r.Fences)...))
+	r.Actions, err = operator.ActionsOn(ctx, q, group, append(targets, targetsOf(key, r.Fences)...))
 	return r, err
 }
 
@@ -267,7 +264,7 @@ func printProcessed(p *page, r *processedReport) {
 		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), terminal.Preview([]byte(v.LastError), terminal.PreviewBytes)})
 	}
 	for _, v := range r.Letters {
-		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.why(terminal.PreviewBytes)})
+		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes)})
 	}
 	p.table([]string{"group", "outcome", "claimed", "under", "type", "fingerprint", "result"}, claims)
 	p.table([]string{"group", "failed tries", "last error"}, tries)

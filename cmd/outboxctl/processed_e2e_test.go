@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -143,7 +144,7 @@ func TestProcessedForget(t *testing.T) {
 		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
 		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --config FILE --reason \"…\"`")
 		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
-		discard := func(at place) string {
+		discard := func(at letters.Place) string {
 			return "`outboxctl dead discard --side consumer " + at.String() + " --group billing --reason \"…\"`"
 		}
 		require.Contains(t, got.Notes, "its dead letter "+mismatch.String()+" has other content, and can never be applied: "+discard(mismatch))

@@ -13,6 +13,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
@@ -124,7 +125,7 @@ func (r *processedReport) afterwards(group string) []string {
 	}
 	for _, l := range r.Letters {
 		switch {
-		case !slices.Contains(unsettledStates, l.State):
+		case !l.Unsettled():
 		case l.Cause == states.CauseMismatch:
 			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, terminal.Word(l.Group)))
 		default:
@@ -146,7 +147,7 @@ func (r *processedReport) deliverAgain(group string) string {
 	w := r.class()
 	below := w != nil && w.keyed != consumer.ByArrival && r.EventTime.Before(w.floor)
 	switch {
-	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, groupLetter.givenUp):
+	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, letters.GroupLetter.GivenUp):
 		return fmt.Sprintf("the event was given up, so that plain copies of it are left out: in the producer's database "+
 			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, terminal.Word(group))
 	case r.refusing() == nil:
@@ -178,11 +179,6 @@ func (r *processedReport) refusing() *windowOfGroup {
 		return nil
 	}
 	return w
-}
-
-// givenUp reports whether the letter says, for good, that its event was given up.
-func (l groupLetter) givenUp() bool {
-	return l.State == states.LetterDiscarded && slices.Contains([]string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate, states.CauseFromFuture, states.LetterParked}, l.Cause)
 }
 
 func printForgotten(p *page, r *forgetReport) {

@@ -82,14 +82,20 @@ func skip(c *cli.Context) error {
 	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
 		return err
 	}
-	id, namespace := key.ID, key.Namespace
-	discard := &word{control: outboxdb.InsertControlParams{Action: states.ActionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
+	order, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make a control id: %w", err)
+	}
 	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
 	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
-		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
+		q := outboxdb.New(tx)
+		err := q.InsertControl(c.Context, outboxdb.InsertControlParams{
+			ControlID: order, Action: states.ActionDiscard, Namespace: &key.Namespace, LetterID: &key.ID, PayloadNull: true, Reason: reason,
+		})
+		if err != nil {
 			return err
 		}
-		row, err := outboxdb.New(tx).Skip(c.Context, outboxdb.SkipParams{Slot: state.Slot, Ids: []uuid.UUID{id}})
+		row, err := q.Skip(c.Context, outboxdb.SkipParams{Slot: state.Slot, Ids: []uuid.UUID{key.ID}})
 		report.Skip = row.Skip
 		return err
 	})

@@ -10,7 +10,6 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -160,15 +159,4 @@ func TestShowOfAnEditedEvent(t *testing.T) {
 		require.Equal(t, says, strings.Contains(p.text.String(), "published with edited content"), state)
 		require.Contains(t, p.text.String(), state+", edited")
 	}
-}
-
-// TestLeftBehind: what holds its aggregate is counted, and the oldest of it named.
-func TestLeftBehind(t *testing.T) {
-	id := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5b")
-	row := func(holds bool, id uuid.UUID) outboxdb.LettersOfAggregatesRow {
-		return outboxdb.LettersOfAggregatesRow{Namespace: "orders", AggregateType: "order", AggregateID: "7", LetterID: id, Holds: holds}
-	}
-	got := countLeft([]outboxdb.LettersOfAggregatesRow{row(false, uuid.UUID{1}), row(true, id), row(true, uuid.UUID{2})})
-	require.Equal(t, []remainsReport{{Key: "orders:" + id.String(), AggregateType: "order", AggregateID: "7", Letters: 2}}, got)
-	require.Empty(t, countLeft([]outboxdb.LettersOfAggregatesRow{row(false, id)}), "a replay's letter waits for nobody")
 }

@@ -18,7 +18,7 @@ func (r *Relay) Problems() []string {
 		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
 			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
 	case r.NotBegun && !r.lives():
-		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
+		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	case r.NotBegun: // what its processes wait for says more
 	case r.SlotOf != "" && !r.lives():
 		add("relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
@@ -28,7 +28,7 @@ func (r *Relay) Problems() []string {
 	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
 		add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
 	case r.ActivePID == nil && !r.lives():
-		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastWords())
+		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
 	}
 	out = append(append(out, r.waiting()...), r.elsewhere()...)
 	if r.Paused {
@@ -81,9 +81,9 @@ func (r *Relay) waiting() []string {
 	return out
 }
 
-// lastWords are those of the process that said something last. Whether it has ended
+// lastReport is that of the process that said something last. Whether it has ended
 // is not known here: one that cannot log in, or cannot write, says nothing either.
-func (r *Relay) lastWords() string {
+func (r *Relay) lastReport() string {
 	var last *Process
 	for i, p := range r.Processes {
 		if last == nil || p.At.After(last.At) {

@@ -1,4 +1,4 @@
-package main
+package letters
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 	"github.com/onceward/onceward/internal/outboxdb"
 )
 
-// remainsReport is an aggregate of which letters were discarded, and others wait on:
-// nothing but a word of the operator ends them.
-type remainsReport struct {
+// Remains is an aggregate of which letters were discarded, and others wait on:
+// nothing but an order of the operator ends them.
+type Remains struct {
 	Key           string `json:"key"` // of the oldest that waits
 	AggregateType string `json:"aggregate_type"`
 	AggregateID   string `json:"aggregate_id"`
@@ -18,14 +18,14 @@ type remainsReport struct {
 }
 
 // leftBehind looks what a discard has left of the aggregates of its letters.
-func leftBehind(ctx context.Context, q *outboxdb.Queries, words []*word, done *wordReport) ([]remainsReport, error) {
+func leftBehind(ctx context.Context, q *outboxdb.Queries, commands []*command, done *Became) ([]Remains, error) {
 	over := make(map[string]bool) // discarded, by key
 	for _, l := range done.Letters {
 		over[l.Key] = over[l.Key] || l.Outcome == states.OutcomeDone
 	}
 	meant := make(map[aggregateRef]bool)
 	var all outboxdb.LettersOfAggregatesParams
-	for _, w := range words {
+	for _, w := range commands {
 		a := w.aggregate
 		discarded := w.control.Action == states.ActionDiscard && len(w.letters) > 0 && over[operator.KeyText(w.letters[0].namespace, w.letters[0].id)]
 		if !discarded || meant[a] {
@@ -42,7 +42,7 @@ func leftBehind(ctx context.Context, q *outboxdb.Queries, words []*word, done *w
 }
 
 // countLeft counts the letters that hold their aggregate. A replay's holds none.
-func countLeft(rows []outboxdb.LettersOfAggregatesRow) (left []remainsReport) {
+func countLeft(rows []outboxdb.LettersOfAggregatesRow) (left []Remains) {
 	at := make(map[aggregateRef]int)
 	for _, v := range rows {
 		if !v.Holds {
@@ -52,7 +52,7 @@ func countLeft(rows []outboxdb.LettersOfAggregatesRow) (left []remainsReport) {
 		i, known := at[a]
 		if !known {
 			i, at[a] = len(left), len(left)
-			left = append(left, remainsReport{Key: operator.NameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType, AggregateID: v.AggregateID})
+			left = append(left, Remains{Key: operator.NameText(v.Namespace, v.LetterID), AggregateType: v.AggregateType, AggregateID: v.AggregateID})
 		}
 		left[i].Letters++
 	}
