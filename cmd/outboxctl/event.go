@@ -10,8 +10,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/claims"
+	"github.com/onceward/onceward/internal/operator/fences"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/outbox"
@@ -31,7 +32,7 @@ type showReport struct {
 	Kafka       *kafkaReport      `json:"kafka,omitempty"`
 	NotSearched string            `json:"kafka_not_searched,omitempty"` // why, where it was asked for
 	Groups      *[]groupReport    `json:"groups,omitempty"`
-	Fences      []fenceReport     `json:"fences,omitempty"`
+	Fences      []fences.Fence    `json:"fences,omitempty"`
 	Refused     []refusedReport   `json:"consumer_dead_letters,omitempty"`
 	otherOwner  string            // namespace that has this UUID
 }
@@ -231,7 +232,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 	if _, err := outbox.KeyFrom(key.Namespace, key.ID, time.Now(), outbox.NoSkewLimit); err != nil {
 		return nil //nolint:nilerr // no consumer takes what has no key
 	}
-	found, err := readProcessed(ctx, db, key, "")
+	found, err := claims.Read(ctx, db, key, "")
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 	for _, v := range r.Replays {
 		ids = append(ids, v.ID)
 	}
-	if err := found.readClaims(ctx, consumerdb.New(db), ids, key, ""); err != nil {
+	if err := found.AddReplays(ctx, db, key, ids); err != nil {
 		return err
 	}
 	groups := []groupReport{}
@@ -258,15 +259,4 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 		})
 	}
 	return nil
-}
-
-// outcome spells the stored letter out.
-func outcome(letter string) string {
-	switch letter {
-	case "p":
-		return "processed"
-	case "d":
-		return "dead"
-	}
-	return letter
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"strings"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
@@ -323,12 +321,4 @@ func TestManyLettersAreDiscarded(t *testing.T) {
 		t.Logf("1234 letters in %s", time.Since(began))
 		require.Len(t, d.actions(), 1234)
 	})
-}
-
-// contextOf is that of a command without flags.
-func contextOf(t *testing.T) *cli.Context {
-	t.Helper()
-	c := cli.NewContext(&cli.App{}, flag.NewFlagSet("test", flag.ContinueOnError), nil)
-	c.Context = t.Context()
-	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator/fences"
 )
 
 // program is a member of the group billing, as users write it.
@@ -145,7 +146,7 @@ func TestMembersLoseAReleasedLease(t *testing.T) {
 		m.handle(ev, consumer.Processed)
 		require.Equal(t, `charge COMPLETE 3 f f "ch_1" t`, d.fenceNow(ev.Key))
 		require.Equal(t, keys[0], keys[1])
-		shown := decode[fencesReport](t, fine(t, "fences", "show", ev.Key.String(), "-o", "json"))
+		shown := decode[fences.Report](t, fine(t, "fences", "show", ev.Key.String(), "-o", "json"))
 		require.Equal(t, keys[0], shown.Fences[0].ProviderKey)
 	})
 }

@@ -101,7 +101,7 @@ func (r *showReport) askConsumer(c *cli.Context, dsn string, key operator.Name) 
 		return err
 	}
 	defer consumer.Close()
-	return operator.Explain(r.readConsumer(c.Context, consumer, key), migrations.Consumer)
+	return r.readConsumer(c.Context, consumer, key)
 }
 
 // showArguments checks what needs no server.

@@ -1,4 +1,4 @@
-package main
+package claims
 
 import (
 	"testing"
@@ -16,9 +16,9 @@ import (
 // partition, is looked for.
 func TestNoArrivalIsMissed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		first := time.UnixMilli(rapid.Int64Range(1_600_000_000_000, 1_900_000_000_000).Draw(t, "first")).UTC().Truncate(day)
+		first := time.UnixMilli(rapid.Int64Range(1_600_000_000_000, 1_900_000_000_000).Draw(t, "first")).UTC().Truncate(24 * time.Hour)
 		last := first.AddDate(0, 0, rapid.IntRange(1, 20).Draw(t, "days"))
-		window := time.Duration(rapid.Int64Range(int64(minWindow/time.Millisecond)*30, int64(30*day/time.Millisecond)).Draw(t, "window")) * time.Millisecond
+		window := time.Duration(rapid.Int64Range(int64(30*time.Minute/time.Millisecond), int64(30*24*time.Hour/time.Millisecond)).Draw(t, "window")) * time.Millisecond
 		at := time.UnixMilli(rapid.Int64Range(first.Add(-window).UnixMilli(), last.Add(window).UnixMilli()).Draw(t, "at"))
 		id := uuid.UUID{1}
 		found := arrivals(id, window, first, last)
