@@ -134,7 +134,7 @@ func gapCures(t *testing.T, c *cures) {
 		c.do(t, w, operatorLogin, cure, printed, "FILE", r.config)
 		eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[key] == n+1 })
 	}
-	const verdict = "cmd/outboxctl/verdict.go: outboxctl "
+	const verdict = "internal/operator/events/verdict.go: outboxctl "
 	replayed(verdict+`replay {} --config FILE --reason "…"`, before, outboxctl(t, operator, "show", before))
 	replayed(verdict+`gap repair {} --reason "…"`, before, outboxctl(t, operator, "show", before))
 

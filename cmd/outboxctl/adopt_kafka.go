@@ -124,8 +124,8 @@ func isCluster(c *cli.Context, state outboxdb.RelayState, named, met string) err
 	if err != nil {
 		return err
 	}
-	w.kafka.Cluster = named
-	if _, err := publisher.Inspect(c.Context, w.kafka, nil); err != nil {
+	w.Config.Cluster = named
+	if _, err := publisher.Inspect(c.Context, w.Config, nil); err != nil {
 		return fmt.Errorf("adopt: ask the brokers of %s for their cluster: %w", c.String("config"), err)
 	}
 	return nil

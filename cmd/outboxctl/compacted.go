@@ -4,12 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/IBM/sarama"
 	"github.com/google/uuid"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
 )
@@ -26,7 +25,7 @@ func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, pla
 	if len(problems) > 0 {
 		return problems, nil
 	}
-	compacted, err := compactedTopics(ctx, connection{Brokers: o.kafka.kafka.Brokers, Secure: o.kafka.kafka.Secure}, slices.Collect(topicsOf(topics)))
+	compacted, err := kafka.Compacted(ctx, kafka.Cluster{Brokers: o.kafka.Config.Brokers, Secure: o.kafka.Config.Secure}, slices.Collect(topicsOf(topics)))
 	if err != nil || len(compacted) == 0 {
 		return nil, err
 	}
@@ -56,10 +55,7 @@ func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, pla
 func (o *replayOrder) topics(kinds []kindReport) (topics map[kindReport]string, problems []string) {
 	topics = make(map[kindReport]string, len(kinds))
 	for _, k := range kinds {
-		topic, err := o.topic, error(nil)
-		if topic == "" {
-			topic, err = o.kafka.kafka.TopicOf(k.Namespace, k.AggregateType, k.EventType)
-		}
+		topic, err := o.kafka.TopicOf(k.Namespace, k.AggregateType, k.EventType)
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s of %s %s: %v", k.EventType, k.Namespace, k.AggregateType, err))
 		}
@@ -80,52 +76,3 @@ func topicsOf(kinds map[kindReport]string) func(yield func(string) bool) {
 		}
 	}
 }
-
-// connection says how to reach a cluster.
-type connection struct {
-	Brokers []string
-	Secure  func(*sarama.Config) error // TLS and SASL; nil: none
-}
-
-// compactedTopics returns, sorted, those of the topics that keep only the last
-// record of each key. A topic that does not exist is an error.
-func compactedTopics(ctx context.Context, at connection, topics []string) ([]string, error) {
-	cfg, err := clientConfig(at.Secure)
-	if err != nil {
-		return nil, err
-	}
-	client, err := sarama.NewClient(at.Brokers, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connect to Kafka at %v: %w", at.Brokers, err)
-	}
-	defer client.Close() //nolint:errcheck // only reads were made
-	request := &sarama.DescribeConfigsRequest{Version: 4}
-	for _, topic := range topics {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if _, err := client.Partitions(topic); err != nil {
-			return nil, fmt.Errorf("look up topic %s at %v: %w", topic, at.Brokers, err)
-		}
-		request.Resources = append(request.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})
-	}
-	response, err := client.LeastLoadedBroker().DescribeConfigs(request)
-	if err != nil {
-		return nil, fmt.Errorf("read the settings of topics %v: %w", topics, err)
-	}
-	var compacted []string
-	for _, r := range response.Resources {
-		if r.ErrorCode != 0 {
-			return nil, fmt.Errorf("read the settings of topic %s: %w; allow DescribeConfigs on it, or give --unchecked if it is not compacted", r.Name, sarama.KError(r.ErrorCode))
-		}
-		for _, e := range r.Configs {
-			if e.Name == cleanupPolicy && strings.Contains(e.Value, "compact") {
-				compacted = append(compacted, r.Name)
-			}
-		}
-	}
-	slices.Sort(compacted)
-	return compacted, nil
-}
-
-const cleanupPolicy = "cleanup.policy"

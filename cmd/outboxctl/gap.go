@@ -11,6 +11,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
@@ -65,23 +66,23 @@ func gapFlags() []cli.Flag {
 
 // gapReport is the JSON answer about one gap.
 type gapReport struct {
-	Gap         uuid.UUID     `json:"gap"`
-	Relay       string        `json:"relay"`
-	Slot        string        `json:"slot"`
-	Cause       string        `json:"cause"`
-	Detail      string        `json:"detail"`
-	State       string        `json:"state"`
-	Events      int64         `json:"events"` // when it was found
-	Left        *int64        `json:"events_left,omitempty"`
-	From        string        `json:"from_snapshot"`
-	To          string        `json:"to_snapshot"`
-	FoundAt     time.Time     `json:"found_at"`
-	RepairedAt  *time.Time    `json:"repaired_at,omitempty"`
-	DecidedBy   *string       `json:"decided_by,omitempty"`
-	DecidedWhy  *string       `json:"decided_why,omitempty"`
-	DecidedAt   *time.Time    `json:"decided_at,omitempty"`
-	Note        string        `json:"note,omitempty"` // of a repair that nobody carries out now
-	FirstEvents []eventReport `json:"first_events,omitempty"`
+	Gap         uuid.UUID      `json:"gap"`
+	Relay       string         `json:"relay"`
+	Slot        string         `json:"slot"`
+	Cause       string         `json:"cause"`
+	Detail      string         `json:"detail"`
+	State       string         `json:"state"`
+	Events      int64          `json:"events"` // when it was found
+	Left        *int64         `json:"events_left,omitempty"`
+	From        string         `json:"from_snapshot"`
+	To          string         `json:"to_snapshot"`
+	FoundAt     time.Time      `json:"found_at"`
+	RepairedAt  *time.Time     `json:"repaired_at,omitempty"`
+	DecidedBy   *string        `json:"decided_by,omitempty"`
+	DecidedWhy  *string        `json:"decided_why,omitempty"`
+	DecidedAt   *time.Time     `json:"decided_at,omitempty"`
+	Note        string         `json:"note,omitempty"` // of a repair that nobody carries out now
+	FirstEvents []events.Event `json:"first_events,omitempty"`
 
 	// Replays are the orders to replay that lay in it. No repair publishes them.
 	Replays      int64         `json:"replays"`
@@ -186,13 +187,13 @@ func readGap(ctx context.Context, db *operator.Database, id uuid.UUID, limit int
 	if err := db.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
 		return nil, err
 	}
-	events, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
+	first, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
 	if err != nil {
 		return nil, err
 	}
-	g.Left, g.FirstEvents = &left, []eventReport{}
-	for _, v := range events {
-		e := newEvent(accountWords[g.State], outboxdb.ListByStateRow(v))
+	g.Left, g.FirstEvents = &left, []events.Event{}
+	for _, v := range first {
+		e := events.New(accountWords[g.State], outboxdb.ListByStateRow(v))
 		e.AgeSeconds = max(0, now.Sub(e.CreatedAt).Seconds())
 		g.FirstEvents = append(g.FirstEvents, e)
 	}

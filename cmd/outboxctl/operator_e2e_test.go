@@ -16,10 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/publisher"
 )
 
 // loginAs makes the commands of the test use a member of a role.
@@ -162,10 +162,10 @@ func TestListByState(t *testing.T) {
 	pool, _ := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	first, second := enqueue(t, pool, "{}"), enqueue(t, pool, "{}")
-	listed := func(args ...string) listReport {
-		return decode[listReport](t, fine(t, append([]string{"list", "-o", "json"}, args...)...))
+	listed := func(args ...string) events.List {
+		return decode[events.List](t, fine(t, append([]string{"list", "-o", "json"}, args...)...))
 	}
-	keys := func(r listReport) (out []string) {
+	keys := func(r events.List) (out []string) {
 		for _, e := range r.Events {
 			out = append(out, e.State+" "+e.Key)
 		}
@@ -273,13 +273,12 @@ func TestShowTakesWhatItNeedsFromTheRelaysConfig(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	key := enqueue(t, pool, "{}")
-	brokers := cluster(t)
-	send(t, producer(t, brokers, ""), publisher.Partition([]byte("A"), partitionCount), time.Now(), key.String())
+	brokers, _ := published(t, key.String())
 	text := fmt.Sprintf(`name: orders
 postgres: {dsn: "%s", insecure: true}
 kafka: {brokers: ["%s"], insecure: true}
 routes: [{match: {event_type: "OrderPaid"}, topic: "{namespace}.{aggregate_type}"}]
-`, dsn, strings.Join(brokers, `", "`))
+`, dsn, brokers)
 	path := configFile(t, text)
 	require.Contains(t, fine(t, "show", key.String(), "--config", path), "published: found in topic "+topic)
 	path = configFile(t, strings.Replace(text, `"OrderPaid"`, `"Other"`, 1))

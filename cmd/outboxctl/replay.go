@@ -9,6 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -60,7 +61,7 @@ type replayOrder struct {
 	after     rowPlace
 	dryRun    bool
 	unchecked bool
-	kafka     whereabouts
+	kafka     kafka.Where
 }
 
 // replayResult is the JSON answer of replay.
@@ -181,10 +182,11 @@ func (o *replayOrder) readKafka(c *cli.Context) (err error) {
 		return usage("replay: whether a topic is compacted cannot be told without Kafka; give --config, or --brokers with --topic, " +
 			"or --unchecked if no event of these leads to a compacted topic")
 	}
-	if o.kafka, _, err = clusterToAsk(c); err != nil || o.topic == "" || !o.kafka.routed {
+	w, _, err := clusterToAsk(c)
+	if o.kafka = w.Where; err != nil || o.topic == "" || !o.kafka.Routed {
 		return err
 	}
-	if err := o.kafka.kafka.Permits(o.topic); err != nil {
+	if err := o.kafka.Config.Permits(o.topic); err != nil {
 		return usage("--topic %s: the relay of %s would not publish there: %v", o.topic, c.String("config"), err)
 	}
 	return nil

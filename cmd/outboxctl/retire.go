@@ -8,6 +8,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/migrations"
@@ -64,11 +65,9 @@ func retire(c *cli.Context) error {
 	}
 	report := &retireReport{Relay: state.Relay, Slot: state.Slot, SlotOf: elsewhere}
 	for of, n := range map[string]*int{states.Pending: &report.Pending, states.Waiting: &report.Waiting, states.Gap: &report.InGaps} {
-		owed := listReport{State: of}
-		if err := owed.read(c.Context, db, outboxdb.ListByStateParams{State: of, Slot: state.Slot, RowLimit: maxOwedShown + 2}); err != nil {
+		if *n, err = events.CountOwed(c.Context, db, state.Slot, of, maxOwedShown); err != nil {
 			return fmt.Errorf("retire: %w", err)
 		}
-		*n = len(owed.Events)
 	}
 	letters, err := outboxdb.New(db).WaitingLetters(c.Context, state.Slot)
 	if err != nil {

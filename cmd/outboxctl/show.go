@@ -2,14 +2,12 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/outbox"
 )
 
 func showCommand() *cli.Command {
@@ -28,15 +26,11 @@ func showCommand() *cli.Command {
 		Usage:     "tell the whole life of one event",
 		ArgsUsage: "KEY",
 		Flags:     append(flags, dsnFlags()...),
-		Action:    show,
+		Action:    showEvent,
 	}
 }
 
-// searchBefore is how much older than the row a record of it may be stamped:
-// clocks of PostgreSQL and Kafka differ.
-const searchBefore = time.Minute
-
-func show(c *cli.Context) error {
+func showEvent(c *cli.Context) error {
 	key, err := showArguments(c)
 	if err != nil {
 		return err
@@ -57,28 +51,25 @@ func show(c *cli.Context) error {
 	if key, err = key.Resolve(c.Context, db); err != nil {
 		return fmt.Errorf("show: %w", err)
 	}
-	report := &showReport{Key: key.String(), EventTime: key.Time()}
-	if err := report.readProducer(c.Context, db, key); err != nil {
-		return fmt.Errorf("show %s: %w", key, operator.Explain(err, migrations.Outbox))
+	report, err := events.ReadLife(c.Context, db, key)
+	if err != nil {
+		return fmt.Errorf("show %s: %w", key, err)
 	}
 	if c.String("relay") != "" {
 		state, err := theRelay(c, db)
 		if err != nil {
 			return err
 		}
-		report.narrow(state.Slot)
+		report.Narrow(state.Slot)
 	}
-	if err := report.askConsumer(c, consumerDSN, key); err != nil {
+	if err := askConsumer(c, report, consumerDSN, key); err != nil {
 		return fmt.Errorf("show %s: consumer's database: %w", key, err)
 	}
-	if err := where.search(c.Context, report, key); err != nil {
-		if c.Err() != nil {
-			return err
-		}
-		report.NotSearched = err.Error() // what the database knows is told all the same
+	if err := report.Search(c.Context, where.Where, key); err != nil {
+		return err
 	}
-	report.judge()
-	report.trimPayload(c.Bool("payload"))
+	report.Judge()
+	report.TrimPayload(c.Bool("payload"))
 	if err := answer(c, report, printShow); err != nil {
 		return err
 	}
@@ -89,7 +80,7 @@ func show(c *cli.Context) error {
 }
 
 // askConsumer reads what each consumer group did; an empty dsn asks nobody.
-func (r *showReport) askConsumer(c *cli.Context, dsn string, key operator.Name) error {
+func askConsumer(c *cli.Context, r *events.Life, dsn string, key operator.Name) error {
 	if dsn == "" {
 		return nil
 	}
@@ -101,7 +92,7 @@ func (r *showReport) askConsumer(c *cli.Context, dsn string, key operator.Name) 
 		return err
 	}
 	defer consumer.Close()
-	return r.readConsumer(c.Context, consumer, key)
+	return r.ReadGroups(c.Context, consumer, key)
 }
 
 // showArguments checks what needs no server.
@@ -117,18 +108,4 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 		return operator.Name{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil
-}
-
-// search says where copies can be. Without row and letter the aggregate is
-// unknown, so that all partitions are read, from before the key's time: the key
-// may have been made by a clock that ran ahead.
-func (r *showReport) search(brokers []string, topic string, key operator.Name) search {
-	s := search{Brokers: brokers, Topic: topic, Key: operator.KeyText(key.Namespace, key.ID), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
-	switch {
-	case r.Row != nil:
-		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)
-	case len(r.DeadLetters) > 0:
-		s.RecordKey = []byte(r.DeadLetters[0].AggregateID)
-	}
-	return s
 }

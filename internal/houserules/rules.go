@@ -110,7 +110,7 @@ func leaf(f *file) []string {
 // sarama lose and reorder events, so a second place is a second chance for it.
 func saramaConfig(f *file) []string {
 	allowed := f.isTest() || f.in("consumer/saramagroup", "examples", "e2e", "bench") ||
-		f.name == "publisher/sarama.go" || f.name == "cmd/outboxctl/kafka.go"
+		f.name == "publisher/sarama.go" || f.name == "internal/operator/kafka/client.go"
 	if allowed {
 		return nil
 	}

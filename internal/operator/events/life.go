@@ -1,4 +1,4 @@
-package main
+package events
 
 import (
 	"context"
@@ -13,31 +13,34 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/claims"
 	"github.com/onceward/onceward/internal/operator/fences"
+	"github.com/onceward/onceward/internal/operator/kafka"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
 )
 
-// showReport is the JSON answer of show: one event's life.
-type showReport struct {
-	Key         string            `json:"key"`
-	EventTime   time.Time         `json:"event_time"`
-	State       string            `json:"state"`
-	Why         string            `json:"why"`
-	Disagree    string            `json:"disagree,omitempty"` // how the table and the topic differ
-	Row         *rowReport        `json:"row"`
-	Relays      []publishedReport `json:"relays"`
-	DeadLetters []letterReport    `json:"dead_letters"`
-	Replays     []replayReport    `json:"replays"`
-	Kafka       *kafkaReport      `json:"kafka,omitempty"`
-	NotSearched string            `json:"kafka_not_searched,omitempty"` // why, where it was asked for
-	Groups      *[]groupReport    `json:"groups,omitempty"`
-	Fences      []fences.Fence    `json:"fences,omitempty"`
-	Refused     []refusedReport   `json:"consumer_dead_letters,omitempty"`
-	otherOwner  string            // namespace that has this UUID
+// Life is one event's life.
+type Life struct {
+	Key         string         `json:"key"`
+	EventTime   time.Time      `json:"event_time"`
+	State       string         `json:"state"`
+	Why         string         `json:"why"`
+	Disagree    string         `json:"disagree,omitempty"` // how the table and the topic differ
+	Row         *Row           `json:"row"`
+	Relays      []Account      `json:"relays"`
+	DeadLetters []Letter       `json:"dead_letters"`
+	Replays     []Replay       `json:"replays"`
+	Kafka       *kafka.Copies  `json:"kafka,omitempty"`
+	NotSearched string         `json:"kafka_not_searched,omitempty"` // why, where it was asked for
+	Groups      *[]Group       `json:"groups,omitempty"`
+	Fences      []fences.Fence `json:"fences,omitempty"`
+	Refused     []Refused      `json:"consumer_dead_letters,omitempty"`
+	otherOwner  string         // namespace that has this UUID
 }
 
-type rowReport struct {
+// Row is the event as it was written.
+type Row struct {
 	AggregateType  string          `json:"aggregate_type"`
 	AggregateID    string          `json:"aggregate_id"`
 	EventType      string          `json:"event_type"`
@@ -53,9 +56,9 @@ type rowReport struct {
 	Payload        []byte          `json:"payload,omitempty"`
 }
 
-// publishedReport is what one relay's account says of the row. Known is false
+// Account is what one relay's account says of the row. Known is false
 // until its first start has ended.
-type publishedReport struct {
+type Account struct {
 	Relay       string     `json:"relay"`
 	Slot        string     `json:"slot"`
 	Known       bool       `json:"known"`
@@ -69,7 +72,8 @@ type publishedReport struct {
 	Moved       bool       `json:"moved,omitempty"`     // the relay has run on another system, and nothing here proves what it published
 }
 
-type letterReport struct {
+// Letter is a dead letter of the event or of a replay of it.
+type Letter struct {
 	Slot        string     `json:"slot"`
 	ID          uuid.UUID  `json:"letter_id"` // the event's id, or a replay's
 	State       string     `json:"state"`
@@ -87,7 +91,8 @@ type letterReport struct {
 	aggregateType, eventType string // for its route
 }
 
-type replayReport struct {
+// Replay is an order to replay it.
+type Replay struct {
 	ID          uuid.UUID `json:"replay_id"`
 	Mode        string    `json:"mode"`
 	Group       *string   `json:"replay_group,omitempty"`
@@ -97,7 +102,8 @@ type replayReport struct {
 	RequestedAt time.Time `json:"requested_at"`
 }
 
-type groupReport struct {
+// Group is what a group did with it.
+type Group struct {
 	Group       string    `json:"group"`
 	Outcome     string    `json:"outcome"`
 	ProcessedAt time.Time `json:"processed_at"`
@@ -105,7 +111,8 @@ type groupReport struct {
 	ReplayID    string    `json:"replay_id,omitempty"`  // claimed as this replay
 }
 
-type refusedReport struct {
+// Refused is a letter of a group.
+type Refused struct {
 	Group     string    `json:"group"`
 	Topic     string    `json:"topic"`
 	Partition int32     `json:"partition"`
@@ -116,9 +123,18 @@ type refusedReport struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// ReadLife reads everything that the producer's database knows of an event.
+func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*Life, error) {
+	r := &Life{Key: key.String(), EventTime: key.Time()}
+	if err := r.readProducer(ctx, db, key); err != nil {
+		return nil, operator.Explain(err, migrations.Outbox)
+	}
+	return r, nil
+}
+
 // readProducer reads everything that the producer's database knows, from one
 // snapshot: the row and the word about its being published belong together.
-func (r *showReport) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
+func (r *Life) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		if err := r.readRow(ctx, q, key); err != nil {
@@ -129,13 +145,13 @@ func (r *showReport) readProducer(ctx context.Context, db *operator.Database, ke
 			return err
 		}
 		ids := []uuid.UUID{key.ID}
-		r.Replays = []replayReport{}
+		r.Replays = []Replay{}
 		for _, v := range replays {
 			if !key.Is(v.Namespace) {
 				continue
 			}
 			ids = append(ids, v.ReplayID)
-			r.Replays = append(r.Replays, replayReport{
+			r.Replays = append(r.Replays, Replay{
 				ID: v.ReplayID, Mode: v.Mode, Group: v.ReplayGroup, Topic: v.Topic,
 				Reason: v.Reason, RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
 			})
@@ -144,14 +160,14 @@ func (r *showReport) readProducer(ctx context.Context, db *operator.Database, ke
 	})
 }
 
-// narrow leaves what one relay says.
-func (r *showReport) narrow(slot string) {
-	r.Relays = slices.DeleteFunc(r.Relays, func(v publishedReport) bool { return v.Slot != slot })
-	r.DeadLetters = slices.DeleteFunc(r.DeadLetters, func(l letterReport) bool { return l.Slot != slot })
+// Narrow leaves what one relay says.
+func (r *Life) Narrow(slot string) {
+	r.Relays = slices.DeleteFunc(r.Relays, func(v Account) bool { return v.Slot != slot })
+	r.DeadLetters = slices.DeleteFunc(r.DeadLetters, func(l Letter) bool { return l.Slot != slot })
 }
 
-func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Name) error {
-	r.Relays = []publishedReport{}
+func (r *Life) readRow(ctx context.Context, q *outboxdb.Queries, key operator.Name) error {
+	r.Relays = []Account{}
 	row, err := q.FindOutboxRow(ctx, key.ID)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -163,7 +179,7 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key opera
 		r.otherOwner = row.Namespace
 		return nil
 	}
-	r.Row = &rowReport{
+	r.Row = &Row{
 		AggregateType: row.AggregateType, AggregateID: row.AggregateID, EventType: row.EventType,
 		ContentType: row.ContentType, Headers: row.Headers, CreatedAt: row.CreatedAt.UTC(), TxID: row.TxID, Seq: row.Seq,
 		Tombstone: row.Payload == nil, PayloadBytes: len(row.Payload), Payload: row.Payload,
@@ -176,7 +192,7 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key opera
 		return err
 	}
 	for _, v := range relays {
-		r.Relays = append(r.Relays, publishedReport{
+		r.Relays = append(r.Relays, Account{
 			Relay: v.Relay, Slot: v.Slot, Known: v.Known, State: v.State, Gap: v.GapID, Published: v.State == states.Published, PublishedAt: v.TakenAt,
 			Moved: v.Moved,
 		})
@@ -186,7 +202,7 @@ func (r *showReport) readRow(ctx context.Context, q *outboxdb.Queries, key opera
 
 // readFilled finds that a relay was sent nothing of the partition that has the row:
 // its published snapshot proves nothing then.
-func (r *showReport) readFilled(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
+func (r *Life) readFilled(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) error {
 	filled, err := q.FilledPartitions(ctx)
 	if err != nil {
 		return err
@@ -205,17 +221,17 @@ func (r *showReport) readFilled(ctx context.Context, q *outboxdb.Queries, id uui
 	return nil
 }
 
-func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key operator.Name, ids []uuid.UUID) error {
+func (r *Life) readLetters(ctx context.Context, q *outboxdb.Queries, key operator.Name, ids []uuid.UUID) error {
 	letters, err := q.DeadLettersByID(ctx, ids)
 	if err != nil {
 		return err
 	}
-	r.DeadLetters = []letterReport{}
+	r.DeadLetters = []Letter{}
 	for _, v := range letters {
 		if !key.Is(v.Namespace) {
 			continue
 		}
-		r.DeadLetters = append(r.DeadLetters, letterReport{
+		r.DeadLetters = append(r.DeadLetters, Letter{
 			Slot: v.Slot, ID: v.LetterID, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts,
 			Position: v.Position, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
 			DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, AggregateID: v.AggregateID,
@@ -225,10 +241,10 @@ func (r *showReport) readLetters(ctx context.Context, q *outboxdb.Queries, key o
 	return nil
 }
 
-// readConsumer reads what every group of a consumer's database did. A group
+// ReadGroups reads what every group of a consumer's database did. A group
 // that was to reprocess a replay has claimed it under the replay's id.
-func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, key operator.Name) error {
-	r.Groups = &[]groupReport{}
+func (r *Life) ReadGroups(ctx context.Context, db *operator.Database, key operator.Name) error {
+	r.Groups = &[]Group{}
 	if _, err := outbox.KeyFrom(key.Namespace, key.ID, time.Now(), outbox.NoSkewLimit); err != nil {
 		return nil //nolint:nilerr // no consumer takes what has no key
 	}
@@ -243,9 +259,9 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 	if err := found.AddReplays(ctx, db, key, ids); err != nil {
 		return err
 	}
-	groups := []groupReport{}
+	groups := []Group{}
 	for _, v := range found.Claims {
-		g := groupReport{Group: v.Group, Outcome: v.Outcome, ProcessedAt: v.ClaimedAt, ByArrival: v.ByArrival}
+		g := Group{Group: v.Group, Outcome: v.Outcome, ProcessedAt: v.ClaimedAt, ByArrival: v.ByArrival}
 		if r.isReplay(v.ID) {
 			g.ReplayID, g.ByArrival = v.ID.String(), false
 		}
@@ -253,7 +269,7 @@ func (r *showReport) readConsumer(ctx context.Context, db *operator.Database, ke
 	}
 	r.Groups, r.Fences = &groups, found.Fences
 	for _, v := range found.Letters {
-		r.Refused = append(r.Refused, refusedReport{
+		r.Refused = append(r.Refused, Refused{
 			Group: v.Group, Topic: v.At.Topic, Partition: v.At.Partition, Offset: v.At.Offset,
 			Reason: v.Cause, Error: v.Error, State: v.State, CreatedAt: v.KeptAt,
 		})

@@ -1,4 +1,4 @@
-package main
+package kafka
 
 import (
 	"context"
@@ -22,8 +22,8 @@ const (
 	emptyAnswers = 20
 )
 
-// search says which records are copies of an event and where they can be.
-type search struct {
+// Search says which records are copies of an event and where they can be.
+type Search struct {
 	Brokers   []string
 	Secure    func(*sarama.Config) error // TLS and SASL; nil: none
 	Topic     string
@@ -32,8 +32,8 @@ type search struct {
 	From      time.Time // records stamped before are not read
 }
 
-// copyReport is one record that carries the key.
-type copyReport struct {
+// Copy is one record that carries the key.
+type Copy struct {
 	Partition int32     `json:"partition"`
 	Offset    int64     `json:"offset"`
 	Timestamp time.Time `json:"timestamp"`
@@ -41,17 +41,18 @@ type copyReport struct {
 	RepairID  string    `json:"repair_id,omitempty"`
 }
 
-type kafkaReport struct {
-	Topic      string       `json:"topic"`
-	Partitions []int32      `json:"partitions_searched"`
-	From       time.Time    `json:"from"`
-	Copies     []copyReport `json:"copies"`
+// Copies is the copies of an event, and where they were looked for.
+type Copies struct {
+	Topic      string    `json:"topic"`
+	Partitions []int32   `json:"partitions_searched"`
+	From       time.Time `json:"from"`
+	Copies     []Copy    `json:"copies"`
 }
 
-// findCopies reads the partitions from the time on to their present end, as a
+// FindCopies reads the partitions from the time on to their present end, as a
 // read_committed consumer sees them, and returns every copy. It blocks until
 // then; ctx is looked at between requests.
-func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
+func FindCopies(ctx context.Context, s Search) (*Copies, error) {
 	cfg, err := clientConfig(s.Secure)
 	if err != nil {
 		return nil, err
@@ -65,7 +66,7 @@ func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look up topic %s at %v: %w", s.Topic, s.Brokers, err)
 	}
-	report := &kafkaReport{Topic: s.Topic, Partitions: count, From: s.From, Copies: []copyReport{}}
+	report := &Copies{Topic: s.Topic, Partitions: count, From: s.From, Copies: []Copy{}}
 	if s.RecordKey != nil {
 		report.Partitions = []int32{publisher.Partition(s.RecordKey, int32(len(count)))}
 	}
@@ -79,26 +80,10 @@ func findCopies(ctx context.Context, s search) (*kafkaReport, error) {
 	return report, nil
 }
 
-// clientConfig is that of a client that only asks; secure puts TLS and SASL into
-// it, nil none.
-func clientConfig(secure func(*sarama.Config) error) (*sarama.Config, error) {
-	cfg := sarama.NewConfig()
-	cfg.ClientID = "outboxctl"
-	cfg.Version = sarama.V2_8_0_0
-	cfg.Metadata.AllowAutoTopicCreation = false // asking must not make a topic
-	cfg.Metadata.Full = false
-	cfg.Metadata.Retry.Max = 1
-	cfg.Net.DialTimeout = 10 * time.Second
-	if secure == nil {
-		return cfg, nil
-	}
-	return cfg, secure(cfg)
-}
-
 // scanPartition reads with single requests and not with sarama's consumer,
 // which hides markers of transactions: it would wait for ever for an end that
 // is one.
-func scanPartition(ctx context.Context, client sarama.Client, s search, partition int32) ([]copyReport, error) {
+func scanPartition(ctx context.Context, client sarama.Client, s Search, partition int32) ([]Copy, error) {
 	offset, err := client.GetOffset(s.Topic, partition, s.From.UnixMilli())
 	if err != nil || offset < 0 { // -1: nothing is that young
 		return nil, err
@@ -107,7 +92,7 @@ func scanPartition(ctx context.Context, client sarama.Client, s search, partitio
 	if err != nil {
 		return nil, err
 	}
-	var found []copyReport
+	var found []Copy
 	end, empty := int64(-1), 0
 	for end < 0 || offset < end {
 		if err := ctx.Err(); err != nil {
@@ -195,8 +180,8 @@ func isAbort(batch *sarama.RecordBatch) bool {
 
 // matches returns the records from the offset on that carry the key. A batch
 // can begin before the offset that was asked for.
-func matches(batch *sarama.RecordBatch, from int64, partition int32, key string) []copyReport {
-	var out []copyReport
+func matches(batch *sarama.RecordBatch, from int64, partition int32, key string) []Copy {
+	var out []Copy
 	for _, rec := range batch.Records {
 		offset := batch.FirstOffset + rec.OffsetDelta
 		if offset < from || header(rec, outbox.HeaderKey) != key {
@@ -206,7 +191,7 @@ func matches(batch *sarama.RecordBatch, from int64, partition int32, key string)
 		if batch.LogAppendTime {
 			at = batch.MaxTimestamp
 		}
-		out = append(out, copyReport{
+		out = append(out, Copy{
 			Partition: partition, Offset: offset, Timestamp: at.UTC(),
 			ReplayID: header(rec, outbox.HeaderReplayID), RepairID: header(rec, outbox.HeaderRepairID),
 		})
