@@ -165,7 +165,7 @@ func gapCures(t *testing.T, c *cures) {
 	key, h := lose()
 	require.Contains(t, c.do(t, w, operatorLogin, "relay/gap.go: outboxctl gap show {}", h.Error), key)
 	_, status := statusOf(t, w)
-	require.Contains(t, c.do(t, w, operatorLogin, "cmd/outboxctl/status.go: outboxctl gap show {}", status), key)
+	require.Contains(t, c.do(t, w, operatorLogin, "internal/operator/gaps/list.go: outboxctl gap show {}", status), key)
 	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
 	over("repaired")
 	require.Positive(t, w.published()[key])
@@ -188,7 +188,7 @@ func gapCures(t *testing.T, c *cures) {
 
 	nowhere := uuid.NewString()
 	out, _ := asked(t, operator, "gap", "show", nowhere)
-	require.Contains(t, c.do(t, w, operatorLogin, "cmd/outboxctl/gap.go: outboxctl gap list --all", out), gap())
+	require.Contains(t, c.do(t, w, operatorLogin, "internal/operator/gaps/gap.go: outboxctl gap list --all", out), gap())
 	out, _ = asked(t, operator, "gap", "show", "x")
 	c.do(t, w, operatorLogin, "cmd/outboxctl/gap.go: outboxctl gap list", out)
 	out, _ = asked(t, operator, "gap", "list", gap())

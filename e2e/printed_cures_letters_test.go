@@ -104,7 +104,7 @@ func letterCures(t *testing.T, c *cures) {
 	bad, good := r.poison("p"), r.small("q")
 	is("open", bad)
 	r.arrives(w.topic(), good)
-	require.Contains(t, do("cmd/outboxctl/status.go: outboxctl dead list", say("status")), bad)
+	require.Contains(t, do("internal/operator/status/problems.go: outboxctl dead list", say("status")), bad)
 	require.Contains(t, do("cmd/outboxctl/dead_list.go: outboxctl dead show KEY", say("dead", "list", bad), "KEY", bad), "open")
 	require.Contains(t, do("internal/operator/letters/relay_order.go: outboxctl show {}", say("dead", "retry", good, "--reason", "x", "--yes")), "published")
 	require.Contains(t, do("cmd/outboxctl/dead_show.go: outboxctl show {}", say("dead", "show", good)), "published")

@@ -18,6 +18,7 @@ import (
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/operator/status"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -131,12 +132,12 @@ func TestStatus(t *testing.T) {
 
 	code, stdout, _ = call(t, "status", "--output", "json")
 	require.Equal(t, exitWrong, code)
-	st := decode[statusReport](t, stdout)
+	st := decode[status.Report](t, stdout)
 	require.Len(t, st.Relays, 1)
 	require.Equal(t, "idempotent", st.Relays[0].Mode)
 	require.Equal(t, "reserved", st.Relays[0].WALStatus)
 	require.Positive(t, st.Relays[0].RetainedBytes)
-	require.Equal(t, []deadLettersCount{{"onceward_ctl", "open", 1}}, st.DeadLetters)
+	require.Equal(t, []status.LettersInState{{Slot: "onceward_ctl", State: "open", Letters: 1}}, st.DeadLetters)
 
 	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_ctl')")
 	_, stdout, _ = call(t, "status")

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/relays"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -388,7 +389,7 @@ func TestReplayInGap(t *testing.T) {
 			require.Contains(t, shown, "1 replays lay in it: they are not proved to be published")
 			require.Contains(t, shown, lost+"  "+event.String())
 			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
-			require.Equal(t, int64(1), decode[gapsReport](t, listed).Gaps[0].Replays)
+			require.Equal(t, int64(1), decode[gaps.Report](t, listed).Gaps[0].Replays)
 		}
 	})
 }

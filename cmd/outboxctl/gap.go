@@ -1,26 +1,16 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/operator"
-	"github.com/onceward/onceward/internal/operator/events"
-	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/states"
-	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/migrations"
 )
-
-// accountWords are the states of the events of a gap, as onceward.account has them.
-var accountWords = map[string]string{states.GapOpen: states.Gap, states.GapRepairing: states.Pending, states.GapAccepted: states.GivenUp, states.GapBefore: states.Before}
 
 func gapCommand() *cli.Command {
 	return &cli.Command{
@@ -64,51 +54,6 @@ func gapFlags() []cli.Flag {
 	return append([]cli.Flag{reasonFlag(), yesFlag(), outputFlag()}, dsnFlags()...)
 }
 
-// gapReport is the JSON answer about one gap.
-type gapReport struct {
-	Gap         uuid.UUID      `json:"gap"`
-	Relay       string         `json:"relay"`
-	Slot        string         `json:"slot"`
-	Cause       string         `json:"cause"`
-	Detail      string         `json:"detail"`
-	State       string         `json:"state"`
-	Events      int64          `json:"events"` // when it was found
-	Left        *int64         `json:"events_left,omitempty"`
-	From        string         `json:"from_snapshot"`
-	To          string         `json:"to_snapshot"`
-	FoundAt     time.Time      `json:"found_at"`
-	RepairedAt  *time.Time     `json:"repaired_at,omitempty"`
-	DecidedBy   *string        `json:"decided_by,omitempty"`
-	DecidedWhy  *string        `json:"decided_why,omitempty"`
-	DecidedAt   *time.Time     `json:"decided_at,omitempty"`
-	Note        string         `json:"note,omitempty"` // of a repair that nobody carries out now
-	FirstEvents []events.Event `json:"first_events,omitempty"`
-
-	// Replays are the orders to replay that lay in it. No repair publishes them.
-	Replays      int64         `json:"replays"`
-	FirstReplays []replayOfGap `json:"first_replays,omitempty"`
-}
-
-// replayOfGap is an order to replay that the relay has not come to, as far as it can prove.
-type replayOfGap struct {
-	Replay      string    `json:"replay"` // its key
-	Key         string    `json:"key"`    // of the event
-	RequestedBy string    `json:"requested_by"`
-	RequestedAt time.Time `json:"requested_at"`
-}
-
-// gapsReport is the JSON answer of gap list.
-type gapsReport struct {
-	Gaps []gapReport `json:"gaps"`
-}
-
-func newGap(v outboxdb.ListGapsRow) gapReport {
-	return gapReport{
-		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
-		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt, Replays: v.Replays,
-	}
-}
-
 func gapList(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -121,33 +66,20 @@ func gapList(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	meant := []string{states.GapOpen, states.GapRepairing, states.GapAccepted, states.GapBefore}
-	if c.Bool("all") {
-		meant = nil
-	}
-	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: operator.NotNil(meant)})
+	report, err := gaps.List(c.Context, db, c.Bool("all"))
 	if err != nil {
-		return fmt.Errorf("list gaps: %w", operator.Explain(err, migrations.Outbox))
+		return err
 	}
-	report := &gapsReport{Gaps: []gapReport{}}
-	for _, v := range rows {
-		report.Gaps = append(report.Gaps, newGap(v))
-	}
-	known, err := relays.Read(c.Context, outboxdb.New(db))
-	if err != nil {
-		return fmt.Errorf("list gaps: look for relays: %w", operator.Explain(err, migrations.Outbox))
-	}
-	noteRepairs(report.Gaps, known)
 	if err := answer(c, report, printGaps); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == states.GapOpen }) {
+	if report.Wrong() {
 		return errWrong
 	}
 	return nil
 }
 
-func printGaps(p *page, r *gapsReport) {
+func printGaps(p *page, r *gaps.Report) {
 	var rows [][]string
 	for _, g := range r.Gaps {
 		state := g.State
@@ -160,55 +92,6 @@ func printGaps(p *page, r *gapsReport) {
 		p.line("none")
 	}
 	p.table([]string{"gap", "relay", "state", "cause", "counted", "replays", "found"}, rows)
-}
-
-// readGap reads one gap with its first events.
-func readGap(ctx context.Context, db *operator.Database, id uuid.UUID, limit int) (*gapReport, error) {
-	q := outboxdb.New(db)
-	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{}, GapID: &id})
-	if err != nil {
-		return nil, operator.Explain(err, migrations.Outbox)
-	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("there is no gap %s: `outboxctl gap list --all` names them", id)
-	}
-	g := newGap(rows[0])
-	if err := g.readReplays(ctx, q, limit); err != nil {
-		return nil, err
-	}
-	if g.State == states.GapRepaired {
-		return &g, nil
-	}
-	left, err := q.CountEventsOfGap(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	var now time.Time
-	if err := db.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
-		return nil, err
-	}
-	first, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
-	if err != nil {
-		return nil, err
-	}
-	g.Left, g.FirstEvents = &left, []events.Event{}
-	for _, v := range first {
-		e := events.New(accountWords[g.State], outboxdb.ListByStateRow(v))
-		e.AgeSeconds = max(0, now.Sub(e.CreatedAt).Seconds())
-		g.FirstEvents = append(g.FirstEvents, e)
-	}
-	return &g, nil
-}
-
-// readReplays reads the first replays that lay in the gap, also once it is repaired.
-func (g *gapReport) readReplays(ctx context.Context, q *outboxdb.Queries, limit int) error {
-	rows, err := q.ReplaysOfGap(ctx, outboxdb.ReplaysOfGapParams{GapID: g.Gap, RowLimit: int32(limit)})
-	for _, v := range rows {
-		g.FirstReplays = append(g.FirstReplays, replayOfGap{
-			Replay: operator.KeyText(v.Namespace, v.ReplayID), Key: operator.KeyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
-		})
-	}
-	return err
 }
 
 // readGapArgument checks what needs no server.
@@ -239,14 +122,14 @@ func gapShow(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	report, err := readGap(c.Context, db, id, c.Int("limit"))
+	report, err := gaps.Read(c.Context, db, id, c.Int("limit"))
 	if err != nil {
 		return fmt.Errorf("show gap: %w", err)
 	}
 	return answer(c, report, printGap)
 }
 
-func printGap(p *page, g *gapReport) {
+func printGap(p *page, g *gaps.Gap) {
 	p.pairs(
 		[2]string{"gap", g.Gap.String()},
 		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
@@ -264,7 +147,7 @@ func printGap(p *page, g *gapReport) {
 		}
 		return
 	}
-	p.line("%s", g.stands())
+	p.line("%s", g.Stands())
 	var rows [][]string
 	for _, e := range g.FirstEvents {
 		aggregate := terminal.Preview([]byte(e.AggregateType+" "+e.AggregateID), terminal.PreviewBytes)
@@ -277,7 +160,7 @@ func printGap(p *page, g *gapReport) {
 }
 
 // printReplays says what no repair mends.
-func printReplaysOfGap(p *page, g *gapReport) {
+func printReplaysOfGap(p *page, g *gaps.Gap) {
 	if g.Replays == 0 {
 		return
 	}

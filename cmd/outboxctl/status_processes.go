@@ -5,20 +5,8 @@ import (
 	"strconv"
 
 	"github.com/onceward/onceward/internal/operator/relays"
-	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
 )
-
-// noteRepairs says of gaps under repair that nobody repairs them now.
-func noteRepairs(gaps []gapReport, known []relays.Relay) {
-	for i := range gaps {
-		g := &gaps[i]
-		runs := slices.ContainsFunc(known, func(r relays.Relay) bool { return r.Slot == g.Slot && r.Streams() })
-		if g.State == states.GapRepairing && !runs {
-			g.Note = "once it runs"
-		}
-	}
-}
 
 // processRows has one line for each thing that a process waits for, and one for
 // a process that waits for nothing.
