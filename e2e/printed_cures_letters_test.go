@@ -109,7 +109,7 @@ func letterCures(t *testing.T, c *cures) {
 	require.Contains(t, do("internal/operator/letters/relay_order.go: outboxctl show {}", say("dead", "retry", good, "--reason", "x", "--yes")), "published")
 	require.Contains(t, do("cmd/outboxctl/dead_show.go: outboxctl show {}", say("dead", "show", good)), "published")
 	missing := event(t, w).Key.String()
-	c.find(t, "cmd/outboxctl/replay_plan.go: outboxctl show {}", say("replay", missing, "--unchecked", "--reason", "x", "--yes"))
+	c.find(t, "internal/operator/replay/plan.go: outboxctl show {}", say("replay", missing, "--unchecked", "--reason", "x", "--yes"))
 	do(`cmd/outboxctl/skip.go: outboxctl dead discard {} --reason "…"`, say("skip", bad, "--reason", "x", "--yes"))
 	is("discarded", bad)
 	require.Contains(t, do("internal/operator/letters/relay_order.go: outboxctl dead show {}", say("dead", "retry", bad, "--reason", "x", "--yes")), "discarded")
@@ -124,7 +124,7 @@ func letterCures(t *testing.T, c *cures) {
 	bad = r.poison("p")
 	is("open", bad)
 	edited(bad)
-	do(`cmd/outboxctl/replay_plan.go: outboxctl dead retry KEY --reason "…"`, say("replay", bad, "--unchecked", "--reason", "x", "--yes"), "KEY", bad)
+	do(`internal/operator/replay/plan.go: outboxctl dead retry KEY --reason "…"`, say("replay", bad, "--unchecked", "--reason", "x", "--yes"), "KEY", bad)
 	r.arrives(w.topic(), bad)
 
 	// A word that waits for a relay that is paused.

@@ -89,7 +89,7 @@ var ranElsewhere = map[string]string{
 	"relay/retention_gate.go: outboxctl status":                         "it only looks",
 	"cdc/checks.go: outboxctl partitions maintain":                      "this one: the same command is run in the cure of relay/check/partitions.go",
 	"relay/retention_leaf.go: outboxctl partitions adopt":               "TestFilledLeafAttached runs that of relay/filled.go",
-	"relay/start.go: outboxctl retire --slot":                           "TestRetireBesideTheOriginal runs that of cmd/outboxctl/status.go",
+	"relay/start.go: outboxctl retire --slot":                           "TestRetireBesideTheOriginal runs that of internal/operator/relays/problems.go",
 	"relay/heal.go: outboxctl list --state":                             "it only looks",
 	"migrations/outbox/00010_waiting.sql: outboxctl status":             "it only looks",
 	"relay/binding.go: outboxctl adopt --help":                          "TestPrintedCommandsAreWhole",

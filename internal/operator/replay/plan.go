@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"context"
@@ -11,28 +11,43 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/migrations"
 )
 
-// replayPlan is what was found for an order: the events in the order in which
+// Plan is what was found for an order: the events in the order in which
 // they were written.
-type replayPlan struct {
+type Plan struct {
+	order  *Order
 	events []outboxdb.EventsForReplayRow
-	report *replayResult
+	Report *Result
 }
 
-// plan finds and counts the events, in one snapshot of the database.
-func (o *replayOrder) plan(ctx context.Context, db *operator.Database) (*replayPlan, error) {
-	p := &replayPlan{report: &replayResult{
-		DryRun: o.dryRun, Mode: states.ModeRedeliver, Group: o.group, Topic: o.topic, Reason: o.reason, After: o.after.String(),
-		Kinds: []kindReport{}, LeftOut: []leftReport{}, Problems: []string{},
+// Plan finds and counts the events. It changes nothing. Where the report has problems, or
+// nothing is selected, there is nothing to request.
+func (o *Order) Plan(ctx context.Context, db *operator.Database) (*Plan, error) {
+	p, err := o.find(ctx, db)
+	if err != nil {
+		return nil, operator.Explain(err, migrations.Outbox)
+	}
+	if len(p.Report.Problems) == 0 && len(p.events) > 0 {
+		p.Report.Problems, err = o.overtaking(ctx, db, p)
+	}
+	return p, err
+}
+
+// find finds and counts the events, in one snapshot of the database.
+func (o *Order) find(ctx context.Context, db *operator.Database) (*Plan, error) {
+	p := &Plan{order: o, Report: &Result{
+		DryRun: o.DryRun, Mode: states.ModeRedeliver, Group: o.Group, Topic: o.Topic, Reason: o.Reason, After: o.After.String(),
+		Kinds: []Kind{}, LeftOut: []Left{}, Problems: []string{},
 	}}
-	if o.group != "" {
-		p.report.Mode = states.ModeReprocess
+	if o.Group != "" {
+		p.Report.Mode = states.ModeReprocess
 	}
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)
 		switch {
-		case o.dead:
+		case o.Dead:
 			return p.readLetters(ctx, q, o)
 		case len(o.Keys) > 0:
 			return p.readKeys(ctx, q, o)
@@ -40,14 +55,14 @@ func (o *replayOrder) plan(ctx context.Context, db *operator.Database) (*replayP
 			return p.readEvents(ctx, q, o)
 		}
 	})
-	p.report.Selected = len(p.events)
+	p.Report.Selected = len(p.events)
 	return p, err
 }
 
-func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+func (p *Plan) readEvents(ctx context.Context, q *outboxdb.Queries, o *Order) error {
 	counts, err := q.CountForReplay(ctx, outboxdb.CountForReplayParams{
 		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
-		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.After.seq, AfterID: o.After.id,
 	})
 	if err != nil {
 		return err
@@ -66,14 +81,14 @@ func (p *replayPlan) readEvents(ctx context.Context, q *outboxdb.Queries, o *rep
 	}
 	p.events, err = q.EventsForReplay(ctx, outboxdb.EventsForReplayParams{
 		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
-		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.After.seq, AfterID: o.After.id, RowLimit: maxReplayed,
 	})
 	return err
 }
 
 // readKeys refuses the whole order for one KEY that cannot be replayed: who
 // names events wants these.
-func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+func (p *Plan) readKeys(ctx context.Context, q *outboxdb.Queries, o *Order) error {
 	rows, err := q.KeysForReplay(ctx, o.IDs())
 	if err != nil {
 		return err
@@ -81,7 +96,7 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 	found := make(map[uuid.UUID]outboxdb.KeysForReplayRow, len(rows))
 	for _, v := range rows {
 		found[v.ID] = v
-		if replayable(v.State) && o.after.before(v.Seq, v.ID) {
+		if replayable(v.State) && o.After.before(v.Seq, v.ID) {
 			p.add(v.ID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		}
@@ -93,7 +108,7 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 		case !key.Is(v.Namespace):
 			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
 		case !replayable(v.State):
-			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
+			p.problem("%s is %s: %s", key, v.State, LeftOut[v.State])
 		}
 	}
 	return nil
@@ -101,11 +116,11 @@ func (p *replayPlan) readKeys(ctx context.Context, q *outboxdb.Queries, o *repla
 
 // readLetters takes letters that were discarded and, when the copies go to
 // another topic than the event's own, those that wait.
-func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *replayOrder) error {
+func (p *Plan) readLetters(ctx context.Context, q *outboxdb.Queries, o *Order) error {
 	rows, err := q.LettersForReplay(ctx, outboxdb.LettersForReplayParams{
 		States: []string{states.LetterDiscarded, states.LetterOpen, states.LetterRetrying}, Ids: o.IDs(),
 		Namespace: o.Namespace, AggregateType: o.AggregateType, AggregateID: o.Aggregate, EventType: o.EventType,
-		FromTime: o.From, ToTime: o.To, AfterSeq: o.after.seq, AfterID: o.after.id, RowLimit: maxReplayed,
+		FromTime: o.From, ToTime: o.To, AfterSeq: o.After.seq, AfterID: o.After.id, RowLimit: maxReplayed,
 	})
 	if err != nil {
 		return err
@@ -113,7 +128,7 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 	found := make(map[string]string, len(rows))
 	for _, v := range rows {
 		found[operator.NameText(v.Namespace, v.LetterID)], found[v.LetterID.String()] = v.State, v.State
-		if v.State == states.LetterDiscarded || v.State == states.LetterOpen && o.topic != "" {
+		if v.State == states.LetterDiscarded || v.State == states.LetterOpen && o.Topic != "" {
 			p.add(v.LetterID, v.Seq)
 			p.count(v.Namespace, v.AggregateType, v.EventType, 1)
 		} else if len(o.Keys) == 0 {
@@ -124,9 +139,9 @@ func (p *replayPlan) readLetters(ctx context.Context, q *outboxdb.Queries, o *re
 		switch state := found[key.String()]; {
 		case state == "":
 			p.problem("%s has no dead letter that waits or was discarded", key)
-		case state == states.LetterDiscarded || state == states.LetterOpen && o.topic != "":
+		case state == states.LetterDiscarded || state == states.LetterOpen && o.Topic != "":
 		default:
-			p.problem("%s waits as a dead letter: %s", key, leftOut[states.Dead])
+			p.problem("%s waits as a dead letter: %s", key, LeftOut[states.Dead])
 		}
 	}
 	return nil
@@ -138,46 +153,46 @@ func replayable(state string) bool {
 	return slices.Contains([]string{states.Published, states.Before, states.Gap, states.GivenUp}, state)
 }
 
-// leftOut says of every other state why its events are not replayed.
-var leftOut = map[string]string{
+// LeftOut says of every other state why its events are not replayed.
+var LeftOut = map[string]string{
 	states.Pending:   "not published yet as far as a published snapshot tells; it comes by itself",
 	states.Waiting:   "its route cannot be used for now; it comes by itself once it can",
 	states.Dead:      "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place",
 	states.Discarded: "an operator discarded it; --dead replays it all the same",
 }
 
-func (p *replayPlan) add(id uuid.UUID, seq int64) {
+func (p *Plan) add(id uuid.UUID, seq int64) {
 	p.events = append(p.events, outboxdb.EventsForReplayRow{ID: id, Seq: seq})
 }
 
-func (p *replayPlan) count(namespace, aggregateType, eventType string, events int64) {
-	kind := kindReport{Namespace: namespace, AggregateType: aggregateType, EventType: eventType}
-	for i := range p.report.Kinds {
-		k := &p.report.Kinds[i]
+func (p *Plan) count(namespace, aggregateType, eventType string, events int64) {
+	kind := Kind{Namespace: namespace, AggregateType: aggregateType, EventType: eventType}
+	for i := range p.Report.Kinds {
+		k := &p.Report.Kinds[i]
 		if k.sameAs(kind) {
 			k.Events += events
 			return
 		}
 	}
 	kind.Events = events
-	p.report.Kinds = append(p.report.Kinds, kind)
+	p.Report.Kinds = append(p.Report.Kinds, kind)
 }
 
-func (k kindReport) sameAs(other kindReport) bool {
+func (k Kind) sameAs(other Kind) bool {
 	k.Events = other.Events
 	return k == other
 }
 
-func (p *replayPlan) leave(state string, events int64) {
-	for i := range p.report.LeftOut {
-		if p.report.LeftOut[i].State == state {
-			p.report.LeftOut[i].Events += events
+func (p *Plan) leave(state string, events int64) {
+	for i := range p.Report.LeftOut {
+		if p.Report.LeftOut[i].State == state {
+			p.Report.LeftOut[i].Events += events
 			return
 		}
 	}
-	p.report.LeftOut = append(p.report.LeftOut, leftReport{State: state, Events: events, Why: leftOut[state]})
+	p.Report.LeftOut = append(p.Report.LeftOut, Left{State: state, Events: events, Why: LeftOut[state]})
 }
 
-func (p *replayPlan) problem(format string, args ...any) {
-	p.report.Problems = append(p.report.Problems, fmt.Sprintf(format, args...))
+func (p *Plan) problem(format string, args ...any) {
+	p.Report.Problems = append(p.Report.Problems, fmt.Sprintf(format, args...))
 }

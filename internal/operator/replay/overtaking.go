@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 // topic keeps the last record of a key, so that a replay of an old event would
 // bring back an old state for good. A newer event that is committed between
 // this look and the replay is not seen.
-func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, plan *replayPlan) ([]string, error) {
-	if o.unchecked {
+func (o *Order) overtaking(ctx context.Context, db *operator.Database, plan *Plan) ([]string, error) {
+	if o.Unchecked {
 		return nil, nil
 	}
-	topics, problems := o.topics(plan.report.Kinds)
+	topics, problems := o.topics(plan.Report.Kinds)
 	if len(problems) > 0 {
 		return problems, nil
 	}
-	compacted, err := kafka.Compacted(ctx, kafka.Cluster{Brokers: o.kafka.Config.Brokers, Secure: o.kafka.Config.Secure}, slices.Collect(topicsOf(topics)))
+	compacted, err := kafka.Compacted(ctx, kafka.Cluster{Brokers: o.Kafka.Config.Brokers, Secure: o.Kafka.Config.Secure}, slices.Collect(topicsOf(topics)))
 	if err != nil || len(compacted) == 0 {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, pla
 		return nil, operator.Explain(err, migrations.Outbox)
 	}
 	for _, v := range rows {
-		topic, known := topics[kindReport{Namespace: v.Namespace, AggregateType: v.AggregateType, EventType: v.EventType}]
+		topic, known := topics[Kind{Namespace: v.Namespace, AggregateType: v.AggregateType, EventType: v.EventType}]
 		switch {
 		case !known:
 			problems = append(problems, fmt.Sprintf("topic %s is compacted, and of %d events the row is gone, e.g. of %s: whether a newer event of the aggregate exists cannot be told",
@@ -52,10 +52,10 @@ func (o *replayOrder) overtaking(ctx context.Context, db *operator.Database, pla
 }
 
 // topics says where each kind leads.
-func (o *replayOrder) topics(kinds []kindReport) (topics map[kindReport]string, problems []string) {
-	topics = make(map[kindReport]string, len(kinds))
+func (o *Order) topics(kinds []Kind) (topics map[Kind]string, problems []string) {
+	topics = make(map[Kind]string, len(kinds))
 	for _, k := range kinds {
-		topic, err := o.kafka.TopicOf(k.Namespace, k.AggregateType, k.EventType)
+		topic, err := o.Kafka.TopicOf(k.Namespace, k.AggregateType, k.EventType)
 		if err != nil {
 			problems = append(problems, fmt.Sprintf("%s of %s %s: %v", k.EventType, k.Namespace, k.AggregateType, err))
 		}
@@ -65,7 +65,7 @@ func (o *replayOrder) topics(kinds []kindReport) (topics map[kindReport]string, 
 	return topics, problems
 }
 
-func topicsOf(kinds map[kindReport]string) func(yield func(string) bool) {
+func topicsOf(kinds map[Kind]string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		seen := make(map[string]bool, len(kinds))
 		for _, topic := range kinds {

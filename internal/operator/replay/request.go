@@ -1,4 +1,4 @@
-package main
+package replay
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/states"
@@ -26,24 +25,22 @@ const (
 	chunkRetry    = 500 * time.Millisecond
 )
 
-// request writes the orders, paced and in the order of the rows. The context's
+// Request writes the orders, paced and in the order of the rows. The context's
 // end comes between two transactions, so that what was asked for is known; the
-// report says how far it came, also with an error.
-func (o *replayOrder) request(c *cli.Context, db *operator.Database, plan *replayPlan) error {
-	w := replayWriter{db: db, order: o, plan: plan}
-	line := newProgress(c.App.ErrWriter, "asked for", len(plan.events))
-	defer line.end()
-	pace := pacer{rate: o.rate}
-	chunk := min(max(1, o.rate/chunksASecond), maxChunk)
-	for at := 0; at < len(plan.events); at += chunk {
-		part := plan.events[at:min(at+chunk, len(plan.events))]
-		if err := pace.wait(c.Context, len(part)); err != nil {
+// report says how far it came, also with an error; asked is told after each.
+func (p *Plan) Request(ctx context.Context, db *operator.Database, asked func(events int)) error {
+	w := replayWriter{db: db, order: p.order, plan: p}
+	pace := pacer{rate: p.order.Rate}
+	chunk := min(max(1, p.order.Rate/chunksASecond), maxChunk)
+	for at := 0; at < len(p.events); at += chunk {
+		part := p.events[at:min(at+chunk, len(p.events))]
+		if err := pace.wait(ctx, len(part)); err != nil {
 			return err
 		}
-		if err := w.write(context.WithoutCancel(c.Context), part); err != nil {
+		if err := w.write(context.WithoutCancel(ctx), part); err != nil {
 			return fmt.Errorf("replay: %w", operator.ExplainWrite(err))
 		}
-		line.show(plan.report.Requested)
+		asked(p.Report.Requested)
 	}
 	return nil
 }
@@ -51,8 +48,8 @@ func (o *replayOrder) request(c *cli.Context, db *operator.Database, plan *repla
 // replayWriter writes chunks of a plan.
 type replayWriter struct {
 	db    *operator.Database
-	order *replayOrder
-	plan  *replayPlan
+	order *Order
+	plan  *Plan
 }
 
 // write asks for one chunk, in one transaction. When the answer is lost it asks
@@ -82,11 +79,11 @@ func (w *replayWriter) write(ctx context.Context, events []outboxdb.EventsForRep
 	if err != nil {
 		return err
 	}
-	r := w.plan.report
+	r := w.plan.Report
 	r.Requested += int(count)
 	r.Gone += len(events) - int(count)
 	last := events[len(events)-1]
-	r.After = rowPlace{last.Seq, last.ID}.String()
+	r.After = Place{last.Seq, last.ID}.String()
 	return nil
 }
 
@@ -107,12 +104,12 @@ func unsettled(ids []uuid.UUID, err error) error {
 func (w *replayWriter) params(events []outboxdb.EventsForReplayRow) (outboxdb.InsertReplaysParams, error) {
 	o := w.order
 	p := outboxdb.InsertReplaysParams{
-		Mode: w.plan.report.Mode, ReplayGroup: operator.Optional(o.group), Topic: operator.Optional(o.topic), Reason: o.reason,
-		Dead: o.dead, States: []string{states.LetterReplayed},
+		Mode: w.plan.Report.Mode, ReplayGroup: operator.Optional(o.Group), Topic: operator.Optional(o.Topic), Reason: o.Reason,
+		Dead: o.Dead, States: []string{states.LetterReplayed},
 	}
-	if o.dead {
+	if o.Dead {
 		p.States = []string{states.LetterDiscarded, states.LetterOpen}
-		if o.topic == "" {
+		if o.Topic == "" {
 			p.States = []string{states.LetterDiscarded}
 		}
 	}
