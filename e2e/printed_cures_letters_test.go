@@ -110,12 +110,12 @@ func letterCures(t *testing.T, c *cures) {
 	require.Contains(t, do("cmd/outboxctl/dead_show.go: outboxctl show {}", say("dead", "show", good)), "published")
 	missing := event(t, w).Key.String()
 	c.find(t, "internal/operator/replay/plan.go: outboxctl show {}", say("replay", missing, "--unchecked", "--reason", "x", "--yes"))
-	do(`cmd/outboxctl/skip.go: outboxctl dead discard {} --reason "…"`, say("skip", bad, "--reason", "x", "--yes"))
+	do(`internal/operator/relays/skip.go: outboxctl dead discard {} --reason "…"`, say("skip", bad, "--reason", "x", "--yes"))
 	is("discarded", bad)
 	require.Contains(t, do("internal/operator/letters/relay_order.go: outboxctl dead show {}", say("dead", "retry", bad, "--reason", "x", "--yes")), "discarded")
 
 	require.Contains(t, do("cmd/outboxctl/skip.go: outboxctl dead show {}", say("skip", bad, "--undo")), "discarded")
-	c.find(t, "cmd/outboxctl/skip.go: outboxctl list --state", say("skip", missing, "--reason", "x", "--yes"))
+	c.find(t, "internal/operator/relays/skip.go: outboxctl list --state", say("skip", missing, "--reason", "x", "--yes"))
 
 	bad = r.poison("p")
 	is("open", bad)

@@ -97,7 +97,8 @@ var ranElsewhere = map[string]string{
 	"internal/operator/relays/problems.go: outboxctl resume":            "this one: the same command is run in the cure of a paused route",
 	"cmd/outboxctl/dead_show.go: outboxctl status":                      "it only looks",
 	"cmd/outboxctl/gap.go: outboxctl replay":                            "TestReplay, by key",
-	"cmd/outboxctl/skip.go: outboxctl replay":                           "TestReplay, by key",
+	"internal/operator/relays/skip.go: outboxctl replay":                "TestReplay, by key",
+	"internal/operator/relays/skip.go: outboxctl dead show":             "it only looks",
 	"migrations/missing.go: outboxctl migrate up":                       "cmd/outboxctl: TestATableIsGone",
 	"relay/retention_gate.go: outboxctl adopt":                          "TestStartUpDefects and TestAdoptedDump, as that of relay/binding.go",
 }

@@ -287,7 +287,7 @@ func TestSkip(t *testing.T) {
 			column[string](d, "SELECT concat_ws(' ', action, letter_id, reason, requested_by) FROM onceward.controls"), "who and why are kept")
 		require.Contains(t, wrong(t, "status"), "told to skip the event "+first.UUID().String())
 		d.letter(first, "discarded")
-		got := decode[skipReport](t, fine(t, "skip", second.String(), "--reason", "r", "--yes", "-o", "json"))
+		got := decode[relays.Skipped](t, fine(t, "skip", second.String(), "--reason", "r", "--yes", "-o", "json"))
 		require.Equal(t, []uuid.UUID{second.UUID()}, got.Skip, "what has come about is forgotten")
 		d.letter(second, "open")
 		code, _, stderr = call(t, "skip", second.String(), "--reason", "r", "--yes")
@@ -342,7 +342,7 @@ func TestSkipOfNothing(t *testing.T) {
 		fine(t, "replay", replayed.String(), "--unchecked", "--reason", "r", "--yes")
 		replay := column[string](d, "SELECT namespace || ':' || replay_id FROM onceward.replays")[0]
 		fine(t, "skip", replay, "--reason", "not after all", "--yes")
-		got := decode[undoReport](t, fine(t, "skip", replay, "--undo", "-o", "json"))
+		got := decode[relays.Undone](t, fine(t, "skip", replay, "--undo", "-o", "json"))
 		require.True(t, got.TakenBack)
 		require.Empty(t, got.Skip)
 		refused("billing:"+replay[len("orders:"):], "belongs to namespace orders")

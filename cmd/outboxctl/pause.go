@@ -9,7 +9,6 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/relays"
-	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/secret"
 )
 
@@ -118,6 +117,6 @@ func printResting(p *page, r *relays.Resting) {
 }
 
 // theRelay finds the relay that is meant: the only one, or that of the flags.
-func theRelay(c *cli.Context, db *operator.Database) (outboxdb.RelayState, error) {
+func theRelay(c *cli.Context, db *operator.Database) (relays.State, error) {
 	return relays.Find(c.Context, db, c.String("relay"), c.String("slot"))
 }

@@ -26,7 +26,7 @@ type Resting struct {
 }
 
 // Rest lets a relay rest or go on or, where routes are named, these routes of it.
-func Rest(ctx context.Context, db *operator.Database, state outboxdb.RelayState, paused bool, routes []string) (*Resting, error) {
+func Rest(ctx context.Context, db *operator.Database, state State, paused bool, routes []string) (*Resting, error) {
 	q := outboxdb.New(db)
 	report, err := setRest(ctx, q, state.Slot, paused, routes)
 	if err != nil {
