@@ -70,7 +70,7 @@ var ranElsewhere = map[string]string{
 	"relay/cluster.go: outboxctl adopt --help":                          "TestPrintedCommandsAreWhole",
 	"internal/operator/relays/problems.go: outboxctl adopt --help":      "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl gap ":                      "TestForeignKafka",
-	"cmd/outboxctl/adopt_kafka.go: outboxctl adopt --help":              "TestPrintedCommandsAreWhole",
+	"internal/operator/binding/kafka.go: outboxctl adopt --help":        "TestPrintedCommandsAreWhole",
 	"internal/operator/events/verdict.go: outboxctl adopt --help":       "TestPrintedCommandsAreWhole",
 	"cmd/outboxctl/adopt_kafka.go: outboxctl dead list":                 "it only looks",
 	"relay/kafkatopics.go: outboxctl replay":                            "TestReplay, by time",

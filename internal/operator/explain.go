@@ -73,3 +73,20 @@ func Denied(err error) bool {
 	var pg *pgconn.PgError
 	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
 }
+
+// ExplainRoles adds what PostgreSQL hints at and pgx leaves out, and what to do
+// about a lock.
+func ExplainRoles(err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case !errors.As(err, &pg):
+		return err
+	case pg.Code == "55P03": // lock_not_available
+		return fmt.Errorf("%w; a transaction that wrote or read events is open for long: nothing was changed, run it again when it has ended", err)
+	case pg.Code == "42501": // insufficient_privilege
+		return fmt.Errorf("%w; connect as a superuser: roles are the whole cluster's, and no role of ours may make them", err)
+	case pg.Hint != "":
+		return fmt.Errorf("%w; %s", err, pg.Hint)
+	}
+	return err
+}
