@@ -37,13 +37,7 @@ func auditAll(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printAudit); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printAudit)
 }
 
 func printAudit(p *page, r *audit.Report) {

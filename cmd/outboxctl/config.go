@@ -66,13 +66,7 @@ func configCheck(c *cli.Context) error {
 		report.Problems = append(report.Problems, err.Error())
 	}
 	report.OK = len(report.Problems) == 0
-	if err := answer(c, report, printConfig); err != nil {
-		return err
-	}
-	if !report.OK {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printConfig), !report.OK)
 }
 
 func printConfig(p *page, r configReport) {

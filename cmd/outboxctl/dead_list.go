@@ -77,8 +77,8 @@ func printDeadLetters(p *page, r *letters.List) {
 			state += ", waits for its route"
 		}
 		rows = append(rows, []string{
-			v.Key, state, terminal.Preview([]byte(v.EventType), terminal.PreviewBytes), terminal.Preview([]byte(v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes),
-			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + terminal.Preview([]byte(v.Error), terminal.PreviewBytes),
+			v.Key, state, short(v.EventType), short(v.AggregateType + " " + v.AggregateID),
+			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + short(v.Error),
 		})
 	}
 	p.table([]string{"key", "state", "type", "aggregate", "parked", "attempts", "why"}, rows)

@@ -26,13 +26,7 @@ func deadShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("dead show: %w", err)
 	}
-	if err := answer(c, report, printDeadShow); err != nil {
-		return err
-	}
-	if len(report.Letters) == 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printDeadShow)
 }
 
 func printDeadShow(p *page, r *letters.Shown) {
@@ -52,7 +46,7 @@ func printDeadShow(p *page, r *letters.Shown) {
 		if v.Aggregate {
 			what += " aggregate"
 		}
-		words = append(words, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, terminal.Preview([]byte(v.Reason), terminal.PreviewBytes)})
+		words = append(words, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
 	}
 	p.table([]string{"word", "asked at", "by", "reason"}, words)
 	for _, v := range r.Letters {
@@ -88,11 +82,11 @@ func printDeadLetter(p *page, v letters.WholeLetter) {
 		[2]string{"parked", terminal.Stamp(&v.FirstAt)},
 		[2]string{"last tried", terminal.Stamp(&v.LastAt)},
 		[2]string{"position", v.Position},
-		[2]string{"event type", terminal.Preview([]byte(v.EventType), terminal.PreviewBytes)},
-		[2]string{"aggregate", terminal.Preview([]byte(v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes)},
+		[2]string{"event type", short(v.EventType)},
+		[2]string{"aggregate", short(v.AggregateType + " " + v.AggregateID)},
 		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
 		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
-		[2]string{"content type", terminal.Preview([]byte(v.ContentType), terminal.PreviewBytes)},
+		[2]string{"content type", short(v.ContentType)},
 		[2]string{"headers", string(v.Headers)},
 		[2]string{"payload", payload},
 		[2]string{"holds", holds},

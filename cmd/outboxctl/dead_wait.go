@@ -47,7 +47,7 @@ func printDecided(p *page, r *letters.Became) {
 			break
 		}
 		p.line("\n%d letters of the aggregate %s still wait: `outboxctl dead retry %s --reason \"…\"` publishes them",
-			l.Letters, terminal.Preview([]byte(l.AggregateType+" "+l.AggregateID), terminal.PreviewBytes), l.Key)
+			l.Letters, short(l.AggregateType+" "+l.AggregateID), l.Key)
 	}
 	for _, relay := range r.Relays {
 		p.line("\n%s", relay)

@@ -79,10 +79,7 @@ func answerNothing(c *cli.Context, report *letters.Became, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printDecided); err != nil || len(report.Problems) == 0 {
-		return err
-	}
-	return errWrong
+	return answer(c, report, printDecided)
 }
 
 // give asks, gives the order, waits and answers.
@@ -97,11 +94,5 @@ func give(c *cli.Context, db *operator.Database, what, reason string, order *let
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printDecided); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printDecided)
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/fences"
-	"github.com/onceward/onceward/internal/terminal"
 )
 
 func fencesReconcile(c *cli.Context) error {
@@ -70,7 +69,7 @@ func settle(c *cli.Context, plan func(*operator.Database, fences.One) (*fences.S
 
 func printSettled(p *page, r *fences.Settled) {
 	did := map[string]string{"made": "recorded as made", "not-made": "free to be made again", "released": "released"}[r.Did]
-	p.line("fence %s of %s, group %s: %s, epoch %d", terminal.Preview([]byte(r.Name), terminal.PreviewBytes), r.Key, r.Group, did, r.Epoch)
+	p.line("fence %s of %s, group %s: %s, epoch %d", short(r.Name), r.Key, r.Group, did, r.Epoch)
 	for _, note := range r.Notes {
 		p.line("%s", note)
 	}

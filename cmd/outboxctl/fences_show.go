@@ -24,13 +24,7 @@ func fencesList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printFenceReport); err != nil {
-		return err
-	}
-	if filter.Waiting && len(report.Fences) > 0 {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printFenceReport), filter.Waiting && len(report.Fences) > 0)
 }
 
 // readFencesList checks what needs no server.
@@ -64,13 +58,7 @@ func fencesShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("fences show %s: %w", key, err)
 	}
-	if err := answer(c, report, printFenceReport); err != nil {
-		return err
-	}
-	if len(report.Fences) == 0 {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printFenceReport), len(report.Fences) == 0)
 }
 
 func printFences(p *page, list []fences.Fence) {
@@ -85,7 +73,7 @@ func printFences(p *page, list []fences.Fence) {
 			key = f.ID.String()
 		}
 		rows = append(rows, []string{
-			key, f.Group, terminal.Preview([]byte(f.Name), terminal.PreviewBytes), f.State(), strconv.FormatInt(f.Epoch, 10), terminal.Stamp(&f.BegunAt), terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
+			key, f.Group, short(f.Name), f.State(), strconv.FormatInt(f.Epoch, 10), terminal.Stamp(&f.BegunAt), terminal.Stamp(&ended), terminal.Stamp(f.ProviderKeyUntil),
 		})
 	}
 	p.table([]string{"fence of", "group", "name", "state", "epoch", "begun", "lease or end", "provider's key until"}, rows)
@@ -104,7 +92,7 @@ func printFenceReport(p *page, r *fences.Report) {
 	}
 	for _, f := range r.Fences {
 		if f.ProviderKey != "" {
-			p.line("\n%s of group %s: the provider was given the key %s", terminal.Preview([]byte(f.Name), terminal.PreviewBytes), f.Group, terminal.Preview([]byte(f.ProviderKey), 2*terminal.PreviewBytes))
+			p.line("\n%s of group %s: the provider was given the key %s", short(f.Name), f.Group, terminal.Preview([]byte(f.ProviderKey), 2*terminal.PreviewBytes))
 		}
 		if f.ProviderKey != "" && f.Result != nil {
 			p.line("result: %s", terminal.Preview(f.Result, 2000))

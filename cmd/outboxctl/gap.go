@@ -70,13 +70,7 @@ func gapList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printGaps); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printGaps)
 }
 
 func printGaps(p *page, r *gaps.Report) {
@@ -150,8 +144,8 @@ func printGap(p *page, g *gaps.Gap) {
 	p.line("%s", g.Stands())
 	var rows [][]string
 	for _, e := range g.FirstEvents {
-		aggregate := terminal.Preview([]byte(e.AggregateType+" "+e.AggregateID), terminal.PreviewBytes)
-		rows = append(rows, []string{e.Key, terminal.Preview([]byte(e.EventType), terminal.PreviewBytes), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
+		aggregate := short(e.AggregateType + " " + e.AggregateID)
+		rows = append(rows, []string{e.Key, short(e.EventType), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
 	if g.State == states.GapOpen {
@@ -167,7 +161,7 @@ func printReplaysOfGap(p *page, g *gaps.Gap) {
 	p.line("%d replays lay in it: they are not proved to be published, and no repair publishes them; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
 	var rows [][]string
 	for _, r := range g.FirstReplays {
-		rows = append(rows, []string{r.Replay, r.Key, terminal.Preview([]byte(r.RequestedBy), terminal.PreviewBytes), terminal.Stamp(&r.RequestedAt)})
+		rows = append(rows, []string{r.Replay, r.Key, short(r.RequestedBy), terminal.Stamp(&r.RequestedAt)})
 	}
 	p.table([]string{"replay", "key", "ordered by", "ordered"}, rows)
 }

@@ -68,7 +68,7 @@ func printGroupLetters(p *page, r *letters.GroupList) {
 	var rows [][]string
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
-			v.Group, v.Place, orDash(v.Key), v.State, terminal.Preview([]byte(orDash(v.EventType)), terminal.PreviewBytes), terminal.Stamp(&v.KeptAt),
+			v.Group, v.Place, orDash(v.Key), v.State, short(orDash(v.EventType)), terminal.Stamp(&v.KeptAt),
 			strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes),
 		})
 	}

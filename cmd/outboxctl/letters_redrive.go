@@ -28,10 +28,7 @@ func decide(c *cli.Context, d letters.Decision) error {
 	case err != nil:
 		return err
 	case order == nil:
-		if err := answer(c, nothing, printRedriven); err != nil || len(nothing.Problems) == 0 {
-			return err
-		}
-		return errWrong
+		return answer(c, nothing, printRedriven)
 	}
 	if err := confirm(c, order.Question()); err != nil {
 		return err
@@ -46,13 +43,7 @@ func decide(c *cli.Context, d letters.Decision) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printRedriven); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printRedriven)
 }
 
 // readDecision checks what needs no server.

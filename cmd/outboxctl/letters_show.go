@@ -32,13 +32,7 @@ func lettersShow(c *cli.Context) error {
 		return fmt.Errorf("dead show: %w", err)
 	}
 	report.Given = c.Args().First()
-	if err := answer(c, report, printGroupLettersShown); err != nil {
-		return err
-	}
-	if len(report.Letters) == 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printGroupLettersShown)
 }
 
 func printActions(p *page, actions []operator.Action) {
@@ -97,7 +91,7 @@ func printGroupLetter(p *page, v letters.WholeGroupLetter) {
 		[2]string{"sent to kafka", sent},
 		[2]string{"decided", decided},
 		[2]string{"removed after", expires},
-		[2]string{"event type", terminal.Preview([]byte(v.EventType), terminal.PreviewBytes)},
+		[2]string{"event type", short(v.EventType)},
 		[2]string{"record key", terminal.Preview(v.RecordKey, terminal.PreviewBytes)},
 		[2]string{"record headers", headerText(v.Headers)},
 		[2]string{"payload", payload},
@@ -117,7 +111,7 @@ func headerText(kept json.RawMessage) string {
 		if errors.Join(json.Unmarshal(v[0], &name), json.Unmarshal(v[1], &value)) != nil {
 			return terminal.Preview(kept, terminal.PreviewBytes)
 		}
-		out = append(out, terminal.Preview([]byte(name), terminal.PreviewBytes)+"="+terminal.Preview(value, terminal.PreviewBytes))
+		out = append(out, short(name)+"="+terminal.Preview(value, terminal.PreviewBytes))
 	}
 	return strings.Join(out, " ")
 }

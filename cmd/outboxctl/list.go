@@ -62,13 +62,7 @@ func listEvents(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	if err := answer(c, report, printList); err != nil {
-		return err
-	}
-	if c.IsSet("stuck") && len(report.Events) > 0 {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printList), c.IsSet("stuck") && len(report.Events) > 0)
 }
 
 // listFilter checks what needs no server.
@@ -100,11 +94,11 @@ func printList(p *page, r *events.List) {
 	var rows [][]string
 	for _, e := range r.Events {
 		row := []string{
-			e.Key, e.State, terminal.Preview([]byte(e.EventType), terminal.PreviewBytes), terminal.Preview([]byte(e.AggregateType+" "+e.AggregateID), terminal.PreviewBytes), terminal.Stamp(&e.CreatedAt),
+			e.Key, e.State, short(e.EventType), short(e.AggregateType + " " + e.AggregateID), terminal.Stamp(&e.CreatedAt),
 			(time.Duration(e.AgeSeconds) * time.Second).String(), strconv.FormatInt(e.Seq, 10),
 		}
 		if e.Letter != nil {
-			row = append(row, e.Letter.Class+": "+terminal.Preview([]byte(e.Letter.Error), terminal.PreviewBytes))
+			row = append(row, e.Letter.Class+": "+short(e.Letter.Error))
 		}
 		rows = append(rows, row)
 	}

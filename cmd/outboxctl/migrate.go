@@ -221,11 +221,7 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: operator.NotNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
 	}
-	err = answer(c, report, printMigrateStatus)
-	if err == nil && wrong {
-		return errWrong
-	}
-	return err
+	return judge(write(c, report, printMigrateStatus), wrong)
 }
 
 func printMigrateStatus(p *page, r migrateStatusReport) {

@@ -31,8 +31,23 @@ func checkOutput(c *cli.Context) error {
 	return usage("--output %q: want %s or %s", c.String("output"), outputTable, outputJSON)
 }
 
-// answer writes a report as one JSON document, or prints it for a person.
-func answer[R any](c *cli.Context, report R, print func(*page, R)) error {
+// answer writes a report and, where it says by itself that something is wrong, ends the
+// command so.
+func answer[R any](c *cli.Context, report R, printed func(*page, R)) error {
+	says, ok := any(report).(interface{ Wrong() bool })
+	return judge(write(c, report, printed), ok && says.Wrong())
+}
+
+// judge ends a command whose answer is written as one that found something wrong.
+func judge(err error, wrong bool) error {
+	if err == nil && wrong {
+		return errWrong
+	}
+	return err
+}
+
+// write writes a report as one JSON document, or prints it for a person.
+func write[R any](c *cli.Context, report R, printed func(*page, R)) error {
 	if c.String("output") == outputJSON {
 		var document bytes.Buffer
 		enc := json.NewEncoder(&document)
@@ -47,7 +62,7 @@ func answer[R any](c *cli.Context, report R, print func(*page, R)) error {
 		return nil
 	}
 	p := &page{watched: isTerminal(c.App.Writer)}
-	print(p, report)
+	printed(p, report)
 	if _, err := io.WriteString(c.App.Writer, p.text.String()); err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
@@ -129,3 +144,6 @@ func (p *page) columns(indent string, rows [][]string) {
 	}
 	w.Flush() //nolint:errcheck // a strings.Builder does not fail
 }
+
+// short is the beginning of a text that anybody may have written, as one line.
+func short(text string) string { return terminal.Preview([]byte(text), terminal.PreviewBytes) }

@@ -69,13 +69,10 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 	if report == nil {
 		return failed
 	}
-	if err := answer(c, report, printPartitions); err != nil || failed != nil {
-		return errors.Join(failed, err)
+	if failed != nil {
+		return errors.Join(failed, write(c, report, printPartitions))
 	}
-	if len(report.Problems) > 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printPartitions)
 }
 
 // dropBefore returns the reason for which rows may go that were never published.

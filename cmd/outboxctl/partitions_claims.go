@@ -28,13 +28,10 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 	if report == nil {
 		return failed
 	}
-	if err := answer(c, report, printClaimPartitions); err != nil || failed != nil {
-		return errors.Join(failed, err)
+	if failed != nil {
+		return errors.Join(failed, write(c, report, printClaimPartitions))
 	}
-	if len(report.Problems) > 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printClaimPartitions)
 }
 
 func printClaimPartitions(p *page, r *partitions.ClaimsReport) {

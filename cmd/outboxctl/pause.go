@@ -63,13 +63,7 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printResting); err != nil {
-		return err
-	}
-	if len(report.Unknown) > 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printResting)
 }
 
 // relayArguments checks what needs no server.

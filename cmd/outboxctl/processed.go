@@ -52,13 +52,7 @@ func processedShow(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("processed show %s: %w", key, err)
 	}
-	if err := answer(c, report, printProcessed); err != nil {
-		return err
-	}
-	if report.Empty() {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printProcessed), report.Empty())
 }
 
 func printProcessed(p *page, r *claims.Report) {
@@ -73,12 +67,12 @@ func printProcessed(p *page, r *claims.Report) {
 			under += ", by arrival"
 		}
 		claimed = append(claimed, []string{
-			v.Group, v.Outcome, terminal.Stamp(&v.ClaimedAt), under, terminal.Preview([]byte(v.EventType), terminal.PreviewBytes), v.Fingerprint,
-			terminal.Preview([]byte(orDash(string(v.Result))), terminal.PreviewBytes),
+			v.Group, v.Outcome, terminal.Stamp(&v.ClaimedAt), under, short(v.EventType), v.Fingerprint,
+			short(orDash(string(v.Result))),
 		})
 	}
 	for _, v := range r.Tries {
-		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), terminal.Preview([]byte(v.LastError), terminal.PreviewBytes)})
+		tries = append(tries, []string{v.Group, strconv.Itoa(int(v.Attempts)), short(v.LastError)})
 	}
 	for _, v := range r.Letters {
 		letters = append(letters, []string{v.Group, v.State, v.Place, strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes)})

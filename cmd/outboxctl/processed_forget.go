@@ -24,10 +24,7 @@ func processedForget(c *cli.Context) error {
 	case err != nil:
 		return fmt.Errorf("processed forget %s: %w", key, err)
 	case order == nil:
-		if err := answer(c, nothing, printForgotten); err != nil {
-			return err
-		}
-		return errWrong
+		return answer(c, nothing, printForgotten)
 	}
 	if err := order.Forgettable(); err != nil {
 		return err

@@ -58,10 +58,7 @@ func replayEvents(c *cli.Context) error {
 	}
 	report := plan.Report
 	if len(report.Problems) > 0 || report.Selected == 0 || order.DryRun {
-		if err := answer(c, report, printReplay); err != nil || len(report.Problems) == 0 {
-			return err
-		}
-		return errWrong
+		return answer(c, report, printReplay)
 	}
 	if !c.Bool("yes") {
 		p := &page{} // what a person should see before saying yes
@@ -74,7 +71,7 @@ func replayEvents(c *cli.Context) error {
 	line := newProgress(c.App.ErrWriter, "asked for", report.Selected)
 	failed := plan.Request(c.Context, db, line.show)
 	line.end()
-	return errors.Join(failed, answer(c, report, printReplay))
+	return errors.Join(failed, write(c, report, printReplay))
 }
 
 // topicName is what Kafka takes (kafka.common.internals.Topic).

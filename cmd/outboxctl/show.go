@@ -7,7 +7,6 @@ import (
 
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
-	"github.com/onceward/onceward/internal/operator/states"
 )
 
 func showCommand() *cli.Command {
@@ -70,13 +69,7 @@ func showEvent(c *cli.Context) error {
 	}
 	report.Judge()
 	report.TrimPayload(c.Bool("payload"))
-	if err := answer(c, report, printShow); err != nil {
-		return err
-	}
-	if report.State == states.NotFound || report.Disagree != "" {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printShow)
 }
 
 // askConsumer reads what each consumer group did; an empty dsn asks nobody.

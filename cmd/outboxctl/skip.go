@@ -83,10 +83,7 @@ func undoSkip(c *cli.Context, key operator.Name) error {
 	if err != nil {
 		return err
 	}
-	if err := answer(c, report, printUndo); err != nil || report.TakenBack {
-		return err
-	}
-	return errWrong
+	return answer(c, report, printUndo)
 }
 
 func printUndo(p *page, r *relays.Undone) {

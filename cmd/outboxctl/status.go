@@ -35,13 +35,7 @@ func showStatus(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("read status: %w", err)
 	}
-	if err := answer(c, report, printStatus); err != nil {
-		return err
-	}
-	if len(report.Problems) > 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printStatus)
 }
 
 func printStatus(p *page, r *status.Report) {
@@ -72,7 +66,7 @@ func printStatus(p *page, r *status.Report) {
 	p.table([]string{"dead letters", "state", "count"}, letters)
 	var held [][]string
 	for _, v := range r.Held {
-		held = append(held, []string{terminal.Preview([]byte(v.Name()), terminal.PreviewBytes), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), terminal.Stamp(&v.Since)})
+		held = append(held, []string{short(v.Name()), strconv.FormatInt(v.Events, 10), strconv.FormatInt(v.Orders, 10), terminal.Stamp(&v.Since)})
 	}
 	p.table([]string{"held", "events", "orders", "since"}, held)
 	p.table([]string{"topic made anew", "slot", "times", "last", "records of the one before"}, remadeRows(r.Remade))
@@ -91,8 +85,8 @@ func printStatus(p *page, r *status.Report) {
 func parkedRows(parked []status.Parked) (rows [][]string) {
 	for _, v := range parked {
 		rows = append(rows, []string{
-			terminal.Preview([]byte(v.Namespace+" "+v.AggregateType+" "+v.AggregateID), terminal.PreviewBytes), v.Slot, strconv.FormatInt(v.Letters, 10), terminal.Stamp(&v.Since),
-			v.First, v.Class + ": " + terminal.Preview([]byte(v.Error), terminal.PreviewBytes),
+			short(v.Namespace + " " + v.AggregateType + " " + v.AggregateID), v.Slot, strconv.FormatInt(v.Letters, 10), terminal.Stamp(&v.Since),
+			v.First, v.Class + ": " + short(v.Error),
 		})
 	}
 	return rows

@@ -19,18 +19,18 @@ func processRows(known []relays.Relay) (rows [][]string) {
 			}
 			first := []string{p.Process, orDash(r.Relay), state, terminal.Stamp(&p.Since)}
 			if len(p.Waiting) == 0 {
-				rows = append(rows, append(first, "-", "-", "-", orDash(terminal.Preview([]byte(p.Error), terminal.PreviewBytes))))
+				rows = append(rows, append(first, "-", "-", "-", orDash(short(p.Error))))
 			}
 			for _, w := range p.Waiting {
 				what := w.For
 				if w.What != "" {
-					what += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
+					what += " " + short(w.What)
 				}
 				events := "-"
 				if w.Events > 0 {
 					events = strconv.Itoa(w.Events)
 				}
-				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since), terminal.Preview([]byte(w.Detail), terminal.PreviewBytes)))
+				rows = append(rows, append(slices.Clone(first), what, events, terminal.Stamp(&w.Since), short(w.Detail)))
 			}
 		}
 	}

@@ -64,11 +64,11 @@ func printProducer(p *page, r *events.Life) {
 			state += ", edited"
 		}
 		letters = append(letters, []string{
-			v.Slot, state, v.Class, terminal.Preview([]byte(v.Error), terminal.PreviewBytes), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
+			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
 		})
 	}
 	for _, v := range r.Replays {
-		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, terminal.Preview([]byte(v.Reason), terminal.PreviewBytes)})
+		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
 	}
 	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
 	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
@@ -120,7 +120,7 @@ func printConsumer(p *page, r *events.Life) {
 	}
 	for _, v := range r.Refused {
 		refused = append(refused, []string{
-			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), terminal.Preview([]byte(v.Error), terminal.PreviewBytes), terminal.Stamp(&v.CreatedAt),
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), short(v.Error), terminal.Stamp(&v.CreatedAt),
 		})
 	}
 	if len(groups) == 0 {

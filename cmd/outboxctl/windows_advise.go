@@ -27,13 +27,7 @@ func windowsAdvise(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("windows advise: %w", err)
 	}
-	if err := answer(c, report, printAdvice); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printAdvice)
 }
 
 func printAdvice(p *page, r *windows.Advice) {

@@ -29,13 +29,7 @@ func windowsList(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("windows list: %w", operator.Explain(err, migrations.Consumer))
 	}
-	if err := answer(c, report, printWindows); err != nil {
-		return err
-	}
-	if report.Wrong() {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printWindows)
 }
 
 func printWindows(p *page, r *windows.Report) {

@@ -85,7 +85,8 @@ var relaysSide = []string{
 }
 
 // consumersSide are files of outboxctl, and rooms of what it asks, that serve it.
-var consumersSide = regexp.MustCompile(`^(cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)|internal/operator/(explain_consumer|audit/|windows/|partitions/claims|letters/group|fences/|claims/))`)
+var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)|` +
+	`^internal/operator/(explain_consumer|audit/|windows/|partitions/claims|letters/group|fences/|claims/)`)
 
 // side is one of the two: its migrations and its files.
 type side struct {

@@ -92,7 +92,8 @@ func (w KafkaWish) cluster(ctx context.Context, state relays.State) (string, err
 	met := operator.Deref(state.KafkaMet)
 	switch {
 	case w.Cluster == "" && met == "":
-		return "", operator.Unclear("relay %s has met no other Kafka cluster than the one that it is bound to: name it by --cluster ID (kafka-cluster.sh cluster-id shows it)", state.Relay)
+		return "", operator.Unclear("relay %s has met no other Kafka cluster than the one that it is bound to: "+
+			"name it by --cluster ID (kafka-cluster.sh cluster-id shows it)", state.Relay)
 	case w.Cluster == "":
 		return met, nil
 	case met != "" && w.Cluster != met:

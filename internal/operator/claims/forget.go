@@ -144,7 +144,8 @@ func (r *Report) deliverAgain(group string) string {
 	}
 	return fmt.Sprintf("the event is below the floor %s of class %s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s "+
 		"(not where a letter of it waits already), then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
-		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", terminal.Stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
+		"A copy that the producer or the relay sends again is late, and applied as the class says of late events",
+		terminal.Stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
 }
 
 // class is that of what was claimed, nil when it is not known.
@@ -169,3 +170,6 @@ func (r *Report) refusing() *window {
 	}
 	return w
 }
+
+// Wrong tells that there was nothing to forget.
+func (r *Forgotten) Wrong() bool { return len(r.Forgotten) == 0 }

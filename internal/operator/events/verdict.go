@@ -195,3 +195,6 @@ func (r *Life) PublishedEdited() bool {
 		return l.EditedAt != nil && l.State == states.LetterReplayed && !r.isReplay(l.ID)
 	})
 }
+
+// Wrong tells that there is no such event, or that the database and the topic disagree.
+func (r *Life) Wrong() bool { return r.State == states.NotFound || r.Disagree != "" }

@@ -116,7 +116,8 @@ func newGroupLetter(v consumerdb.ListGroupLettersRow) GroupLetter {
 
 // GivenUp reports whether the letter says, for good, that its event was given up.
 func (l GroupLetter) GivenUp() bool {
-	return l.State == states.LetterDiscarded && slices.Contains([]string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate, states.CauseFromFuture, states.LetterParked}, l.Cause)
+	ended := []string{states.CauseHandler, states.CauseCrash, states.CauseNoHandler, states.CauseLate, states.CauseFromFuture, states.LetterParked}
+	return l.State == states.LetterDiscarded && slices.Contains(ended, l.Cause)
 }
 
 // Unsettled reports whether somebody can still decide about the letter.

@@ -118,9 +118,9 @@ func (o *GroupOrder) look(ctx context.Context, q *consumerdb.Queries) (report *G
 	return report, pending, nil
 }
 
-// Wrong tells that a letter is not as was wanted, also because no member of its group
-// handled it in the time that it was given.
-func (r *GroupBecame) Wrong() bool { return wentWrong(r.Outcomes(), r.Waited) }
+// Wrong tells that nothing was decided for a problem, or that a letter is not as was
+// wanted, also because no member of its group handled it in the time that it was given.
+func (r *GroupBecame) Wrong() bool { return len(r.Problems) > 0 || wentWrong(r.Outcomes(), r.Waited) }
 
 // Outcomes are those of the letters, in their order.
 func (r *GroupBecame) Outcomes() []string {

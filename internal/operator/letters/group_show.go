@@ -65,3 +65,6 @@ func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole
 	}
 	return r, nil
 }
+
+// Wrong tells that there is no such letter.
+func (r *GroupShown) Wrong() bool { return len(r.Letters) == 0 }

@@ -46,8 +46,9 @@ func newLetter(v outboxdb.ListLettersRow) Letter {
 		Key: operator.KeyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
 		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
 		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
-		id: v.LetterID, namespace: v.Namespace,
+		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt,
+		Waits: v.Waits && (v.State == states.LetterOpen || v.State == states.LetterRetrying),
+		id:    v.LetterID, namespace: v.Namespace,
 	}
 	if v.ReplayOf != nil {
 		r.ReplayOf = operator.KeyText(v.Namespace, *v.ReplayOf)

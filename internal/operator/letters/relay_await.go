@@ -166,9 +166,9 @@ func lagging(ctx context.Context, q *outboxdb.Queries, slots map[string]bool) ([
 	return out, nil
 }
 
-// Wrong tells that a letter is not as was wanted, also because the relay did not act in
-// the time that it was given.
-func (r *Became) Wrong() bool { return wentWrong(r.Outcomes(), r.Waited) }
+// Wrong tells that nothing was ordered for a problem, or that a letter is not as was
+// wanted, also because the relay did not act in the time that it was given.
+func (r *Became) Wrong() bool { return len(r.Problems) > 0 || wentWrong(r.Outcomes(), r.Waited) }
 
 // Outcomes are those of the letters, in their order.
 func (r *Became) Outcomes() []string {

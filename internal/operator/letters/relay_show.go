@@ -111,3 +111,6 @@ func (r *Shown) readCommands(ctx context.Context, q *outboxdb.Queries, id uuid.U
 	}
 	return err
 }
+
+// Wrong tells that there is no such letter.
+func (r *Shown) Wrong() bool { return len(r.Letters) == 0 }

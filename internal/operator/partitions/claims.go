@@ -160,3 +160,6 @@ func (r *ClaimsReport) findProblems(done consumer.MaintainReport) {
 }
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
+
+// Wrong tells that there are problems.
+func (r *ClaimsReport) Wrong() bool { return len(r.Problems) > 0 }

@@ -128,3 +128,6 @@ func newPartitionsReport(done relay.RetentionReport, sizes map[string][2]int64, 
 	}
 	return r
 }
+
+// Wrong tells that there are problems.
+func (r *Report) Wrong() bool { return len(r.Problems) > 0 }

@@ -91,3 +91,6 @@ func (r *Resting) addNotKnown(ctx context.Context, q *outboxdb.Queries, routes [
 	}
 	return nil
 }
+
+// Wrong tells that a route was to be resumed that was not paused.
+func (r *Resting) Wrong() bool { return len(r.Unknown) > 0 }

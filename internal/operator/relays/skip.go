@@ -173,3 +173,6 @@ func TakeBackSkip(ctx context.Context, db *operator.Database, state State, key o
 	}
 	return report, nil
 }
+
+// Wrong tells that there was nothing to take back.
+func (r *Undone) Wrong() bool { return !r.TakenBack }

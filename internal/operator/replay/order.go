@@ -70,3 +70,6 @@ func (r *Result) Question() string {
 	}
 	return q
 }
+
+// Wrong tells that nothing is replayed for a problem.
+func (r *Result) Wrong() bool { return len(r.Problems) > 0 }

@@ -20,6 +20,7 @@ var Causes = []string{
 	CauseMalformed, CauseMismatch, CauseHandler, CauseCrash, CauseLate, CauseReplay, CauseFromFuture, CauseNoHandler, LetterParked, CauseUnreadable,
 }
 
+// The causes.
 const (
 	CauseMalformed  = "malformed"
 	CauseHandler    = "handler"

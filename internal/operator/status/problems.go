@@ -39,3 +39,6 @@ func (r *Report) problems() []string {
 	}
 	return out
 }
+
+// Wrong tells that there are problems.
+func (r *Report) Wrong() bool { return len(r.Problems) > 0 }
