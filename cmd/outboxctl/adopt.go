@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 )
 
@@ -67,23 +67,9 @@ func adoptDatabase(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	order, err := binding.PlanDatabase(c.Context, db, by)
-	if err != nil {
-		return fmt.Errorf("adopt: %w", err)
-	}
-	if err := confirm(c, order.Question); err != nil {
-		return err
-	}
-	report, err := order.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return fmt.Errorf("adopt: %w", err)
-	}
-	return answer(c, report, printAdopted)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*binding.Adopted], error) {
+		return binding.PlanDatabase(c.Context, db, by)
+	}, printAdopted)
 }
 
 func printAdopted(p *page, r *binding.Adopted) {

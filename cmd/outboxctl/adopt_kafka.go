@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 	"github.com/onceward/onceward/publisher"
 )
@@ -27,27 +28,13 @@ func adoptKafka(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	order, err := binding.PlanKafka(c.Context, db, state, how)
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, order.Question()); err != nil {
-		return err
-	}
-	report, err := order.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printAdoptedKafka)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*binding.AdoptedKafka], error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
+		}
+		return binding.PlanKafka(c.Context, db, state, how)
+	}, printAdoptedKafka)
 }
 
 // isCluster asks whether the brokers of a configuration are of the cluster that is named.

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/audit"
 )
 
@@ -28,16 +29,9 @@ func auditAll(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := audit.Read(c.Context, db, c.String("group"))
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printAudit)
+	return ask(c, func(db *operator.Database) (*audit.Report, error) {
+		return audit.Read(c.Context, db, c.String("group"))
+	}, printAudit)
 }
 
 func printAudit(p *page, r *audit.Report) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
@@ -16,16 +17,9 @@ func deadList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := letters.Read(c.Context, db, filter, c.Int("limit"))
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printDeadLetters)
+	return ask(c, func(db *operator.Database) (*letters.List, error) {
+		return letters.Read(c.Context, db, filter, c.Int("limit"))
+	}, printDeadLetters)
 }
 
 // readLetterList checks what needs no server.

@@ -17,16 +17,10 @@ func deadShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := letters.Show(c.Context, db, key, c.Bool("payload"))
-	if err != nil {
-		return fmt.Errorf("dead show: %w", err)
-	}
-	return answer(c, report, printDeadShow)
+	return ask(c, func(db *operator.Database) (*letters.Shown, error) {
+		report, err := letters.Show(c.Context, db, key, c.Bool("payload"))
+		return report, prefixed("dead show", err)
+	}, printDeadShow)
 }
 
 func printDeadShow(p *page, r *letters.Shown) {

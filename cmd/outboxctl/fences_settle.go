@@ -57,7 +57,7 @@ func settle(c *cli.Context, plan func(*operator.Database, fences.One) (*fences.S
 	if err != nil {
 		return err
 	}
-	if err := confirm(c, do.Question); err != nil {
+	if err := confirm(c, do.Question()); err != nil {
 		return err
 	}
 	report, err := do.CarryOut(c.Context, db, reason)

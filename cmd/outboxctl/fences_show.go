@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/fences"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -15,16 +15,9 @@ func fencesList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := fences.List(c.Context, db, filter, c.Int("limit"))
-	if err != nil {
-		return err
-	}
-	return judge(write(c, report, printFenceReport), filter.Waiting && len(report.Fences) > 0)
+	return ask(c, func(db *operator.Database) (*fences.Report, error) {
+		return fences.List(c.Context, db, filter, c.Int("limit"))
+	}, printFenceReport)
 }
 
 // readFencesList checks what needs no server.
@@ -49,16 +42,10 @@ func fencesShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := fences.Show(c.Context, db, key, c.String("group"))
-	if err != nil {
-		return fmt.Errorf("fences show %s: %w", key, err)
-	}
-	return judge(write(c, report, printFenceReport), len(report.Fences) == 0)
+	return ask(c, func(db *operator.Database) (*fences.Report, error) {
+		report, err := fences.Show(c.Context, db, key, c.String("group"))
+		return report, prefixed("fences show "+key.String(), err)
+	}, printFenceReport)
 }
 
 func printFences(p *page, list []fences.Fence) {

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/gaps"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
@@ -61,16 +61,9 @@ func gapList(c *cli.Context) error {
 	if err := noArgument(c, "to look at one gap: outboxctl gap show GAP"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := gaps.List(c.Context, db, c.Bool("all"))
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printGaps)
+	return ask(c, func(db *operator.Database) (*gaps.Report, error) {
+		return gaps.List(c.Context, db, c.Bool("all"))
+	}, printGaps)
 }
 
 func printGaps(p *page, r *gaps.Report) {
@@ -111,16 +104,10 @@ func gapShow(c *cli.Context) error {
 	if err := checkLimit(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := gaps.Read(c.Context, db, id, c.Int("limit"))
-	if err != nil {
-		return fmt.Errorf("show gap: %w", err)
-	}
-	return answer(c, report, printGap)
+	return ask(c, func(db *operator.Database) (*gaps.Gap, error) {
+		gap, err := gaps.Read(c.Context, db, id, c.Int("limit"))
+		return gap, prefixed("show gap", err)
+	}, printGap)
 }
 
 func printGap(p *page, g *gaps.Gap) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -15,16 +16,9 @@ func lettersList(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := letters.ReadGroups(c.Context, db, s, meant, c.Int("limit"))
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printGroupLetters)
+	return ask(c, func(db *operator.Database) (*letters.GroupList, error) {
+		return letters.ReadGroups(c.Context, db, s, meant, c.Int("limit"))
+	}, printGroupLetters)
 }
 
 // readLettersList checks what needs no server.

@@ -22,17 +22,14 @@ func lettersShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := letters.ShowGroups(c.Context, db, s, c.Bool("payload"))
-	if err != nil {
-		return fmt.Errorf("dead show: %w", err)
-	}
-	report.Given = c.Args().First()
-	return answer(c, report, printGroupLettersShown)
+	return ask(c, func(db *operator.Database) (*letters.GroupShown, error) {
+		report, err := letters.ShowGroups(c.Context, db, s, c.Bool("payload"))
+		if err != nil {
+			return nil, fmt.Errorf("dead show: %w", err)
+		}
+		report.Given = c.Args().First()
+		return report, nil
+	}, printGroupLettersShown)
 }
 
 func printActions(p *page, actions []operator.Action) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
 	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/terminal"
@@ -46,23 +46,17 @@ func listEvents(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if c.String("relay") != "" {
-		state, err := theRelay(c, db)
-		if err != nil {
-			return err
+	return ask(c, func(db *operator.Database) (*events.List, error) {
+		if c.String("relay") != "" {
+			state, err := theRelay(c, db)
+			if err != nil {
+				return nil, err
+			}
+			filter.Slot = state.Slot
 		}
-		filter.Slot = state.Slot
-	}
-	report, err := events.Read(c.Context, db, filter)
-	if err != nil {
-		return fmt.Errorf("list: %w", err)
-	}
-	return judge(write(c, report, printList), c.IsSet("stuck") && len(report.Events) > 0)
+		report, err := events.Read(c.Context, db, filter)
+		return report, prefixed("list", err)
+	}, printList)
 }
 
 // listFilter checks what needs no server.

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/partitions"
 )
 
@@ -32,24 +32,10 @@ func adoptPartition(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	planned, err := partitions.PlanAdopt(c.Context, db, strings.TrimPrefix(c.Args().First(), "onceward."))
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", planned.Events, planned.Partition)); err != nil {
-		return err
-	}
-	report, err := planned.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, func(p *page, report *partitions.Adopted) {
+	return order(c, reason, func(db *operator.Database) (operator.Order[*partitions.Adopted], error) {
+		return partitions.PlanAdopt(c.Context, db, strings.TrimPrefix(c.Args().First(), "onceward."))
+	}, func(p *page, r *partitions.Adopted) {
 		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
-			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", report.Events, report.Partition)
+			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", r.Events, r.Partition)
 	})
 }

@@ -50,20 +50,13 @@ func pauseOrResume(c *cli.Context, paused bool) error {
 	if slices.Contains(routes, "") {
 		return usage("--route is empty; want a topic")
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	report, err := relays.Rest(c.Context, db, state, paused, routes)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printResting)
+	return ask(c, func(db *operator.Database) (*relays.Resting, error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
+		}
+		return relays.Rest(c.Context, db, state, paused, routes)
+	}, printResting)
 }
 
 // relayArguments checks what needs no server.

@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/claims"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -43,16 +43,10 @@ func processedShow(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := claims.Read(c.Context, db, key, c.String("group"))
-	if err != nil {
-		return fmt.Errorf("processed show %s: %w", key, err)
-	}
-	return judge(write(c, report, printProcessed), report.Empty())
+	return ask(c, func(db *operator.Database) (*claims.Report, error) {
+		report, err := claims.Read(c.Context, db, key, c.String("group"))
+		return report, prefixed("processed show "+key.String(), err)
+	}, printProcessed)
 }
 
 func printProcessed(p *page, r *claims.Report) {

@@ -164,11 +164,11 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 		key := newKey(t, "orders")
 		d.claim(key.UUID(), "billing", "p")
 		db := &operator.Database{Pool: d.pool}
-		order, _, err := claims.PlanForget(t.Context(), db, operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, "billing", "r")
+		order, _, err := claims.PlanForget(t.Context(), db, operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, "billing")
 		require.NoError(t, err)
 		require.NoError(t, order.Forgettable())
 		d.fence(key, "charge", "-1 minute", "1 day")
-		report, err := order.CarryOut(t.Context(), db)
+		report, err := order.CarryOut(t.Context(), db, "r")
 		require.ErrorContains(t, err, "or an effect of the event has begun")
 		require.Nil(t, report)
 		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)

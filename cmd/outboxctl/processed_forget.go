@@ -19,11 +19,12 @@ func processedForget(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	order, nothing, err := claims.PlanForget(c.Context, db, key, group, reason)
+	order, nothing, err := claims.PlanForget(c.Context, db, key, group)
 	switch {
 	case err != nil:
 		return fmt.Errorf("processed forget %s: %w", key, err)
 	case order == nil:
+		nothing.Reason = reason
 		return answer(c, nothing, printForgotten)
 	}
 	if err := order.Forgettable(); err != nil {
@@ -32,7 +33,7 @@ func processedForget(c *cli.Context) error {
 	if err := confirm(c, order.Question()); err != nil {
 		return err
 	}
-	report, err := order.CarryOut(c.Context, db)
+	report, err := order.CarryOut(c.Context, db, reason)
 	if err != nil {
 		return fmt.Errorf("processed forget %s: %w", key, err)
 	}

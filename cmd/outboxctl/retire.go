@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/binding"
 )
 
@@ -28,27 +29,13 @@ func retireRelay(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	order, err := binding.PlanRetire(c.Context, db, state)
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, order.Question); err != nil {
-		return err
-	}
-	report, err := order.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printRetired)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*binding.Retired], error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
+		}
+		return binding.PlanRetire(c.Context, db, state)
+	}, printRetired)
 }
 
 func printRetired(p *page, r *binding.Retired) {

@@ -40,27 +40,13 @@ func skipEvent(c *cli.Context) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	order, err := relays.PlanSkip(c.Context, db, state, key)
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, order.Question()); err != nil {
-		return err
-	}
-	report, err := order.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printSkip)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*relays.Skipped], error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
+		}
+		return relays.PlanSkip(c.Context, db, state, key)
+	}, printSkip)
 }
 
 func undoSkip(c *cli.Context, key operator.Name) error {
@@ -70,20 +56,13 @@ func undoSkip(c *cli.Context, key operator.Name) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	report, err := relays.TakeBackSkip(c.Context, db, state, key)
-	if err != nil {
-		return err
-	}
-	return answer(c, report, printUndo)
+	return ask(c, func(db *operator.Database) (*relays.Undone, error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
+		}
+		return relays.TakeBackSkip(c.Context, db, state, key)
+	}, printUndo)
 }
 
 func printUndo(p *page, r *relays.Undone) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/status"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -26,16 +27,10 @@ func showStatus(c *cli.Context) error {
 	if err := noArgument(c, ""); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := status.Read(c.Context, db)
-	if err != nil {
-		return fmt.Errorf("read status: %w", err)
-	}
-	return answer(c, report, printStatus)
+	return ask(c, func(db *operator.Database) (*status.Report, error) {
+		report, err := status.Read(c.Context, db)
+		return report, prefixed("read status", err)
+	}, printStatus)
 }
 
 func printStatus(p *page, r *status.Report) {

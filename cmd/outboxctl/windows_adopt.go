@@ -1,13 +1,10 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-	"time"
-
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
 
@@ -16,32 +13,19 @@ func windowsAdopt(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
+	return order(c, cfg.Reason, func(db *operator.Database) (operator.Order[*windows.Adoption], error) {
+		return windows.PlanAdopt(c.Context, db, cfg)
+	}, printAdoption)
+}
+
+func printAdoption(p *page, r *windows.Adoption) {
+	for _, class := range r.Classes {
+		p.line("group %s class %s: floor %s", r.Group, class, r.Floors[class])
 	}
-	defer db.Close()
-	planned, err := windows.PlanAdopt(c.Context, db, cfg)
-	if err != nil {
-		return err
+	if n := len(r.Made); n > 0 {
+		p.line("made %d partitions: %s to %s", n, r.Made[0], r.Made[n-1])
 	}
-	from := cfg.From.UTC().Format(time.DateOnly)
-	if err := confirm(c, fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it", cfg.Group, strings.Join(planned.Classes, ", "), from, len(planned.Made))); err != nil {
-		return err
-	}
-	done, err := windows.Adopt(c.Context, db, cfg)
-	if err != nil {
-		return err
-	}
-	return answer(c, done, func(p *page, r *windows.Adoption) {
-		for _, class := range r.Classes {
-			p.line("group %s class %s: floor %s", r.Group, class, r.Floors[class])
-		}
-		if n := len(r.Made); n > 0 {
-			p.line("made %d partitions: %s to %s", n, r.Made[0], r.Made[n-1])
-		}
-		p.line("start the group at the oldest offset, with these very classes in its program's configuration")
-	})
+	p.line("start the group at the oldest offset, with these very classes in its program's configuration")
 }
 
 // readAdopt checks what needs no server.

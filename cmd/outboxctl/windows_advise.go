@@ -7,6 +7,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -18,16 +19,10 @@ func windowsAdvise(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := windows.Advise(c.Context, db, c.String("group"))
-	if err != nil {
-		return fmt.Errorf("windows advise: %w", err)
-	}
-	return answer(c, report, printAdvice)
+	return ask(c, func(db *operator.Database) (*windows.Advice, error) {
+		report, err := windows.Advise(c.Context, db, c.String("group"))
+		return report, prefixed("windows advise", err)
+	}, printAdvice)
 }
 
 func printAdvice(p *page, r *windows.Advice) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -10,7 +9,6 @@ import (
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/migrations"
 )
 
 func windowsList(c *cli.Context) error {
@@ -20,16 +18,10 @@ func windowsList(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := windows.List(c.Context, db, c.String("group"))
-	if err != nil {
-		return fmt.Errorf("windows list: %w", operator.Explain(err, migrations.Consumer))
-	}
-	return answer(c, report, printWindows)
+	return ask(c, func(db *operator.Database) (*windows.Report, error) {
+		report, err := windows.List(c.Context, db, c.String("group"))
+		return report, prefixed("windows list", err)
+	}, printWindows)
 }
 
 func printWindows(p *page, r *windows.Report) {

@@ -1,10 +1,9 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
 
@@ -23,23 +22,9 @@ func windowsRaise(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	planned, err := windows.PlanRaise(c.Context, db, group, class)
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s: events before it that come yet are late", planned.Changed[0], class, group)); err != nil {
-		return err
-	}
-	change, err := planned.CarryOut(c.Context, db, reason)
-	if err != nil {
-		return err
-	}
-	return answer(c, change, printWindowChange)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*windows.Change], error) {
+		return windows.PlanRaise(c.Context, db, group, class)
+	}, printWindowChange)
 }
 
 // readRaise checks what needs no server.

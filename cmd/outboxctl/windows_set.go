@@ -1,52 +1,38 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/windows"
 )
 
 func windowsSet(c *cli.Context) error {
-	setting, err := readWindowSet(c)
+	setting, reason, err := readWindowSet(c)
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	planned, err := windows.PlanSet(c.Context, db, setting)
-	if err != nil {
-		return err
-	}
-	if err := confirm(c, fmt.Sprintf("set %s of class %s of group %s", strings.Join(planned.Changed, ", "), setting.Class, setting.Group)); err != nil {
-		return err
-	}
-	change, err := planned.CarryOut(c.Context, db)
-	if err != nil {
-		return err
-	}
-	return answer(c, change, printWindowChange)
+	return order(c, reason, func(db *operator.Database) (operator.Order[*windows.Change], error) {
+		return windows.PlanSet(c.Context, db, setting)
+	}, printWindowChange)
 }
 
 // readWindowSet checks what needs no server.
-func readWindowSet(c *cli.Context) (s windows.Setting, err error) {
+func readWindowSet(c *cli.Context) (s windows.Setting, reason string, err error) {
 	if err := checkOutput(c); err != nil {
-		return s, err
+		return s, "", err
 	}
 	if c.NArg() != 2 {
-		return s, usage("%s takes GROUP and CLASS, got %d arguments; quote a class that ends with *", c.Command.HelpName, c.NArg())
+		return s, "", usage("%s takes GROUP and CLASS, got %d arguments; quote a class that ends with *", c.Command.HelpName, c.NArg())
 	}
 	s.Group, s.Class = c.Args().Get(0), c.Args().Get(1)
 	if c.IsSet("window") {
 		if s.Window, err = readWindow(c.String("window")); err != nil {
-			return s, err
+			return s, "", err
 		}
 	}
 	for _, policy := range []struct {
@@ -62,26 +48,19 @@ func readWindowSet(c *cli.Context) (s windows.Setting, err error) {
 		}
 		*policy.into = c.String(policy.flag)
 		if !slices.Contains(policy.allowed, *policy.into) {
-			return s, usage("--%s %q: want %s", policy.flag, *policy.into, strings.Join(policy.allowed, " or "))
+			return s, "", usage("--%s %q: want %s", policy.flag, *policy.into, strings.Join(policy.allowed, " or "))
 		}
 	}
 	if len(s.Changes()) == 0 {
-		return s, usage("%s: say what to change: --window, --late or --replay", c.Command.HelpName)
+		return s, "", usage("%s: say what to change: --window, --late or --replay", c.Command.HelpName)
 	}
-	s.Reason, err = readReason(c)
-	return s, err
+	reason, err = readReason(c)
+	return s, reason, err
 }
 
 func printWindowChange(p *page, r *windows.Change) {
-	p.line("group %s%s: %s", r.Group, ofClass(r.Class), strings.Join(r.Changed, ", "))
+	p.line("group %s%s: %s", r.Group, windows.OfClass(r.Class), strings.Join(r.Changed, ", "))
 	for _, note := range r.Notes {
 		p.line("%s", note)
 	}
-}
-
-func ofClass(class string) string {
-	if class == "" {
-		return ""
-	}
-	return " class " + class
 }

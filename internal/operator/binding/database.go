@@ -43,7 +43,7 @@ type Adopted struct {
 // DatabaseOrder makes a database that was restored or moved the one that relays go on with.
 type DatabaseOrder struct {
 	report   *Adopted
-	Question string // what the order means
+	question string
 }
 
 // PlanDatabase finds the relays, and what is to become of the events. It changes nothing,
@@ -52,19 +52,22 @@ func PlanDatabase(ctx context.Context, db *operator.Database, by string) (*Datab
 	o, q := &DatabaseOrder{report: &Adopted{By: by, Relays: []string{}}}, outboxdb.New(db)
 	err := o.report.choose(ctx, q)
 	if err == nil {
-		o.Question, err = o.report.plan(ctx, q)
+		o.question, err = o.report.plan(ctx, q)
 	}
 	if err != nil {
-		return nil, operator.ExplainMaintainer(err)
+		return nil, fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))
 	}
 	return o, nil
 }
+
+// Question implements [operator.Order].
+func (o *DatabaseOrder) Question() string { return o.question }
 
 // CarryOut adopts the database, in one transaction in which producers wait.
 func (o *DatabaseOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return o.report.write(ctx, outboxdb.New(tx), reason) })
 	if err != nil {
-		return nil, operator.ExplainMaintainer(err)
+		return nil, fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))
 	}
 	return o.report, nil
 }

@@ -108,7 +108,7 @@ func (w KafkaWish) cluster(ctx context.Context, state relays.State) (string, err
 	return w.Cluster, nil
 }
 
-// Question says what is to be confirmed.
+// Question implements [operator.Order].
 func (o *KafkaOrder) Question() string {
 	r := o.report
 	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %d events in the outbox count as published and %d are pending: ",

@@ -37,7 +37,7 @@ func (r *Retired) Publication() string {
 // RetireOrder has a relay forgotten that is gone for good.
 type RetireOrder struct {
 	report   *Retired
-	Question string // what the order means
+	question string
 }
 
 // PlanRetire refuses while the relay's slot is there, and counts what it owes. It changes
@@ -64,6 +64,9 @@ func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) 
 	}
 	return &RetireOrder{report, what}, nil
 }
+
+// Question implements [operator.Order].
+func (o *RetireOrder) Question() string { return o.question }
 
 // CarryOut forgets the relay. The slot is looked for again there, in the transaction that
 // forgets.

@@ -165,3 +165,6 @@ func (r *Report) note() {
 func (r *Report) Empty() bool {
 	return len(r.Claims)+len(r.Tries)+len(r.Fences)+len(r.Letters) == 0
 }
+
+// Wrong tells the same.
+func (r *Report) Wrong() bool { return r.Empty() }

@@ -30,36 +30,36 @@ type Forgotten struct {
 
 // ForgetOrder makes a group forget an event.
 type ForgetOrder struct {
-	key           operator.Name
-	group, reason string
-	found         *Report
+	key   operator.Name
+	group string
+	found *Report
 }
 
 // PlanForget finds what there is to forget. It changes nothing. Where there is no claim
 // there is no order, and a report says so.
-func PlanForget(ctx context.Context, db *operator.Database, key operator.Name, group, reason string) (*ForgetOrder, *Forgotten, error) {
+func PlanForget(ctx context.Context, db *operator.Database, key operator.Name, group string) (*ForgetOrder, *Forgotten, error) {
 	found, err := Read(ctx, db, key, group)
 	if err != nil {
 		return nil, nil, err
 	}
-	o := &ForgetOrder{key, group, reason, found}
+	o := &ForgetOrder{key, group, found}
 	if len(found.Claims) == 0 {
-		return nil, o.report(nil, found.Notes), nil
+		return nil, o.report("", nil, found.Notes), nil
 	}
 	return o, nil, nil
 }
 
 // CarryOut forgets what was found.
-func (o *ForgetOrder) CarryOut(ctx context.Context, db *operator.Database) (*Forgotten, error) {
-	forgotten, err := o.found.forget(ctx, db, o.key, o.group, o.reason)
+func (o *ForgetOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Forgotten, error) {
+	forgotten, err := o.found.forget(ctx, db, o.key, o.group, reason)
 	if err != nil {
 		return nil, operator.ExplainOperator(err, migrations.Consumer)
 	}
-	return o.report(forgotten, o.found.afterwards(o.group)), nil
+	return o.report(reason, forgotten, o.found.afterwards(o.group)), nil
 }
 
-func (o *ForgetOrder) report(forgotten []uuid.UUID, notes []string) *Forgotten {
-	return &Forgotten{Key: o.key.String(), Group: o.group, Reason: o.reason, Forgotten: append([]uuid.UUID{}, forgotten...), Notes: notes}
+func (o *ForgetOrder) report(reason string, forgotten []uuid.UUID, notes []string) *Forgotten {
+	return &Forgotten{Key: o.key.String(), Group: o.group, Reason: reason, Forgotten: append([]uuid.UUID{}, forgotten...), Notes: notes}
 }
 
 // Question also says what does without forgetting, where that is the shorter way.

@@ -37,6 +37,8 @@ type List struct {
 	Replays int64 `json:"replays_waiting,omitempty"` // with the state waiting: they are no events, and not listed
 
 	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
+
+	stuck bool // they should not be there any more
 }
 
 // Snapshot is what a relay's word is worth: none before its first
@@ -73,7 +75,7 @@ type LetterOf struct {
 
 // Read lists events, with the relays whose account it is.
 func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
-	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}}
+	report := &List{State: f.State, Relays: []Snapshot{}, Events: []Event{}, stuck: f.Older > 0}
 	err := report.read(ctx, db, outboxdb.ListByStateParams{
 		State: f.State, Slot: f.Slot, Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
 		OlderSeconds: f.Older.Seconds(), RowLimit: int32(f.Limit) + 1, // one more tells whether there are more
@@ -88,6 +90,9 @@ func Read(ctx context.Context, db *operator.Database, f Filter) (*List, error) {
 	report.addNotBegun(processes)
 	return report, nil
 }
+
+// Wrong tells that events are older than they should be.
+func (r *List) Wrong() bool { return r.stuck && len(r.Events) > 0 }
 
 // CountOwed counts the events that a relay owes in one state, up to a limit and one more.
 func CountOwed(ctx context.Context, db *operator.Database, slot, state string, limit int) (int, error) {

@@ -58,6 +58,8 @@ type Report struct {
 	Fences []Fence           `json:"fences"`
 	More   bool              `json:"more"`
 	Past   []operator.Action `json:"actions,omitempty"`
+
+	waiting bool // they wait for an operator
 }
 
 // Filter says which fences are meant.
@@ -74,7 +76,7 @@ func List(ctx context.Context, db *operator.Database, f Filter, limit int) (*Rep
 	if err != nil {
 		return nil, fmt.Errorf("list fences: %w", operator.Explain(err, migrations.Consumer))
 	}
-	report := &Report{Fences: []Fence{}}
+	report := &Report{Fences: []Fence{}, waiting: f.Waiting}
 	for _, v := range rows {
 		report.Fences = append(report.Fences, Fence{
 			ID: v.EventID, Key: v.EventKey, Group: v.ConsumerGroup, Name: v.Name, Status: v.Status, Live: v.Live, Stale: v.Stale, Stuck: operator.Deref(v.Stuck),
@@ -96,6 +98,11 @@ func (f Filter) rows(ctx context.Context, q *consumerdb.Queries, limit int32) (o
 		out = append(out, consumerdb.ListPendingFencesRow(v))
 	}
 	return out, err
+}
+
+// Wrong tells that the event has none or, of a list, that some wait for an operator.
+func (r *Report) Wrong() bool {
+	return r.Key != "" && len(r.Fences) == 0 || r.waiting && len(r.Fences) > 0
 }
 
 // Show reads the fences of an event, of one group where it is named, and what

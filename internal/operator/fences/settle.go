@@ -46,7 +46,7 @@ type settling struct {
 
 // Settlement is what is to be done about a fence.
 type Settlement struct {
-	Question string // what to ask before
+	question string
 	given    operator.Name
 	of       *settling
 	write    func(ctx context.Context, q *consumerdb.Queries, reason string) (*Settled, error)
@@ -92,6 +92,9 @@ func PlanRelease(ctx context.Context, db *operator.Database, one One) (*Settleme
 		fmt.Sprintf("end the lease of fence %q of %s, which an attempt of group %s holds until %s", s.fence.Name, s.key, s.fence.Group, terminal.Stamp(&s.fence.LeaseUntil)), one.Key, s, s.release,
 	}, nil
 }
+
+// Question implements [operator.Order].
+func (d *Settlement) Question() string { return d.question }
 
 // CarryOut settles the fence, if it is as it was when it was planned.
 func (d *Settlement) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Settled, error) {

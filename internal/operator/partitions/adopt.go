@@ -41,6 +41,11 @@ func PlanAdopt(ctx context.Context, db *operator.Database, name string) (*Planne
 	return &PlannedAdoption{report, leaf}, nil
 }
 
+// Question implements [operator.Order].
+func (p *PlannedAdoption) Question() string {
+	return fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", p.Events, p.Partition)
+}
+
 // CarryOut has the events published.
 func (p *PlannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return p.write(ctx, outboxdb.New(tx), p.leaf, reason) })

@@ -40,7 +40,7 @@ func PlanSkip(ctx context.Context, db *operator.Database, state State, key opera
 	return &SkipOrder{state, key}, skippable(ctx, db, state.Slot, key)
 }
 
-// Question says what the order means.
+// Question implements [operator.Order].
 func (o *SkipOrder) Question() string {
 	return fmt.Sprintf("leave out the event %s for good, at relay %s", o.key, o.state.Relay)
 }

@@ -2,6 +2,8 @@ package windows
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,15 +22,34 @@ type Adoption struct {
 	Classes []string `json:"-"` // in their order
 }
 
-// PlanAdopt says which classes a new group would get, and which partitions. It changes
-// nothing.
-func PlanAdopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (*Adoption, error) {
-	cfg.DryRun = true
-	return Adopt(ctx, db, cfg)
+// PlannedAdoption is a new group, with the classes and partitions that it would get.
+type PlannedAdoption struct {
+	cfg     consumer.AdoptConfig
+	planned *Adoption
 }
 
-// Adopt lets a new group claim the events of an old topic as its own.
-func Adopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (*Adoption, error) {
+// PlanAdopt says which classes a new group would get, and which partitions. It changes
+// nothing.
+func PlanAdopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (*PlannedAdoption, error) {
+	dry := cfg
+	dry.DryRun = true
+	planned, err := adopt(ctx, db, dry)
+	return &PlannedAdoption{cfg, planned}, err
+}
+
+// Question implements [operator.Order].
+func (p *PlannedAdoption) Question() string {
+	return fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it",
+		p.cfg.Group, strings.Join(p.planned.Classes, ", "), p.cfg.From.UTC().Format(time.DateOnly), len(p.planned.Made))
+}
+
+// CarryOut lets the group claim the events of an old topic as its own.
+func (p *PlannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adoption, error) {
+	p.cfg.Reason = reason
+	return adopt(ctx, db, p.cfg)
+}
+
+func adopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (*Adoption, error) {
 	var done consumer.AdoptReport
 	err := db.Direct(ctx, func(conn *pgx.Conn) (err error) {
 		done, err = consumer.Adopt(ctx, conn, cfg)

@@ -16,3 +16,11 @@ type Change struct {
 func (c *Change) failed(verb string, err error) error {
 	return fmt.Errorf("windows %s %s %s: %w", verb, c.Group, c.Class, err)
 }
+
+// OfClass is how a class is named behind its group; nothing where it is not one.
+func OfClass(class string) string {
+	if class == "" {
+		return ""
+	}
+	return " class " + class
+}

@@ -47,6 +47,11 @@ func PlanRaise(ctx context.Context, db *operator.Database, group, class string) 
 	return p, nil
 }
 
+// Question implements [operator.Order].
+func (p *PlannedRaise) Question() string {
+	return fmt.Sprintf("set %s of class %s of group %s: events before it that come yet are late", p.Changed[0], p.Class, p.Group)
+}
+
 // CarryOut raises the floor.
 func (p *PlannedRaise) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
 	p.Reason = reason

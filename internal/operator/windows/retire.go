@@ -18,10 +18,9 @@ const restedFor = time.Minute
 // Retirement is what is not used any more: a group, a class of it, or its place in
 // a topic.
 type Retirement struct {
-	Group  string
-	Class  string  // empty: all
-	Topic  *string // nil: it is not about a topic
-	Reason string
+	Group string
+	Class string  // empty: all
+	Topic *string // nil: it is not about a topic
 }
 
 // PlannedRetirement is a retirement that nothing speaks against.
@@ -47,9 +46,17 @@ func PlanRetire(ctx context.Context, db *operator.Database, r Retirement) (p *Pl
 	return p, err
 }
 
+// Question implements [operator.Order].
+func (p *PlannedRetirement) Question() string {
+	if p.Topic != nil {
+		return fmt.Sprintf("let the stream time of group %s go on without topic %q; how far it has got there is kept, should it read the topic again", p.Group, *p.Topic)
+	}
+	return fmt.Sprintf("retire group %s%s: retention drops claims that only it still needs", p.Group, OfClass(p.Class))
+}
+
 // CarryOut retires it.
-func (p *PlannedRetirement) CarryOut(ctx context.Context, db *operator.Database) (change *Change, err error) {
-	change = &Change{Group: p.Group, Class: p.Class, Topic: p.Topic, Reason: p.Reason, Notes: []string{}}
+func (p *PlannedRetirement) CarryOut(ctx context.Context, db *operator.Database, reason string) (change *Change, err error) {
+	change = &Change{Group: p.Group, Class: p.Class, Topic: p.Topic, Reason: reason, Notes: []string{}}
 	if p.Topic != nil {
 		err = p.retireTopic(ctx, consumerdb.New(db), change)
 	} else {
@@ -62,10 +69,10 @@ func (p *PlannedRetirement) CarryOut(ctx context.Context, db *operator.Database)
 }
 
 func (p *PlannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Queries, change *Change) error {
-	n, err := q.RetireWindows(ctx, consumerdb.RetireWindowsParams{ConsumerGroup: p.Group, Class: p.Class, Reason: p.Reason})
+	n, err := q.RetireWindows(ctx, consumerdb.RetireWindowsParams{ConsumerGroup: p.Group, Class: p.Class, Reason: change.Reason})
 	marks := int64(0)
 	if err == nil && p.last != nil { // who reads nothing any more holds nothing back
-		marks, err = q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, AllTopics: true, SavedUntil: *p.last, Reason: p.Reason})
+		marks, err = q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, AllTopics: true, SavedUntil: *p.last, Reason: change.Reason})
 	}
 	if err == nil && n+marks == 0 {
 		err = errNoClass
@@ -79,7 +86,7 @@ func (p *PlannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Que
 }
 
 func (p *PlannedRetirement) retireTopic(ctx context.Context, q *consumerdb.Queries, change *Change) error {
-	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic, SavedUntil: *p.last, Reason: p.Reason})
+	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic, SavedUntil: *p.last, Reason: change.Reason})
 	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *p.Topic)}
 	return err
 }

@@ -20,7 +20,6 @@ type Setting struct {
 	Group, Class string
 	Window       time.Duration
 	Late, Replay string
-	Reason       string
 }
 
 // Changes says in words what is to be changed.
@@ -47,11 +46,11 @@ type PlannedSet struct {
 func PlanSet(ctx context.Context, db *operator.Database, s Setting) (*PlannedSet, error) {
 	p := &PlannedSet{
 		Change: &Change{
-			Group: s.Group, Class: s.Class, Changed: s.Changes(), Reason: s.Reason,
+			Group: s.Group, Class: s.Class, Changed: s.Changes(),
 			Notes: []string{"members that run go by it within ten seconds, retention from its next run on"},
 		},
 		params: consumerdb.SetWindowParams{
-			ConsumerGroup: s.Group, Class: s.Class, NewWindow: interval(s.Window), NewLate: operator.Optional(s.Late), NewReplay: operator.Optional(s.Replay), Reason: s.Reason,
+			ConsumerGroup: s.Group, Class: s.Class, NewWindow: interval(s.Window), NewLate: operator.Optional(s.Late), NewReplay: operator.Optional(s.Replay),
 		},
 	}
 	if err := p.changeBuckets(ctx, consumerdb.New(db)); err != nil {
@@ -61,8 +60,14 @@ func PlanSet(ctx context.Context, db *operator.Database, s Setting) (*PlannedSet
 	return p, nil
 }
 
+// Question implements [operator.Order].
+func (p *PlannedSet) Question() string {
+	return fmt.Sprintf("set %s of class %s of group %s", strings.Join(p.Changed, ", "), p.Class, p.Group)
+}
+
 // CarryOut changes the class.
-func (p *PlannedSet) CarryOut(ctx context.Context, db *operator.Database) (*Change, error) {
+func (p *PlannedSet) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
+	p.Reason, p.params.Reason = reason, reason
 	n, err := consumerdb.New(db).SetWindow(ctx, p.params)
 	if err == nil && n == 0 {
 		err = errNoClass
