@@ -5,8 +5,11 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"strconv"
+
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 func showCommand() *cli.Command {
@@ -101,4 +104,127 @@ func showArguments(c *cli.Context) (operator.Name, error) {
 		return operator.Name{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil
+}
+
+func printShow(p *page, r *events.Life) {
+	p.pairs(
+		[2]string{"key", r.Key},
+		[2]string{"state", r.State + ": " + r.Why},
+		[2]string{"event time", terminal.Stamp(&r.EventTime)},
+	)
+	printRow(p, r)
+	if r.PublishedEdited() {
+		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
+	}
+	printProducer(p, r)
+	printKafka(p, r)
+	printConsumer(p, r)
+	if r.Row != nil && r.Row.Payload != nil {
+		p.line("\npayload:")
+		p.payload(r.Row.Payload)
+	}
+}
+
+func printRow(p *page, r *events.Life) {
+	v := r.Row
+	if v == nil {
+		return
+	}
+	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
+	if v.Tombstone {
+		payload = "none (a tombstone)"
+	}
+	p.pairs(
+		[2]string{"event type", v.EventType},
+		[2]string{"aggregate", v.AggregateType + " " + v.AggregateID},
+		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
+		[2]string{"transaction", strconv.FormatUint(v.TxID, 10)},
+		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
+		[2]string{"content type", v.ContentType},
+		[2]string{"headers", string(v.Headers)},
+		[2]string{"traceparent", v.Traceparent},
+		[2]string{"payload", payload},
+	)
+}
+
+func printProducer(p *page, r *events.Life) {
+	var relays, letters, replays [][]string
+	for _, v := range r.Relays {
+		says := v.State
+		if v.Disagrees {
+			says += " (!)"
+		}
+		relays = append(relays, []string{v.Relay, v.Slot, says, terminal.Stamp(v.PublishedAt), v.Why})
+	}
+	for _, v := range r.DeadLetters {
+		state := v.State
+		if v.EditedAt != nil {
+			state += ", edited"
+		}
+		letters = append(letters, []string{
+			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
+		})
+	}
+	for _, v := range r.Replays {
+		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
+	}
+	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
+	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
+	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
+}
+
+func printKafka(p *page, r *events.Life) {
+	if r.NotSearched != "" {
+		p.line("\nkafka: not searched: %s", r.NotSearched)
+	}
+	if r.Kafka == nil {
+		return
+	}
+	if r.Disagree != "" {
+		p.line("\n! %s", r.Disagree)
+	}
+	if len(r.Kafka.Copies) == 0 {
+		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, terminal.Stamp(&r.Kafka.From))
+		return
+	}
+	var rows [][]string
+	for _, v := range r.Kafka.Copies {
+		kind := "event"
+		switch {
+		case v.ReplayID != "":
+			kind = "replay " + v.ReplayID
+		case v.RepairID != "":
+			kind = "repair " + v.RepairID
+		}
+		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), terminal.Stamp(&v.Timestamp), kind})
+	}
+	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
+}
+
+func printConsumer(p *page, r *events.Life) {
+	if r.Groups == nil {
+		return
+	}
+	var groups, refused [][]string
+	for _, v := range *r.Groups {
+		as := "event"
+		switch {
+		case v.ReplayID != "":
+			as = "replay " + v.ReplayID
+		case v.ByArrival:
+			as = "event, by arrival"
+		}
+		groups = append(groups, []string{v.Group, v.Outcome, terminal.Stamp(&v.ProcessedAt), as})
+	}
+	for _, v := range r.Refused {
+		refused = append(refused, []string{
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), short(v.Error), terminal.Stamp(&v.CreatedAt),
+		})
+	}
+	if len(groups) == 0 {
+		p.line("\nno consumer group has claimed it")
+	}
+	p.table([]string{"group", "outcome", "at", "as"}, groups)
+	printFences(p, r.Fences)
+	p.table([]string{"refused by", "state", "reason", "record", "error", "at"}, refused)
 }
