@@ -10,20 +10,6 @@ import (
 
 const onePlace = "orders.order/3@4711"
 
-func TestReadPlace(t *testing.T) {
-	aside, err := ParsePlace("orders.order~0a1b2c3d/3@4711")
-	require.NoError(t, err)
-	require.Equal(t, Place{"orders.order~0a1b2c3d", 3, 4711}, aside)
-	p, err := ParsePlace(onePlace)
-	require.NoError(t, err)
-	require.Equal(t, Place{"orders.order", 3, 4711}, p)
-	require.Equal(t, onePlace, p.String())
-	for _, text := range []string{"", "@", "a/1", "a/1@", "a/-1@1", "/1@1", "a b/1@1", "a/1@1 ", "a/1@1/2"} {
-		_, err := ParsePlace(text)
-		require.Error(t, err, text)
-	}
-}
-
 func TestJudgeRedrive(t *testing.T) {
 	before := GroupLetter{Group: "billing", Place: onePlace, Attempts: 3, Generation: 1}
 	for name, tc := range map[string]struct {
@@ -54,9 +40,4 @@ func TestJudgeDiscard(t *testing.T) {
 	require.Contains(t, is(states.LetterRedriven).Detail, "redriven before")
 	require.Contains(t, is(states.LetterRequested).Detail, "look at it")
 	require.Equal(t, states.OutcomeFailed, judgeDiscard(before, false, groupNow{}).Outcome)
-}
-
-func TestWhyALetterIsKept(t *testing.T) {
-	require.Equal(t, "handler: no account", GroupLetter{Cause: "handler", Error: "handler: no account"}.Why(100))
-	require.Equal(t, "late: the event time", GroupLetter{Cause: "late", Error: "the event time"}.Why(100))
 }
