@@ -227,11 +227,13 @@ func TestASettledFenceIsComparedAndSet(t *testing.T) {
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
 		key := newKey(t, "orders")
 		one, db := fences.One{Key: operator.Name{Namespace: key.Namespace(), ID: key.UUID()}}, &operator.Database{Pool: d.pool}
-		made := func() (*fences.Settlement, error) { return fences.PlanMade(t.Context(), db, one, "T", nil) }
-		notMade := func() (*fences.Settlement, error) { return fences.PlanNotMade(t.Context(), db, one) }
-		release := func() (*fences.Settlement, error) { return fences.PlanRelease(t.Context(), db, one) }
+		made := func() (operator.Order[*fences.Settled], error) {
+			return fences.PlanMade(t.Context(), db, one, "T", nil)
+		}
+		notMade := func() (operator.Order[*fences.Settled], error) { return fences.PlanNotMade(t.Context(), db, one) }
+		release := func() (operator.Order[*fences.Settled], error) { return fences.PlanRelease(t.Context(), db, one) }
 		// settled plans at one lease, and carries out when an attempt has come and gone, or come.
-		settled := func(plan func() (*fences.Settlement, error), planned, lease string, epoch int) error {
+		settled := func(plan func() (operator.Order[*fences.Settled], error), planned, lease string, epoch int) error {
 			d.fence(key, "charge", planned, "1 day")
 			exec(t, d.pool, "UPDATE onceward.fences SET epoch = 6, alone = true")
 			do, err := plan()

@@ -20,7 +20,7 @@ func fencesReconcile(c *cli.Context) error {
 	case c.IsSet("result") && !json.Valid([]byte(c.String("result"))):
 		return usage("--result %q: want JSON, e.g. '{\"charge\": \"ch_1\"}'", c.String("result"))
 	}
-	return settle(c, func(db *operator.Database, one fences.One) (*fences.Settlement, error) {
+	return settle(c, func(db *operator.Database, one fences.One) (operator.Order[*fences.Settled], error) {
 		if !made {
 			return fences.PlanNotMade(c.Context, db, one)
 		}
@@ -33,13 +33,13 @@ func fencesReconcile(c *cli.Context) error {
 }
 
 func fencesRelease(c *cli.Context) error {
-	return settle(c, func(db *operator.Database, one fences.One) (*fences.Settlement, error) {
+	return settle(c, func(db *operator.Database, one fences.One) (operator.Order[*fences.Settled], error) {
 		return fences.PlanRelease(c.Context, db, one)
 	})
 }
 
 // settle finds the fence, asks and does what is planned for it.
-func settle(c *cli.Context, plan func(*operator.Database, fences.One) (*fences.Settlement, error)) error {
+func settle(c *cli.Context, plan func(*operator.Database, fences.One) (operator.Order[*fences.Settled], error)) error {
 	key, err := readOneName(c)
 	if err != nil {
 		return err

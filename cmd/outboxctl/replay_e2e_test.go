@@ -197,7 +197,7 @@ func TestReplayByKey(t *testing.T) {
 		require.Equal(t, []string{"reprocess billing repair", "reprocess billing repair"}, column[string](d, "SELECT concat_ws(' ', mode, replay_group, topic) FROM onceward.replays"))
 
 		got := decode[replay.Result](t, fine(t, "replay", "--dead", "--unchecked", "--yes", "--reason", "r", "-o", "json"))
-		require.Equal(t, []replay.Left{{State: states.Dead, Events: 1, Why: replay.LeftOut[states.Dead]}}, got.LeftOut)
+		require.Equal(t, []replay.Left{{State: states.Dead, Events: 1, Why: "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place"}}, got.LeftOut)
 		require.Equal(t, texts(discarded), d.asked()[2:])
 		fine(t, "replay", "--dead", "--aggregate", "B", "--topic", "elsewhere", "--unchecked", "--yes", "--reason", "r")
 		require.Equal(t, texts(dead, discarded), d.asked()[3:])

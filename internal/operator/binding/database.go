@@ -40,16 +40,16 @@ type Adopted struct {
 	slots []string
 }
 
-// DatabaseOrder makes a database that was restored or moved the one that relays go on with.
-type DatabaseOrder struct {
+// databaseOrder makes a database that was restored or moved the one that relays go on with.
+type databaseOrder struct {
 	report   *Adopted
 	question string
 }
 
 // PlanDatabase finds the relays, and what is to become of the events. It changes nothing,
 // and refuses a copy that is none.
-func PlanDatabase(ctx context.Context, db *operator.Database, by string) (*DatabaseOrder, error) {
-	o, q := &DatabaseOrder{report: &Adopted{By: by, Relays: []string{}}}, outboxdb.New(db)
+func PlanDatabase(ctx context.Context, db *operator.Database, by string) (operator.Order[*Adopted], error) {
+	o, q := &databaseOrder{report: &Adopted{By: by, Relays: []string{}}}, outboxdb.New(db)
 	err := o.report.choose(ctx, q)
 	if err == nil {
 		o.question, err = o.report.plan(ctx, q)
@@ -61,10 +61,10 @@ func PlanDatabase(ctx context.Context, db *operator.Database, by string) (*Datab
 }
 
 // Question implements [operator.Order].
-func (o *DatabaseOrder) Question() string { return o.question }
+func (o *databaseOrder) Question() string { return o.question }
 
 // CarryOut adopts the database, in one transaction in which producers wait.
-func (o *DatabaseOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
+func (o *databaseOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return o.report.write(ctx, outboxdb.New(tx), reason) })
 	if err != nil {
 		return nil, fmt.Errorf("adopt: %w", operator.ExplainMaintainer(err))

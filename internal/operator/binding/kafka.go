@@ -44,15 +44,15 @@ type KafkaWish struct {
 	Ask     func(context.Context) error // whether brokers are of the cluster that is named; nil: nobody is asked
 }
 
-// KafkaOrder binds a relay to another Kafka cluster.
-type KafkaOrder struct {
+// kafkaOrder binds a relay to another Kafka cluster.
+type kafkaOrder struct {
 	report *AdoptedKafka
 	state  relays.State
 }
 
 // PlanKafka finds the cluster, and counts the events whose account it changes. It changes
 // nothing.
-func PlanKafka(ctx context.Context, db *operator.Database, state relays.State, wish KafkaWish) (*KafkaOrder, error) {
+func PlanKafka(ctx context.Context, db *operator.Database, state relays.State, wish KafkaWish) (operator.Order[*AdoptedKafka], error) {
 	report := &AdoptedKafka{Kafka: wish.How, Relay: state.Relay, Slot: state.Slot, Before: operator.Deref(state.KafkaCluster)}
 	var err error
 	if report.Cluster, err = wish.cluster(ctx, state); err != nil {
@@ -71,11 +71,11 @@ func PlanKafka(ctx context.Context, db *operator.Database, state relays.State, w
 		return nil, fmt.Errorf("adopt: count events: %w", operator.ExplainWrite(err))
 	}
 	report.Published, report.Pending, report.Replayed = counts.Published, counts.Pending, counts.Replayed
-	return &KafkaOrder{report, state}, nil
+	return &kafkaOrder{report, state}, nil
 }
 
 // CarryOut binds the relay, unless it is bound otherwise by now.
-func (o *KafkaOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (_ *AdoptedKafka, err error) {
+func (o *kafkaOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (_ *AdoptedKafka, err error) {
 	o.report.InDoubt, err = outboxdb.New(db).AdoptKafka(ctx, outboxdb.AdoptKafkaParams{
 		Slot: o.state.Slot, How: o.report.Kafka, Seen: o.state.KafkaCluster, Cluster: o.report.Cluster, Reason: reason,
 	})
@@ -109,7 +109,7 @@ func (w KafkaWish) cluster(ctx context.Context, state relays.State) (string, err
 }
 
 // Question implements [operator.Order].
-func (o *KafkaOrder) Question() string {
+func (o *kafkaOrder) Question() string {
 	r := o.report
 	text := fmt.Sprintf("bind relay %s to Kafka cluster %s, which was bound to %s; %d events in the outbox count as published and %d are pending: ",
 		r.Relay, r.Cluster, cmp.Or(r.Before, "-"), r.Published, r.Pending)

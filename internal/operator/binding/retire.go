@@ -34,15 +34,15 @@ func (r *Retired) Publication() string {
 	return pgx.Identifier{migrations.PublicationName(r.Relay)}.Sanitize()
 }
 
-// RetireOrder has a relay forgotten that is gone for good.
-type RetireOrder struct {
+// retireOrder has a relay forgotten that is gone for good.
+type retireOrder struct {
 	report   *Retired
 	question string
 }
 
 // PlanRetire refuses while the relay's slot is there, and counts what it owes. It changes
 // nothing.
-func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) (*RetireOrder, error) {
+func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) (operator.Order[*Retired], error) {
 	elsewhere, err := slotToRetire(ctx, db, state.Slot)
 	if err != nil {
 		return nil, err
@@ -62,15 +62,15 @@ func PlanRetire(ctx context.Context, db *operator.Database, state relays.State) 
 	if elsewhere != "" {
 		what += fmt.Sprintf("; the slot %s of database %s is not its own and stays", state.Slot, elsewhere)
 	}
-	return &RetireOrder{report, what}, nil
+	return &retireOrder{report, what}, nil
 }
 
 // Question implements [operator.Order].
-func (o *RetireOrder) Question() string { return o.question }
+func (o *retireOrder) Question() string { return o.question }
 
 // CarryOut forgets the relay. The slot is looked for again there, in the transaction that
 // forgets.
-func (o *RetireOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (_ *Retired, err error) {
+func (o *retireOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (_ *Retired, err error) {
 	o.report.Letters, err = outboxdb.New(db).RetireRelay(ctx, outboxdb.RetireRelayParams{Slot: o.report.Slot, Reason: reason})
 	if err != nil {
 		return nil, fmt.Errorf("retire: %w", operator.ExplainWrite(err))

@@ -44,8 +44,8 @@ type settling struct {
 	letter *letters.GroupLetter // of the event, with which it waits; nil: none
 }
 
-// Settlement is what is to be done about a fence.
-type Settlement struct {
+// settlement is what is to be done about a fence.
+type settlement struct {
 	question string
 	given    operator.Name
 	of       *settling
@@ -55,7 +55,7 @@ type Settlement struct {
 // PlanMade says that the effect of a fence was made. It changes nothing. The type of the
 // event is given where the fence does not keep its event; the result is what deliveries
 // get, and nil is none.
-func PlanMade(ctx context.Context, db *operator.Database, one One, eventType string, result []byte) (*Settlement, error) {
+func PlanMade(ctx context.Context, db *operator.Database, one One, eventType string, result []byte) (operator.Order[*Settled], error) {
 	s, err := reconcilable(ctx, db, one)
 	if err != nil {
 		return nil, err
@@ -65,22 +65,22 @@ func PlanMade(ctx context.Context, db *operator.Database, one One, eventType str
 		return nil, err
 	}
 	claim.result = result
-	return &Settlement{"record that the " + s.effect() + " was made", one.Key, s, func(ctx context.Context, q *consumerdb.Queries, reason string) (*Settled, error) {
+	return &settlement{"record that the " + s.effect() + " was made", one.Key, s, func(ctx context.Context, q *consumerdb.Queries, reason string) (*Settled, error) {
 		return s.made(ctx, q, claim, reason)
 	}}, nil
 }
 
 // PlanNotMade lets the next attempt make the effect. It changes nothing.
-func PlanNotMade(ctx context.Context, db *operator.Database, one One) (*Settlement, error) {
+func PlanNotMade(ctx context.Context, db *operator.Database, one One) (operator.Order[*Settled], error) {
 	s, err := reconcilable(ctx, db, one)
 	if err != nil {
 		return nil, err
 	}
-	return &Settlement{"let the next attempt make the " + s.effect(), one.Key, s, s.notMade}, nil
+	return &settlement{"let the next attempt make the " + s.effect(), one.Key, s, s.notMade}, nil
 }
 
 // PlanRelease ends the lease of an attempt that is known to be dead. It changes nothing.
-func PlanRelease(ctx context.Context, db *operator.Database, one One) (*Settlement, error) {
+func PlanRelease(ctx context.Context, db *operator.Database, one One) (operator.Order[*Settled], error) {
 	s, err := findPending(ctx, db, one)
 	if err != nil {
 		return nil, err
@@ -88,16 +88,16 @@ func PlanRelease(ctx context.Context, db *operator.Database, one One) (*Settleme
 	if !s.fence.Live {
 		return nil, fmt.Errorf("the lease of fence %q ran out at %s: the next attempt takes it without waiting", s.fence.Name, terminal.Stamp(&s.fence.LeaseUntil))
 	}
-	return &Settlement{
+	return &settlement{
 		fmt.Sprintf("end the lease of fence %q of %s, which an attempt of group %s holds until %s", s.fence.Name, s.key, s.fence.Group, terminal.Stamp(&s.fence.LeaseUntil)), one.Key, s, s.release,
 	}, nil
 }
 
 // Question implements [operator.Order].
-func (d *Settlement) Question() string { return d.question }
+func (d *settlement) Question() string { return d.question }
 
 // CarryOut settles the fence, if it is as it was when it was planned.
-func (d *Settlement) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Settled, error) {
+func (d *settlement) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Settled, error) {
 	report, err := d.write(ctx, consumerdb.New(db), reason)
 	if err != nil {
 		return nil, explainFence(err)

@@ -22,15 +22,15 @@ type Adopted struct {
 	Events    int64    `json:"events"`
 }
 
-// PlannedAdoption is a partition that relays stop for, and how many events it has.
-type PlannedAdoption struct {
+// plannedAdoption is a partition that relays stop for, and how many events it has.
+type plannedAdoption struct {
 	*Adopted
 	leaf outboxdb.AdoptLeafParams
 }
 
 // PlanAdopt finds a partition that held rows when it was attached. It changes
 // nothing.
-func PlanAdopt(ctx context.Context, db *operator.Database, name string) (*PlannedAdoption, error) {
+func PlanAdopt(ctx context.Context, db *operator.Database, name string) (operator.Order[*Adopted], error) {
 	leaf, report, err := filledPartition(ctx, outboxdb.New(db), name)
 	if err != nil {
 		return nil, err
@@ -38,16 +38,16 @@ func PlanAdopt(ctx context.Context, db *operator.Database, name string) (*Planne
 	if report.Events, err = outboxdb.New(db).CountLeaf(ctx, outboxdb.CountLeafParams(leaf)); err != nil {
 		return nil, fmt.Errorf("count the events of partition %s: %w", name, operator.Explain(err, migrations.Outbox))
 	}
-	return &PlannedAdoption{report, leaf}, nil
+	return &plannedAdoption{report, leaf}, nil
 }
 
 // Question implements [operator.Order].
-func (p *PlannedAdoption) Question() string {
+func (p *plannedAdoption) Question() string {
 	return fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", p.Events, p.Partition)
 }
 
 // CarryOut has the events published.
-func (p *PlannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
+func (p *plannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adopted, error) {
 	err := pgx.BeginFunc(ctx, db, func(tx pgx.Tx) error { return p.write(ctx, outboxdb.New(tx), p.leaf, reason) })
 	if err != nil {
 		return nil, fmt.Errorf("adopt partition %s: %w", p.Partition, operator.ExplainMaintainer(err))

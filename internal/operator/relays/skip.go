@@ -22,14 +22,14 @@ type Skipped struct {
 	Skip   []uuid.UUID `json:"skip"` // all that this relay is told to leave out
 }
 
-// SkipOrder is an event that a relay is to leave out.
-type SkipOrder struct {
+// skipOrder is an event that a relay is to leave out.
+type skipOrder struct {
 	state State
 	key   operator.Name
 }
 
 // PlanSkip refuses an event that the relay cannot be held up by. It changes nothing.
-func PlanSkip(ctx context.Context, db *operator.Database, state State, key operator.Name) (*SkipOrder, error) {
+func PlanSkip(ctx context.Context, db *operator.Database, state State, key operator.Name) (operator.Order[*Skipped], error) {
 	key, err := key.Resolve(ctx, db)
 	if err != nil {
 		return nil, fmt.Errorf("skip: %w", err)
@@ -37,11 +37,11 @@ func PlanSkip(ctx context.Context, db *operator.Database, state State, key opera
 	if key.Bare {
 		return nil, noSuchSkip(key)
 	}
-	return &SkipOrder{state, key}, skippable(ctx, db, state.Slot, key)
+	return &skipOrder{state, key}, skippable(ctx, db, state.Slot, key)
 }
 
 // Question implements [operator.Order].
-func (o *SkipOrder) Question() string {
+func (o *skipOrder) Question() string {
 	return fmt.Sprintf("leave out the event %s for good, at relay %s", o.key, o.state.Relay)
 }
 
@@ -49,7 +49,7 @@ func (o *SkipOrder) Question() string {
 // beside it an order to discard: that row keeps who gave it and why, and is for
 // the event that has become a letter meanwhile. It is marked by payload_null: it
 // acts only as long as the order stands.
-func (o *SkipOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Skipped, error) {
+func (o *skipOrder) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Skipped, error) {
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("make a control id: %w", err)

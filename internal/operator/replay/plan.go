@@ -108,7 +108,7 @@ func (p *Plan) readKeys(ctx context.Context, q *outboxdb.Queries, o *Order) erro
 		case !key.Is(v.Namespace):
 			p.problem("%s has no row; its UUID belongs to namespace %s", key, v.Namespace)
 		case !replayable(v.State):
-			p.problem("%s is %s: %s", key, v.State, LeftOut[v.State])
+			p.problem("%s is %s: %s", key, v.State, leftOut[v.State])
 		}
 	}
 	return nil
@@ -141,7 +141,7 @@ func (p *Plan) readLetters(ctx context.Context, q *outboxdb.Queries, o *Order) e
 			p.problem("%s has no dead letter that waits or was discarded", key)
 		case state == states.LetterDiscarded || state == states.LetterOpen && o.Topic != "":
 		default:
-			p.problem("%s waits as a dead letter: %s", key, LeftOut[states.Dead])
+			p.problem("%s waits as a dead letter: %s", key, leftOut[states.Dead])
 		}
 	}
 	return nil
@@ -153,8 +153,8 @@ func replayable(state string) bool {
 	return slices.Contains([]string{states.Published, states.Before, states.Gap, states.GivenUp}, state)
 }
 
-// LeftOut says of every other state why its events are not replayed.
-var LeftOut = map[string]string{
+// leftOut says of every other state why its events are not replayed.
+var leftOut = map[string]string{
 	states.Pending:   "not published yet as far as a published snapshot tells; it comes by itself",
 	states.Waiting:   "its route cannot be used for now; it comes by itself once it can",
 	states.Dead:      "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place",
@@ -190,7 +190,7 @@ func (p *Plan) leave(state string, events int64) {
 			return
 		}
 	}
-	p.Report.LeftOut = append(p.Report.LeftOut, Left{State: state, Events: events, Why: LeftOut[state]})
+	p.Report.LeftOut = append(p.Report.LeftOut, Left{State: state, Events: events, Why: leftOut[state]})
 }
 
 func (p *Plan) problem(format string, args ...any) {

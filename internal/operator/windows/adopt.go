@@ -22,29 +22,29 @@ type Adoption struct {
 	Classes []string `json:"-"` // in their order
 }
 
-// PlannedAdoption is a new group, with the classes and partitions that it would get.
-type PlannedAdoption struct {
+// plannedAdoption is a new group, with the classes and partitions that it would get.
+type plannedAdoption struct {
 	cfg     consumer.AdoptConfig
 	planned *Adoption
 }
 
 // PlanAdopt says which classes a new group would get, and which partitions. It changes
 // nothing.
-func PlanAdopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (*PlannedAdoption, error) {
+func PlanAdopt(ctx context.Context, db *operator.Database, cfg consumer.AdoptConfig) (operator.Order[*Adoption], error) {
 	dry := cfg
 	dry.DryRun = true
 	planned, err := adopt(ctx, db, dry)
-	return &PlannedAdoption{cfg, planned}, err
+	return &plannedAdoption{cfg, planned}, err
 }
 
 // Question implements [operator.Order].
-func (p *PlannedAdoption) Question() string {
+func (p *plannedAdoption) Question() string {
 	return fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it",
 		p.cfg.Group, strings.Join(p.planned.Classes, ", "), p.cfg.From.UTC().Format(time.DateOnly), len(p.planned.Made))
 }
 
 // CarryOut lets the group claim the events of an old topic as its own.
-func (p *PlannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adoption, error) {
+func (p *plannedAdoption) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Adoption, error) {
 	p.cfg.Reason = reason
 	return adopt(ctx, db, p.cfg)
 }

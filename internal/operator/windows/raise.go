@@ -15,16 +15,16 @@ import (
 	"github.com/onceward/onceward/internal/terminal"
 )
 
-// PlannedRaise is a floor that lies below where claims are kept, and what it becomes.
-type PlannedRaise struct {
+// plannedRaise is a floor that lies below where claims are kept, and what it becomes.
+type plannedRaise struct {
 	*Change
 	to time.Time
 }
 
 // PlanRaise says to where a floor would be raised: to where claims are kept; by more
 // only retention does, which knows what the group has finished. It changes nothing.
-func PlanRaise(ctx context.Context, db *operator.Database, group, class string) (*PlannedRaise, error) {
-	p := &PlannedRaise{Change: &Change{
+func PlanRaise(ctx context.Context, db *operator.Database, group, class string) (operator.Order[*Change], error) {
+	p := &plannedRaise{Change: &Change{
 		Group: group, Class: class,
 		Notes: []string{"members that run go by it within ten seconds; events before it that come yet are late"},
 	}}
@@ -48,12 +48,12 @@ func PlanRaise(ctx context.Context, db *operator.Database, group, class string) 
 }
 
 // Question implements [operator.Order].
-func (p *PlannedRaise) Question() string {
+func (p *plannedRaise) Question() string {
 	return fmt.Sprintf("set %s of class %s of group %s: events before it that come yet are late", p.Changed[0], p.Class, p.Group)
 }
 
 // CarryOut raises the floor.
-func (p *PlannedRaise) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
+func (p *plannedRaise) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
 	p.Reason = reason
 	n, err := consumerdb.New(db).RaiseWindow(ctx, consumerdb.RaiseWindowParams{ConsumerGroup: p.Group, Class: p.Class, Floor: p.to, Did: ": " + p.Changed[0], Reason: reason})
 	if err == nil && n == 0 {

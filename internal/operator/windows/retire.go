@@ -23,17 +23,16 @@ type Retirement struct {
 	Topic *string // nil: it is not about a topic
 }
 
-// PlannedRetirement is a retirement that nothing speaks against.
-type PlannedRetirement struct {
+// plannedRetirement is a retirement that nothing speaks against.
+type plannedRetirement struct {
 	Retirement
 	last *time.Time // when the group saved progress last; nil: never, or it does not matter
 }
 
 // PlanRetire refuses while the group saves progress of what is to be given up. It
 // changes nothing.
-func PlanRetire(ctx context.Context, db *operator.Database, r Retirement) (p *PlannedRetirement, err error) {
-	p = &PlannedRetirement{Retirement: r}
-	q := consumerdb.New(db)
+func PlanRetire(ctx context.Context, db *operator.Database, r Retirement) (operator.Order[*Change], error) {
+	p, q, err := &plannedRetirement{Retirement: r}, consumerdb.New(db), error(nil)
 	switch {
 	case r.Topic != nil:
 		p.last, err = rested(ctx, q, consumerdb.MarksOfGroupParams{ConsumerGroup: r.Group, OneTopic: true, Topic: *r.Topic})
@@ -47,7 +46,7 @@ func PlanRetire(ctx context.Context, db *operator.Database, r Retirement) (p *Pl
 }
 
 // Question implements [operator.Order].
-func (p *PlannedRetirement) Question() string {
+func (p *plannedRetirement) Question() string {
 	if p.Topic != nil {
 		return fmt.Sprintf("let the stream time of group %s go on without topic %q; how far it has got there is kept, should it read the topic again", p.Group, *p.Topic)
 	}
@@ -55,7 +54,7 @@ func (p *PlannedRetirement) Question() string {
 }
 
 // CarryOut retires it.
-func (p *PlannedRetirement) CarryOut(ctx context.Context, db *operator.Database, reason string) (change *Change, err error) {
+func (p *plannedRetirement) CarryOut(ctx context.Context, db *operator.Database, reason string) (change *Change, err error) {
 	change = &Change{Group: p.Group, Class: p.Class, Topic: p.Topic, Reason: reason, Notes: []string{}}
 	if p.Topic != nil {
 		err = p.retireTopic(ctx, consumerdb.New(db), change)
@@ -68,7 +67,7 @@ func (p *PlannedRetirement) CarryOut(ctx context.Context, db *operator.Database,
 	return change, nil
 }
 
-func (p *PlannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Queries, change *Change) error {
+func (p *plannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Queries, change *Change) error {
 	n, err := q.RetireWindows(ctx, consumerdb.RetireWindowsParams{ConsumerGroup: p.Group, Class: p.Class, Reason: change.Reason})
 	marks := int64(0)
 	if err == nil && p.last != nil { // who reads nothing any more holds nothing back
@@ -85,7 +84,7 @@ func (p *PlannedRetirement) retireClasses(ctx context.Context, q *consumerdb.Que
 	return err
 }
 
-func (p *PlannedRetirement) retireTopic(ctx context.Context, q *consumerdb.Queries, change *Change) error {
+func (p *plannedRetirement) retireTopic(ctx context.Context, q *consumerdb.Queries, change *Change) error {
 	n, err := q.RetireTopic(ctx, consumerdb.RetireTopicParams{ConsumerGroup: p.Group, Topic: *p.Topic, SavedUntil: *p.last, Reason: change.Reason})
 	change.Changed = []string{fmt.Sprintf("marks of %d partitions of topic %q retired", n, *p.Topic)}
 	return err

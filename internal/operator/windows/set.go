@@ -36,15 +36,15 @@ func (s Setting) Changes() (out []string) {
 	return out
 }
 
-// PlannedSet is a setting, and what comes of it.
-type PlannedSet struct {
+// plannedSet is a setting, and what comes of it.
+type plannedSet struct {
 	*Change
 	params consumerdb.SetWindowParams
 }
 
 // PlanSet says what a setting changes. It changes nothing.
-func PlanSet(ctx context.Context, db *operator.Database, s Setting) (*PlannedSet, error) {
-	p := &PlannedSet{
+func PlanSet(ctx context.Context, db *operator.Database, s Setting) (operator.Order[*Change], error) {
+	p := &plannedSet{
 		Change: &Change{
 			Group: s.Group, Class: s.Class, Changed: s.Changes(),
 			Notes: []string{"members that run go by it within ten seconds, retention from its next run on"},
@@ -61,12 +61,12 @@ func PlanSet(ctx context.Context, db *operator.Database, s Setting) (*PlannedSet
 }
 
 // Question implements [operator.Order].
-func (p *PlannedSet) Question() string {
+func (p *plannedSet) Question() string {
 	return fmt.Sprintf("set %s of class %s of group %s", strings.Join(p.Changed, ", "), p.Class, p.Group)
 }
 
 // CarryOut changes the class.
-func (p *PlannedSet) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
+func (p *plannedSet) CarryOut(ctx context.Context, db *operator.Database, reason string) (*Change, error) {
 	p.Reason, p.params.Reason = reason, reason
 	n, err := consumerdb.New(db).SetWindow(ctx, p.params)
 	if err == nil && n == 0 {
@@ -85,7 +85,7 @@ func interval(d time.Duration) pgtype.Interval {
 
 // changeBuckets says of a new window what becomes of the buckets in which the class
 // claims by arrival.
-func (p *PlannedSet) changeBuckets(ctx context.Context, q *consumerdb.Queries) error {
+func (p *plannedSet) changeBuckets(ctx context.Context, q *consumerdb.Queries) error {
 	rows, err := q.ListWindows(ctx, p.Group)
 	if err != nil {
 		return err
