@@ -34,15 +34,15 @@ func printDeadShow(p *page, r *letters.Shown) {
 		}
 		printDeadLetter(p, v)
 	}
-	var words [][]string
+	var orders [][]string
 	for _, v := range r.Commands {
 		what := v.Action
 		if v.Aggregate {
 			what += " aggregate"
 		}
-		words = append(words, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
+		orders = append(orders, []string{what, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
 	}
-	p.table([]string{"word", "asked at", "by", "reason"}, words)
+	p.table([]string{"word", "asked at", "by", "reason"}, orders)
 	for _, v := range r.Letters {
 		if v.Payload != nil {
 			p.line("\npayload (%s):", v.Slot)

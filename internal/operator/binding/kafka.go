@@ -87,7 +87,7 @@ func (o *kafkaOrder) CarryOut(ctx context.Context, db *operator.Database, reason
 
 // cluster is the one that the relay met, or that the operator names: before
 // a planned failover the relay has met none. Where both are known they must agree. What
-// gap makes of the account cannot be taken back, so that a word is not enough for it.
+// gap makes of the account cannot be taken back, so that what somebody says is not enough for it.
 func (w KafkaWish) cluster(ctx context.Context, state relays.State) (string, error) {
 	met := operator.Deref(state.KafkaMet)
 	switch {

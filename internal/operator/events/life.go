@@ -133,7 +133,7 @@ func ReadLife(ctx context.Context, db *operator.Database, key operator.Name) (*L
 }
 
 // readProducer reads everything that the producer's database knows, from one
-// snapshot: the row and the word about its being published belong together.
+// snapshot: the row and the account of it belong together.
 func (r *Life) readProducer(ctx context.Context, db *operator.Database, key operator.Name) error {
 	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := outboxdb.New(tx)

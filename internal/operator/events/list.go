@@ -41,7 +41,7 @@ type List struct {
 	stuck bool // they should not be there any more
 }
 
-// Snapshot is what a relay's word is worth: none before its first
+// Snapshot is what a relay's account is worth: nothing before its first
 // published snapshot, and as old as that afterwards.
 type Snapshot struct {
 	Relay      string     `json:"relay"`

@@ -117,13 +117,13 @@ func look(ctx context.Context, q *outboxdb.Queries, commands []*command) (report
 			ids = append(ids, l.id)
 		}
 	}
-	obeyed, err := q.ResultsOfControls(ctx, controls)
+	done, err := q.ResultsOfControls(ctx, controls)
 	if err != nil {
 		return nil, nil, err
 	}
-	results := make(map[resultOf]*outboxdb.ResultsOfControlsRow, len(obeyed))
-	for i, v := range obeyed {
-		results[resultOf{v.Slot, v.ControlID}] = &obeyed[i]
+	results := make(map[resultOf]*outboxdb.ResultsOfControlsRow, len(done))
+	for i, v := range done {
+		results[resultOf{v.Slot, v.ControlID}] = &done[i]
 	}
 	rows, err := q.LettersNow(ctx, ids)
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/onceward/onceward/internal/operator/audit"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/migrations"
 )
 
 // Report is the JSON answer of windows list.
@@ -50,6 +51,14 @@ type Window struct {
 // List lists the classes of one group where it is named, and of all where it is empty.
 // It asks retention what it would do, which needs no right but to read.
 func List(ctx context.Context, db *operator.Database, group string) (*Report, error) {
+	report, err := list(ctx, db, group)
+	if err != nil {
+		return nil, operator.Explain(err, migrations.Consumer)
+	}
+	return report, nil
+}
+
+func list(ctx context.Context, db *operator.Database, group string) (*Report, error) {
 	q := consumerdb.New(db)
 	rows, err := q.ListWindows(ctx, group)
 	if err != nil {
