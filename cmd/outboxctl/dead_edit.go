@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -19,13 +18,6 @@ func editFlags() []cli.Flag {
 		&cli.StringFlag{Name: "headers-file", Usage: "the new headers of the producer, a JSON object of strings in `FILE`; {} for none"},
 	}
 }
-
-// Limits of what Enqueue takes; an edited event keeps to them.
-const (
-	maxPayload    = outbox.MaxPayload
-	maxHeaders    = 64 << 10
-	maxHeaderName = 255
-)
 
 func deadEdit(c *cli.Context) error {
 	key, err := readOneName(c)
@@ -63,7 +55,7 @@ func readEdit(c *cli.Context) (e letters.Edit, err error) {
 	}
 	e.PayloadNull = c.Bool("null-payload")
 	if payload != "" {
-		if e.Payload, err = readFile("payload-file", payload, maxPayload); err != nil {
+		if e.Payload, err = readFile("payload-file", payload, outbox.MaxPayload); err != nil {
 			return e, err
 		}
 	}
@@ -86,26 +78,13 @@ func readFile(flag, name string, limit int) ([]byte, error) {
 }
 
 func readHeaders(name string) ([]byte, error) {
-	data, err := readFile("headers-file", name, 2*maxHeaders)
+	data, err := readFile("headers-file", name, 2*letters.MaxHeaders)
 	if err != nil {
 		return nil, err
 	}
-	var headers map[string]string
-	if err := json.Unmarshal(data, &headers); err != nil || headers == nil {
-		return nil, usage("--headers-file: %s is no JSON object of strings", name)
+	headers, err := letters.ParseHeaders(name, data)
+	if err != nil {
+		return nil, usage("--headers-file: %v", err)
 	}
-	total := 0
-	for k, v := range headers {
-		total += len(k) + len(v)
-		switch {
-		case k == "" || len(k) > maxHeaderName:
-			return nil, usage("--headers-file: a name has 1 to %d bytes, %q has %d", maxHeaderName, k, len(k))
-		case outbox.ReservedHeader(k):
-			return nil, usage("--headers-file: %q is reserved by the wire contract", k)
-		}
-	}
-	if total > maxHeaders {
-		return nil, usage("--headers-file: more than %s in names and values", terminal.Size(maxHeaders))
-	}
-	return json.Marshal(headers)
+	return headers, nil
 }

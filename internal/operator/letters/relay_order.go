@@ -78,13 +78,6 @@ func PlanDiscard(ctx context.Context, db *operator.Database, f Filter) (*Order, 
 	return o, nil, nil
 }
 
-// Edit is new content for a letter; what is nil stays as it is.
-type Edit struct {
-	Payload     []byte
-	PayloadNull bool   // the event becomes a tombstone
-	Headers     []byte // a JSON object of strings
-}
-
 // PlanEdit finds the letter of a key, in every slot that has it. It changes nothing. Where
 // none waits there is no order, and a report says why.
 func PlanEdit(ctx context.Context, db *operator.Database, key operator.Name, e Edit) (*Order, *Became, error) {
