@@ -37,7 +37,7 @@ func notInstalled(t *testing.T, c *cures) {
 	h := halted(t, r, "TABLE_MISSING")
 	say, code := asked(t, w.dsn(operatorLogin), "status")
 	require.Equal(t, 1, code)
-	c.find(t, "cmd/outboxctl/database.go: outboxctl migrate up --side {}", say)
+	c.find(t, "internal/operator/explain.go: outboxctl migrate up --side {}", say)
 	version := migrations.Check(t.Context(), w.pool, migrations.Outbox)
 	require.ErrorIs(t, version, migrations.ErrOlderSchema)
 	c.find(t, "migrations/version.go: outboxctl migrate up --side {}", version.Error())
@@ -65,7 +65,7 @@ func notInstalled(t *testing.T, c *cures) {
 	} {
 		w.execute(spoilt.spoil)
 		say, _ = asked(t, w.dsn(operatorLogin), "dead", "list")
-		c.do(t, w, maintainerLogin, "cmd/outboxctl/database.go: outboxctl migrate status --side {}", say)
+		c.do(t, w, maintainerLogin, "internal/operator/explain.go: outboxctl migrate status --side {}", say)
 		w.execute(spoilt.mend)
 	}
 	r.stop()
@@ -94,7 +94,7 @@ func pausedCures(t *testing.T, c *cures) {
 	status := func() string { _, out := statusOf(t, w); return out }
 	resumed("cmd/outboxctl/pause.go: outboxctl resume --relay {}", pause())
 	pause()
-	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {}", status())
+	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {}", status())
 	pause()
 	out, _ := relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {}", out)
@@ -103,7 +103,7 @@ func pausedCures(t *testing.T, c *cures) {
 	resumed("relay/vitals.go: outboxctl resume --relay {}", readyz(t, r).Waiting[0].Detail)
 
 	pause("--route", w.topic())
-	resumed("cmd/outboxctl/status.go: outboxctl resume --relay {} --route {}", status())
+	resumed("internal/operator/relays/problems.go: outboxctl resume --relay {} --route {}", status())
 	pause("--route", w.topic())
 	out, _ = relayCheck(t, r.config)
 	resumed("relay/check/words.go: outboxctl resume --relay {} --route {}", out)
@@ -114,7 +114,7 @@ func pausedCures(t *testing.T, c *cures) {
 		key = writeOne(t, w) // the relay hears the word within a second or two
 		return held() != nil
 	})
-	resumed("relay/internal/stream/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
+	resumed("relay/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
 	eventually(t, "the event arrives", 30*time.Second, func() bool { return w.published()[key] == 1 })
 	w.execute(`DELETE FROM onceward.relay_state WHERE relay = 'other'`)
 	caughtUp(t, w, r)
@@ -134,7 +134,7 @@ func gapCures(t *testing.T, c *cures) {
 		c.do(t, w, operatorLogin, cure, printed, "FILE", r.config)
 		eventually(t, "it is published", 30*time.Second, func() bool { return w.published()[key] == n+1 })
 	}
-	const verdict = "cmd/outboxctl/verdict.go: outboxctl "
+	const verdict = "internal/operator/events/verdict.go: outboxctl "
 	replayed(verdict+`replay {} --config FILE --reason "…"`, before, outboxctl(t, operator, "show", before))
 	replayed(verdict+`gap repair {} --reason "…"`, before, outboxctl(t, operator, "show", before))
 
@@ -147,7 +147,7 @@ func gapCures(t *testing.T, c *cures) {
 		loseSlot(t, w)
 		out, code := relayCheck(t, r.config)
 		require.Equal(t, 3, code)
-		c.do(t, w, operatorLogin, "relay/internal/beginning/decision.go: outboxctl gap list", out)
+		c.do(t, w, operatorLogin, "relay/decide.go: outboxctl gap list", out)
 		r = again(r)
 		return key, halted(t, r, "SLOT_MISSING")
 	}
@@ -163,15 +163,15 @@ func gapCures(t *testing.T, c *cures) {
 	}
 
 	key, h := lose()
-	require.Contains(t, c.do(t, w, operatorLogin, "relay/internal/beginning/gap.go: outboxctl gap show {}", h.Error), key)
+	require.Contains(t, c.do(t, w, operatorLogin, "relay/gap.go: outboxctl gap show {}", h.Error), key)
 	_, status := statusOf(t, w)
-	require.Contains(t, c.do(t, w, operatorLogin, "cmd/outboxctl/status.go: outboxctl gap show {}", status), key)
-	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
+	require.Contains(t, c.do(t, w, operatorLogin, "internal/operator/gaps/list.go: outboxctl gap show {}", status), key)
+	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
 	over("repaired")
 	require.Positive(t, w.published()[key])
 
 	key, h = lose()
-	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
+	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
 	over("accepted")
 	replayed(verdict+`replay {} --config FILE --reason "…"`, key, outboxctl(t, operator, "show", key))
 	replayed(verdict+`gap repair {} --reason "…"`, key, outboxctl(t, operator, "show", key))
@@ -188,7 +188,7 @@ func gapCures(t *testing.T, c *cures) {
 
 	nowhere := uuid.NewString()
 	out, _ := asked(t, operator, "gap", "show", nowhere)
-	require.Contains(t, c.do(t, w, operatorLogin, "cmd/outboxctl/gap.go: outboxctl gap list --all", out), gap())
+	require.Contains(t, c.do(t, w, operatorLogin, "internal/operator/gaps/gap.go: outboxctl gap list --all", out), gap())
 	out, _ = asked(t, operator, "gap", "show", "x")
 	c.do(t, w, operatorLogin, "cmd/outboxctl/gap.go: outboxctl gap list", out)
 	out, _ = asked(t, operator, "gap", "list", gap())
@@ -249,12 +249,12 @@ func partitionCures(t *testing.T, c *cures) {
 		w.execute("DROP TABLE onceward.outbox_" + today.AddDate(0, 0, day+1).Format("20060102"))
 	}
 	_, status := statusOf(t, w)
-	c.find(t, "cmd/outboxctl/status.go: outboxctl partitions maintain", status)
+	c.find(t, "internal/operator/partitions/extent.go: outboxctl partitions maintain", status)
 	out, _ := relayCheck(t, r.config)
 	c.find(t, "relay/check/partitions.go: outboxctl partitions maintain", out)
 	c.find(t, "relay/check/partitions.go: outboxctl migrate up --side outbox", out)
 	out, _ = asked(t, w.dsn(maintainerLogin), "partitions", "status")
-	c.do(t, w, maintainerLogin, "cmd/outboxctl/status.go: outboxctl partitions maintain", out)
+	c.do(t, w, maintainerLogin, "internal/operator/partitions/extent.go: outboxctl partitions maintain", out)
 	_, status = statusOf(t, w)
 	require.NotContains(t, status, "partitions maintain")
 	r.stop()
@@ -281,7 +281,7 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 	code, status := statusOf(t, w)
 	require.Equal(t, 3, code)
 	require.Contains(t, status, "but none of today")
-	const cure = "relay/retention/retention.go: outboxctl "
+	const cure = "relay/retention.go: outboxctl "
 	c.find(t, cure+"partitions maintain", status)
 	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.Equal(t, 3, code)

@@ -10,6 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
 
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/internal/secret"
 	"github.com/onceward/onceward/internal/terminal"
 )
@@ -46,14 +48,15 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	said := terminal.Lines(secret.Scrub(err.Error(), args[1:]))
 	var wrongCall *usageError
+	var unclear *operator.UnclearError
 	switch {
 	case errors.Is(err, errWrong):
 		return exitWrong
-	case errors.As(err, &wrongCall):
+	case errors.As(err, &wrongCall), errors.As(err, &unclear):
 		fmt.Fprintf(stderr, "outboxctl: %s\nRun `%s` to see what there is.\n", said, helpFor(app, args)) //nolint:errcheck // nobody is left to tell
 		return exitUsage
 	case ctx.Err() != nil:
-		if errors.Is(err, errOrderGiven) {
+		if errors.Is(err, letters.ErrOrderGiven) {
 			said = "the order is given, and will be carried out"
 		}
 		fmt.Fprintf(stderr, "outboxctl: interrupted: %s\n", said) //nolint:errcheck // nobody is left to tell

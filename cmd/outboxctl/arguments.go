@@ -7,6 +7,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"github.com/xrash/smetrics"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/secret"
 )
 
@@ -112,8 +113,8 @@ func noArgument(c *cli.Context, instead string) error {
 
 // checkLimit checks --limit, of what is listed.
 func checkLimit(c *cli.Context) error {
-	if c.Int("limit") < 1 || c.Int("limit") > maxListed {
-		return usage("--limit %d: want 1 to %d", c.Int("limit"), maxListed)
+	if c.Int("limit") < 1 || c.Int("limit") > operator.MaxListed {
+		return usage("--limit %d: want 1 to %d", c.Int("limit"), operator.MaxListed)
 	}
 	return nil
 }

@@ -12,8 +12,13 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/onceward/onceward/internal/claims"
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/operator/status"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/publisher"
@@ -127,12 +132,12 @@ func TestStatus(t *testing.T) {
 
 	code, stdout, _ = call(t, "status", "--output", "json")
 	require.Equal(t, exitWrong, code)
-	st := decode[statusReport](t, stdout)
+	st := decode[status.Report](t, stdout)
 	require.Len(t, st.Relays, 1)
 	require.Equal(t, "idempotent", st.Relays[0].Mode)
 	require.Equal(t, "reserved", st.Relays[0].WALStatus)
 	require.Positive(t, st.Relays[0].RetainedBytes)
-	require.Equal(t, []deadLettersCount{{"onceward_ctl", "open", 1}}, st.DeadLetters)
+	require.Equal(t, []status.LettersInState{{Slot: "onceward_ctl", State: "open", Letters: 1}}, st.DeadLetters)
 
 	exec(t, pool, "SELECT pg_drop_replication_slot('onceward_ctl')")
 	_, stdout, _ = call(t, "status")
@@ -181,8 +186,8 @@ func TestShowFollowsAnEvent(t *testing.T) {
 	require.Contains(t, fine(t, "show", key.String()), "dead: too-large: 2 MB is more than 1 MB")
 	exec(t, pool, "INSERT INTO onceward.replays (replay_id, id, namespace, aggregate_type, aggregate_id, event_type, created_at, reason) VALUES (gen_random_uuid(), $1, 'orders', 'order', 'A', 'OrderPaid', now(), 'asked by support')", key.UUID())
 
-	got := decode[showReport](t, fine(t, "show", key.String(), "--payload", "--output", "json", "--consumer-dsn", dsn))
-	require.Equal(t, stateDead, got.State)
+	got := decode[events.Life](t, fine(t, "show", key.String(), "--payload", "--output", "json", "--consumer-dsn", dsn))
+	require.Equal(t, states.Dead, got.State)
 	require.Equal(t, `{"total": 12}`, string(got.Row.Payload))
 	require.Len(t, got.Replays, 1)
 	require.Empty(t, *got.Groups)
@@ -207,20 +212,36 @@ VALUES ($1, 'billing', 'OrderPaid', 'orders', '\x00', 'p'), ($1, 'mail', 'OrderP
 	require.Regexp(t, `again +processed .* replay `+replay.String(), out)
 }
 
+// topic is that of the events of aggregate A.
+const topic = "orders.order"
+
+// published starts a broker with one record for each key, in the partition of aggregate A.
+func published(t *testing.T, keys ...string) (brokers string, home int32) {
+	t.Helper()
+	const partitions = 3
+	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(partitions, topic))
+	require.NoError(t, err)
+	t.Cleanup(cluster.Close)
+	client, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	require.NoError(t, err)
+	defer client.Close()
+	home = publisher.Partition([]byte("A"), partitions)
+	for _, key := range keys {
+		record := &kgo.Record{Topic: topic, Partition: home, Headers: []kgo.RecordHeader{{Key: outbox.HeaderKey, Value: []byte(key)}}, Value: []byte("v")}
+		require.NoError(t, client.ProduceSync(t.Context(), record).FirstErr())
+	}
+	return strings.Join(cluster.ListenAddrs(), ","), home
+}
+
 func TestShowFindsCopiesInKafka(t *testing.T) {
 	pool, _ := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	key := enqueue(t, pool, "{}")
-	brokers := cluster(t)
-	home := publisher.Partition([]byte("A"), partitions)
-	p := producer(t, brokers, "")
-	send(t, p, home, time.Now(), "orders:other")
-	send(t, p, home, time.Now(), key.String())
-	send(t, p, home, time.Now(), key.String())
+	brokers, home := published(t, "orders:other", key.String(), key.String())
 
-	args := []string{"show", key.String(), "--brokers", strings.Join(brokers, ","), "--topic", topic}
+	args := []string{"show", key.String(), "--brokers", brokers, "--topic", topic}
 	require.Contains(t, fine(t, args...), "published: found in topic "+topic+" partition "+strconv.Itoa(int(home))+" offset 1")
-	got := decode[showReport](t, fine(t, append(args, "-o", "json")...))
+	got := decode[events.Life](t, fine(t, append(args, "-o", "json")...))
 	require.Len(t, got.Kafka.Copies, 2)
 	require.Equal(t, []int32{home}, got.Kafka.Partitions)
 }
@@ -235,5 +256,5 @@ func TestShowOfAnUnknownKey(t *testing.T) {
 	key := enqueue(t, pool, "{}")
 	code, stdout, _ = call(t, "show", "billing:"+key.UUID().String(), "--output", "json")
 	require.Equal(t, exitWrong, code)
-	require.Equal(t, "this UUID belongs to namespace orders", decode[showReport](t, stdout).Why)
+	require.Equal(t, "this UUID belongs to namespace orders", decode[events.Life](t, stdout).Why)
 }

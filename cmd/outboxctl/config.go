@@ -67,16 +67,10 @@ func configCheck(c *cli.Context) error {
 		report.Problems = append(report.Problems, err.Error())
 	}
 	report.OK = len(report.Problems) == 0
-	if err := answer(c, report, report.print); err != nil {
-		return err
-	}
-	if !report.OK {
-		return errWrong
-	}
-	return nil
+	return judge(write(c, report, printConfig), !report.OK)
 }
 
-func (r configReport) print(p *page) {
+func printConfig(p *page, r configReport) {
 	if r.OK {
 		p.line("%s is fine: relay %s, slot %s, publication %s", r.File, r.Relay, r.Slot, r.Publication)
 	}
@@ -120,7 +114,7 @@ func configPrint(c *cli.Context) error {
 	if err != nil {
 		return fmt.Errorf("write configuration: %w", err)
 	}
-	return answer(c, values, func(p *page) { p.block(string(text)) })
+	return answer(c, values, func(p *page, _ map[string]any) { p.block(string(text)) })
 }
 
 // effective turns a configuration into maps, lists and scalars under the names

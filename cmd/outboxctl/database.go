@@ -1,20 +1,13 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
 	"os"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/secret"
-	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 )
 
@@ -49,7 +42,7 @@ func dsn(c *cli.Context, prefix string) (string, error) {
 
 // connect opens a pool to the database of --dsn, --dsn-file or the
 // environment. The caller closes it.
-func connect(c *cli.Context) (*database, error) {
+func connect(c *cli.Context) (*operator.Database, error) {
 	text, err := dsn(c, "")
 	if err != nil {
 		return nil, err
@@ -63,7 +56,7 @@ func connect(c *cli.Context) (*database, error) {
 	if err := verified(c, text); err != nil {
 		return nil, err
 	}
-	return open(c.Context, text)
+	return operator.Open(c.Context, text)
 }
 
 // noDatabase says how to name one. That of a relay.yaml is not taken: it has the
@@ -88,46 +81,4 @@ func verified(c *cli.Context, text string) error {
 	}
 	return usage("the connection is not sslmode=verify-full, so somebody else could read or answer it; add sslmode=verify-full "+
 		"(with sslrootcert) to the connection string or, on a network that you trust, give --insecure (or set %s=true)", insecureVariable)
-}
-
-func open(ctx context.Context, text string) (*database, error) {
-	cfg, err := pgxpool.ParseConfig(text)
-	if err != nil {
-		return nil, usage("%v", secret.ParseError("connection string", err))
-	}
-	cfg.MaxConns = 4
-	cfg.ConnConfig.RuntimeParams["application_name"] = "outboxctl"
-	// A pooler may keep no prepared statement; and without types no list of ids can be sent.
-	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheDescribe
-	pool, err := pgxpool.NewWithConfig(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, fmt.Errorf("connect to PostgreSQL: %w", secret.ConnectError(err, &cfg.ConnConfig.Config))
-	}
-	return &database{pool}, nil
-}
-
-// explain adds what to run when Onceward is not installed, and who may.
-func explain(err error, side migrations.Side) error {
-	var pg *pgconn.PgError
-	if !errors.As(err, &pg) {
-		return err
-	}
-	var start *cdc.StartError
-	if filtered := cdc.ExplainFiltered(err); errors.As(filtered, &start) {
-		return filtered
-	}
-	switch pg.Code {
-	case "42P01", "3F000": // undefined_table, invalid_schema_name
-		return fmt.Errorf("%w; Onceward's %s side is not in this database, or one of its tables is gone: run `outboxctl migrate up --side %s`, which makes it, or says what became of it; "+
-			"or connect to another database", err, side, side)
-	case "42703", "42883": // undefined_column, undefined_function
-		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
-	case "42501": // insufficient_privilege
-		return fmt.Errorf("%w; connect as a role that may read schema onceward", err)
-	}
-	return err
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -27,7 +28,7 @@ func deadListCommand() *cli.Command {
 	flags := append([]cli.Flag{
 		sideFlag(migrations.Outbox),
 		&cli.StringSliceFlag{
-			Name: "state", Value: cli.NewStringSlice(letterOpen, letterRetrying),
+			Name: "state", Value: cli.NewStringSlice(states.LetterOpen, states.LetterRetrying),
 			Usage: "letters in `STATE`: open, retrying, replayed, discarded or all; with --side consumer open and requested (the default; " +
 				"with --cause parked too), parked, redriven, discarded or all",
 		},
@@ -113,7 +114,7 @@ func letterFlags() []cli.Flag {
 func groupLetterFlags() []cli.Flag {
 	return []cli.Flag{
 		groupFlag(),
-		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: " + strings.Join(causes, ", ")},
+		&cli.StringFlag{Name: "cause", Usage: "only those kept for `CAUSE`: " + strings.Join(states.Causes, ", ")},
 		&cli.StringFlag{Name: "topic", Usage: "only those of `TOPIC`"},
 		ageFlag("older", "only those kept for longer than `AGE`, e.g. 7d, 1d12h or 1h"),
 	}

@@ -15,6 +15,11 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/gaps"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -62,7 +67,7 @@ func TestDeadListAndShow(t *testing.T) {
 		d.letter(second, "retrying")
 		d.letter(third, "discarded")
 		listed := func(args ...string) (keys []string) {
-			for _, l := range decode[lettersReport](t, fine(t, append([]string{"dead", "list", "-o", "json"}, args...)...)).Letters {
+			for _, l := range decode[letters.List](t, fine(t, append([]string{"dead", "list", "-o", "json"}, args...)...)).Letters {
 				keys = append(keys, l.Key)
 			}
 			return keys
@@ -86,11 +91,11 @@ func TestDeadListAndShow(t *testing.T) {
 		require.Contains(t, out, `13 B: {"total": 12}`)
 		require.Contains(t, out, "later events of the aggregate wait behind it")
 		exec(t, d.pool, `INSERT INTO onceward.controls (control_id, action, namespace, aggregate_type, aggregate_id, reason) VALUES (gen_random_uuid(), 'retry', 'orders', 'order', 'A', 'limit raised')`)
-		shown := decode[deadShowReport](t, fine(t, "dead", "show", first.String(), "--payload", "-o", "json"))
+		shown := decode[letters.Shown](t, fine(t, "dead", "show", first.String(), "--payload", "-o", "json"))
 		require.Equal(t, `{"total": 12}`, string(shown.Letters[0].Payload))
 		require.True(t, shown.Letters[0].Holds)
-		require.Equal(t, "limit raised", shown.Words[0].Reason)
-		require.True(t, shown.Words[0].Aggregate)
+		require.Equal(t, "limit raised", shown.Commands[0].Reason)
+		require.True(t, shown.Commands[0].Aggregate)
 		require.Contains(t, fine(t, "dead", "show", first.String()), "retry aggregate")
 		require.Contains(t, wrong(t, "dead", "show", someKey), "no dead letter has the key "+someKey)
 		require.Contains(t, wrong(t, "dead", "show", "billing:"+first.UUID().String()), "no dead letter")
@@ -109,7 +114,7 @@ func TestAnInterruptedOrderStands(t *testing.T) {
 	onDesks(t, func(d *desk) {
 		t := d.t
 		key := d.event("A", "OrderPaid", "1")
-		k, err := readKey(key.String())
+		k, err := operator.ParseKey(key.String())
 		require.NoError(t, err)
 		d.letter(k, "open")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -134,7 +139,7 @@ func TestDeadRetry(t *testing.T) {
 		t := d.t
 		first, second, third := d.event("A", "OrderPaid", "1"), d.event("A", "OrderSent", "2"), d.event("B", "OrderPaid", "3")
 		for _, key := range []string{first.String(), second.String(), third.String()} {
-			k, err := readKey(key)
+			k, err := operator.ParseKey(key)
 			require.NoError(t, err)
 			d.letter(k, "open")
 		}
@@ -151,9 +156,9 @@ func TestDeadRetry(t *testing.T) {
 		require.Contains(t, stderr, "this would publish 2 dead letters, all that wait of 1 aggregates; standard input is no terminal")
 		require.Empty(t, words())
 
-		got := decode[wordReport](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
+		got := decode[letters.Became](t, fine(t, "dead", "retry", second.String(), "--reason", "limit raised", "--yes", "--wait", "0", "-o", "json"))
 		require.Len(t, got.Letters, 2, "a KEY picks its aggregate")
-		require.Equal(t, letterOutcome{Key: first.String(), Slot: "onceward_ctl", Outcome: outcomePending, Detail: "not read yet"}, got.Letters[0])
+		require.Equal(t, letters.Outcome{Key: first.String(), Slot: "onceward_ctl", Outcome: states.OutcomePending, Detail: "not read yet"}, got.Letters[0])
 		require.Equal(t, []string{"relay ctl is not connected; it reads the order when it is back"}, got.Relays)
 		require.Equal(t, []string{"retry orders order A limit raised " + d.operator}, words())
 		out := wrong(t, "dead", "retry", "--all", "--reason", "r", "--yes", "--wait", "300ms")
@@ -234,8 +239,8 @@ func TestPauseAndResume(t *testing.T) {
 		require.Equal(t, "f {}", state())
 
 		fine(t, "pause", "--route", "orders.b", "--route", "orders.a")
-		got := decode[wordsReport](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
-		require.Equal(t, wordsReport{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
+		got := decode[relays.Resting](t, fine(t, "pause", "--route", "orders.a", "-o", "json"))
+		require.Equal(t, relays.Resting{Relay: "ctl", Slot: "onceward_ctl", PausedRoutes: []string{"orders.a", "orders.b"}, NotKnown: []string{"orders.a"}}, got)
 		require.Contains(t, wrong(t, "status"), "! relay ctl: route orders.b is paused")
 		require.Contains(t, fine(t, "resume"), "route orders.a is paused", "routes stay as they are")
 		resumed := fine(t, "resume", "--route", "orders.a")
@@ -282,7 +287,7 @@ func TestSkip(t *testing.T) {
 			column[string](d, "SELECT concat_ws(' ', action, letter_id, reason, requested_by) FROM onceward.controls"), "who and why are kept")
 		require.Contains(t, wrong(t, "status"), "told to skip the event "+first.UUID().String())
 		d.letter(first, "discarded")
-		got := decode[skipReport](t, fine(t, "skip", second.String(), "--reason", "r", "--yes", "-o", "json"))
+		got := decode[relays.Skipped](t, fine(t, "skip", second.String(), "--reason", "r", "--yes", "-o", "json"))
 		require.Equal(t, []uuid.UUID{second.UUID()}, got.Skip, "what has come about is forgotten")
 		d.letter(second, "open")
 		code, _, stderr = call(t, "skip", second.String(), "--reason", "r", "--yes")
@@ -337,7 +342,7 @@ func TestSkipOfNothing(t *testing.T) {
 		fine(t, "replay", replayed.String(), "--unchecked", "--reason", "r", "--yes")
 		replay := column[string](d, "SELECT namespace || ':' || replay_id FROM onceward.replays")[0]
 		fine(t, "skip", replay, "--reason", "not after all", "--yes")
-		got := decode[undoReport](t, fine(t, "skip", replay, "--undo", "-o", "json"))
+		got := decode[relays.Undone](t, fine(t, "skip", replay, "--undo", "-o", "json"))
 		require.True(t, got.TakenBack)
 		require.Empty(t, got.Skip)
 		refused("billing:"+replay[len("orders:"):], "belongs to namespace orders")
@@ -384,7 +389,7 @@ func TestReplayInGap(t *testing.T) {
 			require.Contains(t, shown, "1 replays lay in it: they are not proved to be published")
 			require.Contains(t, shown, lost+"  "+event.String())
 			_, listed, _ := call(t, "gap", "list", "--all", "-o", "json")
-			require.Equal(t, int64(1), decode[gapsReport](t, listed).Gaps[0].Replays)
+			require.Equal(t, int64(1), decode[gaps.Report](t, listed).Gaps[0].Replays)
 		}
 	})
 }

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -19,21 +19,13 @@ func editFlags() []cli.Flag {
 	}
 }
 
-// Limits of what Enqueue takes; an edited event keeps to them.
-const (
-	maxPayload    = outbox.MaxPayload
-	maxHeaders    = 64 << 10
-	maxHeaderName = 255
-)
-
 func deadEdit(c *cli.Context) error {
 	key, err := readOneName(c)
 	if err != nil {
 		return err
 	}
-	w := &word{}
-	w.control.Action = actionEdit
-	if err := readEdit(c, w); err != nil {
+	edit, err := readEdit(c)
+	if err != nil {
 		return err
 	}
 	reason, err := readReason(c)
@@ -45,37 +37,32 @@ func deadEdit(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	letters, err := selection{keys: []eventName{key}}.find(c, db)
-	if err != nil || len(letters) == 0 {
-		return err
+	order, nothing, err := letters.PlanEdit(c.Context, db, key, edit)
+	if order == nil {
+		return answerNothing(c, nothing, err)
 	}
-	edited := addSingle(nil, make(map[uuid.UUID]*word), actionEdit, letters[0])[0]
-	for _, l := range letters[1:] { // of other slots
-		edited.letters = append(edited.letters, letterRef{slot: l.Slot, id: l.id, namespace: l.namespace, attempts: l.Attempts})
-	}
-	edited.control.Payload, edited.control.PayloadNull, edited.control.Headers = w.control.Payload, w.control.PayloadNull, w.control.Headers
-	return say(c, db, fmt.Sprintf("change the dead letter %s", key), reason, []*word{edited})
+	return give(c, db, fmt.Sprintf("change the dead letter %s", key), reason, order)
 }
 
 // readEdit reads the new content.
-func readEdit(c *cli.Context, w *word) (err error) {
+func readEdit(c *cli.Context) (e letters.Edit, err error) {
 	payload, headers := c.String("payload-file"), c.String("headers-file")
 	switch {
 	case payload != "" && c.Bool("null-payload"):
-		return usage("dead edit: give one of --payload-file and --null-payload")
+		return e, usage("dead edit: give one of --payload-file and --null-payload")
 	case payload == "" && headers == "" && !c.Bool("null-payload"):
-		return usage("dead edit: say what to change: --payload-file, --null-payload or --headers-file")
+		return e, usage("dead edit: say what to change: --payload-file, --null-payload or --headers-file")
 	}
-	w.control.PayloadNull = c.Bool("null-payload")
+	e.PayloadNull = c.Bool("null-payload")
 	if payload != "" {
-		if w.control.Payload, err = readFile("payload-file", payload, maxPayload); err != nil {
-			return err
+		if e.Payload, err = readFile("payload-file", payload, outbox.MaxPayload); err != nil {
+			return e, err
 		}
 	}
 	if headers != "" {
-		w.control.Headers, err = readHeaders(headers)
+		e.Headers, err = readHeaders(headers)
 	}
-	return err
+	return e, err
 }
 
 // readFile never returns nil without an error: an empty payload is a payload.
@@ -85,32 +72,19 @@ func readFile(flag, name string, limit int) ([]byte, error) {
 		return nil, fmt.Errorf("read --%s: %w", flag, err)
 	}
 	if len(data) > limit {
-		return nil, usage("--%s: %s has %s, more than %s", flag, name, size(int64(len(data))), size(int64(limit)))
+		return nil, usage("--%s: %s has %s, more than %s", flag, name, terminal.Size(int64(len(data))), terminal.Size(int64(limit)))
 	}
 	return append([]byte{}, data...), nil
 }
 
 func readHeaders(name string) ([]byte, error) {
-	data, err := readFile("headers-file", name, 2*maxHeaders)
+	data, err := readFile("headers-file", name, 2*letters.MaxHeaders)
 	if err != nil {
 		return nil, err
 	}
-	var headers map[string]string
-	if err := json.Unmarshal(data, &headers); err != nil || headers == nil {
-		return nil, usage("--headers-file: %s is no JSON object of strings", name)
+	headers, err := letters.ParseHeaders(name, data)
+	if err != nil {
+		return nil, usage("--headers-file: %v", err)
 	}
-	total := 0
-	for k, v := range headers {
-		total += len(k) + len(v)
-		switch {
-		case k == "" || len(k) > maxHeaderName:
-			return nil, usage("--headers-file: a name has 1 to %d bytes, %q has %d", maxHeaderName, k, len(k))
-		case outbox.ReservedHeader(k):
-			return nil, usage("--headers-file: %q is reserved by the wire contract", k)
-		}
-	}
-	if total > maxHeaders {
-		return nil, usage("--headers-file: more than %s in names and values", size(maxHeaders))
-	}
-	return json.Marshal(headers)
+	return headers, nil
 }

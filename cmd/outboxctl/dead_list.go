@@ -1,79 +1,29 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal"
 )
-
-// lettersReport is the JSON answer of dead list.
-type lettersReport struct {
-	Letters []deadReport `json:"letters"`
-	More    bool         `json:"more"` // than the limit
-}
-
-// deadReport is a letter without its content.
-type deadReport struct {
-	Key           string     `json:"key"` // of the letter: a replay's has the replay's id in it
-	ReplayOf      string     `json:"replay_of,omitempty"`
-	Slot          string     `json:"slot"`
-	State         string     `json:"state"`
-	AggregateType string     `json:"aggregate_type"`
-	AggregateID   string     `json:"aggregate_id"`
-	EventType     string     `json:"event_type"`
-	CreatedAt     time.Time  `json:"created_at"`
-	Seq           int64      `json:"seq"`
-	Position      string     `json:"position"`
-	Class         string     `json:"error_class"`
-	Error         string     `json:"error"`
-	Holds         bool       `json:"holds_aggregate"` // later events of the aggregate wait behind it
-	Attempts      int32      `json:"attempts"`
-	FirstAt       time.Time  `json:"first_at"`
-	LastAt        time.Time  `json:"last_at"`
-	ControlID     *uuid.UUID `json:"control_id,omitempty"`
-	DecidedBy     *string    `json:"decided_by,omitempty"`
-	DecidedWhy    *string    `json:"decided_why,omitempty"`
-	EditedAt      *time.Time `json:"edited_at,omitempty"`
-	Waits         bool       `json:"waits_for_route,omitempty"` // a retry of it was ordered, and waits
-
-	id        uuid.UUID
-	namespace string
-}
 
 func deadList(c *cli.Context) error {
 	filter, err := readLetterList(c)
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	rows, err := outboxdb.New(db).ListLetters(c.Context, filter)
-	if err != nil {
-		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Outbox))
-	}
-	report := lettersReport{Letters: []deadReport{}}
-	for _, v := range rows {
-		report.Letters = append(report.Letters, newDeadReport(v))
-	}
-	if limit := c.Int("limit"); len(report.Letters) > limit {
-		report.Letters, report.More = report.Letters[:limit], true
-	}
-	return answer(c, report, report.print)
+	return ask(c, func(db *operator.Database) (*letters.List, error) {
+		return letters.Read(c.Context, db, filter, c.Int("limit"))
+	}, printDeadLetters)
 }
 
-// readLetterList checks what needs no server. It asks for one letter more than
-// the limit, which tells whether there are more.
-func readLetterList(c *cli.Context) (f outboxdb.ListLettersParams, err error) {
+// readLetterList checks what needs no server.
+func readLetterList(c *cli.Context) (f letters.Filter, err error) {
 	if err := checkOutput(c); err != nil {
 		return f, err
 	}
@@ -83,18 +33,16 @@ func readLetterList(c *cli.Context) (f outboxdb.ListLettersParams, err error) {
 	if err := checkLimit(c); err != nil {
 		return f, err
 	}
-	s, err := readSelection(c)
-	if err != nil {
+	f.Slot, f.Class = c.String("slot"), c.String("class")
+	if f.Selection, err = readSelection(c); err != nil {
 		return f, err
 	}
-	f = s.letters(c)
-	f.Slot, f.RowLimit = c.String("slot"), int32(c.Int("limit"))+1
 	f.States, err = readStates(c.StringSlice("state"))
 	return f, err
 }
 
 func readStates(given []string) ([]string, error) {
-	all := []string{letterOpen, letterRetrying, letterReplayed, letterDiscarded}
+	all := []string{states.LetterOpen, states.LetterRetrying, states.LetterReplayed, states.LetterDiscarded}
 	for _, state := range given {
 		if state == "all" {
 			return all, nil
@@ -106,29 +54,7 @@ func readStates(given []string) ([]string, error) {
 	return given, nil
 }
 
-// letters turns the selection into one of letters that wait.
-func (s selection) letters(c *cli.Context) outboxdb.ListLettersParams {
-	return outboxdb.ListLettersParams{
-		States: []string{letterOpen, letterRetrying}, Ids: s.ids(), Namespace: s.namespace, AggregateType: s.aggregateType,
-		AggregateID: s.aggregate, EventType: s.eventType, ErrorClass: c.String("class"), FromTime: s.from, ToTime: s.to, RowLimit: maxListed,
-	}
-}
-
-func newDeadReport(v outboxdb.ListLettersRow) deadReport {
-	r := deadReport{
-		Key: keyText(v.Namespace, v.LetterID), Slot: v.Slot, State: v.State, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), Seq: v.Seq, Position: v.Position, Class: v.ErrorClass, Error: v.Error,
-		Attempts: v.Attempts, Holds: v.Holds, FirstAt: v.FirstAt.UTC(), LastAt: v.LastAt.UTC(),
-		ControlID: v.ControlID, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, EditedAt: v.EditedAt, Waits: v.Waits && (v.State == letterOpen || v.State == letterRetrying),
-		id: v.LetterID, namespace: v.Namespace,
-	}
-	if v.ReplayOf != nil {
-		r.ReplayOf = keyText(v.Namespace, *v.ReplayOf)
-	}
-	return r
-}
-
-func (r lettersReport) print(p *page) {
+func printDeadLetters(p *page, r *letters.List) {
 	if len(r.Letters) == 0 {
 		p.line("none")
 	}
@@ -145,8 +71,8 @@ func (r lettersReport) print(p *page) {
 			state += ", waits for its route"
 		}
 		rows = append(rows, []string{
-			v.Key, state, printable([]byte(v.EventType), previewBytes), printable([]byte(v.AggregateType+" "+v.AggregateID), previewBytes),
-			stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + printable([]byte(v.Error), previewBytes),
+			v.Key, state, short(v.EventType), short(v.AggregateType + " " + v.AggregateID),
+			terminal.Stamp(&v.FirstAt), strconv.Itoa(int(v.Attempts)), v.Class + ": " + short(v.Error),
 		})
 	}
 	p.table([]string{"key", "state", "type", "aggregate", "parked", "attempts", "why"}, rows)

@@ -4,11 +4,6 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-const (
-	fencePending  = "PENDING"
-	fenceComplete = "COMPLETE"
-)
-
 func fencesCommand() *cli.Command {
 	one := func(more ...cli.Flag) []cli.Flag {
 		return append(append([]cli.Flag{

@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
-	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/claims"
+	claimsdb "github.com/onceward/onceward/internal/claims"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/claims"
+	"github.com/onceward/onceward/internal/operator/fences"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -43,8 +44,8 @@ func TestFencesAreListedAndShown(t *testing.T) {
 		listed := func(args ...string) (states []string) {
 			code, stdout, stderr := call(t, append([]string{"fences", "list", "-o", "json"}, args...)...)
 			require.Contains(t, []int{exitFine, exitWrong}, code, stderr)
-			for _, f := range decode[fencesReport](t, stdout).Fences {
-				states = append(states, f.Name+" "+f.state())
+			for _, f := range decode[fences.Report](t, stdout).Fences {
+				states = append(states, f.Name+" "+f.State())
 			}
 			return states
 		}
@@ -122,9 +123,9 @@ func TestFencesReconcileMadeOfALateEvent(t *testing.T) {
 		require.Contains(t, stderr, "give the event's type with --type")
 		fine(t, append(args, "--type", "OrderPaid")...)
 		require.Equal(t, "charge COMPLETE 2 t f - t", d.fenceNow(key))
-		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json"))
+		got := decode[claims.Report](t, fine(t, "processed", "show", key.String(), "-o", "json"))
 		require.Len(t, got.Claims, 2, "by arrival")
-		pair := claims.IDs(key.UUID(), 24*time.Hour, time.Now())
+		pair := claimsdb.IDs(key.UUID(), 24*time.Hour, time.Now())
 		require.Equal(t, pair[0], got.Claims[0].ID)
 		require.Equal(t, pair[1], got.Claims[1].ID)
 
@@ -157,8 +158,8 @@ func TestFencesReconcileNotMadeAndRelease(t *testing.T) {
 		require.Contains(t, stderr, "the next attempt takes it without waiting")
 
 		exec(t, d.pool, "UPDATE onceward.fences SET stuck = 'x' WHERE name = 'charge'")
-		got := decode[settledReport](t, fine(t, "fences", "reconcile", key.String(), "--name", "charge", "--not-made", "--reason", "asked Stripe", "--yes", "-o", "json"))
-		require.Equal(t, settledReport{
+		got := decode[fences.Settled](t, fine(t, "fences", "reconcile", key.String(), "--name", "charge", "--not-made", "--reason", "asked Stripe", "--yes", "-o", "json"))
+		require.Equal(t, fences.Settled{
 			Key: key.String(), Group: "billing", Name: "charge", Did: "not-made", Reason: "asked Stripe", Epoch: 3,
 			Notes: []string{"the next delivery, or the recovery job of the group, makes the effect"},
 		}, got)
@@ -225,27 +226,33 @@ func TestASettledFenceIsComparedAndSet(t *testing.T) {
 		t := d.t
 		exec(t, d.pool, insertWindow, "billing", "*", "1 day", time.Now().AddDate(0, 0, -1))
 		key := newKey(t, "orders")
-		for name, lease := range map[string]string{"an attempt that has ended": "-1 minute", "an attempt that runs": "1 minute"} {
-			d.fence(key, "charge", lease, "1 day")
-			exec(t, d.pool, "UPDATE onceward.fences SET epoch = 7")
-			s := &settling{key: eventName{namespace: key.Namespace(), id: key.UUID()}, fence: fenceReport{Group: "billing", Name: "charge", Epoch: 6}, reason: "r", db: &database{d.pool}}
-			c := contextOf(t)
-			claim := claimOfFence{eventType: "T", ids: []uuid.UUID{key.UUID()}}
-			made := func(c *cli.Context) (*settledReport, error) { return s.made(c, claim) }
-			for _, write := range []func(*cli.Context) (*settledReport, error){made, s.notMade, s.release} {
-				_, err := write(c)
-				require.ErrorIs(t, err, errFenceMoved, name)
-			}
-			s.fence.Epoch = 7 // the lease alone is what is in the way
-			if lease == "1 minute" {
-				_, err := s.notMade(c)
-				require.ErrorIs(t, err, errFenceMoved)
-				_, err = made(c)
-				require.ErrorIs(t, err, errFenceMoved)
-			}
-			require.Empty(t, d.actions())
-			require.Empty(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"))
-			exec(t, d.pool, "DELETE FROM onceward.fences")
+		one, db := fences.One{Key: operator.Name{Namespace: key.Namespace(), ID: key.UUID()}}, &operator.Database{Pool: d.pool}
+		made := func() (operator.Order[*fences.Settled], error) {
+			return fences.PlanMade(t.Context(), db, one, "T", nil)
 		}
+		notMade := func() (operator.Order[*fences.Settled], error) { return fences.PlanNotMade(t.Context(), db, one) }
+		release := func() (operator.Order[*fences.Settled], error) { return fences.PlanRelease(t.Context(), db, one) }
+		// settled plans at one lease, and carries out when an attempt has come and gone, or come.
+		settled := func(plan func() (operator.Order[*fences.Settled], error), planned, lease string, epoch int) error {
+			d.fence(key, "charge", planned, "1 day")
+			exec(t, d.pool, "UPDATE onceward.fences SET epoch = 6, alone = true")
+			do, err := plan()
+			require.NoError(t, err)
+			exec(t, d.pool, "UPDATE onceward.fences SET epoch = $1, lease_until = clock_timestamp() + $2::interval", epoch, lease)
+			_, err = do.CarryOut(t.Context(), db, "r")
+			exec(t, d.pool, "DELETE FROM onceward.fences")
+			return err
+		}
+		const ended, runs = "-1 minute", "1 minute"
+		for name, lease := range map[string]string{"an attempt that has ended": ended, "an attempt that runs": runs} {
+			require.ErrorIs(t, settled(made, ended, lease, 7), fences.ErrMoved, name)
+			require.ErrorIs(t, settled(notMade, ended, lease, 7), fences.ErrMoved, name)
+			require.ErrorIs(t, settled(release, runs, lease, 7), fences.ErrMoved, name)
+		}
+		// The lease alone is what is in the way.
+		require.ErrorIs(t, settled(notMade, ended, runs, 6), fences.ErrMoved)
+		require.ErrorIs(t, settled(made, ended, runs, 6), fences.ErrMoved)
+		require.Empty(t, d.actions())
+		require.Empty(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"))
 	})
 }

@@ -1,33 +1,16 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"slices"
 	"strconv"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/gaps"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal"
 )
-
-// causeFirstStart is the cause of what is older than a relay.
-const causeFirstStart = "FIRST_START"
-
-// States of a gap.
-const (
-	gapOpen      = "open"
-	gapRepairing = "repairing"
-	gapRepaired  = "repaired"
-	gapAccepted  = "accepted"
-	gapBefore    = "before"
-)
-
-// accountWords are the states of the events of a gap, as onceward.account has them.
-var accountWords = map[string]string{gapOpen: stateGap, gapRepairing: statePending, gapAccepted: stateGivenUp, gapBefore: stateBefore}
 
 func gapCommand() *cli.Command {
 	return &cli.Command{
@@ -55,13 +38,13 @@ func gapCommand() *cli.Command {
 					"went out, and a gap of which none is left is refused. A gap that was\n" +
 					"accepted, and what is older than a relay, can be repaired too; later events of the same aggregates are out by\n" +
 					"then, so that these come behind them.",
-				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapRepairing) },
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, states.GapRepairing) },
 			},
 			{
 				Name: "accept", Usage: "give the events of a gap up", ArgsUsage: "GAP",
 				Description: "They become given-up: they are never called published, and retention lets them go. Until it has, `gap repair`\n" +
 					"takes it back, and `outboxctl replay` publishes single ones.",
-				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, gapAccepted) },
+				Flags: gapFlags(), Action: func(c *cli.Context) error { return decideGap(c, states.GapAccepted) },
 			},
 		},
 	}
@@ -71,51 +54,6 @@ func gapFlags() []cli.Flag {
 	return append([]cli.Flag{reasonFlag(), yesFlag(), outputFlag()}, dsnFlags()...)
 }
 
-// gapReport is the JSON answer about one gap.
-type gapReport struct {
-	Gap         uuid.UUID     `json:"gap"`
-	Relay       string        `json:"relay"`
-	Slot        string        `json:"slot"`
-	Cause       string        `json:"cause"`
-	Detail      string        `json:"detail"`
-	State       string        `json:"state"`
-	Events      int64         `json:"events"` // when it was found
-	Left        *int64        `json:"events_left,omitempty"`
-	From        string        `json:"from_snapshot"`
-	To          string        `json:"to_snapshot"`
-	FoundAt     time.Time     `json:"found_at"`
-	RepairedAt  *time.Time    `json:"repaired_at,omitempty"`
-	DecidedBy   *string       `json:"decided_by,omitempty"`
-	DecidedWhy  *string       `json:"decided_why,omitempty"`
-	DecidedAt   *time.Time    `json:"decided_at,omitempty"`
-	Note        string        `json:"note,omitempty"` // of a repair that nobody carries out now
-	FirstEvents []eventReport `json:"first_events,omitempty"`
-
-	// Replays are the orders to replay that lay in it. No repair publishes them.
-	Replays      int64         `json:"replays"`
-	FirstReplays []replayOfGap `json:"first_replays,omitempty"`
-}
-
-// replayOfGap is an order to replay that the relay has not come to, as far as it can prove.
-type replayOfGap struct {
-	Replay      string    `json:"replay"` // its key
-	Key         string    `json:"key"`    // of the event
-	RequestedBy string    `json:"requested_by"`
-	RequestedAt time.Time `json:"requested_at"`
-}
-
-// gapsReport is the JSON answer of gap list.
-type gapsReport struct {
-	Gaps []gapReport `json:"gaps"`
-}
-
-func newGap(v outboxdb.ListGapsRow) gapReport {
-	return gapReport{
-		Gap: v.GapID, Relay: v.Relay, Slot: v.Slot, Cause: v.Cause, Detail: v.Detail, State: v.State, Events: v.Events, From: v.FromSnapshot, To: v.ToSnapshot,
-		FoundAt: v.FoundAt.UTC(), RepairedAt: v.RepairedAt, DecidedBy: v.DecidedBy, DecidedWhy: v.DecidedWhy, DecidedAt: v.DecidedAt, Replays: v.Replays,
-	}
-}
-
 func gapList(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -123,99 +61,24 @@ func gapList(c *cli.Context) error {
 	if err := noArgument(c, "to look at one gap: outboxctl gap show GAP"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	states := []string{gapOpen, gapRepairing, gapAccepted, gapBefore}
-	if c.Bool("all") {
-		states = nil
-	}
-	rows, err := outboxdb.New(db).ListGaps(c.Context, outboxdb.ListGapsParams{States: notNil(states)})
-	if err != nil {
-		return fmt.Errorf("list gaps: %w", explain(err, migrations.Outbox))
-	}
-	report := &gapsReport{Gaps: []gapReport{}}
-	for _, v := range rows {
-		report.Gaps = append(report.Gaps, newGap(v))
-	}
-	relays, err := readRelays(c.Context, outboxdb.New(db))
-	if err != nil {
-		return fmt.Errorf("list gaps: look for relays: %w", explain(err, migrations.Outbox))
-	}
-	noteRepairs(report.Gaps, relays)
-	if err := answer(c, report, report.print); err != nil {
-		return err
-	}
-	if slices.ContainsFunc(report.Gaps, func(g gapReport) bool { return g.State == gapOpen }) {
-		return errWrong
-	}
-	return nil
+	return ask(c, func(db *operator.Database) (*gaps.Report, error) {
+		return gaps.List(c.Context, db, c.Bool("all"))
+	}, printGaps)
 }
 
-func (r *gapsReport) print(p *page) {
+func printGaps(p *page, r *gaps.Report) {
 	var rows [][]string
 	for _, g := range r.Gaps {
 		state := g.State
 		if g.Note != "" {
 			state += " " + g.Note
 		}
-		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), stamp(&g.FoundAt)})
+		rows = append(rows, []string{g.Gap.String(), g.Relay, state, g.Cause, strconv.FormatInt(g.Events, 10), strconv.FormatInt(g.Replays, 10), terminal.Stamp(&g.FoundAt)})
 	}
 	if len(rows) == 0 {
 		p.line("none")
 	}
 	p.table([]string{"gap", "relay", "state", "cause", "counted", "replays", "found"}, rows)
-}
-
-// readGap reads one gap with its first events.
-func readGap(ctx context.Context, db *database, id uuid.UUID, limit int) (*gapReport, error) {
-	q := outboxdb.New(db)
-	rows, err := q.ListGaps(ctx, outboxdb.ListGapsParams{States: []string{}, GapID: &id})
-	if err != nil {
-		return nil, explain(err, migrations.Outbox)
-	}
-	if len(rows) == 0 {
-		return nil, fmt.Errorf("there is no gap %s: `outboxctl gap list --all` names them", id)
-	}
-	g := newGap(rows[0])
-	if err := g.readReplays(ctx, q, limit); err != nil {
-		return nil, err
-	}
-	if g.State == gapRepaired {
-		return &g, nil
-	}
-	left, err := q.CountEventsOfGap(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	var now time.Time
-	if err := db.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
-		return nil, err
-	}
-	events, err := q.EventsOfGap(ctx, outboxdb.EventsOfGapParams{GapID: id, RowLimit: int32(limit)})
-	if err != nil {
-		return nil, err
-	}
-	g.Left, g.FirstEvents = &left, []eventReport{}
-	for _, v := range events {
-		e := newEvent(accountWords[g.State], outboxdb.ListByStateRow(v))
-		e.AgeSeconds = max(0, now.Sub(e.CreatedAt).Seconds())
-		g.FirstEvents = append(g.FirstEvents, e)
-	}
-	return &g, nil
-}
-
-// readReplays reads the first replays that lay in the gap, also once it is repaired.
-func (g *gapReport) readReplays(ctx context.Context, q *outboxdb.Queries, limit int) error {
-	rows, err := q.ReplaysOfGap(ctx, outboxdb.ReplaysOfGapParams{GapID: g.Gap, RowLimit: int32(limit)})
-	for _, v := range rows {
-		g.FirstReplays = append(g.FirstReplays, replayOfGap{
-			Replay: keyText(v.Namespace, v.ReplayID), Key: keyText(v.Namespace, v.ID), RequestedBy: v.RequestedBy, RequestedAt: v.RequestedAt.UTC(),
-		})
-	}
-	return err
 }
 
 // readGapArgument checks what needs no server.
@@ -241,57 +104,51 @@ func gapShow(c *cli.Context) error {
 	if err := checkLimit(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := readGap(c.Context, db, id, c.Int("limit"))
-	if err != nil {
-		return fmt.Errorf("show gap: %w", err)
-	}
-	return answer(c, report, report.print)
+	return ask(c, func(db *operator.Database) (*gaps.Gap, error) {
+		gap, err := gaps.Read(c.Context, db, id, c.Int("limit"))
+		return gap, prefixed("show gap", err)
+	}, printGap)
 }
 
-func (g *gapReport) print(p *page) {
+func printGap(p *page, g *gaps.Gap) {
 	p.pairs(
 		[2]string{"gap", g.Gap.String()},
 		[2]string{"relay", g.Relay + " (slot " + g.Slot + ")"},
 		[2]string{"cause", g.Cause + ": " + g.Detail},
 		[2]string{"state", g.State},
-		[2]string{"found", stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
+		[2]string{"found", terminal.Stamp(&g.FoundAt) + ", with " + strconv.FormatInt(g.Events, 10) + " events"},
 	)
 	if g.DecidedBy != nil && g.DecidedWhy != nil {
-		p.line("decided by %s at %s: %s", *g.DecidedBy, stamp(g.DecidedAt), *g.DecidedWhy)
+		p.line("decided by %s at %s: %s", *g.DecidedBy, terminal.Stamp(g.DecidedAt), *g.DecidedWhy)
 	}
-	g.printReplays(p)
+	printReplaysOfGap(p, g)
 	if g.Left == nil {
 		if g.Events > 0 {
 			p.line("how many of them the repair published is in the log of the relay: those that had no row any more were not")
 		}
 		return
 	}
-	p.line("%s", g.stands())
+	p.line("%s", g.Stands())
 	var rows [][]string
 	for _, e := range g.FirstEvents {
-		aggregate := printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes)
-		rows = append(rows, []string{e.Key, printable([]byte(e.EventType), previewBytes), aggregate, stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
+		aggregate := short(e.AggregateType + " " + e.AggregateID)
+		rows = append(rows, []string{e.Key, short(e.EventType), aggregate, terminal.Stamp(&e.CreatedAt), strconv.FormatInt(e.Seq, 10)})
 	}
 	p.table([]string{"key", "type", "aggregate", "written", "seq"}, rows)
-	if g.State == gapOpen {
+	if g.State == states.GapOpen {
 		p.line("\n`outboxctl gap repair %s --reason \"…\"` has them published, `outboxctl gap accept %s --reason \"…\"` gives them up", g.Gap, g.Gap)
 	}
 }
 
 // printReplays says what no repair mends.
-func (g *gapReport) printReplays(p *page) {
+func printReplaysOfGap(p *page, g *gaps.Gap) {
 	if g.Replays == 0 {
 		return
 	}
 	p.line("%d replays lay in it: they are not proved to be published, and no repair publishes them; `outboxctl replay KEY --config FILE --reason \"…\"` orders one again", g.Replays)
 	var rows [][]string
 	for _, r := range g.FirstReplays {
-		rows = append(rows, []string{r.Replay, r.Key, printable([]byte(r.RequestedBy), previewBytes), stamp(&r.RequestedAt)})
+		rows = append(rows, []string{r.Replay, r.Key, short(r.RequestedBy), terminal.Stamp(&r.RequestedAt)})
 	}
 	p.table([]string{"replay", "key", "ordered by", "ordered"}, rows)
 }

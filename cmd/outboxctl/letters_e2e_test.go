@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"os"
 	"regexp"
 	"strings"
@@ -11,9 +10,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/outbox"
@@ -38,7 +38,7 @@ func onConsumerDesks(t *testing.T, test func(d *desk)) {
 }
 
 // keep makes a letter of a group, at the next offset of its topic.
-func (d *desk) keep(group, topic, cause string, key *outbox.Key) place {
+func (d *desk) keep(group, topic, cause string, key *outbox.Key) letters.Place {
 	d.t.Helper()
 	var id, namespace, eventType any
 	if key != nil {
@@ -50,7 +50,7 @@ func (d *desk) keep(group, topic, cause string, key *outbox.Key) place {
 		SELECT $1, $2, 0, count(*), $4, $5, $6, 'A', '{"total": 12}', '[["idempotency-key", "eA=="]]', $3, 'no such account', 20
 		FROM onceward.consumer_dead_letters WHERE topic = $2
 		RETURNING kafka_offset`, group, topic, cause, id, namespace, eventType).Scan(&offset))
-	return place{topic, 0, offset}
+	return letters.Place{Topic: topic, Offset: offset}
 }
 
 // actions lists what is kept of decisions.
@@ -90,7 +90,7 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "malformed", nil)
 		third := d.keep("mail", "orders.order", "replay", &key)
 		listed := func(args ...string) (places []string) {
-			for _, l := range decode[groupLettersReport](t, fine(t, append([]string{"dead", "list", "--side", "consumer", "-o", "json"}, args...)...)).Letters {
+			for _, l := range decode[letters.GroupList](t, fine(t, append([]string{"dead", "list", "--side", "consumer", "-o", "json"}, args...)...)).Letters {
 				places = append(places, l.Place)
 			}
 			return places
@@ -120,10 +120,10 @@ func TestGroupLettersAreListedAndShown(t *testing.T) {
 		require.Regexp(t, `key +`+key.String(), out)
 		require.Regexp(t, `record headers +idempotency-key=x`, out)
 		require.Contains(t, out, "payload (billing, orders.order/0@0):\n{\"total\": 12}")
-		shown := decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "-o", "json"))
+		shown := decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "-o", "json"))
 		require.Len(t, shown.Letters, 2, "a KEY finds the letters of all groups")
 		require.Equal(t, "A", string(shown.Letters[0].RecordKey))
-		require.Len(t, decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "--group", "mail", "-o", "json")).Letters, 1)
+		require.Len(t, decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", key.String(), "--group", "mail", "-o", "json")).Letters, 1)
 		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "orders.order/7@7"), "no group has a dead letter of orders.order/7@7")
 		require.Contains(t, wrong(t, "dead", "show", "--side", "consumer", "billing:"+key.UUID().String()), "no group has a dead letter")
 	})
@@ -213,25 +213,25 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		key := newKey(t, "orders")
 		first, second := d.keep("billing", "orders.order", "handler", &key), d.keep("billing", "orders.order", "late", nil)
 		d.keep("mail", "orders.order", "handler", nil)
-		states := func() []string {
+		standing := func() []string {
 			return column[string](d, "SELECT concat_ws(' ', kafka_offset, state, generation, decided_by, decided_why) FROM onceward.consumer_dead_letters ORDER BY kafka_offset")
 		}
-		untouched := states()
+		untouched := standing()
 		require.Contains(t, wrong(t, "dead", "redrive", somePlace, first.String(), "--reason", "r", "--yes"), somePlace+" is no dead letter that can be decided")
 		require.Contains(t, wrong(t, "dead", "redrive", "billing:"+key.UUID().String(), "--reason", "r", "--yes"), "nothing was decided")
 		require.Contains(t, fine(t, "dead", "redrive", "--type", "Other", "--reason", "r", "--yes"), "no letter waits that is meant")
 		code, _, stderr := call(t, "dead", "redrive", "--group", "billing", "--reason", "r")
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "this would handle again 2 dead letters (1 handler of group billing, 1 late of group billing); standard input is no terminal")
-		require.Equal(t, untouched, states(), "nothing without --yes")
+		require.Equal(t, untouched, standing(), "nothing without --yes")
 		require.Empty(t, d.actions())
 
-		got := decode[redriveReport](t, fine(t, "dead", "redrive", key.String(), "--reason", "account made", "--yes", "--wait", "0", "-o", "json"))
-		require.Equal(t, []groupLetterOutcome{{"billing", first.String(), key.String(), outcomePending, "no member of the group has handled it yet"}}, got.Letters)
-		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, states())
+		got := decode[letters.GroupBecame](t, fine(t, "dead", "redrive", key.String(), "--reason", "account made", "--yes", "--wait", "0", "-o", "json"))
+		require.Equal(t, []letters.GroupOutcome{{Group: "billing", Place: first.String(), Key: key.String(), Outcome: states.OutcomePending, Detail: "no member of the group has handled it yet"}}, got.Letters)
+		require.Equal(t, []string{"0 requested 1 " + d.operator + " account made", untouched[1], untouched[2]}, standing())
 		require.Equal(t, []string{"dead redrive billing " + first.String() + " account made " + d.operator}, d.actions())
 		require.Contains(t, wrong(t, "dead", "redrive", first.String(), "--reason", "r", "--yes"), "is no dead letter that can be decided", "asked for once")
-		shown := decode[groupLettersShown](t, fine(t, "dead", "show", "--side", "consumer", first.String(), "-o", "json"))
+		shown := decode[letters.GroupShown](t, fine(t, "dead", "show", "--side", "consumer", first.String(), "-o", "json"))
 		require.Equal(t, "account made", shown.Actions[0].Reason)
 
 		wait := d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
@@ -243,7 +243,7 @@ func TestGroupLettersAreRedriven(t *testing.T) {
 		wait = d.member("UPDATE onceward.consumer_dead_letters SET state = 'redriven'")
 		require.Contains(t, fine(t, "dead", "redrive", "--cause", "late", "--reason", "r", "--yes"), "redrive of 1 letters: 1 done, 0 pending, 0 failed")
 		wait()
-		require.Equal(t, "1 redriven 2 "+d.operator+" r", states()[1])
+		require.Equal(t, "1 redriven 2 "+d.operator+" r", standing()[1])
 		out = wrong(t, "dead", "redrive", "--all", "--reason", "r", "--yes", "--wait", "300ms")
 		require.Contains(t, out, "redrive of 1 letters: 0 done, 1 pending, 0 failed")
 		require.Contains(t, out, "the request stands")
@@ -296,10 +296,14 @@ func TestADecisionIsMadeOnce(t *testing.T) {
 	onConsumerDesks(t, func(d *desk) {
 		t := d.t
 		at := d.keep("billing", "t", "handler", nil)
-		stale := groupLetter{Group: "billing", Place: at.String(), at: at}
-		exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET generation = 1")
-		for _, d2 := range []decision{{write: requestRedrive, judge: judgeRedrive}, {write: discardLetters, judge: judgeDiscard}} {
-			require.NoError(t, d2.write(t.Context(), consumerdb.New(d.pool), []groupLetter{stale}, "r"))
+		db := &operator.Database{Pool: d.pool}
+		for _, decision := range []letters.Decision{letters.Redrive, letters.Discard} {
+			exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET generation = 0")
+			order, nothing, err := letters.PlanDecision(t.Context(), db, decision, letters.GroupFilter{Places: []letters.Place{at}})
+			require.NoError(t, err)
+			require.Nil(t, nothing)
+			exec(t, d.pool, "UPDATE onceward.consumer_dead_letters SET generation = 1")
+			require.NoError(t, order.Give(t.Context(), db, "r", func(int) {}))
 		}
 		require.Equal(t, []string{"open 1"}, column[string](d, "SELECT state || ' ' || generation FROM onceward.consumer_dead_letters"))
 		require.Empty(t, d.actions())
@@ -317,12 +321,4 @@ func TestManyLettersAreDiscarded(t *testing.T) {
 		t.Logf("1234 letters in %s", time.Since(began))
 		require.Len(t, d.actions(), 1234)
 	})
-}
-
-// contextOf is that of a command without flags.
-func contextOf(t *testing.T) *cli.Context {
-	t.Helper()
-	c := cli.NewContext(&cli.App{}, flag.NewFlagSet("test", flag.ContinueOnError), nil)
-	c.Context = t.Context()
-	return c
 }

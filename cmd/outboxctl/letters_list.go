@@ -1,97 +1,69 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
-// groupLettersReport is the JSON answer of dead list on the consumer's side.
-type groupLettersReport struct {
-	Letters []groupLetter `json:"letters"`
-	More    bool          `json:"more"` // than the limit
-}
-
-// waitingStates are those of letters that wait for somebody's decision, or for
-// what was decided.
-var waitingStates = []string{letterOpen, letterRequested}
-
-// unsettledStates are those of letters that can be given up.
-var unsettledStates = append(slices.Clone(waitingStates), letterParked)
-
 func lettersList(c *cli.Context) error {
-	s, states, err := readLettersList(c)
+	s, meant, err := readLettersList(c)
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	rows, err := consumerdb.New(db).ListGroupLetters(c.Context, s.query(states, c.Int("limit")))
-	if err != nil {
-		return fmt.Errorf("list dead letters: %w", explain(err, migrations.Consumer))
-	}
-	report := groupLettersReport{Letters: []groupLetter{}}
-	for _, v := range rows {
-		report.Letters = append(report.Letters, newGroupLetter(v))
-	}
-	if limit := c.Int("limit"); len(report.Letters) > limit {
-		report.Letters, report.More = report.Letters[:limit], true
-	}
-	return answer(c, report, report.print)
+	return ask(c, func(db *operator.Database) (*letters.GroupList, error) {
+		return letters.ReadGroups(c.Context, db, s, meant, c.Int("limit"))
+	}, printGroupLetters)
 }
 
 // readLettersList checks what needs no server.
-func readLettersList(c *cli.Context) (s letterSelection, states []string, err error) {
+func readLettersList(c *cli.Context) (s letters.GroupFilter, meant []string, err error) {
 	if err := noArgument(c, "to look at one letter: outboxctl dead show --side consumer PLACE"); err != nil {
 		return s, nil, err
 	}
 	if err := checkLimit(c); err != nil {
 		return s, nil, err
 	}
-	if states, err = readGroupStates(c); err != nil {
+	if meant, err = readGroupStates(c); err != nil {
 		return s, nil, err
 	}
 	s, err = readLetterSelection(c)
-	return s, states, err
+	return s, meant, err
 }
 
 func readGroupStates(c *cli.Context) ([]string, error) {
 	switch {
 	case !c.IsSet("state") && c.IsSet("cause"):
-		return unsettledStates, nil // most of the cause parked are in the state of that name
+		return letters.UnsettledStates, nil // most of the cause parked are in the state of that name
 	case !c.IsSet("state"):
-		return waitingStates, nil
+		return letters.WaitingStates, nil
 	}
-	all := append(slices.Clone(unsettledStates), letterRedriven, letterDiscarded)
 	given := c.StringSlice("state")
 	for _, state := range given {
 		if state == "all" {
-			return all, nil
+			return letters.EveryState, nil
 		}
-		if !slices.Contains(all, state) {
+		if !slices.Contains(letters.EveryState, state) {
 			return nil, usage("--state %q: want open, requested, redriven, discarded, parked or all", state)
 		}
 	}
 	return given, nil
 }
 
-func (r groupLettersReport) print(p *page) {
+func printGroupLetters(p *page, r *letters.GroupList) {
 	if len(r.Letters) == 0 {
 		p.line("none")
 	}
 	var rows [][]string
 	for _, v := range r.Letters {
 		rows = append(rows, []string{
-			v.Group, v.Place, orDash(v.Key), v.State, printable([]byte(orDash(v.EventType)), previewBytes), stamp(&v.KeptAt),
-			strconv.Itoa(int(v.Attempts)), v.why(previewBytes),
+			v.Group, v.Place, orDash(v.Key), v.State, short(orDash(v.EventType)), terminal.Stamp(&v.KeptAt),
+			strconv.Itoa(int(v.Attempts)), v.Why(terminal.PreviewBytes),
 		})
 	}
 	p.table([]string{"group", "place", "key", "state", "type", "kept", "attempts", "why"}, rows)

@@ -55,61 +55,10 @@ func TestWrongCallsAboutLetters(t *testing.T) {
 	}
 }
 
-func TestReadPlace(t *testing.T) {
-	aside, err := readPlace("orders.order~0a1b2c3d/3@4711")
-	require.NoError(t, err)
-	require.Equal(t, place{"orders.order~0a1b2c3d", 3, 4711}, aside)
-	p, err := readPlace(somePlace)
-	require.NoError(t, err)
-	require.Equal(t, place{"orders.order", 3, 4711}, p)
-	require.Equal(t, somePlace, p.String())
-	for _, text := range []string{"", "@", "a/1", "a/1@", "a/-1@1", "/1@1", "a b/1@1", "a/1@1 ", "a/1@1/2"} {
-		_, err := readPlace(text)
-		require.Error(t, err, text)
-	}
-}
-
-func TestJudgeRedrive(t *testing.T) {
-	before := groupLetter{Group: "billing", Place: somePlace, Attempts: 3, Generation: 1}
-	for name, tc := range map[string]struct {
-		is      groupLetterNow
-		outcome string
-		detail  string
-	}{
-		"waits":                 {groupLetterNow{letterRequested, 2, 3, "old"}, outcomePending, "no member of the group has handled it yet"},
-		"redriven":              {groupLetterNow{letterRedriven, 2, 3, "old"}, outcomeDone, "redriven"},
-		"failed again":          {groupLetterNow{letterOpen, 2, 4, "new"}, outcomeFailed, "failed again: new"},
-		"back, never handled":   {groupLetterNow{letterOpen, 2, 3, "old"}, outcomeFailed, "open again: old"},
-		"taken by another call": {groupLetterNow{letterOpen, 1, 3, "old"}, outcomeFailed, "was not asked for"},
-		"discarded":             {groupLetterNow{letterDiscarded, 2, 3, "old"}, outcomeFailed, "discarded meanwhile"},
-	} {
-		o := judgeRedrive(before, true, tc.is)
-		require.Equal(t, tc.outcome, o.Outcome, name)
-		require.Contains(t, o.Detail, tc.detail, name)
-		require.Equal(t, somePlace, o.Place)
-	}
-	require.Equal(t, "the letter is gone", judgeRedrive(before, false, groupLetterNow{}).Detail)
-}
-
-func TestJudgeDiscard(t *testing.T) {
-	before := groupLetter{Generation: 1}
-	is := func(state string) groupLetterOutcome { return judgeDiscard(before, true, groupLetterNow{state: state}) }
-	require.Equal(t, outcomeDone, is(letterDiscarded).Outcome)
-	require.Contains(t, is(letterDiscarded).Detail, "kept for 30 days more")
-	require.Contains(t, is(letterRedriven).Detail, "redriven before")
-	require.Contains(t, is(letterRequested).Detail, "look at it")
-	require.Equal(t, outcomeFailed, judgeDiscard(before, false, groupLetterNow{}).Outcome)
-}
-
 func TestHeaderText(t *testing.T) {
 	for kept, want := range map[string]string{
 		`[["idempotency-key","b3JkZXJzOjE="],["empty",null]]`: "idempotency-key=orders:1 empty=", `[["a","\u001b"]]`: `[["a","\\u001b"]]`, ``: "", `{}`: "{}", `[["a","Gw=="]]`: `a=\x1b`,
 	} {
 		require.Equal(t, want, headerText(json.RawMessage(kept)), kept)
 	}
-}
-
-func TestWhyALetterIsKept(t *testing.T) {
-	require.Equal(t, "handler: no account", groupLetter{Cause: "handler", Error: "handler: no account"}.why(100))
-	require.Equal(t, "late: the event time", groupLetter{Cause: "late", Error: "the event time"}.why(100))
 }

@@ -1,23 +1,18 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal"
 )
-
-// maxListed bounds what one answer holds in memory.
-const maxListed = 100_000
 
 func listCommand() *cli.Command {
 	return &cli.Command{
@@ -31,7 +26,7 @@ func listCommand() *cli.Command {
 			"discarded ones). Before: older than a relay that began with outbox.start: now, which leaves it out.\n" +
 			"--relay asks one relay alone.",
 		Flags: append([]cli.Flag{
-			&cli.StringFlag{Name: "state", Value: statePending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +
+			&cli.StringFlag{Name: "state", Value: states.Pending, Usage: "`STATE` of the events: pending, gap, given-up, before (oldest first), " +
 				"waiting (in commit order), published (newest first) or dead"},
 			&cli.StringFlag{Name: "relay", Usage: "as the relay called `NAME` has it; without it some relay, and for published every relay"},
 			&cli.StringFlag{Name: "namespace", Usage: "only those of the producing service `NAME`"},
@@ -42,252 +37,67 @@ func listCommand() *cli.Command {
 			&cli.IntFlag{Name: "limit", Value: 100, Usage: "at most `N` events"},
 			outputFlag(),
 		}, dsnFlags()...),
-		Action: list,
+		Action: listEvents,
 	}
 }
 
-// listReport is the JSON answer of list.
-type listReport struct {
-	State  string           `json:"state"`
-	Relays []snapshotReport `json:"relays"`
-	Events []eventReport    `json:"events"`
-	More   bool             `json:"more"`                        // than the limit
-	Filled []string         `json:"partitions_filled,omitempty"` // of which no event counts as published
-
-	Replays int64 `json:"replays_waiting,omitempty"` // with the state waiting: they are no events, and not listed
-
-	NotBegun []string `json:"relays_not_begun,omitempty"` // relays that have processes and no state yet
-}
-
-// snapshotReport is what a relay's word is worth: none before its first
-// published snapshot, and as old as that afterwards.
-type snapshotReport struct {
-	Relay      string     `json:"relay"`
-	Slot       string     `json:"slot"`
-	Known      bool       `json:"known"`
-	SnapshotAt *time.Time `json:"snapshot_at"`
-}
-
-type eventReport struct {
-	Key           string        `json:"key"`
-	State         string        `json:"state"`
-	AggregateType string        `json:"aggregate_type"`
-	AggregateID   string        `json:"aggregate_id"`
-	EventType     string        `json:"event_type"`
-	CreatedAt     time.Time     `json:"created_at"`
-	AgeSeconds    float64       `json:"age_seconds"`
-	TxID          uint64        `json:"tx_id"`
-	Seq           int64         `json:"seq"`
-	Letter        *letterOfList `json:"dead_letter,omitempty"`
-}
-
-type letterOfList struct {
-	Slot     string `json:"slot"`
-	State    string `json:"state"`
-	Class    string `json:"error_class"`
-	Error    string `json:"error"`
-	Attempts int32  `json:"attempts"`
-}
-
-func list(c *cli.Context) error {
+func listEvents(c *cli.Context) error {
 	filter, err := listFilter(c)
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report := &listReport{State: c.String("state"), Relays: []snapshotReport{}, Events: []eventReport{}}
-	if c.String("relay") != "" {
-		state, err := theRelay(c, db)
-		if err != nil {
-			return err
+	return ask(c, func(db *operator.Database) (*events.List, error) {
+		if c.String("relay") != "" {
+			state, err := theRelay(c, db)
+			if err != nil {
+				return nil, err
+			}
+			filter.Slot = state.Slot
 		}
-		filter.Slot = state.Slot
-	}
-	if err := report.read(c.Context, db, filter); err != nil {
-		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
-	}
-	health, err := processesKnown(c.Context, outboxdb.New(db))
-	if err != nil {
-		return fmt.Errorf("list: %w", explain(err, migrations.Outbox))
-	}
-	report.addNotBegun(health)
-	if err := answer(c, report, report.print); err != nil {
-		return err
-	}
-	if c.IsSet("stuck") && len(report.Events) > 0 {
-		return errWrong
-	}
-	return nil
+		report, err := events.Read(c.Context, db, filter)
+		return report, prefixed("list", err)
+	}, printList)
 }
 
-// listArguments checks what needs no server.
-func listArguments(c *cli.Context) error {
+// listFilter checks what needs no server.
+func listFilter(c *cli.Context) (f events.Filter, err error) {
 	if err := checkOutput(c); err != nil {
-		return err
+		return f, err
 	}
 	if err := noArgument(c, "to look at one event: outboxctl show KEY"); err != nil {
-		return err
+		return f, err
 	}
 	state := c.String("state")
-	if states := []string{statePending, stateWaiting, statePublished, stateDead, stateGap, stateGivenUp, stateBefore}; !slices.Contains(states, state) {
-		return usage("--state %q: want one of %s", state, strings.Join(states, ", "))
+	if all := []string{states.Pending, states.Waiting, states.Published, states.Dead, states.Gap, states.GivenUp, states.Before}; !slices.Contains(all, state) {
+		return f, usage("--state %q: want one of %s", state, strings.Join(all, ", "))
 	}
 	if err := checkLimit(c); err != nil {
-		return err
+		return f, err
 	}
-	if c.IsSet("stuck") && state != statePending {
-		return usage("--stuck is about what is pending or waiting, and goes without --state")
+	if c.IsSet("stuck") && state != states.Pending {
+		return f, usage("--stuck is about what is pending or waiting, and goes without --state")
 	}
-	return nil
+	f = events.Filter{
+		State: state, Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"), EventType: c.String("type"), Limit: c.Int("limit"),
+	}
+	f.Older, err = readAge(c, "stuck")
+	return f, err
 }
 
-// listFilter asks for one event more than the limit, which tells whether there
-// are more.
-func listFilter(c *cli.Context) (filter outboxdb.ListByStateParams, err error) {
-	if err := listArguments(c); err != nil {
-		return filter, err
-	}
-	stuck, err := readAge(c, "stuck")
-	return outboxdb.ListByStateParams{
-		State: c.String("state"), Namespace: c.String("namespace"), AggregateType: c.String("aggregate-type"), AggregateID: c.String("aggregate"),
-		EventType: c.String("type"), OlderSeconds: stuck.Seconds(), RowLimit: int32(c.Int("limit")) + 1,
-	}, err
-}
-
-// read takes snapshots and events from one snapshot of the database: they belong
-// together.
-func (r *listReport) read(ctx context.Context, db *database, filter outboxdb.ListByStateParams) error {
-	return pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		q := outboxdb.New(tx)
-		relays, err := q.Snapshots(ctx)
-		if err != nil {
-			return err
-		}
-		for _, v := range relays {
-			r.Relays = append(r.Relays, snapshotReport{Relay: v.Relay, Slot: v.Slot, Known: v.Known, SnapshotAt: v.TakenAt})
-		}
-		var now time.Time
-		if err := tx.QueryRow(ctx, "SELECT pg_catalog.now()").Scan(&now); err != nil {
-			return err
-		}
-		filled, err := q.FilledPartitions(ctx)
-		if err != nil {
-			return err
-		}
-		filter.FilledSlots, filter.FilledTables = filled.Tables()
-		r.Filled = filled.Leaves()
-		if r.Events, err = r.events(ctx, q, filter); err != nil {
-			return err
-		}
-		if r.State == stateWaiting {
-			if r.Replays, err = q.WaitingReplays(ctx, filter.Slot); err != nil {
-				return err
-			}
-		}
-		if filter.OlderSeconds > 0 {
-			waiting, err := waitingEvents(ctx, q, filter)
-			if err != nil {
-				return err
-			}
-			r.Events = append(r.Events, waiting...)
-		}
-		limit := int(filter.RowLimit) - 1
-		if r.More = len(r.Events) > limit; r.More {
-			r.Events = r.Events[:limit]
-		}
-		for i := range r.Events {
-			r.Events[i].AgeSeconds = max(0, now.Sub(r.Events[i].CreatedAt).Seconds())
-		}
-		return nil
-	})
-}
-
-// addNotBegun names the relays that are there and have not begun.
-func (r *listReport) addNotBegun(processes []outboxdb.RelayHealthRow) {
-	for _, p := range processes {
-		known := slices.ContainsFunc(r.Relays, func(v snapshotReport) bool { return v.Slot == p.Slot })
-		if !known && !slices.Contains(r.NotBegun, p.Relay) {
-			r.NotBegun = append(r.NotBegun, p.Relay)
-		}
-	}
-}
-
-func (r *listReport) events(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) ([]eventReport, error) {
-	out := []eventReport{}
-	switch r.State {
-	case statePublished:
-		rows, err := q.ListPublished(ctx, outboxdb.ListPublishedParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
-			FilledSlots: f.FilledSlots, FilledTables: f.FilledTables,
-		})
-		for _, v := range rows {
-			out = append(out, newEvent(statePublished, outboxdb.ListByStateRow(v)))
-		}
-		return out, err
-	case stateWaiting:
-		return waitingEvents(ctx, q, f)
-	case stateDead:
-		rows, err := q.ListDead(ctx, outboxdb.ListDeadParams{
-			Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType, RowLimit: f.RowLimit, Slot: f.Slot,
-		})
-		for _, v := range rows {
-			e := newEvent(stateDead, outboxdb.ListByStateRow{
-				ID: v.LetterID, Namespace: v.Namespace, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-				EventType: v.EventType, CreatedAt: v.CreatedAt, TxID: v.TxID, Seq: v.Seq,
-			})
-			e.Letter = &letterOfList{Slot: v.Slot, State: v.State, Class: v.ErrorClass, Error: v.Error, Attempts: v.Attempts}
-			out = append(out, e)
-		}
-		return out, err
-	default:
-		rows, err := q.ListByState(ctx, f)
-		for _, v := range rows {
-			out = append(out, newEvent(r.State, v))
-		}
-		return out, err
-	}
-}
-
-// waitingEvents are those whose route cannot be used. One that waits for one relay
-// and is owed by another is pending too, and listed as both.
-func waitingEvents(ctx context.Context, q *outboxdb.Queries, f outboxdb.ListByStateParams) (out []eventReport, err error) {
-	rows, err := q.ListWaiting(ctx, outboxdb.ListWaitingParams{
-		Namespace: f.Namespace, AggregateType: f.AggregateType, AggregateID: f.AggregateID, EventType: f.EventType,
-		OlderSeconds: f.OlderSeconds, RowLimit: f.RowLimit, Slot: f.Slot,
-	})
-	for _, v := range rows {
-		out = append(out, newEvent(stateWaiting, outboxdb.ListByStateRow(v)))
-	}
-	return out, err
-}
-
-func newEvent(state string, v outboxdb.ListByStateRow) eventReport {
-	return eventReport{
-		Key: keyText(v.Namespace, v.ID), State: state, AggregateType: v.AggregateType, AggregateID: v.AggregateID,
-		EventType: v.EventType, CreatedAt: v.CreatedAt.UTC(), TxID: v.TxID, Seq: v.Seq,
-	}
-}
-
-func keyText(namespace string, id uuid.UUID) string { return namespace + ":" + id.String() }
-
-func (r *listReport) print(p *page) {
+func printList(p *page, r *events.List) {
 	var rows [][]string
 	for _, e := range r.Events {
 		row := []string{
-			e.Key, e.State, printable([]byte(e.EventType), previewBytes), printable([]byte(e.AggregateType+" "+e.AggregateID), previewBytes), stamp(&e.CreatedAt),
+			e.Key, e.State, short(e.EventType), short(e.AggregateType + " " + e.AggregateID), terminal.Stamp(&e.CreatedAt),
 			(time.Duration(e.AgeSeconds) * time.Second).String(), strconv.FormatInt(e.Seq, 10),
 		}
 		if e.Letter != nil {
-			row = append(row, e.Letter.Class+": "+printable([]byte(e.Letter.Error), previewBytes))
+			row = append(row, e.Letter.Class+": "+short(e.Letter.Error))
 		}
 		rows = append(rows, row)
 	}
 	heading := []string{"key", "state", "type", "aggregate", "written", "age", "seq"}
-	if r.State == stateDead {
+	if r.State == states.Dead {
 		heading = append(heading, "why")
 	}
 	if len(rows) == 0 {

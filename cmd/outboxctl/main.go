@@ -15,10 +15,18 @@
 // as one JSON document; everything else goes to standard error. Connection
 // strings and passwords are never printed.
 //
+// # Files
+//
+// A command has a file: its flags, what is checked of them without a server, and how
+// its answer looks to a person. That is why there are so many. What a command asks or
+// orders is internal/operator's; ask.go and confirm.go join the two.
+//
+// # Safety
+//
 // Most commands only read. migrate and partitions maintain change tables, under
 // a lock of the database, so that two runs do not mix. replay, dead, pause,
-// resume and skip write the operator's words, which the relay obeys; what is for
-// good asks first, and a script says --yes. A command that is interrupted has
+// resume and skip write orders, which the relay carries out; what is for good
+// asks first, and a script says --yes. A command that is interrupted has
 // either done a step or not begun it.
 package main
 

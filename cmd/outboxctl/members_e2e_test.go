@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceward/onceward/consumer"
+	"github.com/onceward/onceward/internal/operator/fences"
 	"github.com/onceward/onceward/record"
 )
 
@@ -52,9 +53,9 @@ func (m *program) handle(ev consumer.Event, want consumer.Outcome) {
 
 func paid(t *testing.T, at time.Time, offset int64) consumer.Event {
 	t.Helper()
-	return consumer.Event{Event: record.Event{
-		Key: late(t, at), Type: "OrderPaid", AggregateID: []byte("A"), Payload: []byte("{}")}, Source: consumer.Source{Topic: "orders.order", Offset: offset},
-		RecordHeaders: []consumer.Header{},
+	return consumer.Event{
+		Event:  record.Event{Key: late(t, at), Type: "OrderPaid", AggregateID: []byte("A"), Payload: []byte("{}")},
+		Source: consumer.Source{Topic: "orders.order", Offset: offset}, RecordHeaders: []consumer.Header{},
 	}
 }
 
@@ -146,7 +147,7 @@ func TestMembersLoseAReleasedLease(t *testing.T) {
 		m.handle(ev, consumer.Processed)
 		require.Equal(t, `charge COMPLETE 3 f f "ch_1" t`, d.fenceNow(ev.Key))
 		require.Equal(t, keys[0], keys[1])
-		shown := decode[fencesReport](t, fine(t, "fences", "show", ev.Key.String(), "-o", "json"))
+		shown := decode[fences.Report](t, fine(t, "fences", "show", ev.Key.String(), "-o", "json"))
 		require.Equal(t, keys[0], shown.Fences[0].ProviderKey)
 	})
 }

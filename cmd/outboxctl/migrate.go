@@ -8,6 +8,9 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/partitions"
+	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -81,7 +84,7 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 		return err
 	}
 	defer db.Close()
-	m, err := migrations.New(migrations.Config{Pool: db.pool, Side: side, Relay: relay})
+	m, err := migrations.New(migrations.Config{Pool: db.Pool, Side: side, Relay: relay})
 	if err != nil {
 		return err
 	}
@@ -90,7 +93,7 @@ func withMigrator(c *cli.Context, work func(*cli.Context, *migrations.Migrator) 
 
 // explainMigrator says who may do this.
 func explainMigrator(err error, side migrations.Side) error {
-	if !denied(err) {
+	if !operator.Denied(err) {
 		return err
 	}
 	role := migrations.RoleMaintainer
@@ -121,7 +124,7 @@ func migrateUp(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := newMigrateReport(c, res)
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report migrateReport) {
 		switch {
 		case res.From != res.To:
 			p.line("side %s: version %d, was %d", report.Side, res.To, res.From)
@@ -152,7 +155,7 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := newMigrateReport(c, res)
-	return answer(c, report, func(p *page) {
+	return answer(c, report, func(p *page, report migrateReport) {
 		p.line("side %s: removed, was at version %d", report.Side, res.From)
 		for _, d := range res.Dropped {
 			p.line("dropped %s", d)
@@ -165,7 +168,7 @@ func migrateDown(c *cli.Context, m *migrations.Migrator) error {
 
 func newMigrateReport(c *cli.Context, res migrations.Result) migrateReport {
 	return migrateReport{
-		Side: c.String("side"), From: res.From, To: res.To, Partitions: notNil(res.Partitions),
+		Side: c.String("side"), From: res.From, To: res.To, Partitions: operator.NotNil(res.Partitions),
 		Publication: res.Publication, Dropped: res.Dropped, Kept: res.Kept, NotValid: res.NotValid,
 	}
 }
@@ -176,7 +179,7 @@ func printSQL(c *cli.Context, plan func(context.Context) ([]string, error)) erro
 	if err != nil {
 		return err
 	}
-	return answer(c, notNil(statements), func(p *page) {
+	return answer(c, operator.NotNil(statements), func(p *page, statements []string) {
 		if len(statements) == 0 {
 			p.line("-- nothing to do")
 		}
@@ -191,7 +194,7 @@ type migrateStatusReport struct {
 	Version      int64               `json:"version"`
 	Latest       int64               `json:"latest"`
 	Pending      []string            `json:"pending"`
-	Partitions   partitionReport     `json:"partitions"`
+	Partitions   partitions.Extent   `json:"partitions"`
 	Publications []publicationReport `json:"publications"`
 	Missing      string              `json:"missing,omitempty"`
 }
@@ -209,20 +212,16 @@ func migrateStatus(c *cli.Context, m *migrations.Migrator) error {
 		return err
 	}
 	report := migrateStatusReport{
-		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: notNil(st.Pending),
-		Partitions:   newPartitionReport(st),
+		Side: string(st.Side), Version: st.Version, Latest: st.Latest, Pending: operator.NotNil(st.Pending),
+		Partitions:   partitions.ExtentOf(st),
 		Publications: []publicationReport{}, Missing: st.Missing,
 	}
 	wrong := st.Version != st.Latest || st.Missing != "" || st.Default != ""
 	for _, pub := range st.Publications {
-		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: notNil(pub.Faults)})
+		report.Publications = append(report.Publications, publicationReport{Name: pub.Name, Faults: operator.NotNil(pub.Faults)})
 		wrong = wrong || len(pub.Faults) > 0
 	}
-	err = answer(c, report, func(p *page) { printMigrateStatus(p, report) })
-	if err == nil && wrong {
-		return errWrong
-	}
-	return err
+	return judge(write(c, report, printMigrateStatus), wrong)
 }
 
 func printMigrateStatus(p *page, r migrateStatusReport) {
@@ -252,16 +251,8 @@ func printMigrateStatus(p *page, r migrateStatusReport) {
 	if name := r.Partitions.Default; name != "" {
 		wrong := &partition.DefaultError{Partition: name}
 		if r.Side == string(migrations.Consumer) {
-			wrong.Table = processedTable
+			wrong.Table = windows.ClaimsTable
 		}
 		p.line("! %v", wrong)
 	}
-}
-
-// notNil makes an empty list a JSON [] and not null.
-func notNil(list []string) []string {
-	if list == nil {
-		return []string{}
-	}
-	return list
 }

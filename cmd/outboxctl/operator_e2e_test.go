@@ -16,9 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/publisher"
 )
 
 // loginAs makes the commands of the test use a member of a role.
@@ -119,14 +120,14 @@ func TestPartitionsAreMaintained(t *testing.T) {
 	day := partition.Day(time.Now()).AddDate(0, 0, -9)
 	made, err := partition.Ensure(t.Context(), pool, "onceward.outbox", "id", partition.Span{First: day, Last: day, Reopen: true})
 	require.NoError(t, err)
-	old := func(stdout string) leafReport {
-		r := decode[partitionsReport](t, stdout)
+	old := func(stdout string) partitions.Leaf {
+		r := decode[partitions.Report](t, stdout)
 		for _, l := range r.Leaves {
 			if l.Name == made[0] {
 				return l
 			}
 		}
-		return leafReport{}
+		return partitions.Leaf{}
 	}
 	require.Regexp(t, made[0]+` +`+day.Format(time.DateOnly)+` +open +not known yet +.*older than 7 days; would be closed`, fine(t, "partitions", "status"))
 	require.Equal(t, "open", old(fine(t, "partitions", "maintain", "--dry-run", "-o", "json")).State)
@@ -161,10 +162,10 @@ func TestListByState(t *testing.T) {
 	pool, _ := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	first, second := enqueue(t, pool, "{}"), enqueue(t, pool, "{}")
-	listed := func(args ...string) listReport {
-		return decode[listReport](t, fine(t, append([]string{"list", "-o", "json"}, args...)...))
+	listed := func(args ...string) events.List {
+		return decode[events.List](t, fine(t, append([]string{"list", "-o", "json"}, args...)...))
 	}
-	keys := func(r listReport) (out []string) {
+	keys := func(r events.List) (out []string) {
 		for _, e := range r.Events {
 			out = append(out, e.State+" "+e.Key)
 		}
@@ -272,13 +273,12 @@ func TestShowTakesWhatItNeedsFromTheRelaysConfig(t *testing.T) {
 	pool, dsn := newDatabase(t)
 	fine(t, "migrate", "up", "--side", "outbox")
 	key := enqueue(t, pool, "{}")
-	brokers := cluster(t)
-	send(t, producer(t, brokers, ""), publisher.Partition([]byte("A"), partitions), time.Now(), key.String())
+	brokers, _ := published(t, key.String())
 	text := fmt.Sprintf(`name: orders
 postgres: {dsn: "%s", insecure: true}
 kafka: {brokers: ["%s"], insecure: true}
 routes: [{match: {event_type: "OrderPaid"}, topic: "{namespace}.{aggregate_type}"}]
-`, dsn, strings.Join(brokers, `", "`))
+`, dsn, brokers)
 	path := configFile(t, text)
 	require.Contains(t, fine(t, "show", key.String(), "--config", path), "published: found in topic "+topic)
 	path = configFile(t, strings.Replace(text, `"OrderPaid"`, `"Other"`, 1))

@@ -7,7 +7,6 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
@@ -32,8 +31,23 @@ func checkOutput(c *cli.Context) error {
 	return usage("--output %q: want %s or %s", c.String("output"), outputTable, outputJSON)
 }
 
-// answer writes a report as one JSON document or with its own table.
-func answer(c *cli.Context, report any, table func(*page)) error {
+// answer writes a report and, where it says by itself that something is wrong, ends the
+// command so.
+func answer[R any](c *cli.Context, report R, printed func(*page, R)) error {
+	says, ok := any(report).(interface{ Wrong() bool })
+	return judge(write(c, report, printed), ok && says.Wrong())
+}
+
+// judge ends a command whose answer is written as one that found something wrong.
+func judge(err error, wrong bool) error {
+	if err == nil && wrong {
+		return errWrong
+	}
+	return err
+}
+
+// write writes a report as one JSON document, or prints it for a person.
+func write[R any](c *cli.Context, report R, printed func(*page, R)) error {
 	if c.String("output") == outputJSON {
 		var document bytes.Buffer
 		enc := json.NewEncoder(&document)
@@ -48,7 +62,7 @@ func answer(c *cli.Context, report any, table func(*page)) error {
 		return nil
 	}
 	p := &page{watched: isTerminal(c.App.Writer)}
-	table(p)
+	printed(p, report)
 	if _, err := io.WriteString(c.App.Writer, p.text.String()); err != nil {
 		return fmt.Errorf("write answer: %w", err)
 	}
@@ -131,39 +145,5 @@ func (p *page) columns(indent string, rows [][]string) {
 	w.Flush() //nolint:errcheck // a strings.Builder does not fail
 }
 
-// stamp writes a time for a person, in UTC; nil is "-".
-func stamp(t *time.Time) string {
-	if t == nil {
-		return "-"
-	}
-	return t.UTC().Format("2006-01-02 15:04:05.000Z")
-}
-
-// size writes a number of bytes for a person.
-func size(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	div, exp := int64(unit), 0
-	for m := n / unit; m >= unit; m /= unit {
-		div *= unit
-		exp++
-	}
-	return fmt.Sprintf("%.1f %ciB", float64(n)/float64(div), "KMGTPE"[exp])
-}
-
-// printable returns at most limit bytes of data as one line that tells bytes apart:
-// what is not printable, and a backslash, is escaped.
-func printable(data []byte, limit int) string {
-	cut := len(data) > limit
-	if cut {
-		data = data[:limit]
-	}
-	quoted := fmt.Sprintf("%q", data)
-	text := strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
-	if cut {
-		text += "…"
-	}
-	return text
-}
+// short is the beginning of a text that anybody may have written, as one line.
+func short(text string) string { return terminal.Preview([]byte(text), terminal.PreviewBytes) }

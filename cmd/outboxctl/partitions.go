@@ -1,19 +1,15 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/cdc"
-	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/operator/partitions"
+	"github.com/onceward/onceward/internal/terminal"
 	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/retention"
 )
 
@@ -53,25 +49,6 @@ func partitionsCommand() *cli.Command {
 	}
 }
 
-// partitionsReport is the JSON answer of both commands.
-type partitionsReport struct {
-	DryRun    bool         `json:"dry_run"`
-	DaysAhead int          `json:"days_ahead"`
-	Made      []string     `json:"partitions_made"`
-	Leaves    []leafReport `json:"partitions"`
-	Problems  []string     `json:"problems"`
-}
-
-type leafReport struct {
-	Name  string    `json:"name"`
-	From  time.Time `json:"from"`
-	To    time.Time `json:"to"`
-	State string    `json:"state"`
-	Why   string    `json:"why,omitempty"`
-	Rows  int64     `json:"rows_estimate"`
-	Bytes int64     `json:"bytes"`
-}
-
 func partitionsStatus(c *cli.Context) error   { return partitionsRound(c, true) }
 func partitionsMaintain(c *cli.Context) error { return partitionsRound(c, c.Bool("dry-run")) }
 
@@ -88,54 +65,14 @@ func partitionsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	sizes, err := leafSizes(c.Context, db)
-	if err != nil {
-		return fmt.Errorf("read sizes of partitions: %w", explain(err, migrations.Outbox))
-	}
-	done, failed := maintain(c.Context, db, retention.Config{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
-	if errors.Is(failed, retention.ErrMaintained) {
-		return fmt.Errorf("%w; it does what this command would do", failed)
-	}
-	report := newPartitionsReport(done, sizes, dryRun)
-	var unwanted *cdc.StartError
-	problem := fewPartitions(done.Ahead, done.Today)
-	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
-		problem = ""
-		if dryRun {
-			problem, failed = unwanted.Error(), nil
-		}
-	}
-	if problem != "" {
-		report.Problems = append(report.Problems, problem)
-	}
-	failed = explainMaintainer(failed)
-	filled, err := filledPartitions(c.Context, outboxdb.New(db))
-	if err != nil {
-		return errors.Join(failed, err)
-	}
-	report.Problems = append(report.Problems, filled...)
-	if failed != nil && len(report.Leaves) == 0 {
+	report, failed := partitions.Round(c.Context, db, retention.Config{Ahead: c.Int("ahead"), Keep: c.Int("keep"), DryRun: dryRun, DropBefore: reason})
+	if report == nil {
 		return failed
 	}
-	if err := answer(c, report, report.print); err != nil || failed != nil {
-		return errors.Join(failed, err)
+	if failed != nil {
+		return errors.Join(failed, write(c, report, printPartitions))
 	}
-	if len(report.Problems) > 0 {
-		return errWrong
-	}
-	return nil
-}
-
-// filledPartitions says for which partitions relays stop.
-func filledPartitions(ctx context.Context, q *outboxdb.Queries) (problems []string, err error) {
-	filled, err := q.FilledPartitions(ctx)
-	if err != nil {
-		return nil, explain(err, migrations.Outbox)
-	}
-	for _, leaf := range filled.Leaves() {
-		problems = append(problems, fmt.Sprintf("%[1]s held rows when it was attached, which no relay is sent (%[2]s): as the maintainer `outboxctl partitions adopt %[1]s --reason \"…\"`, or detach it again", leaf, relay.CodePartitionFilled))
-	}
-	return problems, nil
+	return answer(c, report, printPartitions)
 }
 
 // dropBefore returns the reason for which rows may go that were never published.
@@ -164,51 +101,7 @@ func checkPartitionsCall(c *cli.Context) error {
 	return nil
 }
 
-func maintain(ctx context.Context, db *database, cfg retention.Config) (report retention.Report, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = retention.Maintain(ctx, conn, cfg)
-		return err
-	})
-	return report, err
-}
-
-// leafSizes is what the catalog says of the partitions: rows at the last
-// ANALYZE, and bytes on disk with indexes and large values.
-func leafSizes(ctx context.Context, db *database) (map[string][2]int64, error) {
-	rows, err := db.Query(ctx, `SELECT c.relname::text, c.reltuples::bigint, pg_catalog.pg_total_relation_size(c.oid)
-FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	sizes := make(map[string][2]int64)
-	for rows.Next() {
-		var name string
-		var size [2]int64
-		if err := rows.Scan(&name, &size[0], &size[1]); err != nil {
-			return nil, err
-		}
-		sizes[name] = size
-	}
-	return sizes, rows.Err()
-}
-
-func newPartitionsReport(done retention.Report, sizes map[string][2]int64, dryRun bool) *partitionsReport {
-	r := &partitionsReport{DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Leaves: []leafReport{}, Problems: []string{}}
-	if done.Taken != "" {
-		r.Problems = append(r.Problems, done.Taken)
-	}
-	for _, l := range done.Leaves {
-		size := sizes[l.Name]
-		r.Leaves = append(r.Leaves, leafReport{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: size[0], Bytes: size[1]})
-		if l.Wrong {
-			r.Problems = append(r.Problems, l.Name+": "+l.Why)
-		}
-	}
-	return r
-}
-
-func (r *partitionsReport) print(p *page) {
+func printPartitions(p *page, r *partitions.Report) {
 	verb := "made"
 	if r.DryRun {
 		verb = "missing"
@@ -221,10 +114,10 @@ func (r *partitionsReport) print(p *page) {
 	printProblems(p, r.Problems)
 }
 
-func printLeaves(p *page, leaves []leafReport) {
+func printLeaves(p *page, leaves []partitions.Leaf) {
 	var rows [][]string
 	for _, l := range leaves {
-		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), size(l.Bytes), l.Why})
+		rows = append(rows, []string{l.Name, l.From.Format(time.DateOnly), l.State, strings.TrimSuffix(aboutRows(l.Rows), " rows"), terminal.Size(l.Bytes), l.Why})
 	}
 	p.table([]string{"partition", "day", "state", "rows", "size", "why"}, rows)
 }

@@ -1,18 +1,12 @@
 package main
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/partitions"
 )
 
 func partitionsAdoptCommand() *cli.Command {
@@ -27,13 +21,6 @@ func partitionsAdoptCommand() *cli.Command {
 	}
 }
 
-// adoptedPartition is the JSON answer of partitions adopt.
-type adoptedPartition struct {
-	Partition string   `json:"partition"`
-	Slots     []string `json:"slots"`
-	Events    int64    `json:"events"`
-}
-
 func adoptPartition(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
 		return err
@@ -45,89 +32,10 @@ func adoptPartition(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	name := strings.TrimPrefix(c.Args().First(), "onceward.")
-	leaf, report, err := filledPartition(c, outboxdb.New(db), name)
-	if err != nil {
-		return err
-	}
-	if report.Events, err = outboxdb.New(db).CountLeaf(c.Context, outboxdb.CountLeafParams(leaf)); err != nil {
-		return fmt.Errorf("count the events of partition %s: %w", name, explain(err, migrations.Outbox))
-	}
-	if err := confirm(c, fmt.Sprintf("have relays publish the %d events of partition %s, also those that were published before", report.Events, name)); err != nil {
-		return err
-	}
-	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error { return report.write(c, outboxdb.New(tx), leaf, reason) })
-	if err != nil {
-		return fmt.Errorf("adopt partition %s: %w", name, explainMaintainer(err))
-	}
-	return answer(c, report, func(p *page) {
+	return order(c, reason, func(db *operator.Database) (operator.Order[*partitions.Adopted], error) {
+		return partitions.PlanAdopt(c.Context, db, strings.TrimPrefix(c.Args().First(), "onceward."))
+	}, func(p *page, r *partitions.Adopted) {
 		p.line("none of the %d events of partition %s counts as published any more, but those with a dead letter, which it decides; a relay finds a gap "+
-			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", report.Events, name)
+			"within half a minute, or when it runs again; one that waits for the decision of another gap, once that is made: `outboxctl gap list`", r.Events, r.Partition)
 	})
-}
-
-// lockOutbox keeps producers from writing until the end of the transaction. It gives
-// way to one that stays open: all others would wait behind.
-func lockOutbox(c *cli.Context, q *outboxdb.Queries) error {
-	open, err := q.OutboxWriters(c.Context)
-	if err != nil {
-		return fmt.Errorf("look for open transactions of producers: %w", err)
-	}
-	err = q.LockOutbox(c.Context)
-	var pg *pgconn.PgError
-	if errors.As(err, &pg) && pg.Code == "55P03" { // lock_not_available
-		return fmt.Errorf("a transaction that has written to onceward.outbox stays open (%s): wait for its end, or end it, and run this again; nothing was changed",
-			cmp.Or(open.Writers, "not known which"))
-	}
-	return err
-}
-
-// filledPartition finds the partition, and the relays that stop for it.
-func filledPartition(c *cli.Context, q *outboxdb.Queries, name string) (leaf outboxdb.AdoptLeafParams, report *adoptedPartition, err error) {
-	report = &adoptedPartition{Partition: name, Slots: []string{}}
-	states, err := q.RelayStates(c.Context)
-	if err != nil {
-		return leaf, report, fmt.Errorf("look for relays: %w", explain(err, migrations.Outbox))
-	}
-	for _, relay := range states {
-		found, err := q.FilledLeaves(c.Context, relay.Slot)
-		if err != nil {
-			return leaf, report, fmt.Errorf("look for filled partitions: %w", explain(err, migrations.Outbox))
-		}
-		i := slices.IndexFunc(found, func(l outboxdb.FilledLeavesRow) bool { return l.Leaf == name })
-		if i >= 0 {
-			leaf = outboxdb.AdoptLeafParams{Low: found[i].Low, High: found[i].High, Relid: found[i].Relid}
-			report.Slots = append(report.Slots, relay.Slot)
-		}
-	}
-	if len(report.Slots) == 0 {
-		return leaf, report, fmt.Errorf("partition %s held no rows when it was attached, or no relay stops for it: nothing is to be adopted", name)
-	}
-	return leaf, report, nil
-}
-
-func (r *adoptedPartition) write(c *cli.Context, q *outboxdb.Queries, leaf outboxdb.AdoptLeafParams, reason string) (err error) {
-	if err := lockOutbox(c, q); err != nil {
-		return err
-	}
-	if r.Slots, err = q.ForgetCatalogs(c.Context); err != nil {
-		return err
-	}
-	if r.Events, err = q.AdoptPartitions(c.Context, leaf); err != nil {
-		return err
-	}
-	for _, slot := range r.Slots {
-		err := q.RecordAction(c.Context, outboxdb.RecordActionParams{
-			Action: "adopt partition", Slot: slot, Target: fmt.Sprintf("%s: %d events", r.Partition, r.Events), Reason: reason,
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,59 +1,16 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
-	"github.com/onceward/onceward/internal/partition"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator/partitions"
+	"github.com/onceward/onceward/internal/terminal"
 )
-
-// overdueAfter is for how long something may lie that could have been removed,
-// before somebody should look.
-const overdueAfter = 48 * time.Hour
-
-// claimsReport is the JSON answer of both commands for the consumer's side.
-type claimsReport struct {
-	DryRun         bool            `json:"dry_run"`
-	DaysAhead      int             `json:"days_ahead"`
-	Made           []string        `json:"partitions_made"`
-	Bytes          int64           `json:"bytes"`
-	Blocked        string          `json:"blocked,omitempty"` // why those that are missing could not be made
-	Growing        bool            `json:"growing"`           // claims were made of events of today or yesterday
-	Horizon        *time.Time      `json:"horizon"`           // claims before it may be gone
-	OverdueSeconds int64           `json:"overdue_seconds"`   // of the oldest partition that every floor has passed
-	Floors         []floorReport   `json:"floors"`
-	Leaves         []leafReport    `json:"partitions"`
-	Rows           []expiryReport  `json:"rows"`
-	Findings       []findingReport `json:"findings"`
-	Problems       []string        `json:"problems"`
-}
-
-type floorReport struct {
-	Group         string    `json:"group"`
-	Class         string    `json:"class"`
-	WindowSeconds int64     `json:"window_seconds"`
-	Before        time.Time `json:"floor_before"`
-	After         time.Time `json:"floor"`
-	BehindSeconds int64     `json:"behind_seconds"` // behind the clock minus the window
-	Retired       bool      `json:"retired"`
-	Why           string    `json:"why,omitempty"`
-}
-
-type expiryReport struct {
-	Table      string `json:"table"`
-	Removed    int64  `json:"removed"`
-	LagSeconds int64  `json:"lag_seconds"` // since the first of those that are left expired
-}
 
 func claimsStatus(c *cli.Context) error   { return claimsRound(c, true) }
 func claimsMaintain(c *cli.Context) error { return claimsRound(c, c.Bool("dry-run")) }
@@ -67,131 +24,17 @@ func claimsRound(c *cli.Context, dryRun bool) error {
 		return err
 	}
 	defer db.Close()
-	done, failed := maintainClaims(c.Context, db, retention.Config{Ahead: c.Int("ahead"), DryRun: dryRun})
-	if errors.Is(failed, retention.ErrMaintained) {
-		return fmt.Errorf("%w; it does what this command would do", failed)
-	}
-	failed = explainAdopt(othersThan(failed, consumer.ErrDefaultPartition)) // the finding says that one
-	nothing := len(done.Leaves) == 0 || len(done.Floors) == 0 && denied(failed)
-	if failed != nil && nothing {
+	report, failed := partitions.RoundOfClaims(c.Context, db, retention.Config{Ahead: c.Int("ahead"), DryRun: dryRun})
+	if report == nil {
 		return failed
 	}
-	audited, err := audit.Check(c.Context, db, audit.Config{Catalog: true})
-	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
-		return errors.Join(failed, explain(err, migrations.Consumer))
+	if failed != nil {
+		return errors.Join(failed, write(c, report, printClaimPartitions))
 	}
-	report := newClaimsReport(done, audited, dryRun)
-	if dryRun && errors.Is(failed, partition.ErrTaken) { // who only looks has not failed
-		report.Problems, failed = append(report.Problems, failed.Error()), othersThan(failed, partition.ErrTaken)
-	}
-	if err := answer(c, report, report.print); err != nil || failed != nil {
-		return errors.Join(failed, err)
-	}
-	if len(report.Problems) > 0 {
-		return errWrong
-	}
-	return nil
+	return answer(c, report, printClaimPartitions)
 }
 
-// othersThan leaves one of the errors out that were joined; nil: there is no other.
-func othersThan(err, one error) error {
-	if !errors.Is(err, one) {
-		return err
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return othersThan(errors.Unwrap(err), one)
-	}
-	var others []error
-	for _, part := range joined.Unwrap() {
-		others = append(others, othersThan(part, one))
-	}
-	return errors.Join(others...)
-}
-
-// denied reports whether a right was missing.
-func denied(err error) bool {
-	var pg *pgconn.PgError
-	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
-}
-
-func maintainClaims(ctx context.Context, db *database, cfg retention.Config) (report retention.Report, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = retention.Maintain(ctx, conn, cfg)
-		return err
-	})
-	return report, err
-}
-
-func newClaimsReport(done retention.Report, audited audit.Report, dryRun bool) *claimsReport {
-	r := &claimsReport{
-		DryRun: dryRun, DaysAhead: done.Ahead, Made: notNil(done.Made), Bytes: done.Bytes, Blocked: done.Blocked, Growing: done.Growing, OverdueSeconds: seconds(done.Overdue),
-		Floors: []floorReport{}, Leaves: []leafReport{}, Rows: []expiryReport{}, Findings: newFindings(audited), Problems: []string{},
-	}
-	if !done.Horizon.IsZero() {
-		r.Horizon = &done.Horizon
-	}
-	for _, f := range done.Floors {
-		r.Floors = append(r.Floors, floorReport{
-			Group: f.Group, Class: f.Class, WindowSeconds: seconds(f.Window), Before: f.Before, After: f.After,
-			BehindSeconds: seconds(f.Behind), Retired: f.Retired, Why: f.Why,
-		})
-	}
-	for _, l := range done.Leaves {
-		r.Leaves = append(r.Leaves, leafReport{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: l.Rows, Bytes: l.Bytes})
-	}
-	for _, v := range done.Rows {
-		r.Rows = append(r.Rows, expiryReport{v.Table, v.Removed, seconds(v.Lag)})
-	}
-	for _, cut := range audited.Unfinished {
-		r.Problems = append(r.Problems, notFinished(cut))
-	}
-	r.findProblems(done)
-	return r
-}
-
-// findProblems says what an operator should look at.
-func (r *claimsReport) findProblems(done retention.Report) {
-	add := func(format string, args ...any) { r.Problems = append(r.Problems, fmt.Sprintf(format, args...)) }
-	for _, f := range r.Findings {
-		add("%s", f)
-	}
-	for _, f := range done.Floors {
-		if f.Wrong {
-			add("the floor of class %q of group %s stands still: %s", f.Class, f.Group, f.Why)
-		}
-	}
-	for _, l := range done.Leaves {
-		if l.Wrong {
-			add("%s: %s", l.Name, l.Why)
-		}
-	}
-	blocked, runs := done.Blocked, ", and that `outboxctl partitions maintain --side consumer` runs"
-	switch {
-	case !r.DryRun:
-		runs = "" // this is it
-		if blocked == "" {
-			blocked = "this run could make no more"
-		}
-	case blocked == "":
-		blocked = "run `outboxctl partitions maintain --side consumer`"
-	}
-	if done.Ahead < fewClaimDaysAhead {
-		add("partitions reach only %d days ahead; %s", done.Ahead, blocked)
-	}
-	if done.Overdue > overdueAfter {
-		add("a partition that no group needs is there since %s; see what it waits for%s", done.Overdue.Round(time.Hour), runs)
-	}
-	for _, v := range done.Rows {
-		if v.Lag > overdueAfter {
-			add("a row of %s expired %s ago and is there; see whether a session holds it, or its event can still be delivered%s", v.Table, v.Lag.Round(time.Hour), runs)
-		}
-	}
-}
-
-func seconds(d time.Duration) int64 { return int64(d / time.Second) }
-
-func (r *claimsReport) print(p *page) {
+func printClaimPartitions(p *page, r *partitions.ClaimsReport) {
 	verb := "made"
 	if r.DryRun {
 		verb = "missing"
@@ -199,7 +42,7 @@ func (r *claimsReport) print(p *page) {
 	if n := len(r.Made); n > 0 {
 		p.line("%s %d partitions: %s to %s", verb, n, r.Made[0], r.Made[n-1])
 	}
-	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, size(r.Bytes))
+	p.line("%d days ahead are covered; all partitions take %s", r.DaysAhead, terminal.Size(r.Bytes))
 	if r.Blocked != "" {
 		p.line("%s", r.Blocked)
 	}
@@ -213,7 +56,7 @@ func (r *claimsReport) print(p *page) {
 			why = "retired"
 		}
 		floors = append(floors, []string{
-			f.Group, f.Class, lengthText(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
+			f.Group, f.Class, terminal.Length(time.Duration(f.WindowSeconds) * time.Second), f.Before.UTC().Format(time.DateOnly), f.After.UTC().Format(time.DateOnly), why,
 		})
 	}
 	next := map[bool]string{true: "would be", false: "is now"}[r.DryRun]

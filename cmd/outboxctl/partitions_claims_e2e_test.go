@@ -13,8 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/consumer/audit"
+	consumeraudit "github.com/onceward/onceward/consumer/audit"
 	"github.com/onceward/onceward/consumer/retention"
+	"github.com/onceward/onceward/internal/operator/partitions"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/outbox"
 )
@@ -53,7 +54,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	pool, leaf, as := newClaims(t)
 	finished(t, pool, time.Now())
 	state := func(stdout string) string {
-		for _, l := range decode[claimsReport](t, stdout).Leaves {
+		for _, l := range decode[partitions.ClaimsReport](t, stdout).Leaves {
 			if l.Name == leaf {
 				return l.State
 			}
@@ -76,7 +77,7 @@ func TestClaimsAreMaintained(t *testing.T) {
 	require.Equal(t, "open", state(fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json")), "the floor is raised, and gets a minute to be seen")
 	exec(t, pool, "UPDATE onceward.dedup_windows SET raised_at = now() - interval '2 minutes'")
 	require.Equal(t, "closed", state(fine(t, "partitions", "status", "--side", "consumer", "-o", "json")))
-	report := decode[claimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "66"))
+	report := decode[partitions.ClaimsReport](t, fine(t, "partitions", "maintain", "--side", "consumer", "-o", "json", "--ahead", "66"))
 	require.Len(t, report.Made, 2)
 	require.Equal(t, week, report.Horizon.UTC().Format(time.DateOnly))
 	require.NotContains(t, fine(t, "partitions", "status", "--side", "consumer"), leaf)
@@ -95,8 +96,8 @@ func TestAnAuditThatIsCutShortIsNoGoodNews(t *testing.T) {
 	code, stdout, _ := call(t, "audit")
 	require.Equal(t, exitWrong, code)
 	require.Equal(t, "! not finished: dead-claim: the first 1000 rows were looked at\n", stdout)
-	audited := audit.Report{Unfinished: []string{"fence: a statement took longer"}}
-	require.Contains(t, newClaimsReport(retention.Report{}, audited, true).Problems, "not finished: fence: a statement took longer")
+	audit := consumeraudit.Report{Unfinished: []string{"fence: a statement took longer"}}
+	require.Contains(t, partitions.NewClaimsReport(retention.Report{}, audit, true).Problems, "not finished: fence: a statement took longer")
 }
 
 // What audit prints for claims and letters that do not belong together is done as it is
@@ -173,7 +174,7 @@ func TestWhatIsWrongWithClaimsIsSaid(t *testing.T) {
 	exec(t, pool, "DELETE FROM onceward.dedup_windows WHERE consumer_group = 'stock'")
 	code, stdout, _ := call(t, "audit", "-o", "json")
 	require.Equal(t, exitWrong, code)
-	require.Equal(t, dead.String(), decode[auditReport](t, stdout).Findings[0].Subject[len("event shop:"):])
+	require.Equal(t, dead.String(), decode[consumeraudit.Report](t, stdout).Findings[0].Subject[len("event shop:"):])
 
 	exec(t, pool, "ALTER TABLE onceward.processed_events DETACH PARTITION onceward."+leaf)
 	wrong("! "+leaf+": somebody detached it, although its claims are needed: attach it again", status...)

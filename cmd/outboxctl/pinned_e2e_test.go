@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/testdb"
 )
 
@@ -19,7 +20,7 @@ func TestEveryStatementIsPinned(t *testing.T) {
 	exec(t, pool, "ALTER DATABASE "+pgx.Identifier{pool.Config().ConnConfig.Database}.Sanitize()+" SET search_path = public, pg_catalog")
 	exec(t, pool, `CREATE TABLE public.seen (how text PRIMARY KEY, path text DEFAULT current_setting('search_path'), rls text DEFAULT current_setting('row_security'),
 		jit text DEFAULT current_setting('jit'))`)
-	db, err := open(t.Context(), pool.Config().ConnString())
+	db, err := operator.Open(t.Context(), pool.Config().ConnString())
 	require.NoError(t, err)
 	defer db.Close()
 	ctx := t.Context()
@@ -45,7 +46,7 @@ func TestEveryStatementIsPinned(t *testing.T) {
 	require.NoError(t, err)
 	const pin = " pg_catalog, pg_temp off off"
 	require.Equal(t, []string{"batch" + pin, "exec" + pin, "row" + pin, "rows" + pin, "tx" + pin}, all)
-	require.NoError(t, db.direct(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, "SHOW search_path").Scan(&how) }))
+	require.NoError(t, db.Direct(ctx, func(conn *pgx.Conn) error { return conn.QueryRow(ctx, "SHOW search_path").Scan(&how) }))
 	require.Equal(t, "public, pg_catalog", how, "a pooler may give the session to somebody else")
 }
 
@@ -53,7 +54,7 @@ func TestEveryStatementIsPinned(t *testing.T) {
 func TestAFailedCommitIsAnError(t *testing.T) {
 	pool := testdb.New(t, "15")
 	exec(t, pool, "CREATE TABLE public.late (id int PRIMARY KEY, of int REFERENCES public.late DEFERRABLE INITIALLY DEFERRED)")
-	db, err := open(t.Context(), pool.Config().ConnString())
+	db, err := operator.Open(t.Context(), pool.Config().ConnString())
 	require.NoError(t, err)
 	defer db.Close()
 	var id int
@@ -94,7 +95,7 @@ func TestAnInterruptedCommit(t *testing.T) {
 	exec(t, pool, "CREATE TABLE public.slow (id int)")
 	exec(t, pool, `CREATE FUNCTION public.hold() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END'`)
 	exec(t, pool, "CREATE CONSTRAINT TRIGGER hold AFTER INSERT ON public.slow DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.hold()")
-	db, err := open(t.Context(), pool.Config().ConnString())
+	db, err := operator.Open(t.Context(), pool.Config().ConnString())
 	require.NoError(t, err)
 	defer db.Close()
 	holder, err := pool.Acquire(t.Context())

@@ -10,7 +10,10 @@ import (
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
-	"github.com/onceward/onceward/internal/claims"
+	claimsdb "github.com/onceward/onceward/internal/claims"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/claims"
+	"github.com/onceward/onceward/internal/operator/letters"
 	"github.com/onceward/onceward/outbox"
 )
 
@@ -56,7 +59,7 @@ func TestProcessedShow(t *testing.T) {
 		require.Regexp(t, `mail +20 +mailbox full`, out)
 		require.Regexp(t, `billing +charge +live +1 `, out)
 		require.Regexp(t, `mail +open +`+at.String(), out)
-		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "--group", "billing", "-o", "json"))
+		got := decode[claims.Report](t, fine(t, "processed", "show", key.String(), "--group", "billing", "-o", "json"))
 		require.Len(t, got.Claims, 1)
 		require.Equal(t, "00ff", got.Claims[0].Fingerprint)
 		require.JSONEq(t, `{"quote": 1}`, string(got.Claims[0].Result))
@@ -79,12 +82,12 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		require.NotContains(t, wrong(t, "processed", "show", key.String()), "group mail", "a retired class judges nothing")
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = NULL")
 		for _, at := range []time.Time{now.AddDate(0, 0, -7), now, now.AddDate(0, 0, 14)} {
-			d.claim(claims.IDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
+			d.claim(claimsdb.IDs(key.UUID(), 3*time.Hour, at)[0], "billing", "p")
 		}
-		pair := claims.IDs(key.UUID(), 24*time.Hour, now)
+		pair := claimsdb.IDs(key.UUID(), 24*time.Hour, now)
 		d.claim(pair[0], "mail", "p")
 		d.claim(pair[1], "mail", "p")
-		got := decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json"))
+		got := decode[claims.Report](t, fine(t, "processed", "show", key.String(), "-o", "json"))
 		require.Len(t, got.Claims, 5)
 		for _, v := range got.Claims {
 			require.True(t, v.ByArrival)
@@ -95,7 +98,7 @@ func TestProcessedShowFindsClaimsByArrival(t *testing.T) {
 		out := fine(t, "processed", "forget", key.String(), "--group", "mail", "--reason", "r", "--yes")
 		require.Contains(t, out, "group mail has forgotten "+key.String())
 		require.Contains(t, out, "so that a replayed copy of it becomes a dead letter")
-		require.Len(t, decode[processedReport](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
+		require.Len(t, decode[claims.Report](t, fine(t, "processed", "show", key.String(), "-o", "json")).Claims, 3, "both ids are gone, those of the other group are there")
 	})
 }
 
@@ -138,11 +141,11 @@ func TestProcessedForget(t *testing.T) {
 		require.Equal(t, []string{"billing", "mail", "try billing", "try mail"}, left())
 
 		mismatch, failed := d.keep("billing", "orders.order", "mismatch", &key), d.keep("billing", "orders.order", "handler", &key)
-		got := decode[forgetReport](t, fine(t, forget("--yes", "-o", "json")...))
+		got := decode[claims.Forgotten](t, fine(t, forget("--yes", "-o", "json")...))
 		require.Equal(t, []uuid.UUID{key.UUID()}, got.Forgotten)
 		require.Contains(t, strings.Join(got.Notes, "\n"), "`outboxctl replay "+key.String()+" --config FILE --reason \"…\"`")
 		require.Contains(t, strings.Join(got.Notes, "\n"), "the effects charge are not made again")
-		discard := func(at place) string {
+		discard := func(at letters.Place) string {
 			return "`outboxctl dead discard --side consumer " + at.String() + " --group billing --reason \"…\"`"
 		}
 		require.Contains(t, got.Notes, "its dead letter "+mismatch.String()+" has other content, and can never be applied: "+discard(mismatch))
@@ -160,13 +163,14 @@ func TestNothingIsForgottenWhileAFenceIsPending(t *testing.T) {
 		t := d.t
 		key := newKey(t, "orders")
 		d.claim(key.UUID(), "billing", "p")
-		found, err := readProcessed(t.Context(), d.pool, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing")
+		db := &operator.Database{Pool: d.pool}
+		order, _, err := claims.PlanForget(t.Context(), db, operator.Name{Namespace: key.Namespace(), ID: key.UUID()}, "billing")
 		require.NoError(t, err)
-		require.NoError(t, found.forgettable())
+		require.NoError(t, order.Forgettable())
 		d.fence(key, "charge", "-1 minute", "1 day")
-		ids, err := found.forget(t.Context(), &database{d.pool}, eventName{namespace: key.Namespace(), id: key.UUID()}, "billing", "r")
+		report, err := order.CarryOut(t.Context(), db, "r")
 		require.ErrorContains(t, err, "or an effect of the event has begun")
-		require.Empty(t, ids)
+		require.Nil(t, report)
 		require.Len(t, column[string](d, "SELECT consumer_group FROM onceward.processed_events"), 1)
 		require.Empty(t, d.actions())
 	})

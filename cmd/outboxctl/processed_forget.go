@@ -1,29 +1,13 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
-	"github.com/google/uuid"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/terminal"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/claims"
 )
-
-// forgetReport is the JSON answer of processed forget.
-type forgetReport struct {
-	Key       string      `json:"key"`
-	Group     string      `json:"group"`
-	Reason    string      `json:"reason"`
-	Forgotten []uuid.UUID `json:"forgotten"` // the ids of the claims
-	Notes     []string    `json:"notes"`
-}
 
 func processedForget(c *cli.Context) error {
 	key, group, reason, err := readOneOfGroup(c)
@@ -35,43 +19,30 @@ func processedForget(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	found, err := readProcessed(c.Context, db, key, group)
+	order, nothing, err := claims.PlanForget(c.Context, db, key, group)
+	switch {
+	case err != nil:
+		return fmt.Errorf("processed forget %s: %w", key, err)
+	case order == nil:
+		nothing.Reason = reason
+		return answer(c, nothing, printForgotten)
+	}
+	if err := order.Forgettable(); err != nil {
+		return err
+	}
+	if err := confirm(c, order.Question()); err != nil {
+		return err
+	}
+	report, err := order.CarryOut(c.Context, db, reason)
 	if err != nil {
-		return fmt.Errorf("processed forget %s: %w", key, explain(err, migrations.Consumer))
+		return fmt.Errorf("processed forget %s: %w", key, err)
 	}
-	report := &forgetReport{Key: key.String(), Group: group, Reason: reason, Forgotten: []uuid.UUID{}, Notes: found.Notes}
-	if len(found.Claims) == 0 {
-		if err := answer(c, report, report.print); err != nil {
-			return err
-		}
-		return errWrong
-	}
-	if err := found.forgettable(); err != nil {
-		return err
-	}
-	if err := confirm(c, found.question(group)); err != nil {
-		return err
-	}
-	if report.Forgotten, err = found.forget(c.Context, db, key, group, reason); err != nil {
-		return fmt.Errorf("processed forget %s: %w", key, explainOperator(err, migrations.Consumer))
-	}
-	report.Notes = found.afterwards(group)
-	return answer(c, report, report.print)
-}
-
-// question also says what does without forgetting, where that is the shorter way.
-func (r *processedReport) question(group string) string {
-	first := r.Claims[0]
-	q := fmt.Sprintf("forget that group %s has claimed %s (%s, %s), so that its next delivery applies it again", group, r.Key, first.Outcome, stamp(&first.ClaimedAt))
-	if w := r.refusing(); w != nil {
-		q += fmt.Sprintf(" (below the floor of class %s a replayed copy of it becomes a dead letter; without forgetting, `outboxctl replay %s --reprocess %s --config FILE --reason \"…\"` has it applied)", w.class, r.Key, terminal.Word(group))
-	}
-	return q
+	return answer(c, report, printForgotten)
 }
 
 // readOneOfGroup checks what needs no server, of commands about one event of
 // one group.
-func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err error) {
+func readOneOfGroup(c *cli.Context) (key operator.Name, group, reason string, err error) {
 	if key, err = readOneName(c); err != nil {
 		return key, "", "", err
 	}
@@ -82,108 +53,7 @@ func readOneOfGroup(c *cli.Context) (key eventName, group, reason string, err er
 	return key, group, reason, err
 }
 
-// forget removes what was found; a fence that has begun since is respected by
-// the statement.
-func (r *processedReport) forget(ctx context.Context, db *database, key eventName, group, reason string) ([]uuid.UUID, error) {
-	ids := []uuid.UUID{key.id}
-	for _, v := range r.Claims {
-		ids = append(ids, v.ID)
-	}
-	forgotten, err := consumerdb.New(db).ForgetClaims(ctx, consumerdb.ForgetClaimsParams{
-		ConsumerGroup: group, Ids: ids, EventID: key.id, Target: key.String(), Reason: reason,
-	})
-	if err == nil && len(forgotten) == 0 {
-		err = errors.New("nothing was forgotten: since it was looked at the claim is gone or an effect of the event has begun, or its dead letter waits: redrive or discard that first")
-	}
-	return forgotten, err
-}
-
-// forgettable refuses while an effect outside the database is under way: nobody
-// knows yet whether it was made.
-func (r *processedReport) forgettable() error {
-	i := slices.IndexFunc(r.Fences, func(v fenceReport) bool { return v.Status == fencePending })
-	if i < 0 {
-		return nil
-	}
-	f := r.Fences[i]
-	return fmt.Errorf("fence %q of %s is PENDING: nobody knows yet whether its effect was made; settle it with `outboxctl fences reconcile %s --group %s --name %s --made --reason \"…\"`, or --not-made, then forget the claim",
-		f.Name, r.Key, r.Key, terminal.Word(f.Group), terminal.Word(f.Name))
-}
-
-// afterwards says what delivers the event again, and what forgetting does not do.
-func (r *processedReport) afterwards(group string) []string {
-	notes := []string{r.deliverAgain(group)}
-	var complete []string
-	for _, f := range r.Fences {
-		complete = append(complete, f.Name)
-	}
-	if len(complete) > 0 {
-		notes = append(notes, fmt.Sprintf("its fences stay: the effects %s are not made again", strings.Join(complete, ", ")))
-	}
-	for _, l := range r.Letters {
-		switch {
-		case !slices.Contains(unsettledStates, l.State):
-		case l.Cause == causeMismatch:
-			notes = append(notes, fmt.Sprintf("its dead letter %s has other content, and can never be applied: `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`", l.Place, l.Place, terminal.Word(l.Group)))
-		default:
-			notes = append(notes, fmt.Sprintf("its dead letter %s still waits: `outboxctl dead redrive %s --group %s --reason \"…\"` or `outboxctl dead discard --side consumer %s --group %s --reason \"…\"`",
-				l.Place, l.Place, terminal.Word(l.Group), l.Place, terminal.Word(l.Group)))
-		}
-	}
-	return notes
-}
-
-// deliverAgain says what has a forgotten event applied, once. Where letters are asked, below
-// the floor and by arrival, plain copies of one that was given up are left out; below the
-// floor another by outboxctl becomes a letter, and one that the producer or the relay sends
-// again is late. A reprocessing replay is claimed under an id of its own: copies meet the
-// event's claim only, which is gone.
-func (r *processedReport) deliverAgain(group string) string {
-	plain := fmt.Sprintf("in the producer's database `outboxctl replay %s --config FILE --reason \"…\"`", r.Key)
-	const alone = ". Not --reprocess as well: of what the one has applied the other does not know, so that it would be applied twice"
-	w := r.class()
-	below := w != nil && w.keyed != consumer.ByArrival && r.EventTime.Before(w.floor)
-	switch {
-	case w != nil && (below || w.keyed == consumer.ByArrival) && slices.ContainsFunc(r.Letters, groupLetter.givenUp):
-		return fmt.Sprintf("the event was given up, so that plain copies of it are left out: in the producer's database "+
-			"`outboxctl replay %s --reprocess %s --config FILE --reason \"…\"`", r.Key, terminal.Word(group))
-	case r.refusing() == nil:
-		return "nothing delivers it again by itself: " + plain + ", whose copies are applied once" + alone
-	}
-	return fmt.Sprintf("the event is below the floor %s of class %s, so that a replayed copy of it becomes a dead letter, which is to be redriven: %s "+
-		"(not where a letter of it waits already), then in this one `outboxctl dead redrive %s --group %s --reason \"…\"`. "+
-		"A copy that the producer or the relay sends again is late, and applied as the class says of late events", stamp(&w.floor), w.class, plain, r.Key, terminal.Word(group)) + alone
-}
-
-// class is that of what was claimed, nil when it is not known.
-func (r *processedReport) class() *windowOfGroup {
-	var classes []consumer.Class
-	for _, w := range r.windows {
-		classes = append(classes, consumer.Class{Pattern: w.class})
-	}
-	i := consumer.ClassOf(classes, r.Claims[0].EventType)
-	if i < 0 {
-		return nil
-	}
-	return &r.windows[i]
-}
-
-// refusing returns the class of what was claimed when a plain copy of the event
-// would not be applied by it.
-func (r *processedReport) refusing() *windowOfGroup {
-	w := r.class()
-	if w == nil || w.keyed == consumer.ByArrival || w.replay != consumer.ReplayDeadLetter || !r.EventTime.Before(w.floor) {
-		return nil
-	}
-	return w
-}
-
-// givenUp reports whether the letter says, for good, that its event was given up.
-func (l groupLetter) givenUp() bool {
-	return l.State == letterDiscarded && slices.Contains([]string{"handler", "crash", "no-handler", "late", "from-future", "parked"}, l.Cause)
-}
-
-func (r *forgetReport) print(p *page) {
+func printForgotten(p *page, r *claims.Forgotten) {
 	if len(r.Forgotten) == 0 {
 		p.line("group %s has no claim on %s; nothing was forgotten", r.Group, r.Key)
 	} else {

@@ -8,17 +8,8 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/record"
-)
-
-const (
-	modeRedeliver = string(record.ReplayRedeliver)
-	modeReprocess = string(record.ReplayReprocess)
-	// maxRate is beyond what one session inserts.
-	maxRate = 100_000
-	// maxReplayed bounds the memory for ids, at 24 bytes each.
-	maxReplayed = 5_000_000
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/replay"
 )
 
 func replayCommand() *cli.Command {
@@ -47,56 +38,11 @@ func replayCommand() *cli.Command {
 			&cli.BoolFlag{Name: "dry-run", Usage: "only say what would be replayed"},
 			yesFlag(), outputFlag(),
 		}, selectionFlags("written")...), dsnFlags()...),
-		Action: replay,
+		Action: replayEvents,
 	}
 }
 
-// replayOrder is what was asked for.
-type replayOrder struct {
-	selection
-	dead      bool
-	topic     string
-	group     string // to reprocess; empty: redeliver
-	reason    string
-	rate      int
-	after     rowPlace
-	dryRun    bool
-	unchecked bool
-	kafka     whereabouts
-}
-
-// replayResult is the JSON answer of replay.
-type replayResult struct {
-	DryRun    bool         `json:"dry_run"`
-	Mode      string       `json:"mode"`
-	Group     string       `json:"replay_group,omitempty"`
-	Topic     string       `json:"topic,omitempty"` // empty: by the routes
-	Reason    string       `json:"reason,omitempty"`
-	Selected  int          `json:"selected"`
-	Requested int          `json:"requested"`
-	Gone      int          `json:"gone"`  // between count and request
-	After     string       `json:"after"` // the last row that was asked for; empty: none
-	Kinds     []kindReport `json:"kinds"`
-	LeftOut   []leftReport `json:"left_out"`
-	Problems  []string     `json:"problems"` // why nothing is replayed
-}
-
-// kindReport counts events that take one route.
-type kindReport struct {
-	Namespace     string `json:"namespace"`
-	AggregateType string `json:"aggregate_type"`
-	EventType     string `json:"event_type"`
-	Events        int64  `json:"events"`
-}
-
-// leftReport counts events of a state that is not replayed.
-type leftReport struct {
-	State  string `json:"state"`
-	Events int64  `json:"events"`
-	Why    string `json:"why"`
-}
-
-func replay(c *cli.Context) error {
+func replayEvents(c *cli.Context) error {
 	order, err := readReplay(c)
 	if err != nil {
 		return err
@@ -106,111 +52,91 @@ func replay(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	plan, err := order.plan(c.Context, db)
+	plan, err := order.Plan(c.Context, db)
 	if err != nil {
-		return fmt.Errorf("replay: %w", explain(err, migrations.Outbox))
+		return fmt.Errorf("replay: %w", err)
 	}
-	report := plan.report
-	if len(report.Problems) == 0 && len(plan.events) > 0 {
-		if report.Problems, err = order.overtaking(c.Context, db, plan); err != nil {
-			return fmt.Errorf("replay: %w", err)
-		}
-	}
-	if len(report.Problems) > 0 || len(plan.events) == 0 || order.dryRun {
-		if err := answer(c, report, report.print); err != nil || len(report.Problems) == 0 {
-			return err
-		}
-		return errWrong
+	report := plan.Report
+	if len(report.Problems) > 0 || report.Selected == 0 || order.DryRun {
+		return answer(c, report, printReplay)
 	}
 	if !c.Bool("yes") {
-		fmt.Fprint(c.App.ErrWriter, report.details()) //nolint:errcheck // the question follows
+		p := &page{} // what a person should see before saying yes
+		printReplayTables(p, report)
+		fmt.Fprint(c.App.ErrWriter, p.text.String()) //nolint:errcheck // the question follows
 	}
-	if err := confirm(c, report.question()); err != nil {
+	if err := confirm(c, report.Question()); err != nil {
 		return err
 	}
-	failed := order.request(c, db, plan)
-	return errors.Join(failed, answer(c, report, report.print))
+	line := newProgress(c.App.ErrWriter, "asked for", report.Selected)
+	failed := plan.Request(c.Context, db, line.show)
+	line.end()
+	return errors.Join(failed, write(c, report, printReplay))
 }
 
 // topicName is what Kafka takes (kafka.common.internals.Topic).
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 // readReplay checks what needs no server.
-func readReplay(c *cli.Context) (o replayOrder, err error) {
+func readReplay(c *cli.Context) (o replay.Order, err error) {
 	if err := checkOutput(c); err != nil {
 		return o, err
 	}
-	if o.selection, err = readSelection(c); err != nil {
+	if o.Selection, err = readSelection(c); err != nil {
 		return o, err
 	}
-	o.dead, o.topic, o.group = c.Bool("dead"), c.String("topic"), c.String("reprocess")
-	o.rate, o.dryRun, o.unchecked = c.Int("rate"), c.Bool("dry-run"), c.Bool("unchecked")
-	if o.after, err = readRowPlace(c.String("after")); err != nil {
+	o.Dead, o.Topic, o.Group = c.Bool("dead"), c.String("topic"), c.String("reprocess")
+	o.Rate, o.DryRun, o.Unchecked = c.Int("rate"), c.Bool("dry-run"), c.Bool("unchecked")
+	if o.After, err = replay.ParsePlace(c.String("after")); err != nil {
 		return o, usage("--after %s: want SEQ/ID, as an interrupted replay printed it", c.String("after"))
 	}
 	switch {
-	case len(o.keys) == 0 && !o.filtered() && !o.dead:
-		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", keyExample)
-	case o.topic != "" && !writableTopic(o.topic):
-		return o, usage("--topic %q: want 1 to 249 of a-z, A-Z, 0-9, ., _ and -, and no internal topic", o.topic)
-	case c.IsSet("reprocess") && (o.group == "" || len(o.group) > 255):
-		return o, usage("--reprocess %q: want the name of a consumer group", o.group)
-	case o.rate < 1 || o.rate > maxRate:
-		return o, usage("--rate %d: want 1 to %d events a second", o.rate, maxRate)
+	case len(o.Keys) == 0 && !o.Filtered() && !o.Dead:
+		return o, usage("replay: say which events: KEYs, or filters such as --aggregate, --from, --type, or --dead; %s", operator.KeyExample)
+	case o.Topic != "" && !writableTopic(o.Topic):
+		return o, usage("--topic %q: want 1 to 249 of a-z, A-Z, 0-9, ., _ and -, and no internal topic", o.Topic)
+	case c.IsSet("reprocess") && (o.Group == "" || len(o.Group) > 255):
+		return o, usage("--reprocess %q: want the name of a consumer group", o.Group)
+	case o.Rate < 1 || o.Rate > replay.MaxRate:
+		return o, usage("--rate %d: want 1 to %d events a second", o.Rate, replay.MaxRate)
 	}
-	if !o.dryRun {
-		if o.reason, err = readReason(c); err != nil {
+	if !o.DryRun {
+		if o.Reason, err = readReason(c); err != nil {
 			return o, err
 		}
 	}
-	return o, o.readKafka(c)
+	err = readTopics(c, &o)
+	return o, err
 }
 
 func writableTopic(name string) bool {
 	return topicName.MatchString(name) && name != "." && name != ".." && !strings.HasPrefix(name, "__")
 }
 
-// readKafka finds out whom to ask about the topics, unless nobody is to be.
-func (o *replayOrder) readKafka(c *cli.Context) (err error) {
-	if o.unchecked && (o.topic == "" || c.String("config") == "") {
+// readTopics finds out whom to ask about the topics, unless nobody is to be.
+func readTopics(c *cli.Context, o *replay.Order) error {
+	if o.Unchecked && (o.Topic == "" || c.String("config") == "") {
 		return nil
 	}
 	brokers := len(c.StringSlice("brokers")) > 0
 	switch {
 	case c.String("config") != "" && brokers:
 		return usage("replay: --config names the brokers; leave --brokers out")
-	case c.String("config") == "" && (!brokers || o.topic == ""):
+	case c.String("config") == "" && (!brokers || o.Topic == ""):
 		return usage("replay: whether a topic is compacted cannot be told without Kafka; give --config, or --brokers with --topic, " +
 			"or --unchecked if no event of these leads to a compacted topic")
 	}
-	if o.kafka, _, err = clusterToAsk(c); err != nil || o.topic == "" || !o.kafka.routed {
+	w, _, err := clusterToAsk(c)
+	if o.Kafka = w.Where; err != nil || o.Topic == "" || !o.Kafka.Routed {
 		return err
 	}
-	if err := o.kafka.kafka.Permits(o.topic); err != nil {
-		return usage("--topic %s: the relay of %s would not publish there: %v", o.topic, c.String("config"), err)
+	if err := o.Kafka.Config.Permits(o.Topic); err != nil {
+		return usage("--topic %s: the relay of %s would not publish there: %v", o.Topic, c.String("config"), err)
 	}
 	return nil
 }
 
-func (r *replayResult) question() string {
-	q := fmt.Sprintf("replay %d events", r.Selected)
-	if r.Topic != "" {
-		q += " to topic " + r.Topic
-	}
-	if r.Group != "" {
-		q += ", for group " + r.Group + " to apply them again"
-	}
-	return q
-}
-
-// details is what a person should see before saying yes.
-func (r *replayResult) details() string {
-	p := &page{}
-	r.tables(p)
-	return p.text.String()
-}
-
-func (r *replayResult) tables(p *page) {
+func printReplayTables(p *page, r *replay.Result) {
 	var kinds, left [][]string
 	for _, k := range r.Kinds {
 		kinds = append(kinds, []string{k.Namespace, k.AggregateType, k.EventType, fmt.Sprint(k.Events)})
@@ -222,7 +148,7 @@ func (r *replayResult) tables(p *page) {
 	p.table([]string{"left out", "events", "why"}, left)
 }
 
-func (r *replayResult) print(p *page) {
+func printReplay(p *page, r *replay.Result) {
 	switch {
 	case len(r.Problems) > 0:
 		for _, problem := range r.Problems {
@@ -231,10 +157,10 @@ func (r *replayResult) print(p *page) {
 		p.line("nothing was replayed")
 	case r.Selected == 0:
 		p.line("no event to replay")
-		r.tables(p)
+		printReplayTables(p, r)
 	case r.DryRun:
-		p.line("would %s", r.question())
-		r.tables(p)
+		p.line("would %s", r.Question())
+		printReplayTables(p, r)
 	default:
 		upto, after := "", ""
 		if r.After != "" {

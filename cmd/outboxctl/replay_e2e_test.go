@@ -18,6 +18,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/onceward/onceward/internal/operator/replay"
+	"github.com/onceward/onceward/internal/operator/states"
 	"github.com/onceward/onceward/internal/outboxdb"
 	"github.com/onceward/onceward/internal/testdb"
 	"github.com/onceward/onceward/migrations"
@@ -121,20 +123,20 @@ func TestReplayByFilter(t *testing.T) {
 		exec(t, d.pool, "UPDATE onceward.dead_letters SET payload = 'edited' WHERE state = 'replayed'")
 
 		args := []string{"replay", "--type", "OrderPaid", "--unchecked", "--reason", "asked by support", "-o", "json"}
-		counted := decode[replayResult](t, fine(t, append(args, "--dry-run")...))
+		counted := decode[replay.Result](t, fine(t, append(args, "--dry-run")...))
 		require.Equal(t, 3, counted.Selected)
-		require.Equal(t, []kindReport{{"orders", "order", "OrderPaid", 3}}, counted.Kinds)
+		require.Equal(t, []replay.Kind{{Namespace: "orders", AggregateType: "order", EventType: "OrderPaid", Events: 3}}, counted.Kinds)
 		left := map[string]int64{}
 		for _, l := range counted.LeftOut {
 			left[l.State] = l.Events
 		}
-		require.Equal(t, map[string]int64{statePending: 1, stateDead: 1, stateDiscarded: 1}, left)
+		require.Equal(t, map[string]int64{states.Pending: 1, states.Dead: 1, states.Discarded: 1}, left)
 		code, _, stderr := call(t, args...)
 		require.Equal(t, exitUsage, code)
 		require.Contains(t, stderr, "would replay 3 events; standard input is no terminal to ask at: add --yes")
 		require.Empty(t, d.asked(), "nothing without --yes")
 
-		done := decode[replayResult](t, fine(t, append(args, "--yes")...))
+		done := decode[replay.Result](t, fine(t, append(args, "--yes")...))
 		require.Equal(t, 3, done.Requested)
 		require.Equal(t, texts(first, second, released), d.asked())
 		require.Equal(t, []string{"1", "2", "edited"}, column[string](d, "SELECT convert_from(payload, 'UTF8') FROM onceward.replays ORDER BY seq"), "an edited letter is what was published")
@@ -194,8 +196,8 @@ func TestReplayByKey(t *testing.T) {
 		require.Equal(t, texts(first, second), d.asked(), "in the order of the rows, each once")
 		require.Equal(t, []string{"reprocess billing repair", "reprocess billing repair"}, column[string](d, "SELECT concat_ws(' ', mode, replay_group, topic) FROM onceward.replays"))
 
-		got := decode[replayResult](t, fine(t, "replay", "--dead", "--unchecked", "--yes", "--reason", "r", "-o", "json"))
-		require.Equal(t, []leftReport{{stateDead, 1, leftOut[stateDead]}}, got.LeftOut)
+		got := decode[replay.Result](t, fine(t, "replay", "--dead", "--unchecked", "--yes", "--reason", "r", "-o", "json"))
+		require.Equal(t, []replay.Left{{State: states.Dead, Events: 1, Why: "`outboxctl dead retry KEY --reason \"…\"` publishes it in its place"}}, got.LeftOut)
 		require.Equal(t, texts(discarded), d.asked()[2:])
 		fine(t, "replay", "--dead", "--aggregate", "B", "--topic", "elsewhere", "--unchecked", "--yes", "--reason", "r")
 		require.Equal(t, texts(dead, discarded), d.asked()[3:])
@@ -255,7 +257,7 @@ func TestReplayIsPacedAndResumed(t *testing.T) {
 		require.Equal(t, exitFailed, run(ctx, args, strings.NewReader(""), &out, &errs))
 		<-interrupted
 		require.Contains(t, errs.String(), "interrupted")
-		report := decode[replayResult](t, out.String())
+		report := decode[replay.Result](t, out.String())
 		require.Len(t, d.asked(), report.Requested)
 		require.Less(t, report.Requested, 30)
 		require.GreaterOrEqual(t, report.Requested, 6)
@@ -281,9 +283,9 @@ func TestReplayOutlivesItsConnection(t *testing.T) {
 		require.Equal(t, texts(key), d.asked())
 		exec(t, d.pool, "DROP TRIGGER die ON onceward.replays")
 
-		w := replayWriter{db: &database{d.pool}, order: &replayOrder{reason: "r"}, plan: &replayPlan{report: &replayResult{Mode: modeRedeliver}}}
-		p, err := w.params([]outboxdb.EventsForReplayRow{{ID: key.UUID()}})
+		id, err := uuid.NewV7()
 		require.NoError(t, err)
+		p := outboxdb.InsertReplaysParams{Mode: states.ModeRedeliver, Reason: "r", States: []string{states.LetterReplayed}, ReplayIds: []uuid.UUID{id}, Ids: []uuid.UUID{key.UUID()}}
 		q := outboxdb.New(d.pool)
 		for _, inserted := range []int{1, 0} {
 			done, err := q.InsertReplays(t.Context(), p)

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
+	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/migrations"
 )
 
@@ -73,10 +71,10 @@ func migrateRoles(c *cli.Context) error {
 			report.Warnings = append(report.Warnings, order.roles.SharedRoles(others))
 		}
 		if err := order.apply(c.Context, db, report.Removed); err != nil {
-			return explainRoles(err)
+			return operator.ExplainRoles(err)
 		}
 	}
-	return answer(c, report, report.print)
+	return answer(c, report, printRoles)
 }
 
 // readRoles checks what needs no server.
@@ -131,24 +129,7 @@ func (o rolesOrder) apply(ctx context.Context, conn migrations.Beginner, remove 
 	return o.producer.Apply(ctx, conn)
 }
 
-// explainRoles adds what PostgreSQL hints at and pgx leaves out, and what to do
-// about a lock.
-func explainRoles(err error) error {
-	var pg *pgconn.PgError
-	switch {
-	case !errors.As(err, &pg):
-		return err
-	case pg.Code == "55P03": // lock_not_available
-		return fmt.Errorf("%w; a transaction that wrote or read events is open for long: nothing was changed, run it again when it has ended", err)
-	case pg.Code == "42501": // insufficient_privilege
-		return fmt.Errorf("%w; connect as a superuser: roles are the whole cluster's, and no role of ours may make them", err)
-	case pg.Hint != "":
-		return fmt.Errorf("%w; %s", err, pg.Hint)
-	}
-	return err
-}
-
-func (r rolesReport) print(p *page) {
+func printRoles(p *page, r rolesReport) {
 	for _, warning := range r.Warnings {
 		p.line("WARN %s", warning)
 	}

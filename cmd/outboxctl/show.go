@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/outbox"
+	"strconv"
+
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/events"
+	"github.com/onceward/onceward/internal/terminal"
 )
 
 func showCommand() *cli.Command {
@@ -26,15 +28,11 @@ func showCommand() *cli.Command {
 		Usage:     "tell the whole life of one event",
 		ArgsUsage: "KEY",
 		Flags:     append(flags, dsnFlags()...),
-		Action:    show,
+		Action:    showEvent,
 	}
 }
 
-// searchBefore is how much older than the row a record of it may be stamped:
-// clocks of PostgreSQL and Kafka differ.
-const searchBefore = time.Minute
-
-func show(c *cli.Context) error {
+func showEvent(c *cli.Context) error {
 	key, err := showArguments(c)
 	if err != nil {
 		return err
@@ -52,81 +50,181 @@ func show(c *cli.Context) error {
 		return err
 	}
 	defer db.Close()
-	if key, err = key.resolve(c.Context, db); err != nil {
+	if key, err = key.Resolve(c.Context, db); err != nil {
 		return fmt.Errorf("show: %w", err)
 	}
-	report := &showReport{Key: key.String(), EventTime: key.Time()}
-	if err := report.readProducer(c.Context, db, key); err != nil {
-		return fmt.Errorf("show %s: %w", key, explain(err, migrations.Outbox))
+	report, err := events.ReadLife(c.Context, db, key)
+	if err != nil {
+		return fmt.Errorf("show %s: %w", key, err)
 	}
 	if c.String("relay") != "" {
 		state, err := theRelay(c, db)
 		if err != nil {
 			return err
 		}
-		report.narrow(state.Slot)
+		report.Narrow(state.Slot)
 	}
-	if err := report.askConsumer(c, consumerDSN, key); err != nil {
+	if err := askConsumer(c, report, consumerDSN, key); err != nil {
 		return fmt.Errorf("show %s: consumer's database: %w", key, err)
 	}
-	if err := where.search(c.Context, report, key); err != nil {
-		if c.Err() != nil {
-			return err
-		}
-		report.NotSearched = err.Error() // what the database knows is told all the same
-	}
-	report.judge()
-	report.trimPayload(c.Bool("payload"))
-	if err := answer(c, report, report.print); err != nil {
+	if err := report.Search(c.Context, where.Where, key); err != nil {
 		return err
 	}
-	if report.State == stateNotFound || report.Disagree != "" {
-		return errWrong
-	}
-	return nil
+	report.Judge()
+	report.TrimPayload(c.Bool("payload"))
+	return answer(c, report, printShow)
 }
 
 // askConsumer reads what each consumer group did; an empty dsn asks nobody.
-func (r *showReport) askConsumer(c *cli.Context, dsn string, key eventName) error {
+func askConsumer(c *cli.Context, r *events.Life, dsn string, key operator.Name) error {
 	if dsn == "" {
 		return nil
 	}
 	if err := verified(c, dsn); err != nil {
 		return err
 	}
-	consumer, err := open(c.Context, dsn)
+	consumer, err := operator.Open(c.Context, dsn)
 	if err != nil {
 		return err
 	}
 	defer consumer.Close()
-	return explain(r.readConsumer(c.Context, consumer, key), migrations.Consumer)
+	return r.ReadGroups(c.Context, consumer, key)
 }
 
 // showArguments checks what needs no server.
-func showArguments(c *cli.Context) (eventName, error) {
+func showArguments(c *cli.Context) (operator.Name, error) {
 	key, err := readOneName(c)
 	if err != nil {
 		return key, err
 	}
 	switch brokers := len(c.StringSlice("brokers")) > 0; {
 	case c.String("config") != "" && brokers:
-		return eventName{}, usage("show: --config names the brokers; leave --brokers out")
+		return operator.Name{}, usage("show: --config names the brokers; leave --brokers out")
 	case c.String("config") == "" && (c.String("topic") != "") != brokers:
-		return eventName{}, usage("show: --brokers and --topic go together")
+		return operator.Name{}, usage("show: --brokers and --topic go together")
 	}
 	return key, nil
 }
 
-// search says where copies can be. Without row and letter the aggregate is
-// unknown, so that all partitions are read, from before the key's time: the key
-// may have been made by a clock that ran ahead.
-func (r *showReport) search(brokers []string, topic string, key eventName) search {
-	s := search{Brokers: brokers, Topic: topic, Key: keyText(key.namespace, key.id), From: key.Time().Add(-outbox.DefaultKeySkew - searchBefore)}
-	switch {
-	case r.Row != nil:
-		s.RecordKey, s.From = []byte(r.Row.AggregateID), r.Row.CreatedAt.Add(-searchBefore)
-	case len(r.DeadLetters) > 0:
-		s.RecordKey = []byte(r.DeadLetters[0].AggregateID)
+func printShow(p *page, r *events.Life) {
+	p.pairs(
+		[2]string{"key", r.Key},
+		[2]string{"state", r.State + ": " + r.Why},
+		[2]string{"event time", terminal.Stamp(&r.EventTime)},
+	)
+	printRow(p, r)
+	if r.PublishedEdited() {
+		p.line("\nit was published with edited content; the above is what was written: `outboxctl dead show %s` has what was published", r.Key)
 	}
-	return s
+	printProducer(p, r)
+	printKafka(p, r)
+	printConsumer(p, r)
+	if r.Row != nil && r.Row.Payload != nil {
+		p.line("\npayload:")
+		p.payload(r.Row.Payload)
+	}
+}
+
+func printRow(p *page, r *events.Life) {
+	v := r.Row
+	if v == nil {
+		return
+	}
+	payload := fmt.Sprintf("%s: %s", terminal.Size(int64(v.PayloadBytes)), v.PayloadPreview)
+	if v.Tombstone {
+		payload = "none (a tombstone)"
+	}
+	p.pairs(
+		[2]string{"event type", v.EventType},
+		[2]string{"aggregate", v.AggregateType + " " + v.AggregateID},
+		[2]string{"written", terminal.Stamp(&v.CreatedAt)},
+		[2]string{"transaction", strconv.FormatUint(v.TxID, 10)},
+		[2]string{"seq", strconv.FormatInt(v.Seq, 10)},
+		[2]string{"content type", v.ContentType},
+		[2]string{"headers", string(v.Headers)},
+		[2]string{"traceparent", v.Traceparent},
+		[2]string{"payload", payload},
+	)
+}
+
+func printProducer(p *page, r *events.Life) {
+	var relays, letters, replays [][]string
+	for _, v := range r.Relays {
+		says := v.State
+		if v.Disagrees {
+			says += " (!)"
+		}
+		relays = append(relays, []string{v.Relay, v.Slot, says, terminal.Stamp(v.PublishedAt), v.Why})
+	}
+	for _, v := range r.DeadLetters {
+		state := v.State
+		if v.EditedAt != nil {
+			state += ", edited"
+		}
+		letters = append(letters, []string{
+			v.Slot, state, v.Class, short(v.Error), strconv.Itoa(int(v.Attempts)), terminal.Stamp(&v.FirstAt), terminal.Stamp(&v.LastAt),
+		})
+	}
+	for _, v := range r.Replays {
+		replays = append(replays, []string{v.ID.String(), v.Mode, terminal.Stamp(&v.RequestedAt), v.RequestedBy, short(v.Reason)})
+	}
+	p.table([]string{"relay", "slot", "says", "at", "because"}, relays)
+	p.table([]string{"dead letter in", "state", "class", "error", "attempts", "first", "last"}, letters)
+	p.table([]string{"replay", "mode", "asked at", "by", "reason"}, replays)
+}
+
+func printKafka(p *page, r *events.Life) {
+	if r.NotSearched != "" {
+		p.line("\nkafka: not searched: %s", r.NotSearched)
+	}
+	if r.Kafka == nil {
+		return
+	}
+	if r.Disagree != "" {
+		p.line("\n! %s", r.Disagree)
+	}
+	if len(r.Kafka.Copies) == 0 {
+		p.line("\nkafka: not in topic %s, partitions %v, from %s to the end", r.Kafka.Topic, r.Kafka.Partitions, terminal.Stamp(&r.Kafka.From))
+		return
+	}
+	var rows [][]string
+	for _, v := range r.Kafka.Copies {
+		kind := "event"
+		switch {
+		case v.ReplayID != "":
+			kind = "replay " + v.ReplayID
+		case v.RepairID != "":
+			kind = "repair " + v.RepairID
+		}
+		rows = append(rows, []string{r.Kafka.Topic, strconv.Itoa(int(v.Partition)), strconv.FormatInt(v.Offset, 10), terminal.Stamp(&v.Timestamp), kind})
+	}
+	p.table([]string{"topic", "partition", "offset", "stamped", "as"}, rows)
+}
+
+func printConsumer(p *page, r *events.Life) {
+	if r.Groups == nil {
+		return
+	}
+	var groups, refused [][]string
+	for _, v := range *r.Groups {
+		as := "event"
+		switch {
+		case v.ReplayID != "":
+			as = "replay " + v.ReplayID
+		case v.ByArrival:
+			as = "event, by arrival"
+		}
+		groups = append(groups, []string{v.Group, v.Outcome, terminal.Stamp(&v.ProcessedAt), as})
+	}
+	for _, v := range r.Refused {
+		refused = append(refused, []string{
+			v.Group, v.State, v.Reason, fmt.Sprintf("%s/%d@%d", v.Topic, v.Partition, v.Offset), short(v.Error), terminal.Stamp(&v.CreatedAt),
+		})
+	}
+	if len(groups) == 0 {
+		p.line("\nno consumer group has claimed it")
+	}
+	p.table([]string{"group", "outcome", "at", "as"}, groups)
+	printFences(p, r.Fences)
+	p.table([]string{"refused by", "state", "reason", "record", "error", "at"}, refused)
 }

@@ -1,17 +1,10 @@
 package main
 
 import (
-	"context"
-	"fmt"
-	"strings"
-
-	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
-	"github.com/onceward/onceward/internal/outboxdb"
-	"github.com/onceward/onceward/migrations"
-	"github.com/onceward/onceward/relay"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/relays"
 )
 
 func skipCommand() *cli.Command {
@@ -28,24 +21,11 @@ func skipCommand() *cli.Command {
 		Flags: append([]cli.Flag{
 			reasonFlag(), yesFlag(), &cli.BoolFlag{Name: "undo", Usage: "take the word back, which the relay has not carried out yet; needs no --reason"},
 		}, relayFlags()...),
-		Action: skip,
+		Action: skipEvent,
 	}
 }
 
-// skipReport is the JSON answer of skip.
-type skipReport struct {
-	Key    string      `json:"key"`
-	Relay  string      `json:"relay"`
-	Slot   string      `json:"slot"`
-	Reason string      `json:"reason"`
-	Skip   []uuid.UUID `json:"skip"` // all that this relay is told to leave out
-}
-
-// skip says the word in the relay's state, which a halted relay polls, and
-// beside it an order to discard: that row keeps who said so and why, and is for
-// the event that has become a letter meanwhile. It is marked by payload_null: it
-// acts only as long as the word stands.
-func skip(c *cli.Context) error {
+func skipEvent(c *cli.Context) error {
 	key, err := readOneName(c)
 	if err != nil {
 		return err
@@ -60,177 +40,32 @@ func skip(c *cli.Context) error {
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	if key, err = key.resolve(c.Context, db); err != nil {
-		return fmt.Errorf("skip: %w", err)
-	}
-	if key.bare {
-		return noSuchSkip(key)
-	}
-	if err := skippable(c, db, state.Slot, key); err != nil {
-		return err
-	}
-	if err := confirm(c, fmt.Sprintf("leave out the event %s for good, at relay %s", key, state.Relay)); err != nil {
-		return err
-	}
-	id, namespace := key.id, key.namespace
-	discard := &word{control: outboxdb.InsertControlParams{Action: actionDiscard, Namespace: &namespace, LetterID: &id, PayloadNull: true}}
-	report := &skipReport{Key: key.String(), Relay: state.Relay, Slot: state.Slot, Reason: reason}
-	err = pgx.BeginFunc(c.Context, db, func(tx pgx.Tx) error {
-		if err := insertWords(c.Context, outboxdb.New(tx), reason, []*word{discard}); err != nil {
-			return err
+	return order(c, reason, func(db *operator.Database) (operator.Order[*relays.Skipped], error) {
+		state, err := theRelay(c, db)
+		if err != nil {
+			return nil, err
 		}
-		row, err := outboxdb.New(tx).Skip(c.Context, outboxdb.SkipParams{Slot: state.Slot, Ids: []uuid.UUID{id}})
-		report.Skip = row.Skip
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("skip %s: %w", key, explainWrite(err))
-	}
-	return answer(c, report, report.print)
+		return relays.PlanSkip(c.Context, db, state, key)
+	}, printSkip)
 }
 
-// skippable refuses a key that the relay cannot be held up by.
-func skippable(c *cli.Context, db *database, slot string, key eventName) error {
-	q := outboxdb.New(db)
-	letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
-	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
-	}
-	for _, l := range letters {
-		switch {
-		case l.Slot != slot:
-		case l.State == letterRetrying:
-			return nil // its retry is held, or under way
-		case l.State == letterDiscarded:
-			return fmt.Errorf("%s was given up already: `outboxctl dead show %s` says by whom", key, key)
-		case l.State == letterOpen:
-			return fmt.Errorf("%s is a dead letter: `outboxctl dead discard %s --reason \"…\"` gives it up", key, key)
-		}
-	}
-	rows, err := q.KeysForReplay(c.Context, []uuid.UUID{key.id})
-	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
-	}
-	if len(rows) == 0 {
-		return comesTo(c.Context, q, slot, key)
-	}
-	switch v := rows[0]; {
-	case !key.is(v.Namespace):
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", v.Namespace, nameText(v.Namespace, key.id))
-	case v.State == statePublished:
-		return fmt.Errorf("%s was published; no relay halts at it", key)
-	}
-	return nil
-}
-
-// comesTo refuses a key that no row has, unless the relay knows it all the same: as
-// a replay's, or from the log, where the row was deleted since.
-func comesTo(ctx context.Context, q *outboxdb.Queries, slot string, key eventName) error {
-	target, err := q.SkipTarget(ctx, outboxdb.SkipTargetParams{Slot: slot, ID: key.id})
-	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
-	}
-	switch {
-	case target.Waits:
-		return nil
-	case target.State != "" && !key.is(target.Namespace):
-		return fmt.Errorf("this UUID belongs to namespace %s: the key is %s", target.Namespace, nameText(target.Namespace, key.id))
-	case target.GapID != "":
-		return fmt.Errorf("the replay %s lay in gap %s: it is not proved to be published, and no relay comes to it any more; `outboxctl replay %s --config FILE --reason \"…\"` orders it again",
-			key, target.GapID, nameText(target.Namespace, target.EventID))
-	case target.State == statePublished:
-		return fmt.Errorf("the replay %s was published; no relay halts at it", key)
-	case target.State != "":
-		return nil
-	}
-	halted, err := haltsAt(ctx, q, key.id)
-	if err != nil {
-		return fmt.Errorf("skip: %w", explain(err, migrations.Outbox))
-	}
-	if halted == nil {
-		return noSuchSkip(key)
-	}
-	return nil
-}
-
-func noSuchSkip(key eventName) error {
-	return fmt.Errorf("no event and no replay that is committed has the key %s, and no relay halts at it: nothing was ordered. The log and /readyz of a relay that halts name the key; "+
-		"`outboxctl list --state waiting` lists what waits; an event that is not committed yet can be left out once it is", key)
-}
-
-// haltsAt returns the process of a relay that halts at an event; nil without one.
-func haltsAt(ctx context.Context, q *outboxdb.Queries, id uuid.UUID) (*outboxdb.RelayHealthRow, error) {
-	processes, err := processesKnown(ctx, q)
-	if err != nil {
-		return nil, err
-	}
-	for i := range processes {
-		if p := &processes[i]; p.State == string(relay.StateHalted) && strings.Contains(p.Detail, id.String()) {
-			return p, nil
-		}
-	}
-	return nil, nil //nolint:nilnil // that none halts there is an answer
-}
-
-// undoReport is the JSON answer of skip --undo.
-type undoReport struct {
-	Key       string      `json:"key"`
-	Relay     string      `json:"relay"`
-	Slot      string      `json:"slot"`
-	TakenBack bool        `json:"taken_back"`
-	GivenUp   bool        `json:"given_up"` // too late: it was carried out
-	Skip      []uuid.UUID `json:"skip"`     // all that this relay is told to leave out
-}
-
-// undoSkip takes a word back. The relay looks for it in the transaction that carries
-// it out, so that what was taken back is never left out.
-func undoSkip(c *cli.Context, key eventName) error {
+func undoSkip(c *cli.Context, key operator.Name) error {
 	if c.IsSet("reason") {
 		return usage("%s: --undo goes without --reason", c.Command.HelpName)
 	}
 	if err := relayArguments(c); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	state, err := theRelay(c, db)
-	if err != nil {
-		return err
-	}
-	q := outboxdb.New(db)
-	row, err := q.TakeBackSkip(c.Context, outboxdb.TakeBackSkipParams{Slot: state.Slot, ID: key.id})
-	if err != nil {
-		return fmt.Errorf("take back the skip of %s: %w", key, explainWrite(err))
-	}
-	report := &undoReport{Key: key.String(), Relay: row.Relay, Slot: row.Slot, TakenBack: row.Stood, Skip: row.Skip}
-	if !row.Stood {
-		letters, err := q.LettersNow(c.Context, []uuid.UUID{key.id})
+	return ask(c, func(db *operator.Database) (*relays.Undone, error) {
+		state, err := theRelay(c, db)
 		if err != nil {
-			return fmt.Errorf("look what became of %s: %w", key, explain(err, migrations.Outbox))
+			return nil, err
 		}
-		for _, l := range letters {
-			report.GivenUp = report.GivenUp || l.Slot == row.Slot && l.State == letterDiscarded
-		}
-	}
-	if err := answer(c, report, report.print); err != nil || row.Stood {
-		return err
-	}
-	return errWrong
+		return relays.TakeBackSkip(c.Context, db, state, key)
+	}, printUndo)
 }
 
-func (r *undoReport) print(p *page) {
+func printUndo(p *page, r *relays.Undone) {
 	switch {
 	case r.TakenBack:
 		p.line("relay %s does not leave out %s any more", r.Relay, r.Key)
@@ -241,7 +76,7 @@ func (r *undoReport) print(p *page) {
 	}
 }
 
-func (r *skipReport) print(p *page) {
+func printSkip(p *page, r *relays.Skipped) {
 	p.line("relay %s leaves out %s when it comes to it; until then `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, r.Key, r.Key, r.Relay)
 	p.line("the relay sees it within a second or two, when it is connected; `outboxctl dead show %s` then has the letter", r.Key)
 }

@@ -113,21 +113,3 @@ func readLength(text string) (d time.Duration, err error) {
 	}
 	return d + time.Duration(whole)*day, err
 }
-
-// lengthText writes a duration as readLength reads it.
-func lengthText(d time.Duration) string {
-	days := ""
-	if d >= day {
-		days = strconv.FormatInt(int64(d/day), 10) + "d"
-		if d %= day; d == 0 {
-			return days
-		}
-	}
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return days + text
-}

@@ -1,73 +1,32 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"strings"
-	"time"
-
-	"github.com/jackc/pgx/v5"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
 	"github.com/onceward/onceward/consumer/retention"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/windows"
 )
-
-// adoptReport is the JSON answer of windows adopt.
-type adoptReport struct {
-	Group  string            `json:"group"`
-	Made   []string          `json:"partitions_made"`
-	Floors map[string]string `json:"floors"` // by class
-	Reason string            `json:"reason"`
-}
 
 func windowsAdopt(c *cli.Context) error {
 	cfg, err := readAdopt(c)
 	if err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	plan := cfg
-	plan.DryRun = true
-	planned, err := adopt(c.Context, db, plan)
-	if err != nil {
-		return explainAdopt(err)
-	}
-	from := cfg.From.UTC().Format(time.DateOnly)
-	if err := confirm(c, fmt.Sprintf("let the new group %s (classes %s) claim events from %s on, and make %d partitions for it", cfg.Group, strings.Join(planned.Classes, ", "), from, len(planned.Made))); err != nil {
-		return err
-	}
-	done, err := adopt(c.Context, db, cfg)
-	if err != nil {
-		return explainAdopt(err)
-	}
-	report := &adoptReport{Group: cfg.Group, Made: notNil(done.Made), Floors: make(map[string]string), Reason: cfg.Reason}
-	for class, floor := range done.Floors {
-		report.Floors[class] = floor.UTC().Format(time.RFC3339)
-	}
-	return answer(c, report, func(p *page) {
-		for _, class := range done.Classes {
-			p.line("group %s class %s: floor %s", cfg.Group, class, report.Floors[class])
-		}
-		if n := len(report.Made); n > 0 {
-			p.line("made %d partitions: %s to %s", n, report.Made[0], report.Made[n-1])
-		}
-		p.line("start the group at the oldest offset, with these very classes in its program's configuration")
-	})
+	return order(c, cfg.Reason, func(db *operator.Database) (operator.Order[*windows.Adoption], error) {
+		return windows.PlanAdopt(c.Context, db, cfg)
+	}, printAdoption)
 }
 
-func adopt(ctx context.Context, db *database, cfg retention.AdoptConfig) (report retention.AdoptReport, err error) {
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		report, err = retention.Adopt(ctx, conn, cfg)
-		return err
-	})
-	return report, err
+func printAdoption(p *page, r *windows.Adoption) {
+	for _, class := range r.Classes {
+		p.line("group %s class %s: floor %s", r.Group, class, r.Floors[class])
+	}
+	if n := len(r.Made); n > 0 {
+		p.line("made %d partitions: %s to %s", n, r.Made[0], r.Made[n-1])
+	}
+	p.line("start the group at the oldest offset, with these very classes in its program's configuration")
 }
 
 // readAdopt checks what needs no server.
@@ -98,15 +57,4 @@ func readAdopt(c *cli.Context) (cfg retention.AdoptConfig, err error) {
 	}
 	cfg.Reason, err = readReason(c)
 	return cfg, err
-}
-
-// explainAdopt names the role: partitions are made by the owner of the table.
-func explainAdopt(err error) error {
-	switch {
-	case errors.Is(err, retention.ErrMaintained):
-		return fmt.Errorf("%w; try again when it has ended", err)
-	case denied(err):
-		return fmt.Errorf("%w; connect as a member of the role onceward_consumer_maintainer: `outboxctl migrate roles --side consumer --print` shows how to make one", err)
-	}
-	return explain(err, migrations.Consumer)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceward/onceward/internal/operator/windows"
 	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 )
@@ -54,7 +55,7 @@ func TestWindowsList(t *testing.T) {
 		d.mark("billing", "orders.order", 0, time.Now(), "1 second")
 		d.mark("billing", "orders.order", 1, daysAgo(4), "3 days")
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET retired_at = now() WHERE consumer_group = 'mail'")
-		got := decode[windowsReport](t, fine(t, "windows", "list", "-o", "json"))
+		got := decode[windows.Report](t, fine(t, "windows", "list", "-o", "json"))
 		require.Len(t, got.Windows, 3)
 		all, pay := got.Windows[0], got.Windows[1]
 		require.Equal(t, "7d", all.Window)
@@ -121,7 +122,7 @@ func TestWindowsSet(t *testing.T) {
 		require.Contains(t, out, "members that run go by it within ten seconds")
 		require.Contains(t, out, "a program whose configuration says a longer window lengthens it again at its next start")
 		require.Equal(t, "336:00:00 dead-letter dead-letter t", now(), "the floor is as it was")
-		got := decode[windowChange](t, fine(t, "windows", "set", "billing", "*", "--replay", "process", "--reason", "r", "--yes", "-o", "json"))
+		got := decode[windows.Change](t, fine(t, "windows", "set", "billing", "*", "--replay", "process", "--reason", "r", "--yes", "-o", "json"))
 		require.Equal(t, []string{"replay process"}, got.Changed)
 		require.Equal(t, "336:00:00 dead-letter process t", now())
 		require.Equal(t, []string{"windows set billing *: window 14d, late dead-letter advised " + d.operator, "windows set billing *: replay process r " + d.operator}, d.actions())
@@ -164,7 +165,7 @@ func TestWindowsSetBuckets(t *testing.T) {
 		code, _, stderr = call(t, set("5d", "hooks", "push")...)
 		require.Equal(t, exitFailed, code)
 		require.Contains(t, stderr, "its buckets are being changed from 4d to 8d until ")
-		list := decode[windowsReport](t, fine(t, "windows", "list", "--group", "hooks", "-o", "json"))
+		list := decode[windows.Report](t, fine(t, "windows", "list", "--group", "hooks", "-o", "json"))
 		require.Equal(t, "8d, 4d", list.Windows[0].Bucket+", "+list.Windows[0].OldBucket)
 		exec(t, d.pool, "UPDATE onceward.dedup_windows SET old_until = now()")
 		require.Contains(t, fine(t, set("5d", "hooks", "push")...), "buckets of arrivals 5d, from 8d")
@@ -321,9 +322,9 @@ func TestWindowsAdvise(t *testing.T) {
 		require.Regexp(t, `billing +\* +1d +101 +13h +OrderPaid +too small +16s: 100, 18h12m16s: 1`, out)
 		require.Contains(t, out, "! billing *: a duplicate of OrderPaid came 13h late, more than half the window of 1d: make it 2d: `outboxctl windows set --window 2d --reason \"…\" billing '*'`")
 		require.Regexp(t, `mail +\* +1d +1 +9s +OrderPaid +enough`, out)
-		got := decode[adviceReport](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
+		got := decode[windows.Advice](t, fine(t, "windows", "advise", "--group", "mail", "-o", "json"))
 		require.Len(t, got.Windows, 1)
-		require.Equal(t, []ageReport{{"16s", 1}}, got.Windows[0].Ages)
+		require.Equal(t, []windows.Age{{UpTo: "16s", Seen: 1}}, got.Windows[0].Ages)
 
 		key := late(t, time.Now().Add(-50*time.Hour))
 		d.keep("mail", "t", "replay", &key)

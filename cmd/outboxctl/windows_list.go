@@ -1,51 +1,15 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"fmt"
-	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/urfave/cli/v2"
 
 	"github.com/onceward/onceward/consumer"
-	"github.com/onceward/onceward/consumer/audit"
-	"github.com/onceward/onceward/consumer/retention"
-	"github.com/onceward/onceward/internal/consumerdb"
-	"github.com/onceward/onceward/internal/partition"
-	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/windows"
+	"github.com/onceward/onceward/internal/terminal"
 )
-
-// windowsReport is the JSON answer of windows list.
-type windowsReport struct {
-	Windows         []windowReport `json:"windows"`
-	OldestPartition *time.Time     `json:"oldest_partition"`
-	Horizon         *time.Time     `json:"horizon"` // claims before it may be gone, but for groups that were adopted
-	Problems        []string       `json:"problems"`
-}
-
-type windowReport struct {
-	Group      string     `json:"group"`
-	Class      string     `json:"class"`
-	Window     string     `json:"window"`
-	Bucket     string     `json:"bucket"`     // of arrivals; of one window until a program of this release registers it
-	OldBucket  string     `json:"old_bucket"` // in which arrivals are claimed as well; empty: none
-	Late       string     `json:"late"`
-	Replay     string     `json:"replay"`
-	Keyed      string     `json:"keyed"`
-	Floor      time.Time  `json:"floor"`
-	Next       time.Time  `json:"next_floor"`    // where retention may raise it
-	Behind     string     `json:"behind"`        // by how much that is behind the clock minus the window
-	StreamTime *time.Time `json:"stream_time"`   // up to where the group has finished all it reads
-	Slowest    string     `json:"slowest"`       // the topic partition that says so
-	Why        string     `json:"held_back_by"`  // empty: nothing
-	Wrong      bool       `json:"stands_still"`  // while the table grows
-	Registered time.Time  `json:"registered_at"` //
-	Retired    *time.Time `json:"retired_at"`    //
-}
 
 func windowsList(c *cli.Context) error {
 	if err := checkOutput(c); err != nil {
@@ -54,115 +18,13 @@ func windowsList(c *cli.Context) error {
 	if err := noArgument(c, "to name a group: --group"); err != nil {
 		return err
 	}
-	db, err := connect(c)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	report, err := readWindows(c.Context, db, c.String("group"))
-	if err != nil {
-		return fmt.Errorf("windows list: %w", explain(err, migrations.Consumer))
-	}
-	if err := answer(c, report, report.print); err != nil {
-		return err
-	}
-	wrong := func(w windowReport) bool { return w.Wrong }
-	if len(report.Problems) > 0 || slices.ContainsFunc(report.Windows, wrong) {
-		return errWrong
-	}
-	return nil
+	return ask(c, func(db *operator.Database) (*windows.Report, error) {
+		report, err := windows.List(c.Context, db, c.String("group"))
+		return report, prefixed("windows list", err)
+	}, printWindows)
 }
 
-// readWindows asks retention what it would do, which needs no right but to read.
-func readWindows(ctx context.Context, db *database, group string) (*windowsReport, error) {
-	q := consumerdb.New(db)
-	rows, err := q.ListWindows(ctx, group)
-	if err != nil {
-		return nil, err
-	}
-	marks, err := q.SlowestMarks(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var plan retention.Report
-	err = db.direct(ctx, func(conn *pgx.Conn) (err error) {
-		plan, err = retention.Maintain(ctx, conn, retention.Config{DryRun: true})
-		return err
-	})
-	report := &windowsReport{Windows: []windowReport{}, Problems: []string{}}
-	err = othersThan(err, consumer.ErrDefaultPartition) // the finding says that one
-	var pg *pgconn.PgError
-	switch {
-	case errors.As(err, &pg) && pg.Code == "55P03": // lock_not_available
-		report.Problems = append(report.Problems, notFinished(fmt.Sprintf("floors: a lock was waited for longer than %s, so that what holds them back is not known; "+
-			"pg_stat_activity shows whether a session holds a lock: end that and look again", retention.DefaultLockTimeout)))
-	case othersThan(err, partition.ErrTaken) != nil:
-		return nil, err
-	case err != nil:
-		report.Problems = append(report.Problems, err.Error())
-	}
-	if err := report.checkPartitions(ctx, db, group); err != nil {
-		return nil, err
-	}
-	if !plan.Horizon.IsZero() {
-		report.Horizon = &plan.Horizon
-	}
-	for _, v := range rows {
-		w := windowReport{
-			Group: v.ConsumerGroup, Class: v.Class, Window: lengthText(time.Duration(v.WindowMs) * time.Millisecond), Late: v.Late, Replay: v.Replay, Keyed: v.Keyed,
-			Floor: v.Floor.UTC(), Next: v.Floor.UTC(), Registered: v.RegisteredAt.UTC(), Retired: v.RetiredAt,
-		}
-		b := bucketsOf(v)
-		w.Bucket = lengthText(b.Length)
-		if b.Changing(time.Now()) {
-			w.OldBucket = lengthText(b.Old)
-		}
-		for _, f := range plan.Floors {
-			if f.Group == v.ConsumerGroup && f.Class == v.Class {
-				w.Next, w.Behind, w.Why, w.Wrong = f.After.UTC(), lengthText(f.Behind), f.Why, f.Wrong
-			}
-		}
-		for _, m := range marks {
-			if m.ConsumerGroup == v.ConsumerGroup {
-				w.StreamTime, w.Slowest = m.FinishedTime, fmt.Sprintf("%s/%d", m.Topic, m.KafkaPartition)
-			}
-		}
-		report.Windows = append(report.Windows, w)
-	}
-	return report, nil
-}
-
-// checkPartitions says what is wrong with the partitions that the windows need, and
-// which is the oldest of those that are in use.
-func (r *windowsReport) checkPartitions(ctx context.Context, db *database, group string) error {
-	audited, err := audit.Check(ctx, db, audit.Config{Group: group, Catalog: true})
-	if err = othersThan(err, consumer.ErrDefaultPartition); err != nil {
-		return err
-	}
-	for _, f := range newFindings(audited) {
-		if f.Check != "fence" { // which no window waits for
-			r.Problems = append(r.Problems, f.String())
-		}
-	}
-	for _, cut := range audited.Unfinished {
-		r.Problems = append(r.Problems, notFinished(cut))
-	}
-	if len(audited.Unfinished) > 0 {
-		return nil // a lock that audit gave up would be waited for without an end
-	}
-	leaves, err := partition.Leaves(ctx, db, processedTable)
-	if err != nil && !errors.Is(err, partition.ErrDefault) {
-		return err
-	}
-	attached := func(l partition.Leaf) bool { return l.Attached && !l.Pending }
-	if i := slices.IndexFunc(leaves, attached); i >= 0 {
-		from := leaves[i].From()
-		r.OldestPartition = &from
-	}
-	return nil
-}
-
-func (r *windowsReport) print(p *page) {
+func printWindows(p *page, r *windows.Report) {
 	if len(r.Windows) == 0 {
 		p.line("none")
 	}
@@ -181,7 +43,7 @@ func (r *windowsReport) print(p *page) {
 		case w.Behind == "0s":
 			state = "up to date"
 		}
-		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, stamp(w.StreamTime), orDash(w.Slowest)})
+		rows = append(rows, []string{w.Group, w.Class, w.Window, policies, w.Floor.Format(time.DateOnly + " 15:04Z"), state, terminal.Stamp(w.StreamTime), orDash(w.Slowest)})
 	}
 	p.table([]string{"group", "class", "window", "late, replay", "floor", "state", "stream time", "of"}, rows)
 	if r.OldestPartition != nil {
@@ -198,6 +60,3 @@ func (r *windowsReport) print(p *page) {
 	}
 	printProblems(p, r.Problems)
 }
-
-// errNoClass: nothing was found that the command could change.
-var errNoClass = errors.New("no such class in use; `outboxctl windows list` shows what there is")

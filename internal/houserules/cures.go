@@ -81,11 +81,12 @@ type printedText struct {
 
 // relaysSide are the folders whose texts are collected.
 var relaysSide = []string{
-	"cdc", "publisher", "relay", "cmd/relay", "cmd/outboxctl", "migrations", "outbox", "internal/dependency", "internal/partition", "internal/pinned",
+	"cdc", "publisher", "relay", "cmd/relay", "cmd/outboxctl", "internal/operator", "migrations", "outbox", "internal/dependency", "internal/partition", "internal/pinned",
 }
 
-// consumersSide are files of outboxctl that serve it.
-var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)`)
+// consumersSide are files of outboxctl, and rooms of what it asks, that serve it.
+var consumersSide = regexp.MustCompile(`^cmd/outboxctl/(letters|fences|processed|windows|partitions_claims|audit)|` +
+	`^internal/operator/(explain_consumer|audit/|windows/|partitions/claims|letters/group|fences/|claims/)`)
 
 // side is one of the two: its migrations and its files.
 type side struct {

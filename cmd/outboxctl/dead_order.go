@@ -1,0 +1,148 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/letters"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/internal/terminal"
+)
+
+func deadRetry(c *cli.Context) error {
+	if c.Bool("only") {
+		return usage("dead retry: there is no --only any more: a letter out of its aggregate's order would reach consumers before older events. " +
+			"Without it, KEY publishes all that waits of its aggregate, oldest first; `outboxctl dead discard KEY --reason \"…\"` gives up those before it that are not wanted")
+	}
+	filter, reason, err := readCommand(c)
+	if err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	order, nothing, err := letters.PlanRetry(c.Context, db, filter)
+	if order == nil {
+		return answerNothing(c, nothing, err)
+	}
+	what := fmt.Sprintf("publish %d dead letters", order.Count())
+	if order.Aggregates > 0 {
+		what += fmt.Sprintf(", all that wait of %d aggregates", order.Aggregates)
+	}
+	return give(c, db, what, reason, order)
+}
+
+func deadDiscard(c *cli.Context) error {
+	filter, reason, err := readCommand(c)
+	if err != nil {
+		return err
+	}
+	db, err := connect(c)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	order, nothing, err := letters.PlanDiscard(c.Context, db, filter)
+	if order == nil {
+		return answerNothing(c, nothing, err)
+	}
+	return give(c, db, fmt.Sprintf("give up %d dead letters for good", order.Count()), reason, order)
+}
+
+// readCommand checks what needs no server, of retry and discard.
+func readCommand(c *cli.Context) (f letters.Filter, reason string, err error) {
+	if err := checkOutput(c); err != nil {
+		return f, "", err
+	}
+	if f.Selection, err = readSelection(c); err != nil {
+		return f, "", err
+	}
+	f.Class = c.String("class")
+	chosen := len(f.Keys) > 0 || f.Filtered() || f.Class != ""
+	switch {
+	case !chosen && !c.Bool("all"):
+		return f, "", usage("%s: say which letters: KEYs, filters such as --aggregate, --type or --class, or --all", c.Command.HelpName)
+	case chosen && c.Bool("all"):
+		return f, "", usage("%s: --all goes without KEYs and filters", c.Command.HelpName)
+	case c.Duration("wait") < 0:
+		return f, "", usage("--wait %s: want 0 or more", c.Duration("wait"))
+	}
+	reason, err = readReason(c)
+	return f, reason, err
+}
+
+// answerNothing answers where there is nothing to do; a KEY without a waiting letter is
+// wrong.
+func answerNothing(c *cli.Context, report *letters.Became, err error) error {
+	if err != nil {
+		return err
+	}
+	return answer(c, report, printDecided)
+}
+
+// give asks, gives the order, waits and answers.
+func give(c *cli.Context, db *operator.Database, what, reason string, order *letters.Order) error {
+	if err := confirm(c, what); err != nil {
+		return err
+	}
+	if err := order.Give(c.Context, db, reason); err != nil {
+		return fmt.Errorf("%s: %w", c.Command.HelpName, err)
+	}
+	report, err := order.Await(c.Context, db, c.Duration("wait"))
+	if err != nil {
+		return err
+	}
+	return answer(c, report, printDecided)
+}
+
+// maxOutcomes are shown to a person one by one.
+const maxOutcomes = 50
+
+// printOutcomes counts what became of the letters, and shows the first of them.
+func printOutcomes(p *page, action string, outcomes, heading []string, row func(i int) []string) {
+	counts := make(map[string]int)
+	var rows [][]string
+	for i, outcome := range outcomes {
+		counts[outcome]++
+		if i < maxOutcomes {
+			rows = append(rows, row(i))
+		}
+	}
+	p.line("%s of %d letters: %d done, %d pending, %d failed", action, len(outcomes), counts[states.OutcomeDone], counts[states.OutcomePending], counts[states.OutcomeFailed])
+	p.table(heading, rows)
+	if len(outcomes) > maxOutcomes {
+		p.line("\nthe first %d are shown; --output json has all", maxOutcomes)
+	}
+}
+
+func printDecided(p *page, r *letters.Became) {
+	if len(r.Problems) > 0 {
+		for _, problem := range r.Problems {
+			p.line("! %s", problem)
+		}
+		p.line("nothing was ordered")
+		return
+	}
+	if len(r.Letters) == 0 {
+		p.line("no letter waits that is meant; nothing was ordered")
+		return
+	}
+	printOutcomes(p, r.Action, r.Outcomes(), []string{"key", "slot", "outcome", "detail"}, func(i int) []string {
+		l := r.Letters[i]
+		return []string{l.Key, l.Slot, l.Outcome, terminal.Preview([]byte(l.Detail), 2*terminal.PreviewBytes)}
+	})
+	for i, l := range r.Left {
+		if i == maxOutcomes {
+			break
+		}
+		p.line("\n%d letters of the aggregate %s still wait: `outboxctl dead retry %s --reason \"…\"` publishes them",
+			l.Letters, short(l.AggregateType+" "+l.AggregateID), l.Key)
+	}
+	for _, relay := range r.Relays {
+		p.line("\n%s", relay)
+	}
+}

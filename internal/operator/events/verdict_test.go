@@ -1,0 +1,152 @@
+package events
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/operator/kafka"
+	"github.com/onceward/onceward/internal/operator/states"
+	"github.com/onceward/onceward/outbox"
+)
+
+const oneKey = "payments:0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"
+
+func TestJudge(t *testing.T) {
+	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	row := &Row{AggregateID: "1"}
+	replay := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5b")
+	letter := func(state string) []Letter {
+		return []Letter{{ID: uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a"), Slot: "s", State: state, Class: "record-too-large", Error: "2 MB"}}
+	}
+	gap := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5c")
+	relays := func(says ...string) (out []Account) {
+		for _, state := range says {
+			out = append(out, Account{Relay: "orders", Known: true, State: state, Gap: &gap, PublishedAt: &at})
+			if state == states.Published || state == states.Pending {
+				out[len(out)-1].Gap = nil
+			}
+		}
+		return out
+	}
+	for name, tc := range map[string]struct {
+		report Life
+		state  string
+		why    string
+	}{
+		"in Kafka":               {Life{Row: row, DeadLetters: letter("open"), Kafka: &kafka.Copies{Topic: "orders", Copies: []kafka.Copy{{Partition: 3, Offset: 7}}}}, states.Published, "topic orders partition 3 offset 7"},
+		"dead":                   {Life{Row: row, DeadLetters: letter("open"), Relays: relays(states.Published)}, states.Dead, "record-too-large: 2 MB"},
+		"being retried":          {Life{Row: row, DeadLetters: letter("retrying")}, states.Dead, "record-too-large"},
+		"discarded":              {Life{Row: row, DeadLetters: letter("discarded")}, states.Discarded, "an operator discarded it"},
+		"released":               {Life{Row: row, DeadLetters: letter("replayed")}, states.Published, "was released"},
+		"only a replay is dead":  {Life{Row: row, Replays: []Replay{{ID: replay}}, DeadLetters: []Letter{{ID: replay, State: "open"}}, Relays: relays(states.Published)}, states.Published, "relay orders"},
+		"covered":                {Life{Row: row, Relays: relays(states.Published)}, states.Published, "published snapshot of relay orders at 2026-11-21 12:00:00.000Z"},
+		"not covered":            {Life{Row: row, Relays: relays(states.Pending)}, states.Pending, "not covered"},
+		"not begun":              {Life{Row: row, Relays: []Account{{Relay: "orders", State: states.Pending}}}, states.Pending, "has not begun yet"},
+		"one relay owes it":      {Life{Row: row, Relays: relays(states.Published, states.Before, states.Pending)}, states.Pending, "not covered"},
+		"gap":                    {Life{Row: row, Relays: relays(states.Published, states.Gap)}, states.Gap, gap.String()},
+		"given up":               {Life{Row: row, Relays: relays(states.GivenUp)}, states.GivenUp, "an operator accepted"},
+		"before":                 {Life{Row: row, Relays: relays(states.Before)}, states.Before, "before relay orders began"},
+		"only its replay is out": {Life{Row: row, Relays: relays(states.Before), Kafka: &kafka.Copies{Copies: []kafka.Copy{{ReplayID: "r"}}}}, states.Before, "before relay orders began"},
+		"no relay":               {Life{Row: row}, states.Pending, "no relay has run"},
+		"nothing":                {Life{}, states.NotFound, "no committed row has this key"},
+		"another's UUID":         {Life{otherOwner: "billing"}, states.NotFound, "namespace billing"},
+		"row dropped, claimed":   {Life{Groups: &[]Group{{Group: "billing"}}}, states.Published, "a consumer group has it"},
+		"row dropped, refused":   {Life{Groups: &[]Group{}, Refused: []Refused{{}}}, states.Published, "could not apply it"},
+		"row dropped, replayed":  {Life{Replays: []Replay{{ID: replay}}}, states.Unknown, "orders to replay it are left"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tc.report.Judge()
+			require.Equal(t, tc.state, tc.report.State)
+			require.Contains(t, tc.report.Why, tc.why)
+		})
+	}
+}
+
+// What the database calls published and the topic lacks is said, and no more.
+func TestTableAndTopicDisagree(t *testing.T) {
+	published := []Account{{Relay: "orders", Known: true, State: states.Published}}
+	pending := []Account{{Relay: "orders", Known: true, State: states.Pending}}
+	row := &Row{}
+	for name, tc := range map[string]struct {
+		report Life
+		want   bool
+	}{
+		"not in the topic": {Life{Row: row, Relays: published, Kafka: &kafka.Copies{Topic: "orders"}}, true},
+		"in the topic":     {Life{Row: row, Relays: published, Kafka: &kafka.Copies{Copies: []kafka.Copy{{}}}}, false},
+		"not searched":     {Life{Row: row, Relays: published}, false},
+		"pending":          {Life{Row: row, Relays: pending, Kafka: &kafka.Copies{}}, false},
+	} {
+		tc.report.Judge()
+		require.Equal(t, tc.want, tc.report.Disagree != "", name)
+	}
+}
+
+// Each relay is judged for itself: one that is behind does not hide another whose
+// word the topic contradicts, and --relay asks one alone.
+func TestEachRelayIsJudged(t *testing.T) {
+	event := uuid.MustParse("0199f3c4-7b1e-7c3a-9a51-3f0c2d1e4b5a")
+	report := func() *Life {
+		return &Life{
+			Row: &Row{}, Kafka: &kafka.Copies{Topic: "orders"},
+			Relays: []Account{
+				{Relay: "behind", Slot: "b", Known: true, State: states.Pending}, {Relay: "eager", Slot: "e", Known: true, State: states.Published},
+				{Relay: "stuck", Slot: "s", Known: true, State: "parked"}, {Relay: "freed", Slot: "f", Known: true, State: states.Published},
+			},
+			DeadLetters: []Letter{
+				{ID: event, Slot: "f", State: "replayed", Class: "too-large"}, {ID: event, Slot: "gone", State: "discarded", Class: "too-large"},
+				{ID: event, Slot: "s", State: "open", Class: "bad-row", Error: "no key"},
+			},
+		}
+	}
+	r := report()
+	r.Judge()
+	require.Equal(t, states.Dead, r.State, "the one that is least far")
+	require.Equal(t, "bad-row: no key", r.Why)
+	require.Contains(t, r.Disagree, "relay eager, freed has published it")
+	for _, v := range r.Relays {
+		require.NotEmpty(t, v.Why, v.Relay)
+		require.Equal(t, v.State == states.Published, v.Disagrees, v.Relay)
+	}
+	for slot, want := range map[string]string{"b": states.Pending, "e": states.Published, "s": states.Dead, "f": states.Published} {
+		r := report()
+		r.Narrow(slot)
+		r.Judge()
+		require.Equal(t, want, r.State, slot)
+		require.Equal(t, want == states.Published, r.Disagree != "", slot)
+	}
+	r = report()
+	r.Narrow("f")
+	r.Judge()
+	require.Contains(t, r.Why, "was released")
+}
+
+func TestSearchStartsWhereTheRecordCanBe(t *testing.T) {
+	key, err := outbox.ParseKeyAt(oneKey, time.Time{}, outbox.NoSkewLimit)
+	require.NoError(t, err)
+	written := key.Time().Add(time.Hour)
+
+	s := (&Life{Row: &Row{AggregateID: "A", CreatedAt: written}}).searchFor(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
+	require.Equal(t, []byte("A"), s.RecordKey)
+	require.Equal(t, written.Add(-time.Minute), s.From)
+
+	s = (&Life{DeadLetters: []Letter{{AggregateID: "B"}}}).searchFor(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
+	require.Equal(t, []byte("B"), s.RecordKey)
+
+	s = (&Life{}).searchFor(nil, "orders", operator.Name{Namespace: key.Namespace(), ID: key.UUID()})
+	require.Nil(t, s.RecordKey, "all partitions")
+	require.Equal(t, key.Time().Add(-6*time.Minute), s.From)
+}
+
+func TestTrimPayload(t *testing.T) {
+	r := &Life{Row: &Row{Payload: []byte("{\"a\":1}\n")}}
+	r.TrimPayload(true)
+	require.Equal(t, `{"a":1}\n`, r.Row.PayloadPreview)
+	require.NotNil(t, r.Row.Payload)
+	r.TrimPayload(false)
+	require.Nil(t, r.Row.Payload)
+	(&Life{}).TrimPayload(true)
+}

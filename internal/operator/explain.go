@@ -1,0 +1,92 @@
+package operator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/migrations"
+)
+
+// Explain adds what to run when Onceward is not installed, and who may.
+func Explain(err error, side migrations.Side) error {
+	var pg *pgconn.PgError
+	if !errors.As(err, &pg) {
+		return err
+	}
+	var start *cdc.StartError
+	if filtered := cdc.ExplainFiltered(err); errors.As(filtered, &start) {
+		return filtered
+	}
+	switch pg.Code {
+	case "42P01", "3F000": // undefined_table, invalid_schema_name
+		return fmt.Errorf("%w; Onceward's %s side is not in this database, or one of its tables is gone: run `outboxctl migrate up --side %s`, which makes it, or says what became of it; "+
+			"or connect to another database", err, side, side)
+	case "42703", "42883": // undefined_column, undefined_function
+		return fmt.Errorf("%w; the schema is of another release: run `outboxctl migrate status --side %s`", err, side)
+	case "42501": // insufficient_privilege
+		return fmt.Errorf("%w; connect as a role that may read schema onceward", err)
+	}
+	return err
+}
+
+// ExplainWrite is [Explain] for what only an operator may write.
+func ExplainWrite(err error) error { return ExplainOperator(err, migrations.Outbox) }
+
+// ExplainOperator is [Explain] for what an operator of a side may write.
+func ExplainOperator(err error, side migrations.Side) error {
+	if Denied(err) {
+		return fmt.Errorf("%w; connect as a member of the role onceward_operator: `outboxctl migrate roles --side %s --print` shows how to make one", err, side)
+	}
+	return Explain(err, side)
+}
+
+// ExplainMaintainer says who may do this.
+func ExplainMaintainer(err error) error {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) && pg.Code == "42501" && pg.Routine != "check_enable_rls" { // insufficient_privilege
+		return fmt.Errorf("%w; connect as a member of the role onceward_maintainer: `outboxctl migrate roles --side outbox --print` shows how to make one", err)
+	}
+	return Explain(err, migrations.Outbox)
+}
+
+// OthersThan leaves one of the errors out that were joined; nil: there is no other.
+func OthersThan(err, one error) error {
+	if !errors.Is(err, one) {
+		return err
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return OthersThan(errors.Unwrap(err), one)
+	}
+	var others []error
+	for _, part := range joined.Unwrap() {
+		others = append(others, OthersThan(part, one))
+	}
+	return errors.Join(others...)
+}
+
+// Denied reports whether a right was missing.
+func Denied(err error) bool {
+	var pg *pgconn.PgError
+	return errors.As(err, &pg) && pg.Code == "42501" // insufficient_privilege
+}
+
+// ExplainRoles adds what PostgreSQL hints at and pgx leaves out, and what to do
+// about a lock.
+func ExplainRoles(err error) error {
+	var pg *pgconn.PgError
+	switch {
+	case !errors.As(err, &pg):
+		return err
+	case pg.Code == "55P03": // lock_not_available
+		return fmt.Errorf("%w; a transaction that wrote or read events is open for long: nothing was changed, run it again when it has ended", err)
+	case pg.Code == "42501": // insufficient_privilege
+		return fmt.Errorf("%w; connect as a superuser: roles are the whole cluster's, and no role of ours may make them", err)
+	case pg.Hint != "":
+		return fmt.Errorf("%w; %s", err, pg.Hint)
+	}
+	return err
+}

@@ -1,0 +1,59 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/IBM/sarama"
+)
+
+const cleanupPolicy = "cleanup.policy"
+
+// Cluster says how to reach a cluster.
+type Cluster struct {
+	Brokers []string
+	Secure  func(*sarama.Config) error // TLS and SASL; nil: none
+}
+
+// Compacted returns, sorted, those of the topics that keep only the last
+// record of each key. A topic that does not exist is an error.
+func Compacted(ctx context.Context, at Cluster, topics []string) ([]string, error) {
+	cfg, err := clientConfig(at.Secure)
+	if err != nil {
+		return nil, err
+	}
+	client, err := sarama.NewClient(at.Brokers, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to Kafka at %v: %w", at.Brokers, err)
+	}
+	defer client.Close() //nolint:errcheck // only reads were made
+	request := &sarama.DescribeConfigsRequest{Version: 4}
+	for _, topic := range topics {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if _, err := client.Partitions(topic); err != nil {
+			return nil, fmt.Errorf("look up topic %s at %v: %w", topic, at.Brokers, err)
+		}
+		request.Resources = append(request.Resources, &sarama.ConfigResource{Type: sarama.TopicResource, Name: topic, ConfigNames: []string{cleanupPolicy}})
+	}
+	response, err := client.LeastLoadedBroker().DescribeConfigs(request)
+	if err != nil {
+		return nil, fmt.Errorf("read the settings of topics %v: %w", topics, err)
+	}
+	var compacted []string
+	for _, r := range response.Resources {
+		if r.ErrorCode != 0 {
+			return nil, fmt.Errorf("read the settings of topic %s: %w; allow DescribeConfigs on it, or give --unchecked if it is not compacted", r.Name, sarama.KError(r.ErrorCode))
+		}
+		for _, e := range r.Configs {
+			if e.Name == cleanupPolicy && strings.Contains(e.Value, "compact") {
+				compacted = append(compacted, r.Name)
+			}
+		}
+	}
+	slices.Sort(compacted)
+	return compacted, nil
+}

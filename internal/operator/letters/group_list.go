@@ -1,0 +1,54 @@
+package letters
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/migrations"
+)
+
+// GroupList is letters of groups, oldest first.
+type GroupList struct {
+	Letters []GroupLetter `json:"letters"`
+	More    bool          `json:"more"` // than the limit
+}
+
+// ReadGroups lists at most so many letters of groups that are in one of the states.
+func ReadGroups(ctx context.Context, db *operator.Database, s GroupFilter, meant []string, limit int) (*GroupList, error) {
+	rows, err := consumerdb.New(db).ListGroupLetters(ctx, s.query(meant, limit))
+	if err != nil {
+		return nil, fmt.Errorf("list dead letters: %w", operator.Explain(err, migrations.Consumer))
+	}
+	report := &GroupList{Letters: []GroupLetter{}}
+	for _, v := range rows {
+		report.Letters = append(report.Letters, newGroupLetter(v))
+	}
+	if len(report.Letters) > limit {
+		report.Letters, report.More = report.Letters[:limit], true
+	}
+	return report, nil
+}
+
+// OfEvent are those that groups have of one event, of one group where it is named,
+// whatever became of them.
+func OfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) (out []GroupLetter, err error) {
+	return lettersIn(ctx, q, key, group, EveryState)
+}
+
+// UnsettledOfEvent are those of them that can be given up.
+func UnsettledOfEvent(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string) ([]GroupLetter, error) {
+	return lettersIn(ctx, q, key, group, UnsettledStates)
+}
+
+func lettersIn(ctx context.Context, q *consumerdb.Queries, key operator.Name, group string, meant []string) (out []GroupLetter, err error) {
+	s := GroupFilter{Selection: operator.Selection{Keys: []operator.Name{key}}, Group: group}
+	rows, err := q.ListGroupLetters(ctx, s.query(meant, operator.MaxListed))
+	for _, v := range rows {
+		if key.Is(operator.Deref(v.Namespace)) {
+			out = append(out, newGroupLetter(v))
+		}
+	}
+	return out, err
+}

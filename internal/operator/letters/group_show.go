@@ -1,0 +1,70 @@
+package letters
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/onceward/onceward/internal/consumerdb"
+	"github.com/onceward/onceward/internal/operator"
+	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/migrations"
+)
+
+// GroupShown is the letter of every group that has it, and what operators did about
+// it.
+type GroupShown struct {
+	Given   string             `json:"given"`
+	Letters []WholeGroupLetter `json:"letters"`
+	Actions []operator.Action  `json:"actions"`
+}
+
+// WholeGroupLetter is a letter with its record.
+type WholeGroupLetter struct {
+	GroupLetter
+	TopicID        string          `json:"topic_id,omitempty"` // Kafka's, of the topic that it was read from
+	RecordKey      []byte          `json:"record_key"`
+	Headers        json.RawMessage `json:"record_headers,omitempty"` // pairs of name and base64 value, in order
+	Tombstone      bool            `json:"tombstone"`
+	PayloadBytes   int             `json:"payload_bytes"`
+	PayloadPreview string          `json:"payload_preview"`
+	Payload        []byte          `json:"payload,omitempty"`
+}
+
+// ShowGroups reads the letters of a place or a key, with their payloads where they
+// are wanted whole.
+func ShowGroups(ctx context.Context, db *operator.Database, s GroupFilter, whole bool) (*GroupShown, error) {
+	r := &GroupShown{Letters: []WholeGroupLetter{}, Actions: []operator.Action{}}
+	q := consumerdb.New(db)
+	rows, err := q.ListGroupLetters(ctx, s.query(EveryState, operator.MaxListed))
+	if err != nil {
+		return nil, operator.Explain(err, migrations.Consumer)
+	}
+	var targets []string
+	for _, v := range rows {
+		if len(s.Keys) > 0 && !s.Keys[0].Is(operator.Deref(v.Namespace)) {
+			continue
+		}
+		record, err := q.ReadGroupLetter(ctx, consumerdb.ReadGroupLetterParams{
+			ConsumerGroup: v.ConsumerGroup, Topic: v.Topic, KafkaPartition: v.KafkaPartition, KafkaOffset: v.KafkaOffset,
+		})
+		if err != nil {
+			return nil, operator.Explain(err, migrations.Consumer)
+		}
+		l := WholeGroupLetter{
+			GroupLetter: newGroupLetter(v), TopicID: record.TopicID, RecordKey: record.RecordKey, Headers: record.RecordHeaders, Tombstone: record.RecordValue == nil,
+			PayloadBytes: len(record.RecordValue), PayloadPreview: terminal.Preview(record.RecordValue, terminal.PreviewBytes),
+		}
+		if whole {
+			l.Payload = record.RecordValue
+		}
+		r.Letters = append(r.Letters, l)
+		targets = append(targets, l.Place)
+	}
+	if r.Actions, err = operator.ActionsOn(ctx, q, s.Group, targets); err != nil {
+		return nil, operator.Explain(err, migrations.Consumer)
+	}
+	return r, nil
+}
+
+// Wrong tells that there is no such letter.
+func (r *GroupShown) Wrong() bool { return len(r.Letters) == 0 }

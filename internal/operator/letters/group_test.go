@@ -1,0 +1,43 @@
+package letters
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/operator/states"
+)
+
+const onePlace = "orders.order/3@4711"
+
+func TestJudgeRedrive(t *testing.T) {
+	before := GroupLetter{Group: "billing", Place: onePlace, Attempts: 3, Generation: 1}
+	for name, tc := range map[string]struct {
+		is      groupNow
+		outcome string
+		detail  string
+	}{
+		"waits":                 {groupNow{states.LetterRequested, 2, 3, "old"}, states.OutcomePending, "no member of the group has handled it yet"},
+		"redriven":              {groupNow{states.LetterRedriven, 2, 3, "old"}, states.OutcomeDone, "redriven"},
+		"failed again":          {groupNow{states.LetterOpen, 2, 4, "new"}, states.OutcomeFailed, "failed again: new"},
+		"back, never handled":   {groupNow{states.LetterOpen, 2, 3, "old"}, states.OutcomeFailed, "open again: old"},
+		"taken by another call": {groupNow{states.LetterOpen, 1, 3, "old"}, states.OutcomeFailed, "was not asked for"},
+		"discarded":             {groupNow{states.LetterDiscarded, 2, 3, "old"}, states.OutcomeFailed, "discarded meanwhile"},
+	} {
+		o := judgeRedrive(before, true, tc.is)
+		require.Equal(t, tc.outcome, o.Outcome, name)
+		require.Contains(t, o.Detail, tc.detail, name)
+		require.Equal(t, onePlace, o.Place)
+	}
+	require.Equal(t, "the letter is gone", judgeRedrive(before, false, groupNow{}).Detail)
+}
+
+func TestJudgeDiscard(t *testing.T) {
+	before := GroupLetter{Generation: 1}
+	is := func(state string) GroupOutcome { return judgeDiscard(before, true, groupNow{state: state}) }
+	require.Equal(t, states.OutcomeDone, is(states.LetterDiscarded).Outcome)
+	require.Contains(t, is(states.LetterDiscarded).Detail, "kept for 30 days more")
+	require.Contains(t, is(states.LetterRedriven).Detail, "redriven before")
+	require.Contains(t, is(states.LetterRequested).Detail, "look at it")
+	require.Equal(t, states.OutcomeFailed, judgeDiscard(before, false, groupNow{}).Outcome)
+}

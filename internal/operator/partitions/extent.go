@@ -1,0 +1,45 @@
+package partitions
+
+import (
+	"fmt"
+
+	"github.com/onceward/onceward/migrations"
+	"github.com/onceward/onceward/relay/retention"
+)
+
+// Extent says how far partitions reach.
+type Extent struct {
+	Count     int    `json:"count"`
+	From      string `json:"from,omitempty"`
+	To        string `json:"to,omitempty"`
+	DaysAhead int    `json:"days_ahead"`
+	NoToday   bool   `json:"today_is_missing,omitempty"`
+	Default   string `json:"default_partition,omitempty"` // its name: it is not counted
+}
+
+// ExtentOf is that of a side as it is installed.
+func ExtentOf(st migrations.Status) Extent {
+	return Extent{Count: st.Partitions, From: st.PartitionsFrom, To: st.PartitionsTo, DaysAhead: st.DaysAhead, NoToday: !st.Today, Default: st.Default}
+}
+
+// String is one line for a person.
+func (r Extent) String() string {
+	if r.Count == 0 {
+		return "none"
+	}
+	if r.NoToday {
+		return fmt.Sprintf("%d, %s to %s, but none of today", r.Count, r.From, r.To)
+	}
+	return fmt.Sprintf("%d, %s to %s, %d days ahead", r.Count, r.From, r.To, r.DaysAhead)
+}
+
+// Few says that producers cannot write, or soon no more; empty: they can.
+func Few(ahead int, today bool) string {
+	switch {
+	case !today:
+		return retention.NoPartitionToday().Error()
+	case ahead < FewDaysAhead:
+		return fmt.Sprintf("partitions reach only %d days ahead; run `outboxctl partitions maintain`", ahead)
+	}
+	return ""
+}

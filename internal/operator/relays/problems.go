@@ -1,0 +1,131 @@
+package relays
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/onceward/onceward/internal/terminal"
+	"github.com/onceward/onceward/relay"
+)
+
+// Problems are what an operator should look at.
+func (r *Relay) Problems() []string {
+	out := []string{}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	switch {
+	case r.Relay == "":
+		add("slot %s keeps %s of WAL and no relay knows it; if it is not just being made, and no relay uses it: SELECT pg_catalog.pg_drop_replication_slot('%s'); "+
+			"as a superuser or a role with REPLICATION", r.Slot, terminal.Size(r.RetainedBytes), r.Slot)
+	case r.NotBegun && !r.lives():
+		add("relay %s has not begun, and no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+	case r.NotBegun: // what its processes wait for says more
+	case r.SlotOf != "" && !r.lives():
+		add("relay %[1]s: slot %[2]s is of database %[3]s and not this relay's, as beside a copy of a database: leave it alone; a relay of this database "+
+			"needs another name or postgres.slot.name, and this one is forgotten by `outboxctl retire --slot %[2]s --reason \"…\"`", r.Relay, r.Slot, r.SlotOf)
+	case !r.SlotExists && !r.lives():
+		add("relay %s: its slot %s is gone; start the relay and read what it says", r.Relay, r.Slot)
+	case r.WALStatus == "lost" || r.WALStatus == "unreserved":
+		add("relay %s: slot %s is %s; raise max_slot_wal_keep_size and look at the relay", r.Relay, r.Slot, r.WALStatus)
+	case r.ActivePID == nil && !r.lives():
+		add("relay %s: no process of it is connected to PostgreSQL: start it, or look at its log and /readyz%s", r.Relay, r.lastReport())
+	}
+	out = append(append(out, r.waiting()...), r.elsewhere()...)
+	if r.Paused {
+		add("relay %s is paused; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+	}
+	for _, route := range r.PausedRoutes {
+		add("relay %s: route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", r.Relay, route, r.Relay, route)
+	}
+	for _, id := range r.Skip {
+		add("relay %s is told to skip the event %s and has not come to it; `outboxctl skip %s --undo --relay %s` takes the word back", r.Relay, id, id, r.Relay)
+	}
+	return out
+}
+
+// elsewhere says that a relay met another Kafka and nobody has decided about it. A
+// process that lives says so itself.
+func (r *Relay) elsewhere() []string {
+	if r.Met == "" || r.lives() {
+		return nil
+	}
+	return []string{fmt.Sprintf("OTHER_KAFKA: relay %s publishes to Kafka cluster %s and met cluster %s: put the right kafka.brokers into its configuration, or see `outboxctl adopt --help`", r.Relay, r.Cluster, r.Met)}
+}
+
+// waiting says what the living processes wait for and should not. A standby, and
+// what an operator paused, which is said elsewhere, are as they should be.
+func (r *Relay) waiting() []string {
+	var out []string
+	for _, p := range r.Processes {
+		if !p.Alive {
+			continue
+		}
+		for _, w := range p.Waiting {
+			if w.For == relay.WaitStandby || w.For == relay.WaitPaused {
+				continue
+			}
+			says := p.State + ", waits for " + w.For
+			switch w.For {
+			case relay.WaitHalted:
+				says = p.State
+			case relay.WaitSettings:
+				says = p.State + ", and not configured as the process that holds the slot,"
+			}
+			if w.What != "" {
+				says += " " + terminal.Preview([]byte(w.What), terminal.PreviewBytes)
+			}
+			out = append(out, fmt.Sprintf("relay %s is %s since %s (process %s): %s",
+				r.Relay, says, terminal.Stamp(&w.Since), p.Process, terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+		}
+	}
+	return out
+}
+
+// lastReport is that of the process that said something last. Whether it has ended
+// is not known here: one that cannot log in, or cannot write, says nothing either.
+func (r *Relay) lastReport() string {
+	var last *Process
+	for i, p := range r.Processes {
+		if last == nil || p.At.After(last.At) {
+			last = &r.Processes[i]
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	text := fmt.Sprintf(" (the last one, %s, wrote at %s that it was %s", last.Process, terminal.Stamp(&last.At), last.State)
+	if last.Error != "" {
+		text += ": " + terminal.Preview([]byte(last.Error), terminal.ErrorBytes)
+	}
+	return text + ")"
+}
+
+// ReadsLater says why a relay has not acted on an order yet, and when it will.
+func (r Relay) ReadsLater() string {
+	switch {
+	case r.Paused:
+		return fmt.Sprintf("relay %s is paused and reads nothing; `outboxctl resume --relay %s` lets it go on", r.Relay, r.Relay)
+	case !r.SlotExists || r.ActivePID == nil:
+		return fmt.Sprintf("relay %s is not connected; it reads the order when it is back", r.Relay)
+	}
+	if rests := r.routesAtRest(); rests != "" {
+		return fmt.Sprintf("relay %s has not ended it yet; what is of a route that rests waits for it: %s", r.Relay, rests)
+	}
+	return fmt.Sprintf("relay %s has not ended it yet, it is %s behind; it will. If it is halted, see `outboxctl skip --help`", r.Relay, terminal.Size(r.LagBytes))
+}
+
+// routesAtRest names the routes that cannot be used now, and why; empty: there is none.
+func (r Relay) routesAtRest() string {
+	var out []string
+	for _, route := range r.PausedRoutes {
+		out = append(out, fmt.Sprintf("route %s is paused; `outboxctl resume --relay %s --route %s` lets it go on", route, r.Relay, route))
+	}
+	for _, p := range r.Processes {
+		for _, w := range p.Waiting {
+			if p.Alive && w.For == relay.WaitRoute && !slices.Contains(r.PausedRoutes, w.What) {
+				out = append(out, fmt.Sprintf("route %s: %s", terminal.Preview([]byte(w.What), terminal.PreviewBytes), terminal.Preview([]byte(w.Detail), terminal.ErrorBytes)))
+			}
+		}
+	}
+	return strings.Join(out, "; ")
+}

@@ -1,0 +1,35 @@
+package relays_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/onceward/onceward/internal/operator/relays"
+	"github.com/onceward/onceward/relay"
+)
+
+// TestRoutesAtRestAreNamed: what a retry may wait for is said beside it.
+func TestRoutesAtRestAreNamed(t *testing.T) {
+	pid := int32(7)
+	r := relays.Relay{Relay: "orders", SlotExists: true, ActivePID: &pid}
+	require.Contains(t, r.ReadsLater(), "behind; it will")
+	r.PausedRoutes = []string{"shop.order"}
+	r.Processes = []relays.Process{
+		{Alive: true, Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.order", Detail: "paused"}, {For: relay.WaitRoute, What: "shop.late", Detail: "the topic is missing"}, {For: relay.WaitKafka, Detail: "k"}}},
+		{Waiting: []relay.Wait{{For: relay.WaitRoute, What: "shop.gone", Detail: "of a dead process"}}},
+	}
+	says := r.ReadsLater()
+	require.Contains(t, says, "route shop.order is paused; `outboxctl resume --relay orders --route shop.order` lets it go on; route shop.late: the topic is missing")
+	require.NotContains(t, says, "it will")
+	require.NotContains(t, says, "gone")
+	require.Equal(t, 1, strings.Count(says, "route shop.order is"))
+}
+
+func TestReadsLater(t *testing.T) {
+	pid := int32(7)
+	require.Contains(t, relays.Relay{Relay: "a", Paused: true}.ReadsLater(), "outboxctl resume")
+	require.Contains(t, relays.Relay{Relay: "a", SlotExists: true}.ReadsLater(), "not connected")
+	require.Contains(t, relays.Relay{Relay: "a", SlotExists: true, ActivePID: &pid, LagBytes: 2048}.ReadsLater(), "2.0 KiB behind; it will")
+}

@@ -1,0 +1,7 @@
+package states
+
+// States of a fence.
+const (
+	FencePending  = "PENDING"
+	FenceComplete = "COMPLETE"
+)

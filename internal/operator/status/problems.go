@@ -1,0 +1,44 @@
+package status
+
+import (
+	"fmt"
+
+	"github.com/onceward/onceward/cdc"
+	"github.com/onceward/onceward/internal/operator/partitions"
+	"github.com/onceward/onceward/internal/operator/states"
+)
+
+// problems says what an operator should act on, each with what to do.
+func (r *Report) problems() []string {
+	out := []string{}
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	for i := range r.Relays {
+		out = append(out, r.Relays[i].Problems()...)
+	}
+	for _, g := range r.Gaps {
+		if problem := g.Problem(); problem != "" {
+			out = append(out, problem)
+		}
+	}
+	if r.Partitions.Default != "" {
+		add("%v", cdc.DefaultPartition(r.Partitions.Default))
+	} else if problem := partitions.Few(r.Partitions.DaysAhead, !r.Partitions.NoToday); problem != "" {
+		add("%s", problem)
+	}
+	if n := len(r.Held); n > 0 {
+		kinds := "kinds of events wait"
+		if n == 1 {
+			kinds = "kind of events waits"
+		}
+		add("%d %s for a route that cannot be used, the first is %s; /readyz of the relay says why", n, kinds, r.Held[0].Name())
+	}
+	for _, l := range r.DeadLetters {
+		if l.State == states.LetterOpen && l.Letters > 0 {
+			add("slot %s has %d open dead letters; see `outboxctl dead list`", l.Slot, l.Letters)
+		}
+	}
+	return out
+}
+
+// Wrong tells that there are problems.
+func (r *Report) Wrong() bool { return len(r.Problems) > 0 }
