@@ -30,9 +30,9 @@ type Decision struct {
 
 // What can be decided about letters of groups.
 var (
-	// redrive makes the group handle them again, once.
+	// Redrive makes the group handle them again, once.
 	Redrive = Decision{action: "redrive", verb: "handle again", states: []string{states.LetterOpen}, unable: unreadable, write: requestRedrive, judge: judgeRedrive}
-	// discard gives them up for good.
+	// Discard gives them up for good.
 	Discard = Decision{action: "discard", verb: "give up for good", states: UnsettledStates, unable: able, write: discardLetters, judge: judgeDiscard}
 )
 
