@@ -114,7 +114,7 @@ func pausedCures(t *testing.T, c *cures) {
 		key = writeOne(t, w) // the relay hears the word within a second or two
 		return held() != nil
 	})
-	resumed("relay/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
+	resumed("relay/internal/stream/routing.go: outboxctl resume --relay {} --route {}", held().Detail)
 	eventually(t, "the event arrives", 30*time.Second, func() bool { return w.published()[key] == 1 })
 	w.execute(`DELETE FROM onceward.relay_state WHERE relay = 'other'`)
 	caughtUp(t, w, r)
@@ -147,7 +147,7 @@ func gapCures(t *testing.T, c *cures) {
 		loseSlot(t, w)
 		out, code := relayCheck(t, r.config)
 		require.Equal(t, 3, code)
-		c.do(t, w, operatorLogin, "relay/decide.go: outboxctl gap list", out)
+		c.do(t, w, operatorLogin, "relay/internal/beginning/decision.go: outboxctl gap list", out)
 		r = again(r)
 		return key, halted(t, r, "SLOT_MISSING")
 	}
@@ -163,15 +163,15 @@ func gapCures(t *testing.T, c *cures) {
 	}
 
 	key, h := lose()
-	require.Contains(t, c.do(t, w, operatorLogin, "relay/gap.go: outboxctl gap show {}", h.Error), key)
+	require.Contains(t, c.do(t, w, operatorLogin, "relay/internal/beginning/gap.go: outboxctl gap show {}", h.Error), key)
 	_, status := statusOf(t, w)
 	require.Contains(t, c.do(t, w, operatorLogin, "internal/operator/gaps/list.go: outboxctl gap show {}", status), key)
-	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
+	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap repair {} --reason "…"`, h.Error)
 	over("repaired")
 	require.Positive(t, w.published()[key])
 
 	key, h = lose()
-	c.do(t, w, operatorLogin, `relay/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
+	c.do(t, w, operatorLogin, `relay/internal/beginning/gap.go: outboxctl gap accept {} --reason "…"`, h.Error)
 	over("accepted")
 	replayed(verdict+`replay {} --config FILE --reason "…"`, key, outboxctl(t, operator, "show", key))
 	replayed(verdict+`gap repair {} --reason "…"`, key, outboxctl(t, operator, "show", key))
@@ -281,7 +281,7 @@ func noPartitionToday(t *testing.T, c *cures, w *world, r *relayProcess, leaf st
 	code, status := statusOf(t, w)
 	require.Equal(t, 3, code)
 	require.Contains(t, status, "but none of today")
-	const cure = "relay/retention.go: outboxctl "
+	const cure = "relay/retention/retention.go: outboxctl "
 	c.find(t, cure+"partitions maintain", status)
 	out, code := asked(t, w.dsn(maintainerLogin), "partitions", "status")
 	require.Equal(t, 3, code)
