@@ -125,7 +125,7 @@ func (s *session) own(ctx context.Context, dsn string, last *owned) error {
 		return err
 	}
 	s.opening.step("compare the checkpoint with the server")
-	if err := s.begin.Bind(ctx, s.reader, row, kept, slotPosition, last.Known); err != nil {
+	if err := s.begin.Bind(ctx, s.reader, beginning.Taken{Row: row, SlotPosition: slotPosition}, kept, last.Known); err != nil {
 		return err
 	}
 	s.tick.Store(max(kept.Tick, row.Tick))

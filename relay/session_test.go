@@ -280,8 +280,8 @@ func TestEveryTickComparesThePublication(t *testing.T) {
 		require.Equal(t, []string{"SavePublicationCatalog changed onceward_orders 7"}, s.db.Log("SavePublicationCatalog"))
 		require.Empty(t, s.db.Log("SaveCheckpoint"))
 		require.NotContains(t, s.db.Log(), "pg_logical_emit_message")
-		_, any := s.snapshots.Published(math.MaxUint64)
-		require.False(t, any)
+		_, is := s.snapshots.Published(math.MaxUint64)
+		require.False(t, is)
 	}
 }
 

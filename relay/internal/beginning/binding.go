@@ -41,10 +41,17 @@ type binding struct {
 	last         Known         // what this process knows from its last session
 }
 
+// Taken is what a session has taken over: the relay's row, and where its slot stood.
+type Taken struct {
+	Row          outboxdb.RelayState
+	SlotPosition pglogrepl.LSN
+}
+
 // Bind checks the binding, and follows the server to another timeline if the
 // checkpoint is part of its history.
-func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, row outboxdb.RelayState, kept ledger.Checkpoint, slotPosition pglogrepl.LSN, last Known) error {
-	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: slotPosition, last: last}
+func (s *Beginner) Bind(ctx context.Context, reader *cdc.Reader, taken Taken, kept ledger.Checkpoint, last Known) error {
+	row := taken.Row
+	b := binding{slot: row.Slot, row: row, system: reader.System(), kept: kept, slotPosition: taken.SlotPosition, last: last}
 	if kept.Timeline != b.system.Timeline {
 		at, ok, err := reader.SwitchPoint(kept.Timeline)
 		if err != nil {

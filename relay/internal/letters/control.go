@@ -24,7 +24,7 @@ func (l *Store) LaneOf(ctx context.Context, id uuid.UUID) (ledger.Lane, error) {
 	case errors.Is(err, pgx.ErrNoRows):
 		return ledger.Lane{}, nil
 	case err != nil:
-		return ledger.Lane{}, fmt.Errorf("look for letter %s of slot %s: %o", id, l.State.Slot, err)
+		return ledger.Lane{}, fmt.Errorf("look for letter %s of slot %s: %w", id, l.State.Slot, err)
 	case row.Topic != "":
 		return ledger.Lane{Topic: row.Topic}, nil
 	}

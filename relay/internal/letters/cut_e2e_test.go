@@ -60,7 +60,7 @@ func cutOff(b *letterbox) {
 	}
 	b.Conn = box.Connected(t, b.As("onceward_relay"))
 	b.reopen(box.LSN(8))
-	require.EqualValues(t, 4+8, b.Store.State.Written, "letters, and what a control or a failure did to them")
+	require.EqualValues(t, 4+8, b.State.Written, "letters, and what a control or a failure did to them")
 	require.True(t, b.follows(9, "A"))
 	require.Equal(t, 1, b.ParkedCount())
 }

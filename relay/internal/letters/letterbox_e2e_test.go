@@ -89,7 +89,7 @@ func (b *letterbox) park(ctx context.Context, cs ...Dead) error {
 			return full
 		}
 	}
-	return b.Store.Write(ctx, cs...)
+	return b.Write(ctx, cs...)
 }
 
 func (b *letterbox) parks(cs ...Dead) {

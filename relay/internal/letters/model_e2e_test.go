@@ -388,7 +388,7 @@ func TestLettersModel(t *testing.T) {
 				require.Equal(rt, sortedByAggregate(want.published), sortedByAggregate(got.published), "order of each aggregate, none lost, none twice")
 				require.Equal(rt, want.letters, got.letters)
 				require.Equal(rt, want.words, got.words)
-				require.GreaterOrEqual(rt, lb.Store.State.Written, int64(len(want.letters)+len(want.words)))
+				require.GreaterOrEqual(rt, lb.State.Written, int64(len(want.letters)+len(want.words)))
 				requireConserved(rt, log, got)
 				letters += len(want.letters)
 				for _, state := range want.letters {

@@ -48,7 +48,7 @@ func keptWhole(b *letterbox) {
 	t := b.T
 	b.parks(deadEvent(1, "A"), deadEvent(2, "B", func(c *Dead) { c.Row.Payload, c.Row.Headers, c.Row.Traceparent = nil, nil, nil }),
 		deadEvent(3, "C", func(c *Dead) { c.Row.Payload = []byte{} }), deadEvent(4, "D", holdsNothing, replayOf(77)))
-	require.EqualValues(t, 4, b.Store.State.Written)
+	require.EqualValues(t, 4, b.State.Written)
 	require.Equal(t, "4", b.Text("SELECT dead_letters::text FROM onceward.relay_state"))
 	require.Equal(t, "record|record too large|1|0/10|open|t", b.Text(`SELECT concat_ws('|', error_class, error, attempts, position, state, holds)
 		FROM onceward.dead_letters WHERE letter_id = $1`, box.ID(1)))
@@ -94,7 +94,7 @@ func parkedAggregate(b *letterbox) {
 		b.reopen(box.LSN(5))
 	}
 	b.parks(deadEvent(5, "A", func(c *Dead) { c.Class = ClassFollows }), deadEvent(6, "A"), deadEvent(5, "A"))
-	require.EqualValues(t, 5, b.Store.State.Written, "a letter that is there stays, and counts once")
+	require.EqualValues(t, 5, b.State.Written, "a letter that is there stays, and counts once")
 	require.Equal(t, "2=open 3=open 4=open 5=open 6=open", b.states())
 }
 
@@ -224,7 +224,7 @@ func skipped(b *letterbox) {
 	require.False(t, done, "the command was taken back")
 	require.Equal(t, "1=discarded 2=discarded", b.states())
 	require.Zero(t, b.ParkedCount(), "a skipped event holds nothing")
-	require.EqualValues(t, 2, b.Store.State.Written)
+	require.EqualValues(t, 2, b.State.Written)
 	require.Equal(t, "discarded|skipped|postgres|it blocks all|"+box.ID(93).String()+"\ndiscarded|skipped|an operator|relay_state.skip",
 		b.Text("SELECT concat_ws('|', state, error_class, decided_by, decided_why, control_id) FROM onceward.dead_letters ORDER BY seq"))
 	require.Equal(t, "{"+box.ID(3).String()+"}", b.Text("SELECT skip::text FROM onceward.relay_state"))

@@ -56,7 +56,7 @@ func Fenced([]string) Reply { return Reply{} }
 
 // New starts one, which ends with the test.
 func New(t *testing.T) *Server {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := &Server{t: t, listener: listener, answers: map[string]func([]string) Reply{}}
 	s.tasks.Go(func() {
@@ -160,7 +160,7 @@ type backend struct {
 }
 
 func (s *Server) serve(conn net.Conn) {
-	defer conn.Close()
+	defer conn.Close() //nolint:errcheck // of a client that is gone
 	b := &backend{Backend: pgproto3.NewBackend(conn, conn), server: s, status: 'I', over: make(chan struct{})}
 	defer close(b.over)
 	if _, err := b.ReceiveStartupMessage(); err != nil {

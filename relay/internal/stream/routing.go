@@ -66,6 +66,7 @@ func (r *Routing) topic(row *outbox.Row) string {
 	return r.TopicOf(row.Namespace, row.AggregateType, row.Type)
 }
 
+// TopicOf is the topic of events of a namespace, aggregate type and type.
 func (r *Routing) TopicOf(namespace, aggregateType, eventType string) string {
 	key := [3]string{namespace, aggregateType, eventType}
 	if topic, ok := r.topics[key]; ok {

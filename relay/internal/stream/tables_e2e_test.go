@@ -71,7 +71,7 @@ func (b *tables) parks(cs ...letters.Dead) {
 	for i := range cs {
 		require.Nil(b.T, b.Admit(&cs[i]))
 	}
-	require.NoError(b.T, b.Store.Write(b.T.Context(), cs...))
+	require.NoError(b.T, b.Write(b.T.Context(), cs...))
 }
 
 // controlOf is control n about an aggregate or, if it is a number, one letter.

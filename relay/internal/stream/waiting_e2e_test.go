@@ -40,7 +40,7 @@ func (b *tables) waits(start ledger.Checkpoint) *Table {
 	b.first = s.TakeUp
 	b.reopen(start.Order)
 	b.first = nil
-	s.state = b.Store.State
+	s.state = b.State
 	return s
 }
 
@@ -75,14 +75,14 @@ func readBackEqual(b *tables) {
 	bad := &cdc.Item{Kind: cdc.KindEvent, Row: &outbox.Row{ID: box.ID(1), Payload: []byte{}}, Bad: errors.New("created_at: out of range")}
 	replay := &cdc.Item{Kind: cdc.KindReplay, Row: row, Replay: &cdc.Replay{ID: box.ID(2), Mode: cdc.ModeReprocess, Group: "g", Topic: "t"}}
 	control := &cdc.Item{Kind: cdc.KindControl, Control: &cdc.Control{ID: box.ID(3), Action: cdc.ActionEdit, LetterID: box.ID(4), Headers: []byte(`{}`)}}
-	before := b.Store.State.Written
+	before := b.State.Written
 	require.NoError(t, s.write(t.Context(), []heldItem{
 		heldRow(w, 0, row),
 		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 1}, id: box.ID(1), whole: bad},
 		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 2}, id: box.ID(2), whole: replay},
 		{lane: w, at: ledger.Place{Commit: box.LSN(10), Ordinal: 3, Letter: 7}, id: box.ID(3), whole: control},
 	}))
-	require.Greater(t, b.Store.State.Written, before, "a standby that lacks it is found out")
+	require.Greater(t, b.State.Written, before, "a standby that lacks it is found out")
 	require.NotZero(t, w.id)
 	got := b.pageOf(s, w, ledger.Place{})
 	require.Len(t, got, 4)
@@ -289,11 +289,11 @@ func givenUpWaits(b *tables) {
 	found, err := s.find(t.Context(), []uuid.UUID{rows[0].ID, box.ID(2)})
 	require.NoError(t, err)
 	require.Len(t, found, 2)
-	before := b.Store.State.Written
+	before := b.State.Written
 	for i := range found {
 		require.NoError(t, s.drop(t.Context(), &found[i]))
 	}
-	require.Equal(t, before+2, b.Store.State.Written, "a standby that lacks it is found out")
+	require.Equal(t, before+2, b.State.Written, "a standby that lacks it is found out")
 	require.NoError(t, s.open(t.Context(), []*heldLane{two}))
 	require.Len(t, b.pageOf(s, one, ledger.Place{}), 1)
 	left := func() string {
