@@ -77,7 +77,6 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00012_attachings.sql: outboxctl status":  "TestRetireRelay",
 	"cmd/outboxctl/status.go: outboxctl retire --slot":          "TestRetireBesideTheOriginal",
 	"internal/partition/day.go: outboxctl audit":                "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
-	"internal/partition/taken.go: ALTER TABLE":                  "TestADetachedDayIsNamed, TestADetachedDayOfClaimsIsAttachedAgain",
 	"internal/partition/taken.go: outboxctl partitions":         "TestADetachedDayIsNamed",
 	"cmd/outboxctl/gap_decide.go: outboxctl ":                   "this one: skip of what holds a relay up, and pause",
 	"relay/control.go: outboxctl skip":                          "relay: the letterbox tests read the note, TestJudgeWord shows it; the command is that of a parked kind",
