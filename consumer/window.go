@@ -152,15 +152,11 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 	if src.Topic == "" {
 		return unknown, nil
 	}
-	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
-	})
+	mark, ok, err := l.processor.highMark(ctx, l.q, src)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return notSeen, nil
 	case err != nil:
-		return unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > mark.HighOffset:
+		return unknown, err
+	case !ok || src.Offset > mark.HighOffset:
 		return notSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
 		return finished, nil // before the first that was read of this topic it may have been applied from another one
@@ -173,6 +169,17 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (evidence, error) {
 		return finished, nil
 	}
 	return proven, nil
+}
+
+// highMark reads the mark that counts for an offset; not ok: the group has none.
+func (p *Processor) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool, err error) {
+	mark, err = q.HighMark(ctx, consumerdb.HighMarkParams{
+		ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return mark, false, fmt.Errorf("read the mark of %s: %w", src, err)
+	}
+	return mark, err == nil, nil
 }
 
 // unread asks whether a record lies in a range that nobody could read at first.
