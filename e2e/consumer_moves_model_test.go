@@ -234,7 +234,8 @@ func (m *mover) checkCharges(groups map[string]evidence) (wrong []string) {
 		for group, s := range groups {
 			provider := consumer.ProviderKey(e.Key, group, name)
 			made := s.effects[key][effect] > 0
-			if made && !charged[provider] || charged[provider] && !made && !e.Dead && e.Trouble != lost && !(m.lostCommits && s.isLate(key)) {
+			lostAndLate := m.lostCommits && s.isLate(key)
+			if made && !charged[provider] || charged[provider] && !made && !e.Dead && e.Trouble != lost && !lostAndLate {
 				wrong = append(wrong, fmt.Sprintf("%s, %s, %s: charged %t, effects %v, letters %v", group, key, e.Type, charged[provider], s.effects[key], s.letters[key]))
 			}
 			delete(charged, provider)
