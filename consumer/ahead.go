@@ -8,7 +8,6 @@ import (
 	"strconv"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
@@ -25,43 +24,9 @@ import (
 // the slower one fails, as it does when a mark has passed the offset meanwhile, and
 // finds a duplicate when it is tried again.
 func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*item) error {
-	row := consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
-	var before int64
-	places := make(map[Source]*item, len(items))
-	for _, it := range items {
-		src := it.ev.Source
-		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
-			continue
-		}
-		place := src
-		place.TopicID = uuid.Nil // which may stand for any
-		if other := places[place]; other != nil && (other.id != it.id || other.ev.Source != src) {
-			return errAlone
-		} else if other != nil {
-			continue // the same record twice
-		}
-		places[place] = it
-		if it.redrive != nil {
-			if passed, err := p.passed(ctx, q, src); err != nil {
-				return err
-			} else if passed {
-				continue // the mark says it
-			}
-		}
-		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
-		row.TopicIds = append(row.TopicIds, src.TopicID.String())
-		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
-		fresh := it.fresh() && !it.ev.redriven
-		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
-		switch {
-		case fresh && it.ev.accepted: // its handler has run since
-			before += it.passed
-		case fresh:
-			before += it.plan.passed
-		}
-	}
-	if len(row.Topics) == 0 {
-		return nil
+	row, before, err := p.aheadOf(ctx, q, items)
+	if err != nil || len(row.Topics) == 0 {
+		return err
 	}
 	written, err := q.RememberAhead(ctx, row)
 	taken := written.Taken
@@ -84,16 +49,56 @@ func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*
 	return nil
 }
 
+// aheadOf are the rows of items that are to be remembered, and how many marks had
+// passed the offsets of those that are new, when that was asked.
+func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*item) (row consumerdb.RememberAheadParams, before int64, err error) {
+	row = consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
+	var places map[Source]*item // made for what is claimed by arrival only: this runs for every transaction
+	for _, it := range items {
+		src := it.ev.Source
+		if len(it.claim.ids) == 0 || src.Topic == "" || !it.byArrival() {
+			continue
+		}
+		place := src
+		place.TopicID = uuid.Nil // which may stand for any
+		if other := places[place]; other != nil && (other.id != it.id || other.ev.Source != src) {
+			return row, 0, errAlone
+		} else if other != nil {
+			continue // the same record twice
+		}
+		if places == nil {
+			places = make(map[Source]*item, len(items))
+		}
+		places[place] = it
+		if it.redrive != nil {
+			if passed, err := p.passed(ctx, q, src); err != nil {
+				return row, 0, err
+			} else if passed {
+				continue // the mark says it
+			}
+		}
+		row.Topics, row.KafkaPartitions = append(row.Topics, src.Topic), append(row.KafkaPartitions, strconv.Itoa(int(src.Partition)))
+		row.TopicIds = append(row.TopicIds, src.TopicID.String())
+		row.KafkaOffsets, row.EventIds = append(row.KafkaOffsets, strconv.FormatInt(src.Offset, 10)), append(row.EventIds, it.id.String())
+		fresh := it.fresh() && !it.ev.redriven
+		row.Fresh = append(row.Fresh, strconv.FormatBool(fresh))
+		switch {
+		case fresh && it.ev.accepted: // its handler has run since
+			before += it.passed
+		case fresh:
+			before += it.plan.passed
+		}
+	}
+	return row, before, nil
+}
+
 var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
 
 // passed reports whether the group's mark is beyond an offset.
 func (p *Processor) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
-	mark, err := q.HighMark(ctx, consumerdb.HighMarkParams{ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset})
-	switch {
-	case errors.Is(err, pgx.ErrNoRows), err == nil && src.Offset > mark.HighOffset:
-		return false, nil
-	case err != nil:
-		return false, fmt.Errorf("read the mark of %s: %w", src, err)
+	mark, ok, err := p.highMark(ctx, q.Queries, src)
+	if err != nil || !ok || src.Offset > mark.HighOffset {
+		return false, err
 	}
 	unread, err := p.unread(ctx, q.Queries, src) // there the mark says nothing of it
 	return !unread, err

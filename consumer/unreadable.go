@@ -2,12 +2,10 @@ package consumer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -55,14 +53,12 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 // unfinished is what of a range the group's mark does not prove finished. In between
 // may be what nobody could read at first: that has a letter of its own, which stays.
 func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, error) {
-	mark, err := consumerdb.New(r.processor.db).HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: r.Group(), Topic: u.From.Topic, TopicID: u.From.TopicID, KafkaPartition: u.From.Partition, KafkaOffset: u.From.Offset,
-	})
+	mark, ok, err := r.processor.highMark(ctx, consumerdb.New(r.processor.db), u.From)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows), err == nil && (u.From.TopicID == uuid.Nil || u.From.TopicID != mark.TopicID || mark.HighOffset < mark.LowOffset):
-		return []Unreadable{u}, nil
 	case err != nil:
-		return nil, fmt.Errorf("read the mark of %s: %w", u.From, unusable(err))
+		return nil, unusable(err)
+	case !ok, u.From.TopicID == uuid.Nil, u.From.TopicID != mark.TopicID, mark.HighOffset < mark.LowOffset:
+		return []Unreadable{u}, nil
 	}
 	before, behind := u, u
 	before.Until, behind.From.Offset = min(u.Until, mark.LowOffset), max(u.From.Offset, mark.HighOffset+1)

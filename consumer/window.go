@@ -146,15 +146,11 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 	if src.Topic == "" {
 		return verdict.Unknown, nil
 	}
-	mark, err := l.q.HighMark(ctx, consumerdb.HighMarkParams{
-		ConsumerGroup: l.processor.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
-	})
+	mark, ok, err := l.processor.highMark(ctx, l.q, src)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return verdict.NotSeen, nil
 	case err != nil:
-		return verdict.Unknown, fmt.Errorf("read the mark of %s: %w", src, err)
-	case src.Offset > mark.HighOffset:
+		return verdict.Unknown, err
+	case !ok || src.Offset > mark.HighOffset:
 		return verdict.NotSeen, nil
 	case src.Offset < mark.LowOffset, src.TopicID == uuid.Nil || src.TopicID != mark.TopicID:
 		return verdict.Finished, nil // before the first that was read of this topic it may have been applied from another one
@@ -167,6 +163,17 @@ func (l *look) evidenceOf(ctx context.Context, src Source) (verdict.Evidence, er
 		return verdict.Finished, nil
 	}
 	return verdict.Proven, nil
+}
+
+// highMark reads the mark that counts for an offset; not ok: the group has none.
+func (p *Processor) highMark(ctx context.Context, q *consumerdb.Queries, src Source) (mark consumerdb.HighMarkRow, ok bool, err error) {
+	mark, err = q.HighMark(ctx, consumerdb.HighMarkParams{
+		ConsumerGroup: p.group, Topic: src.Topic, TopicID: src.TopicID, KafkaPartition: src.Partition, KafkaOffset: src.Offset,
+	})
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return mark, false, fmt.Errorf("read the mark of %s: %w", src, err)
+	}
+	return mark, err == nil, nil
 }
 
 // unread asks whether a record lies in a range that nobody could read at first.

@@ -78,7 +78,6 @@ var ranElsewhere = map[string]string{
 	"migrations/outbox/00012_attachings.sql: outboxctl status":             "TestRetireRelay",
 	"internal/operator/relays/problems.go: outboxctl retire --slot":        "TestRetireBesideTheOriginal",
 	"internal/partition/day.go: outboxctl audit":                           "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
-	"internal/partition/taken.go: ALTER TABLE":                             "TestADetachedDayIsNamed, TestADetachedDayOfClaimsIsAttachedAgain",
 	"internal/partition/taken.go: outboxctl partitions":                    "TestADetachedDayIsNamed",
 	"internal/operator/gaps/decide.go: outboxctl ":                         "this one: skip of what holds a relay up, and pause",
 	"relay/internal/letters/control.go: outboxctl skip":                    "relay: the letterbox tests read the note, TestJudgeWord shows it; the command is that of a parked kind",
