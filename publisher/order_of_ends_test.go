@@ -153,6 +153,7 @@ func TestAReplacementThatDoesNotComeFails(t *testing.T) {
 		tx.Timeout = 40 * time.Second
 		p := startTransactional(t, cfg, tx)
 		transact(t, p, "a", 0, 0)
+		atRest()
 		c.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.EndTxn}, Err: kerr.ConcurrentTransactions})
 		c.mute(kmsg.InitProducerID)
 		begin := time.Now()
