@@ -31,10 +31,6 @@ type leaf struct {
 
 func (l *leaf) table() string { return partition.Sibling(outboxTable, l.Name) }
 
-func (l *leaf) report(state LeafState, why string, args ...any) LeafReport {
-	return LeafReport{Name: l.Name, From: l.From(), To: l.To(), State: state, Why: fmt.Sprintf(why, args...)}
-}
-
 // selectClosings finds the trigger on leaves, attached or not.
 const selectClosings = `SELECT c.relname::pg_catalog.text, t.tgenabled OPERATOR(pg_catalog.=) 'A', COALESCE(pg_catalog.obj_description(t.oid, 'pg_trigger'), '')
 FROM pg_catalog.pg_class c
@@ -71,7 +67,7 @@ func (m *maintenance) leaves(ctx context.Context) ([]leaf, error) {
 			continue
 		}
 		if l.Pending {
-			m.detaching = l.Name
+			m.exit.Pending = l.Name
 		}
 		c.Leaf = l
 		leaves = append(leaves, c)
@@ -110,36 +106,32 @@ func parseClosing(comment string) uint64 {
 }
 
 // advance takes a leaf as far as it may go now.
-func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) {
+func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, error) {
 	switch {
 	case l.Pending && !l.closed:
-		r := l.report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
+		return l.Report(LeafDetaching, "somebody began to detach it while it was open, so that rows inserted meanwhile were not published: "+
 			"run ALTER TABLE %[1]s DETACH PARTITION %[2]s FINALIZE, compare it with the topic, and where that lacks some, ATTACH it again and run "+
-			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name)
-		r.Wrong = true
-		return r, nil
+			"outboxctl partitions adopt %[3]s --reason \"…\"", outboxTable, l.table(), l.Name).ToMend(), nil
 	case (l.Pending || !l.Attached) && !l.ours:
 		return l.foreign(), nil
 	case l.To().After(m.cutoff):
 		if l.closed {
-			r := l.report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table())
-			r.Wrong = true
-			return r, nil
+			return l.Report(LeafClosed, "closed, and younger than is kept now: it refuses events; to open it again, run DROP TRIGGER %s ON %s", closedTrigger, l.table()).ToMend(), nil
 		}
-		return l.report(LeafOpen, ""), nil
+		return l.Report(LeafOpen, ""), nil
 	case !l.closed || l.closedBy == 0:
 		if m.cfg.DryRun {
-			return l.report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
+			return l.Report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
 		}
 		if err := m.close(ctx, l); err != nil {
 			if partition.TimedOut(err) {
-				return l.report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock")), nil
+				return l.Report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock")), nil
 			}
-			return l.report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
+			return l.Report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
 		}
 	}
 	if m.cfg.DryRun && (l.Pending || !l.Attached) {
-		return l.report(LeafDetaching, "closed; the next run goes on with it"), nil
+		return l.Report(LeafDetaching, "closed; the next run goes on with it"), nil
 	}
 	var reasons []string
 	err := pgx.BeginFunc(ctx, m.conn, func(tx pgx.Tx) (err error) {
@@ -150,10 +142,10 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (LeafReport, error) 
 		if err == nil && l.ours && l.Attached && !l.Pending && !m.cfg.DryRun {
 			err = say(ctx, m.conn, l, l.word) // it was attached again
 		}
-		return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
+		return l.Report(LeafWaiting, "%s", strings.Join(reasons, "; ")), err
 	}
 	if m.cfg.DryRun {
-		return l.report(LeafClosed, "%s; would be dropped", l.holds()), nil
+		return l.Report(LeafClosed, "%s; would be dropped", l.holds()), nil
 	}
 	return m.remove(ctx, l)
 }
@@ -185,17 +177,15 @@ func (m *maintenance) close(ctx context.Context, l *leaf) error {
 
 // foreign reports a leaf that was closed, and that somebody else than retention took
 // out of the table.
-func (l *leaf) foreign() LeafReport {
+func (l *leaf) foreign() partition.Report {
 	finalize := ""
 	if l.Pending {
 		finalize = fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; ", outboxTable, l.table())
 	}
-	r := l.report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
+	return l.Report(LeafDetaching, "it was detached by somebody, or by an older release, and retention does not know that its rows are published: "+
 		"compare it with the topics, and DROP TABLE %[3]s; or attach it again (%[1]s%[2]s), "+
 		"which the relay takes for PARTITION_FILLED, and run outboxctl partitions adopt %[5]s --reason \"…\": all of its rows are published once more; "+
-		"or, when it is none of ours, DROP TRIGGER %[4]s ON %[3]s", finalize, l.Attach(outboxTable), l.table(), closedTrigger, l.Name)
-	r.Wrong = true
-	return r
+		"or, when it is none of ours, DROP TRIGGER %[4]s ON %[3]s", finalize, l.Attach(outboxTable), l.table(), closedTrigger, l.Name).ToMend()
 }
 
 // execer is a connection or a transaction.
@@ -232,49 +222,37 @@ func (m *maintenance) mark(ctx context.Context, l *leaf) (reasons []string, err 
 	return reasons, err
 }
 
-// remove detaches and drops a leaf that has passed the gate.
-func (m *maintenance) remove(ctx context.Context, l *leaf) (LeafReport, error) {
-	if l.Attached {
-		if m.detaching != "" && m.detaching != l.Name {
-			return l.report(LeafClosed, "%s; waits for the detach of %s", l.holds(), m.detaching), nil
-		}
-		reasons, err := m.mark(ctx, l)
-		switch {
-		case partition.TimedOut(err):
-			return l.report(LeafClosed, "waits for an operator's order that is being written down"), nil
-		case err != nil:
-			return l.report(LeafClosed, "not detached"), err
-		case len(reasons) > 0:
-			return l.report(LeafWaiting, "%s", strings.Join(reasons, "; ")), nil
-		}
-		if err := partition.Detach(ctx, m.conn, outboxTable, l.Leaf); err != nil {
-			m.detaching = l.Name // it may have begun; the next run looks
-			if partition.TimedOut(err) {
-				return l.report(LeafDetaching, "waits for transactions that are older than the detach"), nil
+// remove detaches and drops a leaf that has passed the gate, which is asked once more
+// before each of the two.
+func (m *maintenance) remove(ctx context.Context, l *leaf) (partition.Report, error) {
+	report, err := m.exit.Leave(ctx, &l.Leaf, partition.Gate{
+		Holds: l.holds(),
+		Detach: func(ctx context.Context) (*partition.Report, error) {
+			reasons, err := m.mark(ctx, l)
+			var stays partition.Report
+			switch {
+			case partition.TimedOut(err):
+				stays, err = l.Report(LeafClosed, "waits for an operator's order that is being written down"), nil
+			case err != nil:
+				stays = l.Report(LeafClosed, "not detached")
+			case len(reasons) > 0:
+				stays = l.Report(LeafWaiting, "%s", strings.Join(reasons, "; "))
+			default:
+				return nil, nil //nolint:nilnil // nothing is against it
 			}
-			return l.report(LeafClosed, "not detached"), err
-		}
-		m.detaching = ""
-	}
-	reasons, err := partition.Drop(ctx, m.conn, outboxTable, l.Leaf, func(ctx context.Context, tx pgx.Tx) ([]string, error) {
-		reasons, err := m.unpublished(ctx, tx, l)
-		if err != nil || len(reasons) > 0 {
-			return reasons, err
-		}
-		return nil, m.record(ctx, tx, l)
+			return &stays, err
+		},
+		Drop: func(ctx context.Context, tx pgx.Tx) ([]string, error) {
+			reasons, err := m.unpublished(ctx, tx, l)
+			if err != nil || len(reasons) > 0 {
+				return reasons, err
+			}
+			return nil, m.record(ctx, tx, l)
+		},
+		Stuck: true, // a gap, or somebody's order: it was published when it was detached
 	})
-	switch {
-	case partition.TimedOut(err):
-		return l.report(LeafDetaching, "detached; somebody reads it still"), nil
-	case err != nil:
-		return l.report(LeafDetaching, "detached, not dropped"), err
-	case len(reasons) > 0:
-		r := l.report(LeafWaiting, "detached and kept: %s", strings.Join(reasons, "; "))
-		r.Wrong = true
-		return r, nil
+	if report.State == LeafDropped && len(l.never) > 0 {
+		report.Why = strings.Join(l.never, "; ") + ", and went with it"
 	}
-	if len(l.never) > 0 {
-		return l.report(LeafDropped, "%s, and went with it", strings.Join(l.never, "; ")), nil
-	}
-	return l.report(LeafDropped, ""), nil
+	return report, err
 }

@@ -80,15 +80,15 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 // LeafState is how far retention has got with one partition of the outbox.
-type LeafState string
+type LeafState = partition.State
 
 // States of a leaf.
 const (
-	LeafOpen      LeafState = "open"      // takes events
-	LeafClosed    LeafState = "closed"    // takes none any more, and may be dropped
-	LeafWaiting   LeafState = "waiting"   // closed, and something in it is not proved published
-	LeafDetaching LeafState = "detaching" // leaving the table, waits for older transactions
-	LeafDropped   LeafState = "dropped"   // gone
+	LeafOpen      = partition.Open      // takes events
+	LeafClosed    = partition.Closed    // takes none any more, and may be dropped
+	LeafWaiting   = partition.Waiting   // closed, and something in it is not proved published
+	LeafDetaching = partition.Detaching // leaving the table, waits for older transactions
+	LeafDropped   = partition.Dropped   // gone
 )
 
 // LeafReport is what became of one leaf.
@@ -98,6 +98,8 @@ type LeafReport struct {
 	State    LeafState
 	Why      string // what it waits for, or would be done; empty: nothing to say
 	Wrong    bool   // it will not mend itself: Why says what an operator does
+	Rows     int64  // at the last ANALYZE
+	Bytes    int64  // on disk, with indexes
 }
 
 // Report is what [Maintain] did.
@@ -126,7 +128,7 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	m := &maintenance{conn: conn, cfg: cfg}
+	m := &maintenance{conn: conn, cfg: cfg, exit: partition.Exit{Conn: conn, Table: outboxTable}}
 	leave, err := m.enter(ctx)
 	if err != nil {
 		return report, fmt.Errorf("maintain partitions: %w", err)
@@ -154,7 +156,7 @@ func Maintain(ctx context.Context, conn *pgx.Conn, cfg Config) (Report, error) {
 		if err != nil {
 			err = fmt.Errorf("partition %s: %w", leaves[i].Name, err)
 		}
-		report.Leaves, errs = append(report.Leaves, step), append(errs, err)
+		report.Leaves, errs = append(report.Leaves, LeafReport(step)), append(errs, err)
 	}
 	errs = append(errs, m.ask(ctx, report.Leaves))
 	report.Ahead, report.Today, err = Ahead(ctx, conn)
@@ -212,9 +214,7 @@ type maintenance struct {
 	cfg    Config
 	cutoff time.Time // leaves that end by then are past keep
 	today  time.Time
-	// detaching is the leaf whose detach is not finished; PostgreSQL allows one
-	// at a time.
-	detaching string
+	exit   partition.Exit
 }
 
 // enter takes the lock, bounds waits and reads the clock.

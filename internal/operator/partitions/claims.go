@@ -110,7 +110,7 @@ func NewClaimsReport(done retention.Report, found consumeraudit.Report, dryRun b
 		})
 	}
 	for _, l := range done.Leaves {
-		r.Leaves = append(r.Leaves, Leaf{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: l.Rows, Bytes: l.Bytes})
+		r.Leaves = append(r.Leaves, newLeaf(partition.Report(l)))
 	}
 	for _, v := range done.Rows {
 		r.Rows = append(r.Rows, Expiry{v.Table, v.Removed, seconds(v.Lag)})

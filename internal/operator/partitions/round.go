@@ -11,6 +11,7 @@ import (
 	"github.com/onceward/onceward/cdc"
 	"github.com/onceward/onceward/internal/operator"
 	"github.com/onceward/onceward/internal/outboxdb"
+	"github.com/onceward/onceward/internal/partition"
 	"github.com/onceward/onceward/migrations"
 	"github.com/onceward/onceward/relay"
 	"github.com/onceward/onceward/relay/retention"
@@ -39,18 +40,18 @@ type Leaf struct {
 	Bytes int64     `json:"bytes"`
 }
 
+func newLeaf(r partition.Report) Leaf {
+	return Leaf{Name: r.Name, From: r.From, To: r.To, State: string(r.State), Why: r.Why, Rows: r.Rows, Bytes: r.Bytes}
+}
+
 // Round makes, closes and drops partitions of events once or, by a dry run, says
 // what it would do. What it did is told also with an error, where it did something.
 func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*Report, error) {
-	sizes, err := leafSizes(ctx, db)
-	if err != nil {
-		return nil, fmt.Errorf("read sizes of partitions: %w", operator.Explain(err, migrations.Outbox))
-	}
 	done, failed := maintain(ctx, db, cfg)
 	if errors.Is(failed, retention.ErrMaintained) {
 		return nil, fmt.Errorf("%w; it does what this command would do", failed)
 	}
-	report := newPartitionsReport(done, sizes, cfg.DryRun)
+	report := newPartitionsReport(done, cfg.DryRun)
 	var unwanted *cdc.StartError
 	problem := Few(done.Ahead, done.Today)
 	if errors.As(failed, &unwanted) && unwanted.Code == cdc.CodeDefaultPartition {
@@ -94,35 +95,13 @@ func maintain(ctx context.Context, db *operator.Database, cfg retention.Config) 
 	return report, err
 }
 
-// leafSizes is what the catalog says of the partitions: rows at the last
-// ANALYZE, and bytes on disk with indexes and large values.
-func leafSizes(ctx context.Context, db *operator.Database) (map[string][2]int64, error) {
-	rows, err := db.Query(ctx, `SELECT c.relname::text, c.reltuples::bigint, pg_catalog.pg_total_relation_size(c.oid)
-FROM pg_catalog.pg_class c WHERE c.relnamespace = 'onceward'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^outbox_[0-9]{8}$'`)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	sizes := make(map[string][2]int64)
-	for rows.Next() {
-		var name string
-		var size [2]int64
-		if err := rows.Scan(&name, &size[0], &size[1]); err != nil {
-			return nil, err
-		}
-		sizes[name] = size
-	}
-	return sizes, rows.Err()
-}
-
-func newPartitionsReport(done retention.Report, sizes map[string][2]int64, dryRun bool) *Report {
+func newPartitionsReport(done retention.Report, dryRun bool) *Report {
 	r := &Report{DryRun: dryRun, DaysAhead: done.Ahead, Made: operator.NotNil(done.Made), Leaves: []Leaf{}, Problems: []string{}}
 	if done.Taken != "" {
 		r.Problems = append(r.Problems, done.Taken)
 	}
 	for _, l := range done.Leaves {
-		size := sizes[l.Name]
-		r.Leaves = append(r.Leaves, Leaf{Name: l.Name, From: l.From, To: l.To, State: string(l.State), Why: l.Why, Rows: size[0], Bytes: size[1]})
+		r.Leaves = append(r.Leaves, newLeaf(partition.Report(l)))
 		if l.Wrong {
 			r.Problems = append(r.Problems, l.Name+": "+l.Why)
 		}
