@@ -12,6 +12,8 @@ RUN     ?=
 # two cores. A test that hangs is named by this limit before whoever runs all of
 # them loses patience.
 LIMIT   ?= 55m
+# How long each fuzz test runs.
+FUZZTIME ?= 20s
 # The packages with tests that need real servers, the longest first. The drivers' examples are a
 # module of their own, so that this one does not need gorm, ent and the others.
 E2E = ./e2e/ $(filter-out ./e2e/,$(sort $(dir $(shell grep -rl --include='*_test.go' --exclude-dir=drivers '^//go:build.*\be2e\b' .))))
@@ -52,6 +54,16 @@ check-generated: ## fail when generated code or go.mod is not what it would be
 .PHONY: test-unit
 test-unit: ## tests without servers, with the race detector
 	$(GO) test -race ./...
+
+.PHONY: cover
+cover: ## what the tests without servers reach: coverage.out, and a line a package
+	$(GO) test -coverprofile=coverage.out ./... | grep -v 'no test files'
+	@$(GO) tool cover -func=coverage.out | tail -1
+
+.PHONY: fuzz
+fuzz: ## each fuzz test for FUZZTIME
+	@set -e; grep -rho --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' . -H | sed 's|/[^/]*:func | |' | while read -r folder name; do \
+		$(GO) test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "$$folder"; done
 
 .PHONY: e2e
 e2e: ## tests on real servers; RUN='TestName' runs some
