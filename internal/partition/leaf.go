@@ -21,7 +21,7 @@ type Leaf struct {
 	Whose
 	Attached bool
 	Pending  bool  // a concurrent detach was begun and not finished
-	Rows     int64 // at the last ANALYZE
+	Rows     int64 // at the last ANALYZE; -1: there was none
 	Heap     int64 // bytes of rows alone; more than 0 once a row was inserted
 	Bytes    int64 // on disk, with indexes and large values
 }
@@ -62,7 +62,7 @@ func (l *Leaf) To() time.Time { return outbox.IDTime(l.Upper) }
 // and are attached to nothing.
 const selectLeaves = `SELECT CASE WHEN b.bound OPERATOR(pg_catalog.=) 'DEFAULT' THEN pg_catalog.format('%I.%I', n.nspname, c.relname) ELSE c.relname::pg_catalog.text END,
   ` + ownColumns + `, i.inhrelid IS NOT NULL, COALESCE(i.inhdetachpending, false),
-  b.bound, GREATEST(c.reltuples, 0)::bigint,
+  b.bound, c.reltuples::bigint,
   COALESCE(pg_catalog.pg_relation_size(c.oid), 0), COALESCE(pg_catalog.pg_total_relation_size(c.oid), 0)
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace

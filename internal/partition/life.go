@@ -30,7 +30,7 @@ type Report struct {
 	State    State
 	Why      string // what it waits for, or would be done; empty: nothing to say
 	Wrong    bool   // it will not mend itself: Why says what an operator does
-	Rows     int64  // at the last ANALYZE
+	Rows     int64  // at the last ANALYZE; -1: there was none
 	Bytes    int64  // on disk, with indexes
 }
 
