@@ -80,7 +80,7 @@ var ranElsewhere = map[string]string{
 	"internal/partition/day.go: outboxctl audit":                           "it only looks; what it prints is run by TestADefaultPartitionIsTakenAway",
 	"internal/partition/taken.go: outboxctl partitions":                    "TestADetachedDayIsNamed",
 	"internal/operator/gaps/decide.go: outboxctl ":                         "this one: skip of what holds a relay up, and pause",
-	"relay/internal/letters/control.go: outboxctl skip":                    "relay: the letterbox tests read the note, TestJudgeWord shows it; the command is that of a parked kind",
+	"relay/internal/letters/control.go: outboxctl skip":                    "relay: the letterbox tests read the note, TestJudgeOrder shows it; the command is that of a parked kind",
 	"internal/operator/events/verdict.go: outboxctl status":                "it only looks",
 	"cmd/outboxctl/migrate.go: outboxctl migrate roles":                    "it only prints",
 	"cmd/outboxctl/show.go: outboxctl dead show":                           "it only looks",

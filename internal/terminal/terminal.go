@@ -5,8 +5,6 @@
 // And it makes it safe to be pasted: a printed command means what it says, whatever
 // the text in it.
 //
-// And it writes what is long, a time or a number as a person reads it.
-//
 // And it writes times, lengths and sizes as a person reads them.
 //
 // It is pure.

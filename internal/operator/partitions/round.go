@@ -64,14 +64,14 @@ func Round(ctx context.Context, db *operator.Database, cfg retention.Config) (*R
 		report.Problems = append(report.Problems, problem)
 	}
 	failed = operator.ExplainMaintainer(failed)
+	if failed != nil && len(report.Leaves) == 0 {
+		return nil, failed
+	}
 	filled, err := Filled(ctx, outboxdb.New(db))
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
 	report.Problems = append(report.Problems, filled...)
-	if failed != nil && len(report.Leaves) == 0 {
-		return nil, failed
-	}
 	return report, failed
 }
 
