@@ -125,7 +125,7 @@ func lacking(ctx context.Context, q Querier, table string, days Span) ([]Partiti
 	if err != nil {
 		return nil, nil, err
 	}
-	return free(ctx, q, table, todo)
+	return free(ctx, q, table, existing, todo)
 }
 
 // attachMissing looks again under the lock that attaching takes anyway: it

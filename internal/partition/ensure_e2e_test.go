@@ -165,6 +165,43 @@ func TestADetachedDayOfClaimsIsAttachedAgain(t *testing.T) {
 	require.Empty(t, made)
 }
 
+// between runs something behind the first query of a look and in front of the second.
+type between struct {
+	partition.Conn
+	queries int
+	run     func()
+}
+
+func (b *between) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	if b.queries++; b.queries == 2 {
+		b.run()
+	}
+	return b.Conn.Query(ctx, sql, args...)
+}
+
+// What another session makes between the two looks of one that has no lock yet is there,
+// and no name that is taken: the cure of that would take it out of the table's names.
+func TestPartitionsMadeMeanwhileAreThere(t *testing.T) {
+	pool := newTable(t, "15")
+	for n, look := range []func(partition.Conn, partition.Span) ([]string, error){
+		func(c partition.Conn, s partition.Span) ([]string, error) {
+			return partition.Ensure(t.Context(), c, "public.events", "id", s)
+		},
+		func(c partition.Conn, s partition.Span) ([]string, error) {
+			return partition.Missing(t.Context(), c, "public.events", s)
+		},
+	} {
+		beside := &between{Conn: pool, run: func() {
+			_, err := ensure(t.Context(), pool, days(2+n))
+			require.NoError(t, err)
+		}}
+		made, err := look(beside, days(2+n))
+		require.NoError(t, err)
+		require.Empty(t, made)
+		require.GreaterOrEqual(t, beside.queries, 2)
+	}
+}
+
 func TestConcurrentEnsuresWaitForOneAnother(t *testing.T) {
 	pool := newTable(t, "15")
 	const runs = 4

@@ -45,15 +45,17 @@ func (e *TakenError) Unwrap() error { return ErrTaken }
 const selectTaken = `SELECT c.relname::pg_catalog.text AS name, (SELECT pg_catalog.count(*) OPERATOR(pg_catalog.=) 3 FROM pg_catalog.pg_attribute a
   WHERE a.attrelid OPERATOR(pg_catalog.=) c.oid AND a.attnum OPERATOR(pg_catalog.>) 0 AND pg_catalog.concat(a.attname, ':', a.atttypid::pg_catalog.regtype)
     OPERATOR(pg_catalog.=) ANY ('{id:uuid,tx_id:xid8,seq:bigint}'::pg_catalog.text[]))
-  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable, c.relkind OPERATOR(pg_catalog.=) 'c' AS composite, ` + ownColumns + `
+  AND pg_catalog.has_table_privilege(c.oid, 'SELECT') AS accountable, c.relkind OPERATOR(pg_catalog.=) 'c' AS composite,
+  EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid OPERATOR(pg_catalog.=) c.oid AND i.inhparent OPERATOR(pg_catalog.=) t.oid) AS attached, ` + ownColumns + `
 FROM pg_catalog.pg_class c
 JOIN pg_catalog.pg_namespace n ON n.oid OPERATOR(pg_catalog.=) c.relnamespace` + joinTable + `
 WHERE n.nspname OPERATOR(pg_catalog.=) $1 AND (c.relname OPERATOR(pg_catalog.=) ANY($3) OR c.relname OPERATOR(pg_catalog.~) '_(detached|old)[0-9]*$')
 ORDER BY c.relname`
 
 // free returns what of the missing partitions can be made, and a [TakenError] where
-// the names of others are taken.
-func free(ctx context.Context, q Querier, table string, todo []Partition) (can []Partition, taken *TakenError, err error) {
+// the names of others are taken. One that is attached, and was none of those that
+// existed when it was found to be missing, was made meanwhile.
+func free(ctx context.Context, q Querier, table string, existing, todo []Partition) (can []Partition, taken *TakenError, err error) {
 	if len(todo) == 0 {
 		return nil, nil, nil
 	}
@@ -65,6 +67,9 @@ func free(ctx context.Context, q Querier, table string, todo []Partition) (can [
 		i := slices.IndexFunc(others, p.isNameOf)
 		if i < 0 {
 			can = append(can, p)
+			continue
+		}
+		if others[i].Attached && !slices.ContainsFunc(existing, func(e Partition) bool { return e.Name == p.Name }) {
 			continue
 		}
 		needed := table == claims && others[i].Alike
@@ -89,6 +94,7 @@ type relation struct {
 	Name        string
 	Accountable bool
 	Composite   bool // a type, whose name no table can have
+	Attached    bool // to the table
 	Whose
 }
 
