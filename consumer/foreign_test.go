@@ -215,6 +215,7 @@ func TestOursAreNotForeign(t *testing.T) {
 		ev, err := parse(t, consumer.Record{Headers: hs}, both...)
 		require.NoError(t, err, name)
 		require.Equal(t, someKey, ev.Key.String(), name)
+		require.Equal(t, hs, ev.RecordHeaders, name)
 
 		_, err = parse(t, consumer.Record{Headers: append(hs, headers("replay-mode", "again")...)}, both...)
 		require.ErrorIs(t, err, record.ErrMalformed, name)

@@ -87,6 +87,9 @@ func newPending(ev Event, style string) (*pending, error) {
 	}
 	published := record.Copy{Row: row, Position: ev.Position, RepairID: ev.RepairID}
 	if ev.Replay != nil {
+		if *ev.Replay == (record.Replay{}) {
+			return nil, &record.RowError{Field: "replay_mode", Detail: "a replay has an id and a mode"}
+		}
 		published.Replay, r.id = *ev.Replay, ev.Replay.ID
 	}
 	var err error

@@ -110,6 +110,7 @@ func TestReplaysThatConsumersWouldRefuse(t *testing.T) {
 		"replay_group: goes with reprocess":                  {ID: id, Mode: "reprocess"},
 		"replay_group: goes with reprocess, ":                {ID: id, Mode: "redeliver", Group: "billing"},
 		"replay_id":                                          {Mode: "redeliver"},
+		"replay_mode: a replay has an id and a mode":         {},
 	} {
 		ev := event(1, "a", "")
 		ev.Replay = &replay

@@ -254,7 +254,6 @@ func (m *maintenance) remove(ctx context.Context, l *partition.Leaf) (partition.
 		return m.stays(l), nil
 	}
 	return m.exit.Leave(ctx, l, partition.Gate{Holds: "nothing needs it", Drop: func(ctx context.Context, tx pgx.Tx) ([]string, error) {
-		m.cfg.crash("detached")
 		return unsettled(ctx, consumerdb.New(tx), l)
 	}})
 }

@@ -51,14 +51,16 @@ type Exit struct {
 	Table string
 	// Pending is the leaf whose detach is not finished; PostgreSQL allows one at a time.
 	Pending string
+	// Detached is called between a detach that is committed and the drop, by tests.
+	Detached func()
 }
 
 // Gate is what a side says of a leaf that is about to go.
 type Gate struct {
 	// Holds says why it may, for while it waits for the detach of another one.
 	Holds string
-	// Detach is asked before the leaf is detached, or a detach is finished; with a report
-	// it stays. Nil: there is nothing more to ask.
+	// Detach is asked before the leaf is detached, or a detach is finished; with a report,
+	// which comes with every error, it stays. Nil: there is nothing more to ask.
 	Detach func(ctx context.Context) (*Report, error)
 	// Drop is asked in the transaction of the drop, with the leaf locked; with reasons it
 	// is kept beside the table.
@@ -75,6 +77,9 @@ func (x *Exit) Leave(ctx context.Context, l *Leaf, gate Gate) (Report, error) {
 		if report, err := x.detach(ctx, l, gate); report != nil {
 			return *report, err
 		}
+	}
+	if x.Detached != nil {
+		x.Detached()
 	}
 	reasons, err := Drop(ctx, x.Conn, x.Table, *l, gate.Drop)
 	switch {
