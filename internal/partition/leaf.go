@@ -202,15 +202,18 @@ func TimedOut(err error) bool {
 	return errors.As(err, &pg) && pg.Code == "55P03" // lock_not_available
 }
 
-// Holders names, for a message, the other sessions that hold a lock on a table:
+// Holders names, for a message, the other sessions that hold a lock on a table, in a
+// transaction that began before a wait did, where that can be seen:
 // " (pid 7, 9)", or nothing when there is none or none can be seen. Without a mode
 // every lock counts. table is quoted for SQL.
-func Holders(ctx context.Context, conn *pgx.Conn, table, mode string) string {
-	const query = `SELECT pg_catalog.string_agg(DISTINCT pid::pg_catalog.text, ', ') FROM pg_catalog.pg_locks
-WHERE relation OPERATOR(pg_catalog.=) $1::pg_catalog.regclass AND granted AND ($2 OPERATOR(pg_catalog.=) '' OR mode OPERATOR(pg_catalog.=) $2)
-  AND pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()`
+func Holders(ctx context.Context, conn *pgx.Conn, table, mode string, waited time.Duration) string {
+	const query = `SELECT pg_catalog.string_agg(DISTINCT l.pid::pg_catalog.text, ', ') FROM pg_catalog.pg_locks l
+LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
+WHERE l.relation OPERATOR(pg_catalog.=) $1::pg_catalog.regclass AND l.granted AND ($2 OPERATOR(pg_catalog.=) '' OR l.mode OPERATOR(pg_catalog.=) $2)
+  AND l.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()
+  AND COALESCE(a.xact_start OPERATOR(pg_catalog.+) $3::pg_catalog.interval OPERATOR(pg_catalog.<=) pg_catalog.clock_timestamp(), true)`
 	var pids *string
-	if err := conn.QueryRow(ctx, query, table, mode).Scan(&pids); err != nil || pids == nil {
+	if err := conn.QueryRow(ctx, query, table, mode, waited).Scan(&pids); err != nil || pids == nil {
 		return ""
 	}
 	return " (pid " + *pids + ")"

@@ -4,6 +4,7 @@ package partition_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -99,9 +100,15 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	require.ErrorIs(t, err, partition.ErrBusy)
 
 	third := find(t, pool, "events_20261123")
+	begun := time.Now()
 	err = partition.Detach(t.Context(), conn, "public.events", third)
 	require.True(t, partition.TimedOut(err), "%v", err)
-	require.Regexp(t, ` \(pid \d+\)`, partition.Holders(t.Context(), conn, "public.events", ""))
+	younger, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = younger.Exec(t.Context(), "SELECT FROM public.events")
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf(" (pid %d)", reader.Conn().PgConn().PID()), partition.Holders(t.Context(), conn, "public.events", "", time.Since(begun)))
+	require.NoError(t, younger.Rollback(t.Context()))
 	require.Equal(t, []string{"events_20261123 pending", "events_20261121", "events_20261122 detached", "events_20261124"}, names(t, pool))
 	first := find(t, pool, "events_20261121")
 	require.Positive(t, first.Heap)

@@ -109,10 +109,11 @@ func (x *Exit) detach(ctx context.Context, l *Leaf, gate Gate) (*Report, error) 
 			return report, err
 		}
 	}
+	begun := time.Now()
 	if err := Detach(ctx, x.Conn, x.Table, *l); err != nil {
 		x.Pending = l.Name // it may have begun; the next run looks
 		if TimedOut(err) {
-			return stays(Detaching, "waits for transactions that are older than the detach%s", Holders(ctx, x.Conn, x.Table, "")), nil
+			return stays(Detaching, "waits for transactions that are older than the detach%s", Holders(ctx, x.Conn, x.Table, "", time.Since(begun))), nil
 		}
 		return stays(Closed, "not detached"), err
 	}

@@ -123,9 +123,10 @@ func (m *maintenance) advance(ctx context.Context, l *leaf) (partition.Report, e
 		if m.cfg.DryRun {
 			return l.Report(LeafOpen, "older than %d days; would be closed", m.cfg.Keep), nil
 		}
+		begun := time.Now()
 		if err := m.close(ctx, l); err != nil {
 			if partition.TimedOut(err) {
-				return l.Report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock")), nil
+				return l.Report(LeafOpen, "not closed yet: a transaction that wrote to it is open%s", partition.Holders(ctx, m.conn, l.table(), "RowExclusiveLock", time.Since(begun))), nil
 			}
 			return l.Report(LeafOpen, "not closed yet"), fmt.Errorf("close: %w", err)
 		}
