@@ -105,6 +105,7 @@ func leavesAndTheirRemoval(t *testing.T, pool *pgxpool.Pool) {
 	require.True(t, partition.TimedOut(err), "%v", err)
 	younger, err := pool.Begin(t.Context())
 	require.NoError(t, err)
+	t.Cleanup(func() { _ = younger.Rollback(context.Background()) })
 	_, err = younger.Exec(t.Context(), "SELECT FROM public.events")
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprintf(" (pid %d)", reader.Conn().PgConn().PID()), partition.Holders(t.Context(), conn, "public.events", "", time.Since(begun)))
