@@ -52,7 +52,7 @@ func (p *Processor) remember(ctx context.Context, q statement.Queries, items []*
 // aheadOf are the rows of items that are to be remembered, and how many marks had
 // passed the offsets of those that are new, when that was asked.
 func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*item) (row consumerdb.RememberAheadParams, before int64, err error) {
-	row = consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: p.lockTimeoutMS()}
+	row = consumerdb.RememberAheadParams{ConsumerGroup: p.group, LockTimeout: strconv.FormatInt(p.lockTimeout.Milliseconds(), 10)}
 	var places map[Source]*item // made for what is claimed by arrival only: this runs for every transaction
 	for _, it := range items {
 		src := it.ev.Source
@@ -71,7 +71,7 @@ func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*i
 		}
 		places[place] = it
 		if it.redrive != nil {
-			if passed, err := p.passed(ctx, q, src); err != nil {
+			if passed, err := p.marks.passed(ctx, q, src); err != nil {
 				return row, 0, err
 			} else if passed {
 				continue // the mark says it
@@ -93,16 +93,6 @@ func (p *Processor) aheadOf(ctx context.Context, q statement.Queries, items []*i
 }
 
 var errAppliedMeanwhile error = &infrastructureError{errors.New("another member has finished the offset of the event meanwhile; it is delivered again, and is a duplicate then")}
-
-// passed reports whether the group's mark is beyond an offset.
-func (p *Processor) passed(ctx context.Context, q statement.Queries, src Source) (bool, error) {
-	mark, ok, err := p.highMark(ctx, q.Queries, src)
-	if err != nil || !ok || src.Offset > mark.HighOffset {
-		return false, err
-	}
-	unread, err := p.unread(ctx, q.Queries, src) // there the mark says nothing of it
-	return !unread, err
-}
 
 // stateOf looks for the offset of an event. Without one, nothing is ahead of a mark.
 func (l *look) stateOf(ctx context.Context, ev *Event) (consumerdb.IsAheadRow, error) {

@@ -17,7 +17,6 @@ import (
 	"github.com/onceward/onceward/internal/claims"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
-	"github.com/onceward/onceward/record"
 )
 
 // claims claims all items, with one statement, and says of each what it has
@@ -204,7 +203,7 @@ func (p *Processor) compare(it *item, row consumerdb.FindClaimsRow) Claim {
 	case row.Outcome == outcomeDead:
 		c.Outcome, c.Result = DeadLettered, nil
 	default:
-		p.ages.Add(it.ev.Type, p.age(&it.ev, row.ProcessedAt))
+		p.marks.ages.Add(it.ev.Type, p.marks.age(&it.ev, row.ProcessedAt))
 	}
 	return c
 }
@@ -248,12 +247,4 @@ func noPartition(it *item) error {
 		}
 	}
 	return fmt.Errorf("claim %s: %w: %s; run `outboxctl partitions maintain --side consumer`", it.ev.Key, ErrNoPartition, days)
-}
-
-// claimID is the id under which the group claims the event.
-func (p *Processor) claimID(ev Event) uuid.UUID {
-	if ev.ReplayMode == record.ReplayReprocess && ev.ReplayGroup == p.group {
-		return ev.ReplayID
-	}
-	return ev.Key.UUID()
 }

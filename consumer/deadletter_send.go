@@ -60,7 +60,7 @@ func (r *Router) SendLetters(ctx context.Context, send func(ctx context.Context,
 
 // sendPage sends the letters that come next after a place.
 func (r *Router) sendPage(ctx context.Context, after Source, send func(context.Context, []Letter) ([]Letter, error)) (page []Letter, sent int, err error) {
-	tx, err := r.processor.begin(ctx)
+	tx, err := r.processor.windows.begin(ctx)
 	if err != nil {
 		return nil, 0, err
 	}

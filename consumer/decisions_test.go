@@ -370,7 +370,7 @@ func TestFloorOfANewClass(t *testing.T) {
 		"there is no partition":   {time.Time{}, time.Date(2026, 11, 17, 0, 0, 0, 0, time.UTC)},
 	} {
 		p, _ := scriptedProcessor(t, nil)
-		require.Equal(t, c.want, p.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
+		require.Equal(t, c.want, p.windows.registration(p.windows.classes[0], nil, now, c.oldest).Floor, name)
 	}
 }
 

@@ -51,7 +51,7 @@ func (r *Router) Handle(ctx context.Context, ev Event) (Outcome, error) {
 		return d.Outcome, fmt.Errorf("handle %s %s: %w", ev.Type, ev.Key, d.Err)
 	}
 	if d.Outcome == Processed || d.Outcome == Duplicate {
-		r.processor.applied(ctx, &ev)
+		r.processor.marks.applied(ctx, &ev)
 	}
 	return d.Outcome, nil
 }
@@ -313,8 +313,8 @@ func (r *Router) Peek(rec Record) Peek {
 	if err != nil {
 		return Peek{}
 	}
-	p := Peek{EventTime: r.processor.timeOf(&ev)}
-	r.processor.reads.Raise(rec.Source.Topic, rec.Source.Partition, p.EventTime)
+	p := Peek{EventTime: r.processor.windows.timeOf(&ev)}
+	r.processor.marks.reads.Raise(rec.Source.Topic, rec.Source.Partition, p.EventTime)
 	if h := r.find(ev.Type); h != nil {
 		p.Batch = h.batch
 	}

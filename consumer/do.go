@@ -104,7 +104,7 @@ func DoNamed[R any](ctx context.Context, p *Processor, ev Event, name string, fn
 		return Receipt[R]{Outcome: receipt.Outcome, Late: receipt.Late}, fmt.Errorf("do %s %s: %w", ev.Type, ev.Key, err)
 	}
 	if run == nil {
-		p.applied(ctx, &ev)
+		p.marks.applied(ctx, &ev)
 	}
 	return receipt, nil
 }
@@ -123,7 +123,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	if err := it.ev.validate(); err != nil {
 		return r, err
 	}
-	tx, err := p.begin(ctx)
+	tx, err := p.windows.begin(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/statement"
@@ -163,7 +162,7 @@ func (p *Processor) look(ctx context.Context, q statement.Queries, it *item) err
 			return nil
 		}
 	default:
-		if err := p.covered(ctx, q, it); err != nil {
+		if err := p.windows.covered(ctx, q, it); err != nil {
 			return err
 		}
 	}
@@ -265,18 +264,13 @@ func (p *Processor) endEffects(ctx context.Context, q statement.Queries, it *ite
 		at = it.redrive.source() // which may be aside
 	}
 	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.effectsKept(it.ev), Why: notCalled,
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.windows.effectsKept(it.ev.Type), Why: notCalled,
 		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
 	})
 	if err != nil {
 		return 0, fmt.Errorf("end the effects: %w", err)
 	}
 	return left, nil
-}
-
-// effectsKept is how long the effects of an event are kept after its end.
-func (p *Processor) effectsKept(ev Event) pgtype.Interval {
-	return consumerdb.Interval(2*p.windowOf(ev.Type) + 24*time.Hour)
 }
 
 // running is what a handler carries in its context: which event it handles, and

@@ -48,10 +48,6 @@ type ending struct {
 	dead    bool    // its claims become those of an event that was given up
 }
 
-func (p *Processor) newItem(ev Event) *item {
-	return &item{ev: ev, id: p.claimID(ev), fingerprint: ev.Fingerprint()}
-}
-
 func (it *item) reset() {
 	it.plan, it.claim, it.end, it.parked, it.behind, it.discarded, it.broke = plan{}, Claim{}, ending{}, false, false, false, false
 }

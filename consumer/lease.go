@@ -48,7 +48,7 @@ func (p *Processor) effectOf(ev Event, run *running) *item {
 // forgotten the key.
 func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale bool, err error) {
 	p, it := l.processor, l.item
-	tx, err := p.begin(ctx)
+	tx, err := p.windows.begin(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -218,7 +218,7 @@ func (r *Router) unparkEmpty(ctx context.Context) error {
 }
 
 func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error {
-	tx, err := r.processor.begin(ctx)
+	tx, err := r.processor.windows.begin(ctx)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,7 @@ func (r *Router) recoverEvent(ctx context.Context, o openEvent) (ended bool, err
 // whose letter waits stays open with that.
 func (r *Router) endGivenUp(ctx context.Context, ev Event) (ended bool, err error) {
 	n, err := consumerdb.New(r.processor.db).EndGivenUp(ctx, consumerdb.EndGivenUpParams{
-		Keep: r.processor.effectsKept(ev), EventID: ev.Key.UUID(), ConsumerGroup: r.Group(),
+		Keep: r.processor.windows.effectsKept(ev.Type), EventID: ev.Key.UUID(), ConsumerGroup: r.Group(),
 	})
 	if err != nil {
 		return false, &infrastructureError{fmt.Errorf("end an event that was given up: %w", err)}

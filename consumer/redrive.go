@@ -277,7 +277,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	if errors.As(cause, &handler) {
 		tried = 1
 	}
-	tx, err := r.processor.begin(ctx)
+	tx, err := r.processor.windows.begin(ctx)
 	if err != nil {
 		return false, err
 	}

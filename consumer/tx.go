@@ -14,24 +14,6 @@ import (
 	"github.com/onceward/onceward/consumer/internal/transaction"
 )
 
-// begin opens a transaction that is bounded as Config says, in one round trip.
-func (p *Processor) begin(ctx context.Context) (pgx.Tx, error) { return p.beginIn(ctx, p.bounds.All) }
-
-// beginIn is begin for other bounds.
-func (p *Processor) beginIn(ctx context.Context, bounds string) (pgx.Tx, error) {
-	if p.windows.lost.CompareAndSwap(true, false) {
-		if err := p.register(ctx); err != nil {
-			p.windows.lost.Store(true)
-			return nil, unusable(err)
-		}
-	}
-	tx, err := transaction.Begin(ctx, p.db, p.bounds, bounds)
-	if err != nil {
-		return nil, &infrastructureError{err}
-	}
-	return tx, nil
-}
-
 // apply runs the handler and judges what it left behind. Only when apply
 // returns nil may the transaction be committed.
 func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
@@ -114,10 +96,6 @@ func (p *Processor) tell(eventType string, began time.Time) {
 		p.handled(p.group, eventType, time.Since(began))
 	}
 }
-
-// StuckHandlers counts the handlers of this process that did not return after
-// their time was over, and are still running.
-func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }
 
 // blame says whose failure an error of a handler is: infrastructure's only when
 // it is the delivery's own transaction that broke, and not by what the handler's

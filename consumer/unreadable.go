@@ -53,7 +53,7 @@ func (r *Router) KeepUnreadable(ctx context.Context, u Unreadable) error {
 // unfinished is what of a range the group's mark does not prove finished. In between
 // may be what nobody could read at first: that has a letter of its own, which stays.
 func (r *Router) unfinished(ctx context.Context, u Unreadable) ([]Unreadable, error) {
-	mark, ok, err := r.processor.highMark(ctx, consumerdb.New(r.processor.db), u.From)
+	mark, ok, err := r.processor.marks.highMark(ctx, consumerdb.New(r.processor.db), u.From)
 	switch {
 	case err != nil:
 		return nil, unusable(err)
