@@ -2,7 +2,6 @@ package consumer
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,9 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -42,48 +39,12 @@ type Claim struct {
 	ids []uuid.UUID // of a claim that is new, or of the one that is there
 }
 
-// Claim claims the event for the group inside the caller's own transaction;
-// [Router.Handle] does it for handlers. Apply the effect in the same
-// transaction if and only if the outcome is [Processed], then commit.
-//
-// It blocks while another transaction holds the claim, up to
-// Config.LockTimeout, after which the outcome is [InProgress] and the
-// transaction is aborted: roll back and try again later. Config.SessionTimeout
-// and synchronous_commit = on hold for the rest of the transaction.
-//
-// Any error aborts the transaction. It matches [ErrNoPartition] when no
-// partition covers the key's time; see [IsInfrastructure] for the others. In
-// REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
-// first, and a Duplicate when the transaction is tried again.
-//
-// A transaction that claims several events must claim them in the order of
-// their UUIDs: two that claim in opposite order deadlock.
-//
-// A replay in the mode [record.ReplayReprocess] for this group is claimed under its
-// replay id, so that it is applied once more, and once only; for every other
-// group it is a copy of the original event.
-//
-// An event whose time lies below the floor of its [Class] is judged by where it
-// came from: late, or a replay. With the outcomes [Replay] and [FromFuture]
-// nothing was claimed. A group that applies events without Source only in
-// transactions of its own should call [Processor.SaveProgress] now and then,
-// because floors follow its stream time.
-func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
-	if err := ev.validate(); err != nil {
-		return Claim{}, err
-	}
-	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
-		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
-	}
-	return p.claimIn(ctx, statement.On(tx), ev)
-}
-
 // claimIn claims one event in the caller's transaction, which is bounded already.
-func (p *Processor) claimIn(ctx context.Context, q statement.Queries, ev Event) (Claim, error) {
-	it := p.newItem(ev)
-	err := p.claimOne(ctx, q, it)
+func (c claimant) claimIn(ctx context.Context, ev Event) (Claim, error) {
+	it := c.processor.newItem(ev)
+	err := c.claimOne(ctx, it)
 	if err == nil && !it.fresh() {
-		err = q.RestoreLockTimeout(ctx) // the transaction goes on
+		err = c.q.RestoreLockTimeout(ctx) // the transaction goes on
 	}
 	switch {
 	case errors.Is(err, ErrInProgress):
@@ -96,38 +57,32 @@ func (p *Processor) claimIn(ctx context.Context, q statement.Queries, ev Event) 
 
 // claimOne claims one event outside a router, whose endings would remember its offset
 // later. What is not new is remembered too; the transaction has to commit.
-func (p *Processor) claimOne(ctx context.Context, q statement.Queries, it *item) error {
-	if err := p.claims(ctx, q, []*item{it}); err != nil {
+func (c claimant) claimOne(ctx context.Context, it *item) error {
+	if err := c.claim(ctx, []*item{it}); err != nil {
 		return err
 	}
-	return p.remember(ctx, q, []*item{it})
-}
-
-// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
-// this transaction, for duplicates to get it as Claim.Result. It is optional.
-func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
-	return p.completeOne(ctx, statement.On(tx), ev, result)
+	return c.remember(ctx, []*item{it})
 }
 
 // completeOne finds the claim again. One by arrival has the same ids as before:
 // the time of arrival is that of the transaction.
-func (p *Processor) completeOne(ctx context.Context, q statement.Queries, ev Event, result []byte) error {
-	pl, err := (&look{processor: p, q: q.Queries}).plan(ctx, &ev)
+func (c claimant) completeOne(ctx context.Context, ev Event, result []byte) error {
+	pl, err := (&look{processor: c.processor, q: c.q.Queries}).plan(ctx, &ev)
 	if err != nil {
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
 	}
-	return p.complete(ctx, q, ev, result, slices.Concat([]uuid.UUID{p.claimID(ev)}, pl.ids, pl.known))
+	return c.complete(ctx, ev, result, slices.Concat([]uuid.UUID{c.processor.claimID(ev)}, pl.ids, pl.known))
 }
 
 var errNoClaim = errors.New("there is no claim; call Claim first, in the same transaction")
 
 // complete stores a result under every id of the claim: a duplicate by arrival
 // may meet any of them.
-func (p *Processor) complete(ctx context.Context, q statement.Queries, ev Event, result []byte, ids []uuid.UUID) error {
+func (c claimant) complete(ctx context.Context, ev Event, result []byte, ids []uuid.UUID) error {
 	if !json.Valid(result) {
 		return fmt.Errorf("complete %s: the result is not JSON", ev.Key)
 	}
-	n, err := q.ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: p.group, EventIds: consumerdb.Texts(ids)})
+	n, err := c.q.ByID.CompleteClaims(ctx, consumerdb.CompleteClaimsParams{Result: string(result), ConsumerGroup: c.processor.group, EventIds: consumerdb.Texts(ids)})
 	if err == nil && n == 0 {
 		err = errNoClaim
 	}
@@ -135,22 +90,4 @@ func (p *Processor) complete(ctx context.Context, q statement.Queries, ev Event,
 		return fmt.Errorf("complete %s: %w", ev.Key, err)
 	}
 	return nil
-}
-
-// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with
-// pgx's stdlib or lib/pq as the driver. Of sqlx, bun and gorm give the *sql.Tx
-// inside of their transactions.
-func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, error) {
-	if err := ev.validate(); err != nil {
-		return Claim{}, err
-	}
-	if _, err := tx.ExecContext(ctx, p.bounds.All); err != nil {
-		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
-	}
-	return p.claimIn(ctx, statement.OnSQL(tx), ev)
-}
-
-// CompleteSQL is [Processor.Complete] for database/sql.
-func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, result []byte) error {
-	return p.completeOne(ctx, statement.OnSQL(tx), ev, result)
 }

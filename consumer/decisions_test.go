@@ -203,7 +203,7 @@ func TestCompleteDemandsTheEpoch(t *testing.T) {
 	done := answer{columns: []uint32{pgtype.Int8OID, pgtype.TextOID}, rows: [][]string{{"0", ""}}}
 	p, s := scriptedProcessor(t, map[string]answer{"CompleteFence": done})
 	l := newTestLease(t, p)
-	l.run = &running{processor: p}
+	l.run = &running{member: &p.member}
 	require.ErrorIs(t, l.complete(t.Context(), p.open(t), []byte("1")), ErrLeaseLost)
 	sql := strings.Join(strings.Fields(s.statement("CompleteFence")), " ")
 	require.Regexp(t, `epoch OPERATOR\(pg_catalog\.=\) '?7'? AND status OPERATOR\(pg_catalog\.=\) 'PENDING'`, strings.NewReplacer("( ", "", " )", "", "  ", " ").Replace(sql))
@@ -211,7 +211,7 @@ func TestCompleteDemandsTheEpoch(t *testing.T) {
 	done.rows[0][0] = "1"
 	p, _ = scriptedProcessor(t, map[string]answer{"CompleteFence": done})
 	l = newTestLease(t, p)
-	l.run = &running{processor: p}
+	l.run = &running{member: &p.member}
 	require.NoError(t, l.complete(t.Context(), p.open(t), []byte("1")))
 }
 
@@ -354,7 +354,7 @@ func TestClaimThatIsThere(t *testing.T) {
 	}{
 		{it.fingerprint[:], outcomeProcessed, Duplicate}, {it.fingerprint[:], outcomeDead, DeadLettered}, {other, outcomeProcessed, Mismatch}, {other, outcomeDead, Mismatch},
 	} {
-		got := p.compare(it, consumerdb.FindClaimsRow{EventID: it.id, Fingerprint: c.fingerprint, Outcome: c.outcome, Result: []byte("1"), ProcessedAt: time.Now()})
+		got := claimant{processor: p}.compare(it, consumerdb.FindClaimsRow{EventID: it.id, Fingerprint: c.fingerprint, Outcome: c.outcome, Result: []byte("1"), ProcessedAt: time.Now()})
 		require.Equal(t, c.want, got.Outcome, "%+v", c)
 		require.Equal(t, c.want == Duplicate, got.Result != nil, "%+v", c)
 		require.Equal(t, c.want == Mismatch, got.Mismatch != nil, "%+v", c)

@@ -129,10 +129,10 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 	}
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
-	if e.run == nil {
-		err = p.claimOne(ctx, statement.On(tx), it)
+	if f := (fences{claimant{p, statement.On(tx)}}); e.run == nil {
+		err = f.claimOne(ctx, it)
 	} else {
-		err = p.makeEffect(ctx, statement.On(tx), it, e.run, e.name)
+		err = f.makeEffect(ctx, it, e.run, e.name)
 	}
 	if err != nil {
 		return r, err
@@ -150,7 +150,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		case err != nil:
 			return fmt.Errorf("encode the result for duplicates: %w", err)
 		case e.run == nil:
-			return p.complete(ctx, statement.On(tx), it.ev, result, it.claim.ids)
+			return claimant{p, statement.On(tx)}.complete(ctx, it.ev, result, it.claim.ids)
 		}
 		return statement.On(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
 	}

@@ -180,7 +180,7 @@ func IgnoreGroups(r *Router) {
 	shared.bounds = p.bounds
 	shared.windows.known.Store(p.windows.known.Load())
 	r.steps.claim = func(ctx context.Context, tx pgx.Tx, items []*item) error {
-		return shared.claims(ctx, statement.On(tx), items)
+		return claimant{shared, statement.On(tx)}.claim(ctx, items)
 	}
 }
 

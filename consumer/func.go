@@ -1,19 +1,16 @@
 package consumer
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/fence"
 	"github.com/onceward/onceward/consumer/internal/statement"
-	"github.com/onceward/onceward/internal/consumerdb"
 )
 
 // FuncHandler handles an event whose effects are not, or not only, in one
@@ -97,7 +94,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
-		if err := r.processor.look(ctx, statement.On(tx), it); err != nil {
+		if err := (fences{claimant{r.processor, statement.On(tx)}}).look(ctx, it); err != nil {
 			return 0, err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
@@ -114,91 +111,12 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 	return settled && err == nil, err
 }
 
-// look finds out, without a claim, what the claim of an event would find. An
-// event that is open was accepted, and goes on.
-func (p *Processor) look(ctx context.Context, q statement.Queries, it *item) error {
-	effects, err := p.effects(ctx, q, it)
-	if err != nil {
-		return err
-	}
-	var ended *consumerdb.EffectsOfEventRow
-	for i, e := range effects {
-		if !e.Open {
-			if e.CompletedAt != nil {
-				ended = &effects[i]
-			}
-			continue
-		}
-		if !bytes.Equal(e.RequestFingerprint, it.fingerprint[:]) {
-			it.claim = otherContent(it, e)
-			return nil
-		}
-		it.open = it.open || !e.Stuck
-		it.ev.accepted, it.begun = true, true
-	}
-	first, err := p.plans(ctx, q, []*item{it})
-	if err != nil {
-		return err
-	}
-	it.passed = it.plan.passed
-	stored, err := p.stored(ctx, q, first)
-	if err != nil {
-		return err
-	}
-	switch claimed := len(stored) > 0; {
-	case !claimed && len(it.plan.ids) == 0 && ended != nil && it.plan.outcome != DeadLettered: // its effects outlive its claim
-		it.claim = Claim{Outcome: Duplicate, AppliedAt: *ended.CompletedAt}
-		if !bytes.Equal(ended.RequestFingerprint, it.fingerprint[:]) {
-			it.claim = otherContent(it, *ended)
-		}
-		return nil
-	case !claimed && len(it.plan.ids) == 0:
-		it.claim = it.plan.refusal()
-		return nil
-	case claimed:
-		p.found(it, stored)
-		goOn := it.claim.Outcome == DeadLettered && it.ev.redriven || it.claim.Outcome == Duplicate && it.open
-		if !goOn {
-			return nil
-		}
-	default:
-		if err := p.windows.covered(ctx, q, it); err != nil {
-			return err
-		}
-	}
-	it.claim = Claim{Outcome: Processed, Late: it.plan.late, Unprotected: it.plan.again}
-	it.ev.Late, it.ev.Unprotected, it.ev.accepted = it.plan.late, it.plan.again, true
-	return nil
-}
-
-// otherContent is the claim of an event whose key has effects of another one.
-func otherContent(it *item, e consumerdb.EffectsOfEventRow) Claim {
-	c := Claim{Outcome: Mismatch, Mismatch: &MismatchError{Key: it.ev.Key, Given: it.fingerprint, AppliedAt: e.CreatedAt}}
-	copy(c.Mismatch.Stored[:], e.RequestFingerprint)
-	return c
-}
-
-func (p *Processor) effects(ctx context.Context, q statement.Queries, it *item) ([]consumerdb.EffectsOfEventRow, error) {
-	effects, err := q.EffectsOfEvent(ctx, consumerdb.EffectsOfEventParams{EventID: it.ev.Key.UUID(), ConsumerGroup: p.group})
-	if err != nil {
-		return nil, fmt.Errorf("look for effects of the event: %w", err)
-	}
-	return effects, nil
-}
-
-// isOpen reports whether an effect of the event was begun, and nothing has ended
-// it.
-func (p *Processor) isOpen(ctx context.Context, q statement.Queries, it *item) (bool, error) {
-	effects, err := p.effects(ctx, q, it)
-	return slices.ContainsFunc(effects, func(e consumerdb.EffectsOfEventRow) bool { return e.Open && !e.Stuck }), err
-}
-
 // call runs the handler and judges by its error and by what Fence and Do have
 // left: an error of theirs counts even when the handler hides it, for to end the
 // event then would lose the effect. Only they can fail for infrastructure's reasons;
 // what the handler does beside them is its own.
 func (r *Router) call(ctx context.Context, it *item) error {
-	run := &running{processor: r.processor, event: it.ev}
+	run := &running{member: &r.processor.member, event: it.ev}
 	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), r.processor.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	began := time.Now()
@@ -243,7 +161,7 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = r.processor.endEffects(ctx, statement.On(tx), it)
+			left, err = fences{claimant{r.processor, statement.On(tx)}}.endEffects(ctx, it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
@@ -254,46 +172,27 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 	return err
 }
 
-// notCalled is why an effect of an event that has ended waits.
-const notCalled = "the handler did not call this fence; if the program does not know it any more, say with " + reconcile + " whether the effect happened"
-
-// endEffects ends the effects of an event, and returns how many are PENDING still.
-func (p *Processor) endEffects(ctx context.Context, q statement.Queries, it *item) (left int64, err error) {
-	at := it.ev.Source
-	if it.redrive != nil {
-		at = it.redrive.source() // which may be aside
-	}
-	left, err = q.EndEffects(ctx, consumerdb.EndEffectsParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Keep: p.windows.effectsKept(it.ev.Type), Why: notCalled,
-		Again: it.id != it.ev.Key.UUID(), Topic: at.Topic, KafkaPartition: at.Partition, KafkaOffset: at.Offset,
-	})
-	if err != nil {
-		return 0, fmt.Errorf("end the effects: %w", err)
-	}
-	return left, nil
-}
-
 // running is what a handler carries in its context: which event it handles, and
 // what its effects leave for the delivery. Safe for concurrent use.
 type running struct {
-	processor *Processor
-	event     Event
-	inTx      bool // its transaction has claimed the event
-	effects   fence.Names
+	member  *member
+	event   Event
+	inTx    bool // its transaction has claimed the event
+	effects fence.Names
 }
 
 type deliveryKey struct{}
 
 // within returns the delivery of this very event by this very group that a
 // context belongs to; nil for an effect that is an event of its own.
-func (p *Processor) within(ctx context.Context, ev Event, name string) (*running, error) {
+func (m *member) within(ctx context.Context, ev Event, name string) (*running, error) {
 	run, ok := ctx.Value(deliveryKey{}).(*running)
 	switch {
-	case !ok || run.processor.group != p.group:
+	case !ok || run.member.group != m.group:
 		return nil, nil //nolint:nilnil // none is an answer
 	case run.inTx:
 		return nil, ErrInTx
-	case run.processor.db != p.db:
+	case run.member.db != m.db:
 		return nil, fmt.Errorf("%w: the Processor of the effect has another pool than that of the delivery, so that nothing could end the effect with the event; use one", ErrRegistration)
 	case run.event.Key != ev.Key:
 		return nil, nil //nolint:nilnil // as above

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/statement"
@@ -70,7 +69,7 @@ func (r *Router) isolating(ctx context.Context, items []*item) (finished int, er
 			}
 			if again != nil {
 				it.delivery.Err = again
-				return k, r.unclaim(ctx, tx, items[k:])
+				return k, claimant{r.processor, statement.On(tx)}.unclaim(ctx, items[k:])
 			}
 			if err := r.holdBackBehind(ctx, tx, it, items[k+1:]); err != nil {
 				return 0, err
@@ -122,17 +121,6 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	}
 	it.end = givenUp(it, reasonHandler, cause, attempts)
 	return nil, nil
-}
-
-// unclaim takes the claims of this transaction back.
-func (r *Router) unclaim(ctx context.Context, tx pgx.Tx, items []*item) error {
-	var ids []uuid.UUID
-	for _, it := range items {
-		if it.fresh() {
-			ids = append(ids, it.claim.ids...)
-		}
-	}
-	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
 }
 
 // alone delivers the items one by one, each in a transaction of its own.

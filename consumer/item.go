@@ -12,7 +12,6 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/statement"
-	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -79,6 +78,12 @@ func (it *item) event() Event {
 	return ev
 }
 
+// accept makes the event one that its delivery has judged.
+func (it *item) accept(judged Event) {
+	it.plan.late, it.plan.again = judged.Late, judged.Unprotected
+	it.claim = Claim{Outcome: Processed, Late: judged.Late, Unprotected: judged.Unprotected}
+}
+
 // refuse is what becomes of an event that is not to be applied, by what its claim
 // has found. An event without Source has no place for a letter, and a replay that
 // is meant for another group needs none: they are left to the caller. That of a
@@ -135,7 +140,7 @@ func (r *Router) outsideCause(it *item) error {
 func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 	for _, it := range items {
 		if it.end.dead {
-			if err := r.markDead(ctx, tx, it); err != nil {
+			if err := (claimant{r.processor, statement.On(tx)}).markDead(ctx, it); err != nil {
 				return err
 			}
 		}
@@ -158,7 +163,7 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 	}
-	return r.processor.remember(ctx, statement.On(tx), items)
+	return claimant{r.processor, statement.On(tx)}.remember(ctx, items)
 }
 
 // fits refuses a letter that was written and has to wait: for the clock, or because
@@ -170,25 +175,6 @@ func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
 		}
 	}
 	return r.park(ctx, tx, it.end.letter)
-}
-
-// markDead turns the claims of an event into those of a dead one. Its effects, if
-// it has some, wait with it.
-func (r *Router) markDead(ctx context.Context, tx pgx.Tx, it *item) error {
-	q := statement.On(tx)
-	n, err := q.ByID.MarkDead(ctx, consumerdb.MarkDeadParams{ConsumerGroup: r.Group(), EventIds: consumerdb.Texts(it.claim.ids)})
-	if err == nil && n != int64(len(it.claim.ids)) {
-		err = errors.New("the claim is gone")
-	}
-	if err == nil && it.handler.fn != nil {
-		_, err = q.MarkEffectsStuck(ctx, consumerdb.MarkEffectsStuckParams{
-			EventID: it.ev.Key.UUID(), ConsumerGroup: r.Group(), Why: "the event was given up; redrive its dead letter, or discard it",
-		})
-	}
-	if err != nil {
-		return fmt.Errorf("mark the claim as dead: %w", err)
-	}
-	return nil
 }
 
 // fromFuture refuses to make a dead letter of an event whose time would have come,

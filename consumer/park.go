@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"strconv"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
@@ -102,24 +101,11 @@ func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
 	if err := r.lookForParked(ctx, tx, items); err != nil {
 		return err
 	}
-	if err := r.processor.claims(ctx, statement.On(tx), items); err != nil {
+	c := claimant{r.processor, statement.On(tx)}
+	if err := c.claim(ctx, items); err != nil {
 		return err
 	}
-	return r.holdBack(ctx, tx, items)
-}
-
-// holdBack takes back the claims of parked items, and of those that were discarded
-// while they were parked: they are not applied. What was applied before is a
-// duplicate all the same.
-func (r *Router) holdBack(ctx context.Context, tx pgx.Tx, items []*item) error {
-	var ids []uuid.UUID
-	for _, it := range items {
-		if (it.parked || it.discarded) && it.fresh() {
-			ids = append(ids, it.claim.ids...)
-			it.heldBack()
-		}
-	}
-	return r.processor.deleteClaims(ctx, statement.On(tx), ids)
+	return c.holdBack(ctx, items)
 }
 
 func (it *item) heldBack() {
@@ -137,7 +123,7 @@ func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later 
 	for _, next := range later {
 		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
 	}
-	return r.holdBack(ctx, tx, later)
+	return claimant{r.processor, statement.On(tx)}.holdBack(ctx, later)
 }
 
 // parks reports whether later records of the key have to wait for a letter.

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
+	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 	"github.com/onceward/onceward/internal/pooler"
@@ -145,6 +147,75 @@ func (m *member) copied(ev *Event) bool {
 
 func (m *member) newItem(ev Event) *item {
 	return &item{ev: ev, id: m.claimID(ev), fingerprint: ev.Fingerprint()}
+}
+
+// effectOf is the item of an effect. Within a delivery that is about its event,
+// whatever the handler made of its copy.
+func (m *member) effectOf(ev Event, run *running) *item {
+	if run != nil {
+		ev = run.event
+	}
+	return m.newItem(ev)
+}
+
+// Claim claims the event for the group inside the caller's own transaction;
+// [Router.Handle] does it for handlers. Apply the effect in the same
+// transaction if and only if the outcome is [Processed], then commit.
+//
+// It blocks while another transaction holds the claim, up to
+// Config.LockTimeout, after which the outcome is [InProgress] and the
+// transaction is aborted: roll back and try again later. Config.SessionTimeout
+// and synchronous_commit = on hold for the rest of the transaction.
+//
+// Any error aborts the transaction. It matches [ErrNoPartition] when no
+// partition covers the key's time; see [IsInfrastructure] for the others. In
+// REPEATABLE READ and SERIALIZABLE a duplicate may be such an error (40001)
+// first, and a Duplicate when the transaction is tried again.
+//
+// A transaction that claims several events must claim them in the order of
+// their UUIDs: two that claim in opposite order deadlock.
+//
+// A replay in the mode [record.ReplayReprocess] for this group is claimed under its
+// replay id, so that it is applied once more, and once only; for every other
+// group it is a copy of the original event.
+//
+// An event whose time lies below the floor of its [Class] is judged by where it
+// came from: late, or a replay. With the outcomes [Replay] and [FromFuture]
+// nothing was claimed. A group that applies events without Source only in
+// transactions of its own should call [Processor.SaveProgress] now and then,
+// because floors follow its stream time.
+func (p *Processor) Claim(ctx context.Context, tx pgx.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.Exec(ctx, p.bounds.All); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return claimant{p, statement.On(tx)}.claimIn(ctx, ev)
+}
+
+// Complete stores a result, JSON, in the claim that [Processor.Claim] made in
+// this transaction, for duplicates to get it as Claim.Result. It is optional.
+func (p *Processor) Complete(ctx context.Context, tx pgx.Tx, ev Event, result []byte) error {
+	return claimant{p, statement.On(tx)}.completeOne(ctx, ev, result)
+}
+
+// ClaimSQL is [Processor.Claim] for database/sql and what is built on it, with
+// pgx's stdlib or lib/pq as the driver. Of sqlx, bun and gorm give the *sql.Tx
+// inside of their transactions.
+func (p *Processor) ClaimSQL(ctx context.Context, tx *sql.Tx, ev Event) (Claim, error) {
+	if err := ev.validate(); err != nil {
+		return Claim{}, err
+	}
+	if _, err := tx.ExecContext(ctx, p.bounds.All); err != nil {
+		return Claim{}, fmt.Errorf("claim %s: bound the transaction: %w", ev.Key, err)
+	}
+	return claimant{p, statement.OnSQL(tx)}.claimIn(ctx, ev)
+}
+
+// CompleteSQL is [Processor.Complete] for database/sql.
+func (p *Processor) CompleteSQL(ctx context.Context, tx *sql.Tx, ev Event, result []byte) error {
+	return claimant{p, statement.OnSQL(tx)}.completeOne(ctx, ev, result)
 }
 
 // SaveProgress writes marks, durably, after the effects that they stand for. The

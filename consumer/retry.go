@@ -111,7 +111,7 @@ func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (e
 	}
 	open := it.fresh()
 	if it.open && it.claim.Outcome == Duplicate { // unless it was ended since it was looked at
-		if open, err = r.processor.isOpen(ctx, statement.On(tx), it); err != nil {
+		if open, err = (fences{claimant{r.processor, statement.On(tx)}}).isOpen(ctx, it); err != nil {
 			return err
 		}
 	}

@@ -18,7 +18,7 @@ import (
 // returns nil may the transaction be committed.
 func (p *Processor) apply(ctx context.Context, handler TxHandler, tx pgx.Tx, ev Event) error {
 	guarded := &transaction.Guarded{Tx: tx}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{processor: p, inTx: true}), p.handlerTimeout, ErrHandlerTimeout)
+	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, &running{member: &p.member, inTx: true}), p.handlerTimeout, ErrHandlerTimeout)
 	defer cancel()
 	err := p.bounded(inside, tx, func() error { return handler(inside, guarded, ev) })
 	if transaction.Abandoned(tx) {
