@@ -66,7 +66,7 @@ func (r *Router) sendPage(ctx context.Context, after Source, send func(context.C
 	}
 	defer transaction.Rollback(ctx, tx)
 	q := consumerdb.New(tx)
-	if page, err = r.unsent(ctx, q, after); err != nil || len(page) == 0 {
+	if page, err = r.processor.letters.unsent(ctx, q, after); err != nil || len(page) == 0 {
 		return nil, 0, judge(ctx, tx, err)
 	}
 	arrived, failure := send(ctx, page)
@@ -83,13 +83,13 @@ func (r *Router) sendPage(ctx context.Context, after Source, send func(context.C
 }
 
 // unsent reads letters that were not sent; none when another member sends.
-func (r *Router) unsent(ctx context.Context, q *consumerdb.Queries, after Source) ([]Letter, error) {
-	mine, err := q.LockLettersToSend(ctx, r.Group())
+func (ls *letters) unsent(ctx context.Context, q *consumerdb.Queries, after Source) ([]Letter, error) {
+	mine, err := q.LockLettersToSend(ctx, ls.group)
 	if err != nil || !mine {
 		return nil, err
 	}
 	rows, err := q.LettersToSend(ctx, consumerdb.LettersToSendParams{
-		ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
+		ConsumerGroup: ls.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset, RowLimit: lettersPage,
 	})
 	if err != nil {
 		return nil, err

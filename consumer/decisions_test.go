@@ -130,7 +130,7 @@ func TestApplySeesTheTransaction(t *testing.T) {
 	for said, want := range map[byte]error{'E': ErrSwallowed, 'I': ErrTxEnded, 'T': nil} {
 		p, _ := scriptedProcessor(t, map[string]answer{"UPDATE": {tag: "UPDATE 1", status: said}})
 		tx := p.open(t)
-		err := p.apply(t.Context(), func(ctx context.Context, tx pgx.Tx, _ Event) error {
+		err := p.calls.apply(t.Context(), func(ctx context.Context, tx pgx.Tx, _ Event) error {
 			_, _ = tx.Exec(ctx, "UPDATE accounts")
 			return nil
 		}, tx, Event{})
@@ -250,7 +250,7 @@ func TestHiddenErrorOfAnEffect(t *testing.T) {
 	handle := func(fn FuncHandler) error {
 		it := p.newItem(ev)
 		it.handler = &handler{fn: fn}
-		return NewRouter(p).call(t.Context(), it)
+		return p.calls.event(t.Context(), it)
 	}
 	effect := func(ctx context.Context, name string, ends ...error) {
 		run, err := p.within(ctx, ev, name)
@@ -299,7 +299,7 @@ func TestLastAttempt(t *testing.T) {
 	} {
 		p, _ := scriptedProcessor(t, map[string]answer{"CountAttempt": {columns: []uint32{pgtype.Int4OID}, rows: [][]string{{c.counted}}}})
 		p.retry.MaxAttempts = c.limit
-		attempts, last, err := NewRouter(p).countAttempt(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), c.cause)
+		attempts, last, err := p.attempts.failure(t.Context(), p.open(t), p.newItem(eventAt(t, time.Now())), c.cause)
 		require.NoError(t, err)
 		require.Equal(t, c.last, last, "%+v", c)
 		require.Equal(t, c.counted, strconv.Itoa(int(attempts)))

@@ -142,7 +142,7 @@ func (r *Router) deliver(ctx context.Context, items []*item) {
 	switch {
 	case len(items) == 0:
 		return
-	case !r.indebted(items):
+	case !r.processor.breaks.owedBy(items):
 	case len(items) > 1:
 		r.alone(ctx, items)
 		return
@@ -156,7 +156,7 @@ func (r *Router) deliver(ctx context.Context, items []*item) {
 	err := r.together(ctx, items)
 	switch {
 	case err == nil:
-	case len(items) > 1 && (cannotShare(err) || r.brokeAgain(ctx, items, err)):
+	case len(items) > 1 && (cannotShare(err) || r.processor.breaks.again(ctx, items, err)):
 		r.alone(ctx, items)
 	case len(items) == 1:
 		r.failed(ctx, items[0], err)
@@ -199,7 +199,7 @@ func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work 
 	defer transaction.Rollback(ctx, tx)
 	defer func() { err = judge(ctx, tx, err) }()
 	if items[0].redrive != nil {
-		if err := r.lock(ctx, tx, items[0].redrive); err != nil {
+		if err := r.processor.letters.lock(ctx, tx, items[0].redrive); err != nil {
 			return 0, err
 		}
 	}
@@ -216,9 +216,9 @@ func (r *Router) inTxOf(ctx context.Context, bounds string, items []*item, work 
 		it.delivery = Delivery{Outcome: it.end.outcome, Err: it.end.err}
 		switch l := it.end.letter; {
 		case l != nil:
-			r.announce(ctx, *l)
+			r.processor.letters.announce(ctx, *l)
 		case it.end.outcome == Processed:
-			r.processor.brake.Applied()
+			r.processor.letters.brake.Applied()
 		}
 		if it.delivery.Finished() {
 			r.processor.breaks.Finish(it.id)
@@ -274,7 +274,7 @@ func (r *Router) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 	}
 	began := time.Now()
 	err = r.steps.apply(ctx, handler, tx, run[0].event())
-	r.processor.tell(run[0].ev.Type, began)
+	r.processor.calls.tell(run[0].ev.Type, began)
 	if err != nil {
 		for _, it := range run {
 			it.broke = errors.Is(err, errBroken)

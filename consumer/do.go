@@ -154,7 +154,7 @@ func (e *effect[R]) do(ctx context.Context) (r Receipt[R], err error) {
 		}
 		return statement.On(tx).ResultOfEffect(ctx, consumerdb.ResultOfEffectParams{Result: string(result), EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: e.name})
 	}
-	if err := p.apply(ctx, handler, tx, it.event()); err != nil {
+	if err := p.calls.apply(ctx, handler, tx, it.event()); err != nil {
 		return r, err
 	}
 	return r, commit(ctx, tx)

@@ -1,11 +1,9 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -77,7 +75,7 @@ func (r *Router) outside(ctx context.Context, it *item) {
 		return
 	}
 	if err == nil {
-		err = r.call(ctx, it)
+		err = r.processor.calls.event(ctx, it)
 	}
 	if err == nil {
 		err = r.endEvent(ctx, it)
@@ -91,7 +89,7 @@ func (r *Router) outside(ctx context.Context, it *item) {
 // be applied.
 func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		if err := r.lookForParked(ctx, tx, []*item{it}); err != nil {
+		if err := r.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
 		if err := (fences{claimant{r.processor, statement.On(tx)}}).look(ctx, it); err != nil {
@@ -109,42 +107,6 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 		return 1, err
 	})
 	return settled && err == nil, err
-}
-
-// call runs the handler and judges by its error and by what Fence and Do have
-// left: an error of theirs counts even when the handler hides it, for to end the
-// event then would lose the effect. Only they can fail for infrastructure's reasons;
-// what the handler does beside them is its own.
-func (r *Router) call(ctx context.Context, it *item) error {
-	run := &running{member: &r.processor.member, event: it.ev}
-	inside, cancel := context.WithTimeoutCause(context.WithValue(ctx, deliveryKey{}, run), r.processor.handlerTimeout, ErrHandlerTimeout)
-	defer cancel()
-	began := time.Now()
-	err := r.processor.bounded(inside, nil, func() error { return it.handler.fn(inside, it.ev) })
-	r.processor.tell(it.ev.Type, began)
-	effects, failed := run.effects.End()
-	if errors.Is(err, ErrNothingToDo) {
-		effects, err = 1, nil
-	}
-	switch {
-	case errors.Is(failed, ErrInProgress):
-		return ErrInProgress
-	case ctx.Err() != nil:
-		return &infrastructureError{fmt.Errorf("its context ended: %w", errors.Join(ctx.Err(), err))}
-	case failed != nil && errors.Is(context.Cause(inside), ErrHandlerTimeout): // whatever it broke in the effect
-		return &HandlerError{Err: timedOut(inside, cmp.Or(err, failed))}
-	case failed != nil && IsInfrastructure(failed):
-		return &infrastructureError{errors.Join(err, failed)}
-	case err != nil:
-		return &HandlerError{Err: timedOut(inside, err)}
-	case failed != nil:
-		return &HandlerError{Err: failed}
-	case effects == 0:
-		return &HandlerError{Err: ErrNoEffect}
-	case inside.Err() != nil:
-		return &HandlerError{Err: fmt.Errorf("returned after its context had ended: %w", context.Cause(inside))}
-	}
-	return nil
 }
 
 // endEvent is the transaction that ends the event: its claim, and its effects,

@@ -33,7 +33,7 @@ func (r *Router) isolate(ctx context.Context, items []*item) {
 			return
 		}
 		finished, err := r.isolating(ctx, chunk)
-		if cannotShare(err) || isHandlers(err) || r.brokeAgain(ctx, chunk, err) { // the commit has found what no savepoint had
+		if cannotShare(err) || isHandlers(err) || r.processor.breaks.again(ctx, chunk, err) { // the commit has found what no savepoint had
 			r.alone(ctx, chunk)
 			finished, err = len(chunk), nil
 		}
@@ -112,7 +112,7 @@ func (r *Router) try(ctx context.Context, tx pgx.Tx, it *item) (again, err error
 	if it.ev.Source.Topic == "" {
 		return cause, nil // there is no place for a letter
 	}
-	attempts, last, err := r.countAttempt(ctx, tx, it, cause)
+	attempts, last, err := r.processor.attempts.failure(ctx, tx, it, cause)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
@@ -145,44 +144,23 @@ func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
 			}
 		}
 		if it.end.letter != nil {
-			written, err := r.keep(ctx, tx, it.end.letter, it.end.dead)
+			written, err := r.processor.letters.keep(ctx, tx, it.end.letter, it.end.dead)
 			switch {
 			case err != nil:
 				return err
 			case !written:
 				it.end.letter = nil // it is there, and was announced
 			default:
-				if err := r.fits(ctx, tx, it); err != nil {
+				if err := r.processor.letters.fits(ctx, tx, it); err != nil {
 					return err
 				}
 			}
 		}
 		if it.redrive != nil {
-			if err := r.settle(ctx, tx, it.redrive); err != nil {
+			if err := r.processor.letters.settle(ctx, tx, it.redrive); err != nil {
 				return err
 			}
 		}
 	}
 	return claimant{r.processor, statement.On(tx)}.remember(ctx, items)
-}
-
-// fits refuses a letter that was written and has to wait: for the clock, or because
-// too much is parked. One that was there before is no new one.
-func (r *Router) fits(ctx context.Context, tx pgx.Tx, it *item) error {
-	if it.end.letter.reason == reasonFromFuture {
-		if err := r.processor.fromFuture(it); err != nil {
-			return err
-		}
-	}
-	return r.park(ctx, tx, it.end.letter)
-}
-
-// fromFuture refuses to make a dead letter of an event whose time would have come,
-// were all clocks right.
-func (p *Processor) fromFuture(it *item) error {
-	c := memory.Clocks{Event: outbox.IDTime(it.id), Database: p.windows.now(), Process: p.clock(), Skew: p.windows.skew}
-	if err := c.Refusal(p.brake.Full()); err != nil {
-		return &infrastructureError{err}
-	}
-	return nil
 }

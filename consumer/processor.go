@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/onceward/onceward/consumer/internal/memory"
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
 	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
@@ -28,18 +25,13 @@ import (
 // use. Make one with [New]; there is nothing to close.
 type Processor struct {
 	member
-	stuckHandlers atomic.Int64
-	readers       []RecordReader
-	handled       func(group, eventType string, took time.Duration)
-	parkedLetters int // bounds of what is parked, less in tests
-	parkedKeys    int
-	brake         memory.Brake
-	breaks        memory.Breaks
-	clock         func() time.Time // of this process
-	cameBack      sync.Map         // of events whose start is counted although their handling came back: how often
-
-	windows windows
-	marks   marks
+	readers  []RecordReader
+	windows  windows
+	marks    marks
+	calls    calls
+	attempts attempts
+	breaks   breaks
+	letters  letters
 }
 
 // member is one process of a group: what its configuration says. Nothing of it changes.
@@ -104,14 +96,14 @@ func newProcessor(cfg Config, classes []Class) *Processor {
 			retry:          cfg.Retry,
 			log:            cfg.Logger.With("group", cfg.Group),
 		},
-		readers:       slices.Clone(cfg.Readers),
-		handled:       cfg.Handled,
-		parkedLetters: maxParkedLetters,
-		parkedKeys:    maxParkedKeys,
-		clock:         time.Now,
+		readers: slices.Clone(cfg.Readers),
 	}
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
+	p.calls.member, p.calls.handled = &p.member, cfg.Handled
+	p.attempts.member = &p.member
+	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
+	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
 	return p
 }
 
@@ -129,7 +121,7 @@ func (p *Processor) Group() string { return p.group }
 
 // StuckHandlers counts the handlers of this process that did not return after
 // their time was over, and are still running.
-func (p *Processor) StuckHandlers() int { return int(p.stuckHandlers.Load()) }
+func (p *Processor) StuckHandlers() int { return int(p.calls.stuck.Load()) }
 
 // claimID is the id under which the group claims the event.
 func (m *member) claimID(ev Event) uuid.UUID {

@@ -104,7 +104,7 @@ func (r *Router) redriveNext(ctx context.Context, after Source) (decision, *requ
 // decide handles a letter again, and says what became of it.
 func (r *Router) decide(ctx context.Context, l *requested) decision {
 	if l.State == stateParked && reason(l.Reason) != reasonParked {
-		return r.stopRelease(ctx, l)
+		return r.processor.letters.stopRelease(ctx, l)
 	}
 	outcome, err := r.redrive(ctx, l)
 	switch {
@@ -128,7 +128,7 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := r.name(ctx, l, ev); err != nil {
+	if err := r.processor.letters.name(ctx, l, ev); err != nil {
 		return 0, err
 	}
 	h, err := r.route(ev.Type)
@@ -140,28 +140,28 @@ func (r *Router) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	}
 	it := r.processor.newItem(ev)
 	it.handler, it.redrive = h, l
-	starts, may, err := r.processor.countStart(ctx, it.id)
+	starts, may, err := r.processor.attempts.start(ctx, it.id)
 	switch {
 	case err != nil:
 		return 0, err
 	case !may:
-		return r.usedUp(ctx, it.id)
+		return r.processor.attempts.usedUp(ctx, it.id)
 	}
-	defer r.processor.endStart(ctx, it.id, starts)
+	defer r.processor.attempts.end(ctx, it.id, starts)
 	r.deliver(ctx, []*item{it})
 	return it.delivery.Outcome, it.delivery.Err
 }
 
 // name has the letter of a record that nobody could read hold its event from now on,
 // whatever becomes of the redrive: its handler may leave effects.
-func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
+func (ls *letters) name(ctx context.Context, l *requested, ev Event) error {
 	if reason(l.Reason) != reasonMalformed {
 		return nil
 	}
-	id, claim, sum := ev.Key.UUID(), r.processor.claimID(ev), ev.Fingerprint()
+	id, claim, sum := ev.Key.UUID(), ls.claimID(ev), ev.Fingerprint()
 	namespace := ev.Key.Namespace()
-	n, err := consumerdb.New(r.processor.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+	n, err := consumerdb.New(ls.db).NameLetterEvent(ctx, consumerdb.NameLetterEventParams{
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 		EventID: &id, Namespace: &namespace, EventType: &ev.Type, ClaimID: &claim, Fingerprint: sum[:],
 	})
 	switch {
@@ -175,12 +175,12 @@ func (r *Router) name(ctx context.Context, l *requested, ev Event) error {
 
 // lock keeps a letter from being decided about for as long as the transaction
 // takes.
-func (r *Router) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
-	if err := r.inTurn(ctx, tx, l); err != nil {
+func (ls *letters) lock(ctx context.Context, tx pgx.Tx, l *requested) error {
+	if err := ls.inTurn(ctx, tx, l); err != nil {
 		return err
 	}
 	_, err := consumerdb.New(tx).LockRequestedLetter(ctx, consumerdb.LockRequestedLetterParams{
-		ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
+		ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset, Was: l.State, Generation: l.Generation,
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errDecided
@@ -236,9 +236,9 @@ func refusedAgain(c Claim) error {
 }
 
 // settle ends the redrive of a letter.
-func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
+func (ls *letters) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	n, err := consumerdb.New(tx).RedriveLetter(ctx, consumerdb.RedriveLetterParams{
-		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: r.Group(), Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
+		Keep: consumerdb.Interval(consumerdb.LettersKept), ConsumerGroup: ls.group, Topic: l.Topic, KafkaPartition: l.KafkaPartition, KafkaOffset: l.KafkaOffset,
 		Was: l.State, Generation: l.Generation,
 	})
 	switch {
@@ -249,7 +249,7 @@ func (r *Router) settle(ctx context.Context, tx pgx.Tx, l *requested) error {
 	case !l.queued():
 		return nil
 	}
-	return r.unpark(ctx, tx, l.Topic, l.RecordKey)
+	return ls.unpark(ctx, tx, l.Topic, l.RecordKey)
 }
 
 // errDecided: an operator, or another member that has the same event of a
@@ -284,7 +284,7 @@ func (r *Router) reopenIn(ctx context.Context, l *requested, cause error) (bool,
 	defer transaction.Rollback(ctx, tx)
 	if errors.As(cause, &crash) {
 		tried = crash.times
-		if err := r.forgetStarts(ctx, tx, crash.id, tried); err != nil {
+		if err := r.processor.attempts.forget(ctx, tx, crash.id, tried); err != nil {
 			return false, judge(ctx, tx, err)
 		}
 	}

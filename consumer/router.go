@@ -77,7 +77,7 @@ type steps struct {
 // NewRouter returns a router without handlers.
 func NewRouter(p *Processor) *Router {
 	r := &Router{processor: p, handlers: make(map[string]*handler)}
-	r.steps = steps{begin: p.windows.beginIn, claim: r.claims, apply: p.apply, commit: commit}
+	r.steps = steps{begin: p.windows.beginIn, claim: r.claims, apply: p.calls.apply, commit: commit}
 	return r
 }
 
