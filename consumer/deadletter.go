@@ -82,22 +82,6 @@ func errorText(err error) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 }
 
-// quarantine keeps a record that no handler can take.
-func (r *Router) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
-	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		err := r.processor.letters.lookForParked(ctx, tx, []*item{it})
-		l.parked = it.parked
-		it.end = ending{outcome: DeadLettered, letter: &l}
-		return 1, err
-	})
-	d := it.after(err)
-	if d.Err != nil {
-		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
-	}
-	return d
-}
-
 // keep writes the letter. One that is there already, from an earlier delivery, at its
 // place or aside, is left as it is, unless the event was given up again and it is
 // decided, or knows no event. A decided

@@ -33,21 +33,6 @@ var (
 	ErrInTx = errors.New("Fence and Do cannot be called within a handler of Router.Tx, Batch or BatchSet, or within a Do or a Commit; use the transaction, or register the handler with Router.Func")
 )
 
-// Func registers the handler of an event type whose effects lie outside one
-// transaction. The event is open from its first effect to the end of its handler:
-// then its claim is written, and the delivery is [Processed]. A delivery that
-// fails is tried again, and what is complete by then answers with its first
-// result. One that fails for good becomes a dead letter; its effects are kept, and
-// a redrive goes on where it ended. [InProgress] while another attempt holds an
-// effect. Registration as in [Router.Tx].
-func (r *Router) Func(eventType string, h FuncHandler) {
-	if h == nil {
-		r.fail(eventType, "the handler is nil")
-		return
-	}
-	r.register(eventType, &handler{fn: h})
-}
-
 // Handle delivers one event to a handler as [Router.Handle] does to one that was
 // registered with [Router.Func]. It is for receivers that know no topic and make
 // several effects of an event; one effect alone needs only [Fence] or [Do]. What
@@ -69,30 +54,30 @@ func Handle(ctx context.Context, p *Processor, ev Event, fn FuncHandler) (Outcom
 
 // outside is one delivery of an event whose effects lie outside: it looks whether
 // the event is to be applied, runs the handler, and ends the event.
-func (r *Router) outside(ctx context.Context, it *item) {
-	settled, err := r.look(ctx, it)
+func (s *steps) outside(ctx context.Context, it *item) {
+	settled, err := s.look(ctx, it)
 	if settled {
 		return
 	}
 	if err == nil {
-		err = r.processor.calls.event(ctx, it)
+		err = s.processor.calls.event(ctx, it)
 	}
 	if err == nil {
-		err = r.endEvent(ctx, it)
+		err = s.endEvent(ctx, it)
 	}
 	if err != nil {
-		r.failed(ctx, it, err)
+		s.failed(ctx, it, err)
 	}
 }
 
 // look judges the event before its handler runs, and settles one that is not to
 // be applied.
-func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
-	_, err = r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		if err := r.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
+func (s *steps) look(ctx context.Context, it *item) (settled bool, err error) {
+	_, err = s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := s.processor.letters.lookForParked(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
-		if err := (fences{claimant{r.processor, statement.On(tx)}}).look(ctx, it); err != nil {
+		if err := (fences{claimant{s.processor, statement.On(tx)}}).look(ctx, it); err != nil {
 			return 0, err
 		}
 		if it.fresh() && (it.discarded || it.parked && !it.begun) {
@@ -103,7 +88,7 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 			return 0, nil
 		}
 		var err error
-		it.end, err = r.refuse(it)
+		it.end, err = it.refuse(s.processor)
 		return 1, err
 	})
 	return settled && err == nil, err
@@ -111,10 +96,10 @@ func (r *Router) look(ctx context.Context, it *item) (settled bool, err error) {
 
 // endEvent is the transaction that ends the event: its claim, and its effects,
 // which may go after a while.
-func (r *Router) endEvent(ctx context.Context, it *item) error {
+func (s *steps) endEvent(ctx context.Context, it *item) error {
 	var left int64
-	_, err := r.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
+	_, err := s.claiming(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
+		if err := s.claim(ctx, tx, []*item{it}); err != nil {
 			return 0, err
 		}
 		it.end = ending{outcome: it.claim.Outcome}
@@ -123,13 +108,13 @@ func (r *Router) endEvent(ctx context.Context, it *item) error {
 		}
 		if it.fresh() || it.claim.Outcome == Duplicate {
 			var err error
-			left, err = fences{claimant{r.processor, statement.On(tx)}}.endEffects(ctx, it)
+			left, err = fences{claimant{s.processor, statement.On(tx)}}.endEffects(ctx, it)
 			return 1, err
 		}
 		return 0, &infrastructureError{fmt.Errorf("the event was accepted, and is %s by now: look at the database's clock", it.claim.Outcome)}
 	})
 	if err == nil && left > 0 {
-		r.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)
+		s.processor.log.WarnContext(ctx, "effects left to an operator", "event", it.ev.Key.String(), "effects", left, "why", notCalled)
 	}
 	return err
 }

@@ -1,16 +1,13 @@
 package consumer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/jackc/pgx/v5"
 
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/outbox"
 	"github.com/onceward/onceward/record"
 )
@@ -87,7 +84,7 @@ func (it *item) accept(judged Event) {
 // has found. An event without Source has no place for a letter, and a replay that
 // is meant for another group needs none: they are left to the caller. That of a
 // redrive stays the letter that it is.
-func (r *Router) refuse(it *item) (ending, error) {
+func (it *item) refuse(p *Processor) (ending, error) {
 	if it.redrive != nil && it.claim.Outcome != Duplicate {
 		return ending{}, refusedAgain(it.claim)
 	}
@@ -95,13 +92,13 @@ func (r *Router) refuse(it *item) (ending, error) {
 		return asLetter(it, reasonParked, errBehind), nil
 	}
 	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
-	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == r.Group(); {
+	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == p.group; {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return asLetter(it, reasonMismatch, it.claim.Mismatch), nil
 	case outside && forUs && it.ev.Source.Topic != "":
-		return asLetter(it, r.outsideReason(it), r.outsideCause(it)), nil
+		return asLetter(it, it.outsideReason(), it.outsideCause(p.windows.skew)), nil
 	}
 	return ending{outcome: it.claim.Outcome}, nil
 }
@@ -111,7 +108,7 @@ func asLetter(it *item, why reason, cause error) ending {
 	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
 }
 
-func (r *Router) outsideReason(it *item) reason {
+func (it *item) outsideReason() reason {
 	switch {
 	case it.claim.Outcome == FromFuture:
 		return reasonFromFuture
@@ -122,45 +119,14 @@ func (r *Router) outsideReason(it *item) reason {
 }
 
 // outsideCause says of an event outside the window of its class what to do.
-func (r *Router) outsideCause(it *item) error {
+func (it *item) outsideCause(skew time.Duration) error {
 	at := outbox.IDTime(it.id).Format(time.RFC3339)
 	switch {
 	case it.claim.Outcome == FromFuture:
 		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
-			at, r.processor.windows.skew)
+			at, skew)
 	case it.claim.Late:
 		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
 	}
 	return fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
-}
-
-// write writes what the transaction makes of the items. It is the one place that
-// writes endings.
-func (r *Router) write(ctx context.Context, tx pgx.Tx, items []*item) error {
-	for _, it := range items {
-		if it.end.dead {
-			if err := (claimant{r.processor, statement.On(tx)}).markDead(ctx, it); err != nil {
-				return err
-			}
-		}
-		if it.end.letter != nil {
-			written, err := r.processor.letters.keep(ctx, tx, it.end.letter, it.end.dead)
-			switch {
-			case err != nil:
-				return err
-			case !written:
-				it.end.letter = nil // it is there, and was announced
-			default:
-				if err := r.processor.letters.fits(ctx, tx, it); err != nil {
-					return err
-				}
-			}
-		}
-		if it.redrive != nil {
-			if err := r.processor.letters.settle(ctx, tx, it.redrive); err != nil {
-				return err
-			}
-		}
-	}
-	return claimant{r.processor, statement.On(tx)}.remember(ctx, items)
 }

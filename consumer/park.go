@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/sqlstate"
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/consumer/internal/transaction"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
@@ -96,35 +94,11 @@ func (ls *letters) lookForParked(ctx context.Context, tx pgx.Tx, items []*item) 
 	return nil
 }
 
-// claims claims the items, but for those that have to wait behind a letter.
-func (r *Router) claims(ctx context.Context, tx pgx.Tx, items []*item) error {
-	if err := r.processor.letters.lookForParked(ctx, tx, items); err != nil {
-		return err
-	}
-	c := claimant{r.processor, statement.On(tx)}
-	if err := c.claim(ctx, items); err != nil {
-		return err
-	}
-	return c.holdBack(ctx, items)
-}
-
 func (it *item) heldBack() {
 	it.claim, it.behind = Claim{Outcome: DeadLettered}, it.parked && !it.discarded
 }
 
 var errBehind = errors.New("an earlier record of its key is a dead letter; it is handled when that is redriven or discarded")
-
-// holdBackBehind holds back what comes behind an item of this transaction that
-// has become a letter.
-func (r *Router) holdBackBehind(ctx context.Context, tx pgx.Tx, it *item, later []*item) error {
-	if it.end.letter == nil || !r.processor.letters.parks(it.end.letter) {
-		return nil
-	}
-	for _, next := range later {
-		next.parked = next.parked || next.ordered() && next.ev.Source.Topic == it.ev.Source.Topic && bytes.Equal(next.ev.recordKey(), it.ev.recordKey())
-	}
-	return claimant{r.processor, statement.On(tx)}.holdBack(ctx, later)
-}
 
 // parks reports whether later records of the key have to wait for a letter.
 func (ls *letters) parks(l *letter) bool {
@@ -163,11 +137,11 @@ func (ls *letters) full(ctx context.Context, l *letter, full bool) error {
 
 // release handles the letters that are parked and whose turn has come: what they
 // were behind is settled. It is the second half of [Router.Redrive].
-func (r *Router) release(ctx context.Context, limit int) (done int, err error) {
+func (d redriver) release(ctx context.Context, limit int) (done int, err error) {
 	after := Source{Partition: -1, Offset: -1}
 	for done < limit && ctx.Err() == nil {
-		row, takeErr := consumerdb.New(r.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
-			ConsumerGroup: r.Group(), Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
+		row, takeErr := consumerdb.New(d.processor.db).NextParkedLetter(ctx, consumerdb.NextParkedLetterParams{
+			ConsumerGroup: d.processor.group, Topic: after.Topic, KafkaPartition: after.Partition, KafkaOffset: after.Offset,
 		})
 		if errors.Is(takeErr, pgx.ErrNoRows) {
 			break
@@ -176,46 +150,46 @@ func (r *Router) release(ctx context.Context, limit int) (done int, err error) {
 			return done, errors.Join(err, &infrastructureError{fmt.Errorf("release: take a letter: %w", takeErr)})
 		}
 		l := requested(row)
-		d := r.decide(ctx, &l)
-		if d.err != nil && err == nil {
-			err = fmt.Errorf("release: %w", d.err)
+		made := d.decide(ctx, &l)
+		if made.err != nil && err == nil {
+			err = fmt.Errorf("release: %w", made.err)
 		}
-		if d.decided {
+		if made.decided {
 			done++ // and the next of the key may have its turn
 		} else {
 			after = l.source()
 		}
 	}
-	return done, errors.Join(err, r.unparkEmpty(ctx))
+	return done, errors.Join(err, d.unparkEmpty(ctx))
 }
 
 // unparkEmpty lets keys go on whose last letter an operator has discarded.
-func (r *Router) unparkEmpty(ctx context.Context) error {
-	rows, err := consumerdb.New(r.processor.db).EmptyParked(ctx, r.Group())
+func (d redriver) unparkEmpty(ctx context.Context) error {
+	rows, err := consumerdb.New(d.processor.db).EmptyParked(ctx, d.processor.group)
 	if err != nil {
 		return &infrastructureError{fmt.Errorf("release: look for keys without letters: %w", err)}
 	}
 	for _, row := range rows {
-		if err := r.unparkOne(ctx, row.Topic, row.RecordKey); err != nil {
+		if err := d.unparkOne(ctx, row.Topic, row.RecordKey); err != nil {
 			return fmt.Errorf("release a key of topic %s without letters: %w", row.Topic, err)
 		}
 	}
 	return nil
 }
 
-func (r *Router) unparkOne(ctx context.Context, topic string, key []byte) error {
-	tx, err := r.processor.windows.begin(ctx)
+func (d redriver) unparkOne(ctx context.Context, topic string, key []byte) error {
+	tx, err := d.processor.windows.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer transaction.Rollback(ctx, tx)
-	if _, err := r.processor.letters.lockKey(ctx, tx, topic, key); err != nil {
+	if _, err := d.processor.letters.lockKey(ctx, tx, topic, key); err != nil {
 		return err
 	}
-	if err := r.processor.letters.unpark(ctx, tx, topic, key); err != nil {
+	if err := d.processor.letters.unpark(ctx, tx, topic, key); err != nil {
 		return err
 	}
-	return r.steps.commit(ctx, tx)
+	return d.steps.commit(ctx, tx)
 }
 
 // lockKey locks a key, if it is parked, for as long as the transaction takes.

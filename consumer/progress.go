@@ -266,27 +266,6 @@ func (m *marks) behind(ev *Event) bool {
 	return outbox.IDTime(m.claimID(*ev)).Before(read.Add(-m.windows.windowOf(ev.Type)))
 }
 
-// SaveProgress is [Processor.SaveProgress].
-func (r *Router) SaveProgress(ctx context.Context, history string, marks []Mark) error {
-	return r.processor.SaveProgress(ctx, history, marks)
-}
-
-// Attend is [Processor.Attend].
-func (r *Router) Attend() (leave func(), err error) { return r.processor.Attend() }
-
-// BeginProgress is [Processor.BeginProgress].
-func (r *Router) BeginProgress(ctx context.Context, history string, marks []Mark) error {
-	return r.processor.BeginProgress(ctx, history, marks)
-}
-
-// EndProgress is [Processor.EndProgress].
-func (r *Router) EndProgress(ctx context.Context, marks []Mark) error {
-	return r.processor.EndProgress(ctx, marks)
-}
-
-// Progress is [Processor.Progress].
-func (r *Router) Progress(ctx context.Context) (Progress, error) { return r.processor.Progress(ctx) }
-
 // age is how far an event lies behind the group's stream time, or the clock while
 // that is not known; behind its first delivery when it is claimed by arrival.
 func (m *marks) age(ev *Event, first time.Time) time.Duration {

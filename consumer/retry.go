@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/consumer/internal/memory"
-	"github.com/onceward/onceward/consumer/internal/statement"
 	"github.com/onceward/onceward/internal/consumerdb"
 )
 
@@ -74,71 +73,6 @@ func (r Retry) permanent(cause error) (is bool, err error) {
 		return nil
 	})
 	return is, err
-}
-
-// failed is the end of a delivery of one event that did not succeed. A failure of
-// the handler, whose transaction is rolled back, is counted, and gives the event
-// up when that was the last attempt it may have.
-func (r *Router) failed(ctx context.Context, it *item, cause error) {
-	handlers := isHandlers(cause)
-	if handlers {
-		r.processor.breaks.Forget(it.id)
-	} else if it.ev.Source.Topic != "" && broke(ctx, cause) {
-		cause = r.processor.breaks.alone(it, cause) // which the next delivery writes down
-	}
-	if !handlers && errors.Is(cause, ErrInProgress) {
-		it.delivery = Delivery{Outcome: InProgress}
-		return
-	}
-	it.delivery = Delivery{Err: cause}
-	if !handlers || ctx.Err() != nil || it.ev.Source.Topic == "" || it.redrive != nil {
-		return
-	}
-	if err := r.count(ctx, it, cause); err != nil {
-		it.delivery = Delivery{Err: errors.Join(cause, err)}
-	}
-}
-
-// count counts a failure of the handler, and gives the event up when it was the last
-// one that it may have.
-func (r *Router) count(ctx context.Context, it *item, cause error) error {
-	_, err := r.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		attempts, last, err := r.processor.attempts.failure(ctx, tx, it, cause)
-		if it.end.err = cause; err != nil || !last {
-			return 1, err
-		}
-		return 1, r.giveUp(ctx, tx, it, givenUp(it, reasonHandler, cause, attempts))
-	})
-	return err
-}
-
-// giveUp claims an event that is not applied, because its last attempt has failed, say. One that another delivery
-// has settled meanwhile is left as it is. An event that is open was not settled,
-// whatever its claim says: that was written with its first effect, by an earlier
-// release.
-func (r *Router) giveUp(ctx context.Context, tx pgx.Tx, it *item, end ending) (err error) {
-	if err := r.steps.claim(ctx, tx, []*item{it}); err != nil {
-		return err
-	}
-	open := it.fresh()
-	if it.open && it.claim.Outcome == Duplicate { // unless it was ended since it was looked at
-		if open, err = (fences{claimant{r.processor, statement.On(tx)}}).isOpen(ctx, it); err != nil {
-			return err
-		}
-	}
-	if open {
-		it.end = end
-		return nil
-	}
-	it.end, err = r.refuse(it)
-	return err
-}
-
-// givenUp is the ending of an event that becomes a dead letter in place of its effect.
-func givenUp(it *item, why reason, cause error, attempts int32) ending {
-	e := asLetter(it, why, cause)
-	e.dead, e.letter.attempts = true, attempts
-	return e
 }
 
 // attempts are how often events were handled and have failed, or have not come back, as

@@ -1,0 +1,145 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// UnknownPolicy is a choice for events of a type that was not registered.
+type UnknownPolicy string
+
+// Policies for unknown event types.
+const (
+	// UnknownStop fails the delivery with [ErrNoHandler], which stops the group.
+	UnknownStop UnknownPolicy = "stop"
+	// UnknownDeadLetter keeps the event as a dead letter with the reason
+	// "no-handler": a redrive applies it when the program has a handler.
+	UnknownDeadLetter UnknownPolicy = "dead-letter"
+)
+
+// Defaults and bounds of [BatchOptions].
+const (
+	DefaultBatchMax    = 100
+	DefaultBatchLinger = 20 * time.Millisecond
+	maxBatch           = 10_000
+)
+
+// BatchOptions say how many events share a transaction. The zero value means
+// the defaults.
+type BatchOptions struct {
+	// Max is the most events in one transaction. Default [DefaultBatchMax], at
+	// most 10,000.
+	Max int
+	// Linger is how long a batch that is not full waits for more. Default
+	// [DefaultBatchLinger].
+	Linger time.Duration
+}
+
+// handler is what an event type was registered with: one of the three functions,
+// or that it is ignored.
+type handler struct {
+	tx      TxHandler
+	set     SetHandler
+	fn      FuncHandler
+	ignored bool
+	batch   *BatchOptions // not nil: its events share transactions
+}
+
+// single handles one event.
+func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
+	if h.set != nil {
+		return h.set(ctx, tx, []Event{ev})
+	}
+	return h.tx(ctx, tx, ev)
+}
+
+// routes lead each event type to its handler.
+type routes struct {
+	windows  *windows
+	handlers map[string]*handler
+	patterns []Class // the keys of handlers that are patterns
+	unknown  UnknownPolicy
+	err      error // the first wrong registration
+}
+
+// register keeps the handler of a type whose events are claimed, so that it has
+// to have a class.
+func (r *routes) register(eventType string, h *handler) {
+	if !r.free(eventType) {
+		return
+	}
+	if r.windows.index(eventType) < 0 {
+		r.fail(eventType, "no class of Config.Classes matches")
+		return
+	}
+	r.put(eventType, h)
+}
+
+func (r *routes) batch(eventType string, options BatchOptions, h *handler) {
+	if options.Max == 0 {
+		options.Max = DefaultBatchMax
+	}
+	if options.Linger == 0 {
+		options.Linger = DefaultBatchLinger
+	}
+	if options.Max < 0 || options.Max > maxBatch || options.Linger < 0 {
+		r.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", options.Max, options.Linger, maxBatch))
+		return
+	}
+	h.batch = &options
+	r.register(eventType, h)
+}
+
+func (r *routes) put(eventType string, h *handler) {
+	r.handlers[eventType] = h
+	if strings.HasSuffix(eventType, "*") {
+		r.patterns = append(r.patterns, Class{Pattern: eventType})
+	}
+}
+
+func (r *routes) free(eventType string) bool {
+	switch {
+	case eventType == "":
+		r.fail(eventType, "the event type is empty")
+	case strings.Contains(strings.TrimSuffix(eventType, "*"), "*"):
+		r.fail(eventType, "want an event type, or the beginning of one followed by *")
+	case r.handlers[eventType] != nil:
+		r.fail(eventType, "registered twice")
+	default:
+		return true
+	}
+	return false
+}
+
+func (r *routes) fail(eventType, detail string) {
+	if r.err == nil {
+		r.err = fmt.Errorf("%w: event type %q: %s", ErrRegistration, eventType, detail)
+	}
+}
+
+// find returns the handler of a type, nil for none.
+func (r *routes) find(eventType string) *handler {
+	if h := r.handlers[eventType]; h != nil {
+		return h
+	}
+	if i := ClassOf(r.patterns, eventType); i >= 0 {
+		return r.handlers[r.patterns[i].Pattern]
+	}
+	return nil
+}
+
+// route returns the handler of a type.
+func (r *routes) route(eventType string) (*handler, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	if h := r.find(eventType); h != nil {
+		return h, nil
+	}
+	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",
+		ErrNoHandler, eventType, r.windows.group)
+}
