@@ -55,36 +55,6 @@ func (s *steps) deliver(ctx context.Context, items []*item) {
 	}
 }
 
-// unhandled gives up an event without a handler, so that no program that has one
-// applies it beside its letter. One of no class cannot be claimed.
-func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
-	if s.processor.windows.index(ev.Type) < 0 {
-		return s.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: cause})
-	}
-	it := s.processor.newItem(ev)
-	it.handler = &handler{}
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		return 1, s.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
-	})
-	return it.after(err)
-}
-
-// quarantine keeps a record that no handler can take.
-func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
-	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
-	_, err := s.inTx(ctx, []*item{it}, func(tx pgx.Tx) (int, error) {
-		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
-		l.parked = it.parked
-		it.end = ending{outcome: DeadLettered, letter: &l}
-		return 1, err
-	})
-	d := it.after(err)
-	if d.Err != nil {
-		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
-	}
-	return d
-}
-
 // isHandlers reports whether an error is a failure of the handler alone.
 func isHandlers(err error) bool {
 	var handler *HandlerError
@@ -93,20 +63,7 @@ func isHandlers(err error) bool {
 
 // inTx runs one transaction over the items, and makes their endings count when it
 // was committed. work says how many of them are finished.
-func (s *steps) inTx(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
-	return s.inTxOf(ctx, s.processor.bounds.All, items, work)
-}
-
-// claiming is inTx for work that begins with the claim of its items, which bounds the
-// transaction, unless something is locked before.
-func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
-	if items[0].redrive != nil || s.processor.retry.OnLetter == LetterPark {
-		return s.inTx(ctx, items, work)
-	}
-	return s.inTxOf(ctx, s.processor.bounds.Session, items, work)
-}
-
-func (s *steps) inTxOf(ctx context.Context, bounds string, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+func (s *steps) inTx(ctx context.Context, bounds string, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
 	for _, it := range items {
 		it.reset()
 	}
@@ -143,6 +100,16 @@ func (s *steps) inTxOf(ctx context.Context, bounds string, items []*item, work f
 		}
 	}
 	return finished, nil
+}
+
+// claiming is inTx for work that begins with the claim of its items, which bounds the
+// transaction, unless something is locked before.
+func (s *steps) claiming(ctx context.Context, items []*item, work func(tx pgx.Tx) (int, error)) (finished int, err error) {
+	bounds := s.processor.bounds.Session
+	if items[0].redrive != nil || s.processor.retry.OnLetter == LetterPark {
+		bounds = s.processor.bounds.All
+	}
+	return s.inTx(ctx, bounds, items, work)
 }
 
 // write writes what the transaction makes of the items. It is the one place that
@@ -258,6 +225,36 @@ func (s *steps) one(ctx context.Context, tx pgx.Tx, run []*item) (err error) {
 		it.end = ending{outcome: Processed}
 	}
 	return nil
+}
+
+// unhandled gives up an event without a handler, so that no program that has one
+// applies it beside its letter. One of no class cannot be claimed.
+func (s *steps) unhandled(ctx context.Context, ev Event, cause error) Delivery {
+	if s.processor.windows.index(ev.Type) < 0 {
+		return s.quarantine(ctx, letter{record: ev.record(), event: ev, reason: reasonNoHandler, cause: cause})
+	}
+	it := s.processor.newItem(ev)
+	it.handler = &handler{}
+	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+		return 1, s.giveUp(ctx, tx, it, givenUp(it, reasonNoHandler, cause, 0))
+	})
+	return it.after(err)
+}
+
+// quarantine keeps a record that no handler can take.
+func (s *steps) quarantine(ctx context.Context, l letter) Delivery {
+	it := &item{ev: Event{Source: l.record.Source, Event: record.Event{AggregateID: l.record.Key}}}
+	_, err := s.inTx(ctx, s.processor.bounds.All, []*item{it}, func(tx pgx.Tx) (int, error) {
+		err := s.processor.letters.lookForParked(ctx, tx, []*item{it})
+		l.parked = it.parked
+		it.end = ending{outcome: DeadLettered, letter: &l}
+		return 1, err
+	})
+	d := it.after(err)
+	if d.Err != nil {
+		d.Err = fmt.Errorf("keep record %s: %w", l.record.Source, d.Err)
+	}
+	return d
 }
 
 // fail gives the error to all items that have none and are not finished.

@@ -35,7 +35,7 @@ type item struct {
 }
 
 // ending is what a transaction makes of an event, as a value: only
-// [Router.write] writes it.
+// [steps.write] writes it.
 type ending struct {
 	outcome Outcome
 	err     error   // goes with the outcome
@@ -91,42 +91,33 @@ func (it *item) refuse(p *Processor) (ending, error) {
 	if it.behind {
 		return asLetter(it, reasonParked, errBehind), nil
 	}
-	outside := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
+	refused := it.claim.Outcome == Replay || it.claim.Outcome == FromFuture
 	switch forUs := it.ev.ReplayMode != record.ReplayReprocess || it.ev.ReplayGroup == p.group; {
 	case it.claim.Outcome == Mismatch && it.ev.Source.Topic == "":
 		return ending{outcome: Mismatch, err: it.claim.Mismatch}, nil
 	case it.claim.Outcome == Mismatch:
 		return asLetter(it, reasonMismatch, it.claim.Mismatch), nil
-	case outside && forUs && it.ev.Source.Topic != "":
-		return asLetter(it, it.outsideReason(), it.outsideCause(p.windows.skew)), nil
+	case refused && forUs && it.ev.Source.Topic != "":
+		why, cause := it.outside(p.windows.skew)
+		return asLetter(it, why, cause), nil
 	}
 	return ending{outcome: it.claim.Outcome}, nil
+}
+
+// outside says why an event outside the window of its class is not applied, and what to do.
+func (it *item) outside(skew time.Duration) (reason, error) {
+	at := outbox.IDTime(it.id).Format(time.RFC3339)
+	switch {
+	case it.claim.Outcome == FromFuture:
+		return reasonFromFuture, fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
+			at, skew)
+	case it.claim.Late:
+		return reasonLate, fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
+	}
+	return reasonReplay, fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
 }
 
 // asLetter is the ending of an event that becomes a dead letter.
 func asLetter(it *item, why reason, cause error) ending {
 	return ending{outcome: DeadLettered, letter: &letter{record: it.ev.record(), event: it.ev, reason: why, cause: cause, parked: it.parked && why != reasonReplay}}
-}
-
-func (it *item) outsideReason() reason {
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return reasonFromFuture
-	case it.claim.Late:
-		return reasonLate
-	}
-	return reasonReplay
-}
-
-// outsideCause says of an event outside the window of its class what to do.
-func (it *item) outsideCause(skew time.Duration) error {
-	at := outbox.IDTime(it.id).Format(time.RFC3339)
-	switch {
-	case it.claim.Outcome == FromFuture:
-		return fmt.Errorf("the event time %s lies more than %s ahead of the database's clock, and ahead of this program's; look at the producer's clock, and redrive the letter when the time has come",
-			at, skew)
-	case it.claim.Late:
-		return fmt.Errorf("the event time %s lies below the floor of its class, and the group sees the event for the first time; redrive the letter to apply it", at)
-	}
-	return fmt.Errorf("the event time %s lies below the floor of its class, and the group may have applied the event before; redrive the letter only if you know that it was not", at)
 }

@@ -60,7 +60,8 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 	}
 	l.TakenAt = time.Now()
 	row, err := f.q.ClaimFence(ctx, consumerdb.ClaimFenceParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: newOwner(), Lease: consumerdb.Interval(l.Length),
+		// Owner names an attempt for operators; the epoch is what counts.
+		EventID: it.ev.Key.UUID(), ConsumerGroup: p.group, Name: l.Name, Owner: rand.Text(), Lease: consumerdb.Interval(l.Length),
 		RequestFingerprint: it.fingerprint[:], ProviderKeyTtl: ttl(providerKeyTTL), Alone: l.run == nil, Event: string(event),
 	})
 	switch {
@@ -68,7 +69,10 @@ func (l *lease) take(ctx context.Context, providerKeyTTL time.Duration) (stale b
 		if err := f.effectThere(ctx, it, l.Name, false); err != nil || l.run != nil {
 			return false, err
 		}
-		return false, l.endAlone(ctx, tx) // begun within a delivery that did not end
+		if err := l.claimAlone(ctx, tx, it.claim.Result); err != nil { // begun within a delivery that did not end
+			return false, err
+		}
+		return false, commit(ctx, tx)
 	case sqlstate.Is(err, "55P03"):
 		return false, ErrInProgress
 	case err != nil:
@@ -219,7 +223,7 @@ func (f fences) makeEffect(ctx context.Context, it *item, run *running, name str
 	}
 	it.accept(run.event)
 	row, err := f.q.MakeEffect(ctx, consumerdb.MakeEffectParams{
-		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name, Owner: newOwner(), RequestFingerprint: it.fingerprint[:], Event: string(event),
+		EventID: it.ev.Key.UUID(), ConsumerGroup: f.processor.group, Name: name, Owner: rand.Text(), RequestFingerprint: it.fingerprint[:], Event: string(event),
 	})
 	switch {
 	case sqlstate.Is(err, "55P03"):
@@ -294,17 +298,6 @@ func (l *lease) claimAlone(ctx context.Context, tx pgx.Tx, result []byte) error 
 	_, err := f.endEffects(ctx, it)
 	return err
 }
-
-// endAlone ends the event of an effect that is complete already.
-func (l *lease) endAlone(ctx context.Context, tx pgx.Tx) error {
-	if err := l.claimAlone(ctx, tx, l.item.claim.Result); err != nil {
-		return err
-	}
-	return commit(ctx, tx)
-}
-
-// newOwner names an attempt for operators; the epoch is what counts.
-func newOwner() string { return rand.Text() }
 
 // ttl is NULL for a provider that never forgets.
 func ttl(d time.Duration) pgtype.Interval {

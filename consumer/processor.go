@@ -25,7 +25,6 @@ import (
 // use. Make one with [New]; there is nothing to close.
 type Processor struct {
 	member
-	readers  []RecordReader
 	windows  windows
 	marks    marks
 	calls    calls
@@ -43,6 +42,8 @@ type member struct {
 	incarnation    string // tells this Processor from any other one, of this process or another
 	handlerTimeout time.Duration
 	retry          Retry
+	readers        []RecordReader
+	handled        func(group, eventType string, took time.Duration)
 	log            *slog.Logger
 }
 
@@ -85,23 +86,21 @@ func New(ctx context.Context, cfg Config) (*Processor, error) {
 
 // newProcessor puts one together, of a configuration that was checked.
 func newProcessor(cfg Config, classes []Class) *Processor {
-	p := &Processor{
-		member: member{
-			group:          cfg.Group,
-			db:             cfg.DB,
-			lockTimeout:    cfg.LockTimeout,
-			bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
-			incarnation:    uuid.NewString(),
-			handlerTimeout: cfg.HandlerTimeout,
-			retry:          cfg.Retry,
-			log:            cfg.Logger.With("group", cfg.Group),
-		},
-		readers: slices.Clone(cfg.Readers),
-	}
+	p := &Processor{member: member{
+		group:          cfg.Group,
+		db:             cfg.DB,
+		lockTimeout:    cfg.LockTimeout,
+		bounds:         transaction.BoundsOf(cfg.LockTimeout, max(cfg.SessionTimeout, cfg.HandlerTimeout+sessionSlack)),
+		incarnation:    uuid.NewString(),
+		handlerTimeout: cfg.HandlerTimeout,
+		retry:          cfg.Retry,
+		readers:        slices.Clone(cfg.Readers),
+		handled:        cfg.Handled,
+		log:            cfg.Logger.With("group", cfg.Group),
+	}}
 	p.windows.member, p.windows.classes, p.windows.skew = &p.member, classes, cfg.Skew
 	p.marks.member, p.marks.windows = &p.member, &p.windows
-	p.calls.member, p.calls.handled = &p.member, cfg.Handled
-	p.attempts.member = &p.member
+	p.calls.member, p.attempts.member = &p.member, &p.member
 	p.letters.member, p.letters.windows, p.letters.clock = &p.member, &p.windows, time.Now
 	p.letters.most, p.letters.mostKeys = maxParkedLetters, maxParkedKeys
 	return p

@@ -4,9 +4,44 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/onceward/onceward/internal/consumerdb"
 )
+
+// recoverEvents takes one event after the other.
+func recoverEvents(ctx context.Context, r *Router, limit int) (done int, err error) {
+	types, err := consumerdb.New(r.processor.db).OpenEventTypes(ctx, r.Group())
+	if err != nil {
+		return 0, &infrastructureError{fmt.Errorf("recover fences: %w", err)}
+	}
+	types = slices.DeleteFunc(types, func(eventType string) bool {
+		h := r.routes.find(eventType)
+		return h == nil || h.fn == nil
+	})
+	for range limit {
+		if len(types) == 0 {
+			break
+		}
+		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx, consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
+		if errors.Is(takeErr, pgx.ErrNoRows) {
+			break
+		}
+		if takeErr != nil {
+			return done, errors.Join(err, &infrastructureError{fmt.Errorf("recover fences: %w", takeErr)})
+		}
+		ended, failure := openEvent(f).recover(ctx, r)
+		if ended {
+			done++
+		}
+		if failure != nil && err == nil {
+			err = fmt.Errorf("recover event %s: %w", f.EventID, failure)
+		}
+	}
+	return done, err
+}
 
 // openEvent is an event that nobody was at.
 type openEvent consumerdb.TakeOpenEventRow

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,10 +56,6 @@ func (r *Router) Group() string { return r.processor.group }
 // a nil handler or a second registration makes every delivery fail with
 // [ErrRegistration]; see [Router.Err].
 func (r *Router) Tx(eventType string, h TxHandler) {
-	if h == nil {
-		r.routes.fail(eventType, "the handler is nil")
-		return
-	}
 	r.routes.register(eventType, &handler{tx: h})
 }
 
@@ -71,21 +66,13 @@ func (r *Router) Tx(eventType string, h TxHandler) {
 // behind it in the batch, and for the claims, too: it must not.
 // Registration as in [Router.Tx].
 func (r *Router) Batch(eventType string, options BatchOptions, h TxHandler) {
-	if h == nil {
-		r.routes.fail(eventType, "the handler is nil")
-		return
-	}
-	r.routes.batch(eventType, options, &handler{tx: h})
+	r.routes.register(eventType, &handler{tx: h, batch: options.withDefaults()})
 }
 
 // BatchSet is [Router.Batch] with a handler that takes all events of the type
 // that follow one another in the batch at once.
 func (r *Router) BatchSet(eventType string, options BatchOptions, h SetHandler) {
-	if h == nil {
-		r.routes.fail(eventType, "the handler is nil")
-		return
-	}
-	r.routes.batch(eventType, options, &handler{set: h})
+	r.routes.register(eventType, &handler{set: h, batch: options.withDefaults()})
 }
 
 // Func registers the handler of an event type whose effects lie outside one
@@ -96,10 +83,6 @@ func (r *Router) BatchSet(eventType string, options BatchOptions, h SetHandler) 
 // a redrive goes on where it ended. [InProgress] while another attempt holds an
 // effect. Registration as in [Router.Tx].
 func (r *Router) Func(eventType string, h FuncHandler) {
-	if h == nil {
-		r.routes.fail(eventType, "the handler is nil")
-		return
-	}
 	r.routes.register(eventType, &handler{fn: h})
 }
 
@@ -346,34 +329,7 @@ func (r *Router) RecoverFences(ctx context.Context, limit int) (done int, err er
 	if r.routes.err != nil {
 		return 0, r.routes.err
 	}
-	types, err := consumerdb.New(r.processor.db).OpenEventTypes(ctx, r.Group())
-	if err != nil {
-		return 0, &infrastructureError{fmt.Errorf("recover fences: %w", err)}
-	}
-	types = slices.DeleteFunc(types, func(eventType string) bool {
-		h := r.routes.find(eventType)
-		return h == nil || h.fn == nil
-	})
-	for range limit {
-		if len(types) == 0 {
-			break
-		}
-		f, takeErr := consumerdb.New(r.processor.db).TakeOpenEvent(ctx, consumerdb.TakeOpenEventParams{ConsumerGroup: r.Group(), EventTypes: types})
-		if errors.Is(takeErr, pgx.ErrNoRows) {
-			break
-		}
-		if takeErr != nil {
-			return done, errors.Join(err, &infrastructureError{fmt.Errorf("recover fences: %w", takeErr)})
-		}
-		ended, failure := openEvent(f).recover(ctx, r)
-		if ended {
-			done++
-		}
-		if failure != nil && err == nil {
-			err = fmt.Errorf("recover event %s: %w", f.EventID, failure)
-		}
-	}
-	return done, err
+	return recoverEvents(ctx, r, limit)
 }
 
 // SendLetters gives the group's dead letters that were not sent yet, and about

@@ -39,6 +39,16 @@ type BatchOptions struct {
 	Linger time.Duration
 }
 
+func (o BatchOptions) withDefaults() *BatchOptions {
+	if o.Max == 0 {
+		o.Max = DefaultBatchMax
+	}
+	if o.Linger == 0 {
+		o.Linger = DefaultBatchLinger
+	}
+	return &o
+}
+
 // handler is what an event type was registered with: one of the three functions,
 // or that it is ignored.
 type handler struct {
@@ -69,29 +79,17 @@ type routes struct {
 // register keeps the handler of a type whose events are claimed, so that it has
 // to have a class.
 func (r *routes) register(eventType string, h *handler) {
-	if !r.free(eventType) {
-		return
-	}
-	if r.windows.index(eventType) < 0 {
+	switch b := h.batch; {
+	case h.tx == nil && h.set == nil && h.fn == nil:
+		r.fail(eventType, "the handler is nil")
+	case b != nil && (b.Max < 0 || b.Max > maxBatch || b.Linger < 0):
+		r.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", b.Max, b.Linger, maxBatch))
+	case !r.free(eventType):
+	case r.windows.index(eventType) < 0:
 		r.fail(eventType, "no class of Config.Classes matches")
-		return
+	default:
+		r.put(eventType, h)
 	}
-	r.put(eventType, h)
-}
-
-func (r *routes) batch(eventType string, options BatchOptions, h *handler) {
-	if options.Max == 0 {
-		options.Max = DefaultBatchMax
-	}
-	if options.Linger == 0 {
-		options.Linger = DefaultBatchLinger
-	}
-	if options.Max < 0 || options.Max > maxBatch || options.Linger < 0 {
-		r.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", options.Max, options.Linger, maxBatch))
-		return
-	}
-	h.batch = &options
-	r.register(eventType, h)
 }
 
 func (r *routes) put(eventType string, h *handler) {

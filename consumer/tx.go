@@ -19,8 +19,7 @@ import (
 // calls are those of handlers, in which users' code runs.
 type calls struct {
 	*member
-	handled func(group, eventType string, took time.Duration)
-	stuck   atomic.Int64 // handlers that were left behind
+	stuck atomic.Int64 // handlers that were left behind
 }
 
 // apply runs the handler and judges what it left behind. Only when apply
