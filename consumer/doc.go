@@ -100,7 +100,7 @@
 // each noun has its state, and the methods that change it:
 //
 //	what goes in  event.go, foreign.go, webhooks.go; config.go, class.go of the group
-//	routes        routes.go: which handler an event type has
+//	handlers      handlers.go: which of them an event type has
 //	steps         deliver.go, isolate.go, func.go: the path of an item (item.go) to its outcome.go
 //	calls         tx.go: users' code, and whose failure it was (errors.go)
 //	claimant      claims.go, ahead.go, recall.go: a member that claims, in one transaction

@@ -17,7 +17,7 @@ var (
 
 // Route says what a type was registered with.
 func (r *Router) Route(eventType string) string {
-	h, err := r.routes.route(eventType)
+	h, err := r.handlers.get(eventType)
 	switch {
 	case err != nil:
 		return err.Error()

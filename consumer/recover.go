@@ -18,7 +18,7 @@ func recoverEvents(ctx context.Context, r *Router, limit int) (done int, err err
 		return 0, &infrastructureError{fmt.Errorf("recover fences: %w", err)}
 	}
 	types = slices.DeleteFunc(types, func(eventType string) bool {
-		h := r.routes.find(eventType)
+		h := r.handlers.find(eventType)
 		return h == nil || h.fn == nil
 	})
 	for range limit {

@@ -108,7 +108,7 @@ func (d redriver) redrive(ctx context.Context, l *requested) (Outcome, error) {
 	if err := d.processor.letters.name(ctx, l, ev); err != nil {
 		return 0, err
 	}
-	h, err := d.routes.route(ev.Type)
+	h, err := d.handlers.get(ev.Type)
 	if err != nil {
 		return 0, err
 	}

@@ -36,13 +36,13 @@ type SetHandler func(ctx context.Context, tx pgx.Tx, evs []Event) error
 // the most special one counts, see [ClassOf], whatever their order.
 type Router struct {
 	processor *Processor
-	routes    routes
+	handlers  handlers
 	steps     steps
 }
 
 // NewRouter returns a router without handlers.
 func NewRouter(p *Processor) *Router {
-	r := &Router{processor: p, routes: routes{windows: &p.windows, handlers: make(map[string]*handler)}}
+	r := &Router{processor: p, handlers: handlers{windows: &p.windows, of: make(map[string]*handler)}}
 	r.steps = steps{processor: p, begin: p.windows.beginIn, apply: p.calls.apply, commit: commit}
 	r.steps.claim = r.steps.claimUnparked
 	return r
@@ -56,7 +56,7 @@ func (r *Router) Group() string { return r.processor.group }
 // a nil handler or a second registration makes every delivery fail with
 // [ErrRegistration]; see [Router.Err].
 func (r *Router) Tx(eventType string, h TxHandler) {
-	r.routes.register(eventType, &handler{tx: h})
+	r.handlers.register(eventType, &handler{tx: h})
 }
 
 // Batch registers the handler of an event type whose events share transactions:
@@ -66,13 +66,13 @@ func (r *Router) Tx(eventType string, h TxHandler) {
 // behind it in the batch, and for the claims, too: it must not.
 // Registration as in [Router.Tx].
 func (r *Router) Batch(eventType string, options BatchOptions, h TxHandler) {
-	r.routes.register(eventType, &handler{tx: h, batch: options.withDefaults()})
+	r.handlers.register(eventType, &handler{tx: h, batch: options.withDefaults()})
 }
 
 // BatchSet is [Router.Batch] with a handler that takes all events of the type
 // that follow one another in the batch at once.
 func (r *Router) BatchSet(eventType string, options BatchOptions, h SetHandler) {
-	r.routes.register(eventType, &handler{set: h, batch: options.withDefaults()})
+	r.handlers.register(eventType, &handler{set: h, batch: options.withDefaults()})
 }
 
 // Func registers the handler of an event type whose effects lie outside one
@@ -83,15 +83,15 @@ func (r *Router) BatchSet(eventType string, options BatchOptions, h SetHandler) 
 // a redrive goes on where it ended. [InProgress] while another attempt holds an
 // effect. Registration as in [Router.Tx].
 func (r *Router) Func(eventType string, h FuncHandler) {
-	r.routes.register(eventType, &handler{fn: h})
+	r.handlers.register(eventType, &handler{fn: h})
 }
 
 // Ignore says that events of this type, or of this pattern, are not for this
 // group. They are acknowledged without a claim. Ignore("*") ignores whatever is
 // not registered otherwise.
 func (r *Router) Ignore(eventType string) {
-	if r.routes.free(eventType) {
-		r.routes.put(eventType, &handler{ignored: true})
+	if r.handlers.free(eventType) {
+		r.handlers.put(eventType, &handler{ignored: true})
 	}
 }
 
@@ -102,15 +102,15 @@ func (r *Router) Ignore(eventType string) {
 // and fails in any case.
 func (r *Router) Unknown(policy UnknownPolicy) {
 	if policy != UnknownStop && policy != UnknownDeadLetter {
-		r.routes.fail("", fmt.Sprintf("Unknown(%q): want %s or %s", policy, UnknownStop, UnknownDeadLetter))
+		r.handlers.fail("", fmt.Sprintf("Unknown(%q): want %s or %s", policy, UnknownStop, UnknownDeadLetter))
 		return
 	}
-	r.routes.unknown = policy
+	r.handlers.unknown = policy
 }
 
 // Err returns the first wrong registration, or nil. It matches
 // [ErrRegistration].
-func (r *Router) Err() error { return r.routes.err }
+func (r *Router) Err() error { return r.handlers.err }
 
 // Handle delivers one event: it claims the event, runs the handler of its type
 // and commits, in one transaction; that of [Router.Func] runs before the claim.
@@ -145,9 +145,9 @@ func (r *Router) handle(ctx context.Context, ev Event) Delivery {
 	if err := ev.validate(); err != nil {
 		return Delivery{Err: err}
 	}
-	h, err := r.routes.route(ev.Type)
+	h, err := r.handlers.get(ev.Type)
 	switch {
-	case errors.Is(err, ErrNoHandler) && r.routes.unknown == UnknownDeadLetter && ev.Source.Topic != "":
+	case errors.Is(err, ErrNoHandler) && r.handlers.unknown == UnknownDeadLetter && ev.Source.Topic != "":
 		return r.steps.unhandled(ctx, ev, err)
 	case err != nil:
 		return Delivery{Err: err}
@@ -184,8 +184,8 @@ func (r *Router) HandleRecord(ctx context.Context, rec Record) (Outcome, error) 
 // blame for a crash.
 func (r *Router) HandleCautiously(ctx context.Context, rec Record) (Outcome, error) {
 	ev, err := r.processor.parse(rec)
-	h := r.routes.find(ev.Type)
-	if err != nil || r.routes.err != nil || h == nil || h.ignored || ev.Source.Topic == "" || ev.validate() != nil {
+	h := r.handlers.find(ev.Type)
+	if err != nil || r.handlers.err != nil || h == nil || h.ignored || ev.Source.Topic == "" || ev.validate() != nil {
 		return r.HandleRecord(ctx, rec) // no handler gets it
 	}
 	it := r.processor.newItem(ev)
@@ -229,7 +229,7 @@ func (r *Router) HandleBatch(ctx context.Context, evs []Event) []Delivery {
 			all[i].delivery.Err = err
 			continue
 		}
-		h, err := r.routes.route(evs[i].Type)
+		h, err := r.handlers.get(evs[i].Type)
 		if err == nil && h.batch == nil {
 			err = fmt.Errorf("%w %q of group %q that takes batches; register one with Router.Batch", ErrNoHandler, evs[i].Type, r.Group())
 		}
@@ -271,7 +271,7 @@ func (r *Router) Peek(rec Record) Peek {
 	}
 	p := Peek{EventTime: r.processor.windows.timeOf(&ev)}
 	r.processor.marks.reads.Raise(rec.Source.Topic, rec.Source.Partition, p.EventTime)
-	if h := r.routes.find(ev.Type); h != nil {
+	if h := r.handlers.find(ev.Type); h != nil {
 		p.Batch = h.batch
 	}
 	return p
@@ -302,8 +302,8 @@ func (r *Router) Peek(rec Record) Peek {
 // The first such failure is returned after all letters have been tried.
 // Call it now and then; saramagroup.Run does. Safe for concurrent use.
 func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
-	if r.routes.err != nil {
-		return 0, r.routes.err
+	if r.handlers.err != nil {
+		return 0, r.handlers.err
 	}
 	return redriver{r}.all(ctx, limit)
 }
@@ -326,8 +326,8 @@ func (r *Router) Redrive(ctx context.Context, limit int) (done int, err error) {
 // The first failure is returned after all have been tried. Call it now and then;
 // saramagroup.Run does. Safe for concurrent use.
 func (r *Router) RecoverFences(ctx context.Context, limit int) (done int, err error) {
-	if r.routes.err != nil {
-		return 0, r.routes.err
+	if r.handlers.err != nil {
+		return 0, r.handlers.err
 	}
 	return recoverEvents(ctx, r, limit)
 }

@@ -67,77 +67,77 @@ func (h *handler) single(ctx context.Context, tx pgx.Tx, ev Event) error {
 	return h.tx(ctx, tx, ev)
 }
 
-// routes lead each event type to its handler.
-type routes struct {
+// handlers are those of a router, by event type.
+type handlers struct {
 	windows  *windows
-	handlers map[string]*handler
-	patterns []Class // the keys of handlers that are patterns
+	of       map[string]*handler
+	patterns []Class // the keys that are patterns
 	unknown  UnknownPolicy
 	err      error // the first wrong registration
 }
 
 // register keeps the handler of a type whose events are claimed, so that it has
 // to have a class.
-func (r *routes) register(eventType string, h *handler) {
+func (hs *handlers) register(eventType string, h *handler) {
 	switch b := h.batch; {
 	case h.tx == nil && h.set == nil && h.fn == nil:
-		r.fail(eventType, "the handler is nil")
+		hs.fail(eventType, "the handler is nil")
 	case b != nil && (b.Max < 0 || b.Max > maxBatch || b.Linger < 0):
-		r.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", b.Max, b.Linger, maxBatch))
-	case !r.free(eventType):
-	case r.windows.index(eventType) < 0:
-		r.fail(eventType, "no class of Config.Classes matches")
+		hs.fail(eventType, fmt.Sprintf("BatchOptions{Max: %d, Linger: %s}: want 1 to %d and 0 or more", b.Max, b.Linger, maxBatch))
+	case !hs.free(eventType):
+	case hs.windows.index(eventType) < 0:
+		hs.fail(eventType, "no class of Config.Classes matches")
 	default:
-		r.put(eventType, h)
+		hs.put(eventType, h)
 	}
 }
 
-func (r *routes) put(eventType string, h *handler) {
-	r.handlers[eventType] = h
+func (hs *handlers) put(eventType string, h *handler) {
+	hs.of[eventType] = h
 	if strings.HasSuffix(eventType, "*") {
-		r.patterns = append(r.patterns, Class{Pattern: eventType})
+		hs.patterns = append(hs.patterns, Class{Pattern: eventType})
 	}
 }
 
-func (r *routes) free(eventType string) bool {
+func (hs *handlers) free(eventType string) bool {
 	switch {
 	case eventType == "":
-		r.fail(eventType, "the event type is empty")
+		hs.fail(eventType, "the event type is empty")
 	case strings.Contains(strings.TrimSuffix(eventType, "*"), "*"):
-		r.fail(eventType, "want an event type, or the beginning of one followed by *")
-	case r.handlers[eventType] != nil:
-		r.fail(eventType, "registered twice")
+		hs.fail(eventType, "want an event type, or the beginning of one followed by *")
+	case hs.of[eventType] != nil:
+		hs.fail(eventType, "registered twice")
 	default:
 		return true
 	}
 	return false
 }
 
-func (r *routes) fail(eventType, detail string) {
-	if r.err == nil {
-		r.err = fmt.Errorf("%w: event type %q: %s", ErrRegistration, eventType, detail)
+func (hs *handlers) fail(eventType, detail string) {
+	if hs.err == nil {
+		hs.err = fmt.Errorf("%w: event type %q: %s", ErrRegistration, eventType, detail)
 	}
 }
 
 // find returns the handler of a type, nil for none.
-func (r *routes) find(eventType string) *handler {
-	if h := r.handlers[eventType]; h != nil {
+func (hs *handlers) find(eventType string) *handler {
+	if h := hs.of[eventType]; h != nil {
 		return h
 	}
-	if i := ClassOf(r.patterns, eventType); i >= 0 {
-		return r.handlers[r.patterns[i].Pattern]
+	if i := ClassOf(hs.patterns, eventType); i >= 0 {
+		return hs.of[hs.patterns[i].Pattern]
 	}
 	return nil
 }
 
-// route returns the handler of a type.
-func (r *routes) route(eventType string) (*handler, error) {
-	if r.err != nil {
-		return nil, r.err
+// get returns the handler of a type.
+func (hs *handlers) get(eventType string) (*handler, error) {
+	if hs.err != nil {
+		return nil, hs.err
 	}
-	if h := r.find(eventType); h != nil {
+	if h := hs.find(eventType); h != nil {
 		return h, nil
 	}
 	return nil, fmt.Errorf("%w %q of group %q; register one with Router.Tx, say with Router.Ignore that these events are not for this group, or with Router.Unknown that they become dead letters",
-		ErrNoHandler, eventType, r.windows.group)
+		ErrNoHandler, eventType, hs.windows.group)
 }
