@@ -112,8 +112,8 @@
 //	fences        lease.go, fence.go, do.go, fence_event.go, recover.go: effects outside
 //
 // A member is what the configuration says; it does not change, and all of them read it.
-// look, lease and claimant last for one transaction or attempt and hold the whole Processor:
-// windows, marks and letters ask one another, so that anything narrower would be four fields.
+// steps, look, lease and claimant hold the whole Processor, because each needs most of its
+// parts: anything narrower would be a list of them.
 //
 // What knows neither events nor handlers is not among them. In internal/ stand verdict (how
 // an event may be claimed), fence (leases), memory (what a process remembers), progress
